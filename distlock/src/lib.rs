@@ -1,0 +1,56 @@
+//! A distributed lock with a backend that you choose by a URL.
+//!
+//! ```
+//! # #[cfg(feature = "memory")]
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! use distlock::DistributedLockExt;
+//!
+//! let locks = distlock::connect("memory:").await?;
+//! let guard = locks.lock("orders/42")?.acquire().await?;
+//! println!("the token to hand to the store: {:?}", guard.token());
+//! guard.release().await?;
+//! # Ok::<(), distlock::LockError>(())
+//! # }).unwrap();
+//! ```
+//!
+//! This crate is the facade: one cargo feature for each backend, [`connect`], and the types of [`lock_core`]. What a lock
+//! promises is said there; what a backend adds to it, in the backend's module here.
+#![forbid(unsafe_code)]
+
+mod drivers;
+
+pub use lock_core::*;
+
+/// Locks between the processes of one machine; see [`lock_file`].
+#[cfg(feature = "file")]
+pub use lock_file as file;
+
+/// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
+///
+/// # Errors
+/// As [`connect_with`].
+///
+/// # Cancel safety
+/// Dropping it ends the attempt to connect.
+pub async fn connect(url: impl AsRef<str>) -> Result<LockClient, LockError> {
+    connect_with(url, ClientBuilder::new()).await
+}
+
+/// Connects to the backend that `url` names. Options in the URL override those of the builder.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a URL that cannot be read, a scheme that nobody has, one whose cargo feature is left
+/// out, or an option that the backend does not have; whatever the backend answers.
+///
+/// # Cancel safety
+/// Dropping it ends the attempt to connect.
+pub async fn connect_with(url: impl AsRef<str>, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    let url = LockUrl::parse(url.as_ref())?;
+    let connect = drivers::find(url.scheme())?;
+    connect(url, builder).await
+}
+
+/// The README's example, compiled and run.
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -1,0 +1,192 @@
+//! Drives a backend on behalf of the local queue: one attempt at a time, retried while somebody waits, undone when nobody
+//! does.
+//!
+//! An attempt is stopped from outside when its last waiter has left. The future of the backend is then dropped, whatever
+//! it was doing, and the janitor undoes the attempt. A grant that arrives when nobody waits is given back at once.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::{AcquireRequest, AnyLease, Grant, Term, Wait};
+use crate::error::{ErrorKind, LockError, Operation};
+use crate::front::Front;
+use crate::hold::{Granted, HoldCore, Lasting};
+use crate::janitor;
+use crate::local::{Attempted, Patience, Start, Undo};
+use crate::supervise::Backoff;
+use crate::validity::Validity;
+
+type Outcome = Attempted<Arc<HoldCore>, LockError>;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes the attempt, and those that follow from it, until the queue needs none.
+pub(crate) fn drive(
+    front: Arc<Front>,
+    start: Start<Arc<AcquireRequest>>,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Made now and not at the first poll, which a runtime that has ended never makes.
+    let mut unfinished = Unfinished {
+        front,
+        state: Progress::UnderWay,
+    };
+    async move {
+        let front = Arc::clone(&unfinished.front);
+        let mut next = Some(start);
+        while let Some(Start {
+            attempt: request,
+            patience,
+        }) = next
+        {
+            unfinished.is(Progress::UnderWay);
+            let outcome = make_attempt(&front, &request, patience).await;
+            unfinished.is(Progress::Answered);
+            next = match outcome {
+                Some(outcome) => report(&front, outcome),
+                None => {
+                    janitor::cancel(&front, &request);
+                    None
+                }
+            };
+        }
+    }
+}
+
+fn report(front: &Arc<Front>, outcome: Outcome) -> Option<Start<Arc<AcquireRequest>>> {
+    let (undo, next) = front.local.attempted(outcome, || front.new_attempt());
+    front.undo(undo);
+    next
+}
+
+/// Tells the queue when an attempt is dropped unfinished.
+struct Unfinished {
+    front: Arc<Front>,
+    state: Progress,
+}
+
+#[derive(PartialEq)]
+enum Progress {
+    UnderWay,
+    Answered,
+}
+
+impl Unfinished {
+    fn is(&mut self, state: Progress) {
+        self.state = state;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.state == Progress::Answered {
+            return;
+        }
+        if std::thread::panicking() {
+            let defect =
+                LockError::new(ErrorKind::Internal, Operation::Acquire).because("the backend panicked");
+            let next = report(&self.front, Attempted::Failed(defect));
+            self.front.start_there(next);
+        } else {
+            let ended = LockError::new(ErrorKind::Closed, Operation::Acquire)
+                .because("the runtime that the client's work runs on has ended");
+            let _ = self.front.local.close(&ended);
+        }
+    }
+}
+
+/// Makes one attempt until it has an outcome; `None` when it was stopped because nobody waits any more.
+async fn make_attempt(
+    front: &Arc<Front>,
+    request: &Arc<AcquireRequest>,
+    patience: Patience,
+) -> Option<Outcome> {
+    let client = front.client();
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        match until_stopped(request, client.backend.acquire(request)).await? {
+            Ok(Some(grant)) => return Some(hold_of(front, request, grant)),
+            Ok(None) if patience == Patience::Once || is_over(front, request) => {
+                return Some(Attempted::Refused);
+            }
+            Ok(None) => {}
+            Err(error) if error.is_retryable() && patience != Patience::Once => {
+                tracing::warn!(lock = %front.name(), %error, "an attempt failed and is repeated");
+                request.signals.unreachable(error);
+            }
+            Err(error) => {
+                janitor::cancel_in_background(front, request);
+                return Some(Attempted::Failed(error));
+            }
+        }
+        let pause = client.clock.now().plus(backoff.next_pause());
+        until_stopped(request, client.clock.sleep_until(pause)).await?;
+    }
+}
+
+fn is_over(front: &Front, request: &AcquireRequest) -> bool {
+    match request.wait() {
+        Wait::Try => true,
+        Wait::Until(deadline) => front.clock().now() >= deadline,
+        Wait::Forever => false,
+    }
+}
+
+async fn until_stopped<T>(request: &AcquireRequest, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        request.signals.poll_stopped(context).map(|()| None)
+    })
+    .await
+}
+
+/// Makes a hold of a grant, unless its lease is of no use or it has been lost already.
+fn hold_of(front: &Arc<Front>, request: &Arc<AcquireRequest>, grant: Grant<AnyLease>) -> Outcome {
+    let lasting = match grant.term {
+        Term::UntilReported => Lasting::UntilReported,
+        Term::Leased { anchor, length } => {
+            match Validity::new(length, front.client().settings.abort_margin) {
+                Ok(validity) => Lasting::Leased { anchor, validity },
+                Err(error) => {
+                    janitor::cancel_in_background(front, request);
+                    return Attempted::Failed(error);
+                }
+            }
+        }
+    };
+    let granted = Granted {
+        lease: grant.lease,
+        group: grant.group,
+        token: grant.token,
+        lasting,
+        #[cfg(unix)]
+        descriptor: grant.descriptor,
+    };
+    let hold = HoldCore::new(Arc::clone(front), granted);
+    front.client().keeper.register(&hold);
+    if let Some(reason) = request.signals.bind(&hold) {
+        hold.declare_lost(reason);
+    }
+    if !hold.is_standing() {
+        // The loss may have come before the registration, and then found nothing to undo.
+        front.client().keeper.unregister(&hold);
+    }
+    Attempted::Granted(hold)
+}
+
+impl Front {
+    /// Gives back what nobody wants.
+    pub(crate) fn undo(self: &Arc<Self>, undo: Undo<Arc<HoldCore>, Arc<AcquireRequest>>) {
+        match undo {
+            Undo::Nothing => {}
+            Undo::Attempt(request) => request.signals.stop(),
+            Undo::Hold(hold) => drop(janitor::release(&hold)),
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! What connecting to a backend gives: the way to its locks.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::backend::{AnyBackend, AttemptId, Backend, Erased, Host, InspectRequest};
+use crate::capabilities::{Breaking, Capabilities, Inspection};
+use crate::clock::Clock;
+use crate::deadline;
+use crate::engine::{Engine, EngineChoice};
+use crate::error::{ErrorKind, LockError, Operation};
+use crate::front::Front;
+use crate::hold::LossReason;
+use crate::janitor::Janitor;
+use crate::keeper::{Keeper, within};
+use crate::local::Undo;
+use crate::lock::{DistributedLock, ReentrantLock};
+use crate::name::LockName;
+use crate::status::{Broken, HolderId, HolderInfo, LockStatus};
+use crate::sync::Mutex;
+use crate::url::UrlOptions;
+
+/// A client of one backend: makes locks, tells who holds them, and closes in good order. Cheap to clone; every clone is
+/// the same client.
+///
+/// Dropping the last clone, lock and guard ends the client without ceremony: what is still held ends as it would if the
+/// process were killed. [`LockClient::close`] is the orderly way.
+#[derive(Clone)]
+pub struct LockClient(Arc<ClientCore>);
+
+impl LockClient {
+    /// The lock called `name`. Locks of one name made by one client are the same lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
+    pub fn lock(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
+        let front = ClientCore::front(&self.0, LockName::new(name)?)?;
+        Ok(Arc::new(ReentrantLock::new(front)))
+    }
+
+    /// Who holds the lock and who waits for it, as far as the backend can tell.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where it cannot; [`ErrorKind::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; it changes nothing.
+    pub async fn status(&self, name: impl AsRef<str>) -> Result<LockStatus, LockError> {
+        let request = self.0.inspect_request(LockName::new(name)?);
+        if self.capabilities().inspection == Inspection::None {
+            return Err(self.0.unsupported(Operation::Inspect, &request.name));
+        }
+        self.0
+            .backend
+            .inspect(&request)
+            .await
+            .map_err(|error| error.on(&request.name))
+    }
+
+    /// Takes the lock from `holder`, who reports it as lost: from that holder or from nobody.
+    ///
+    /// The program that held the lock runs on until it notices. Only the fencing token keeps what it still writes out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where a lock cannot be taken away; [`ErrorKind::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll it may or may not have taken the lock away.
+    pub async fn break_holder(&self, name: impl AsRef<str>, holder: &HolderId) -> Result<Broken, LockError> {
+        let request = self.0.inspect_request(LockName::new(name)?);
+        if self.capabilities().breaking == Breaking::Unsupported {
+            return Err(self.0.unsupported(Operation::Break, &request.name));
+        }
+        self.0
+            .backend
+            .break_holder(&request, holder)
+            .await
+            .map_err(|error| error.on(&request.name))
+    }
+
+    /// What the backend can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.0.backend.capabilities()
+    }
+
+    /// Waits until every release and every undone wait is certain.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; it changes nothing.
+    pub async fn idle(&self) {
+        self.0.janitor.idle().await;
+    }
+
+    /// Closes the client in good order: refuses new acquisitions, ends waits with [`ErrorKind::Closed`], and waits until
+    /// everything that is held has been released, for at most `timeout`.
+    ///
+    /// What is still held then is lost to its holders, who are told ([`LossReason::SessionClosed`]), and released.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unconfirmed`] when something was still held, or a release not certain, at the end of `timeout`.
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll it leaves the client closed to new acquisitions; call it again to finish.
+    pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
+        let core = &self.0;
+        core.refuse_acquisitions();
+        let deadline = core.clock.now().plus(timeout);
+        let all_done = async {
+            core.keeper.empty().await;
+            core.janitor.idle().await;
+        };
+        let in_time = within(&core.clock, deadline, all_done).await;
+        let left_behind = if in_time.is_some() {
+            None
+        } else {
+            Some(core.end_holds().await)
+        };
+        let _ = within(
+            &core.clock,
+            core.clock.now().plus(CLOSE_BACKEND_WITHIN),
+            core.backend.close(),
+        )
+        .await;
+        left_behind.map_or(Ok(()), Err)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Arc<ClientCore> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LockClient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LockClient")
+            .field("backend", &self.0.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long the backend may take to end its connections, and the releases that `close` itself began to be answered.
+const CLOSE_BACKEND_WITHIN: Duration = Duration::from_secs(1);
+
+/// Settings that are the same for every backend.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) abort_margin: Duration,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+pub(crate) struct ClientCore {
+    pub(crate) backend: Box<dyn AnyBackend>,
+    pub(crate) engine: Engine,
+    pub(crate) clock: Clock,
+    pub(crate) settings: Settings,
+    pub(crate) holder: Arc<HolderInfo>,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) janitor: Janitor,
+    first_attempt: u128,
+    attempts: AtomicU64,
+    fronts: Mutex<Fronts>,
+}
+
+#[derive(Default)]
+struct Fronts {
+    by_name: HashMap<LockName, Weak<Front>>,
+    closed: Option<LockError>,
+}
+
+static NEXT_FRONT: AtomicU64 = AtomicU64::new(0);
+
+impl ClientCore {
+    /// A random start for the client, so that no other client has the same ids, and a count from there.
+    pub(crate) fn next_attempt(&self) -> AttemptId {
+        let number = self.attempts.fetch_add(1, Ordering::Relaxed);
+        AttemptId::new(self.first_attempt.wrapping_add(u128::from(number)))
+    }
+
+    fn front(self: &Arc<Self>, name: LockName) -> Result<Arc<Front>, LockError> {
+        let mut fronts = self.fronts.lock();
+        if let Some(error) = &fronts.closed {
+            return Err(error.clone().on(&name));
+        }
+        if let Some(front) = fronts.by_name.get(&name).and_then(Weak::upgrade) {
+            return Ok(front);
+        }
+        let front = Arc::new(Front::new(
+            NEXT_FRONT.fetch_add(1, Ordering::Relaxed),
+            name.clone(),
+            Arc::clone(self),
+        ));
+        fronts.by_name.insert(name, Arc::downgrade(&front));
+        Ok(front)
+    }
+
+    /// Forgets a front that nobody uses any more, unless another has taken its place.
+    pub(crate) fn forget_front(&self, name: &LockName) {
+        let mut fronts = self.fronts.lock();
+        if fronts
+            .by_name
+            .get(name)
+            .is_some_and(|front| front.strong_count() == 0)
+        {
+            fronts.by_name.remove(name);
+        }
+    }
+
+    fn inspect_request(&self, name: LockName) -> InspectRequest {
+        InspectRequest {
+            physical: self.backend.capabilities().names.apply(&name),
+            name,
+        }
+    }
+
+    fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {
+        LockError::new(ErrorKind::Unsupported, operation)
+            .on(name)
+            .because(format!(
+                "the backend {:?} has no way to do it",
+                self.backend.capabilities().backend
+            ))
+    }
+
+    fn refuse_acquisitions(&self) {
+        let closed = LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client");
+        let fronts: Vec<_> = {
+            let mut fronts = self.fronts.lock();
+            fronts.closed = Some(closed.clone());
+            fronts.by_name.values().filter_map(Weak::upgrade).collect()
+        };
+        for front in fronts {
+            if let Undo::Attempt(request) = front.local.close(&closed) {
+                request.signals.stop();
+            }
+        }
+    }
+
+    /// Takes what is still held from its holders, tells them, and releases it.
+    async fn end_holds(&self) -> LockError {
+        let holds = self.keeper.all_holds();
+        let releases = self.janitor.pending();
+        for hold in &holds {
+            hold.declare_lost(LossReason::SessionClosed);
+        }
+        let _ = within(
+            &self.clock,
+            self.clock.now().plus(CLOSE_BACKEND_WITHIN),
+            self.janitor.idle(),
+        )
+        .await;
+        LockError::new(ErrorKind::Unconfirmed, Operation::Close)
+            .because(format!(
+                "{} locks were still held and {releases} releases not answered",
+                holds.len()
+            ))
+            .remedy("release every lock before close, or give close more time")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn front_count(&self) -> usize {
+        self.fronts.lock().by_name.len()
+    }
+}
+
+/// Makes a [`LockClient`] of a backend, with the settings that every backend has.
+#[derive(Debug, Clone)]
+pub struct ClientBuilder {
+    clock: Clock,
+    engine: EngineChoice,
+    settings: Settings,
+    label: Option<String>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            clock: Clock::system(),
+            engine: EngineChoice::Own,
+            settings: Settings {
+                abort_margin: Duration::ZERO,
+                max_hold: None,
+            },
+            label: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// A builder with the default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the options that every backend has out of a URL's: `engine=own|caller`, `abort_margin=DURATION`,
+    /// `max_hold=DURATION`, `label=TEXT`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], naming the option.
+    pub fn with_url_options(mut self, options: &mut UrlOptions) -> Result<Self, LockError> {
+        if let Some(engine) = options.take_choice(
+            "engine",
+            &[("own", EngineChoice::Own), ("caller", EngineChoice::Caller)],
+        )? {
+            self.engine = engine;
+        }
+        if let Some(margin) = options.take_duration("abort_margin")? {
+            self.settings.abort_margin = margin;
+        }
+        if let Some(longest) = options.take_duration("max_hold")? {
+            self.settings.max_hold = Some(longest);
+        }
+        if let Some(label) = options.take("label") {
+            self.label = Some(label);
+        }
+        Ok(self)
+    }
+
+    /// Where the client's work runs; a thread of its own by default.
+    #[must_use]
+    pub fn engine(mut self, engine: EngineChoice) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// Where the time comes from; the machine's clock by default.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How long a holder needs to stop after it has been told of a loss; nothing by default. Holds are declared lost that
+    /// much earlier.
+    #[must_use]
+    pub fn abort_margin(mut self, margin: Duration) -> Self {
+        self.settings.abort_margin = margin;
+        self
+    }
+
+    /// The greatest length of a hold, after which it is lost although it could be renewed; without a bound by default.
+    #[must_use]
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.settings.max_hold = Some(longest);
+        self
+    }
+
+    /// What the client is called for people who ask who holds a lock.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Makes a client of a backend that needs no connection.
+    ///
+    /// # Errors
+    /// Whatever `make` answers; [`ErrorKind::InvalidOption`] for an engine on the caller's runtime without one.
+    pub fn build<B: Backend>(
+        self,
+        make: impl FnOnce(Host) -> Result<B, LockError>,
+    ) -> Result<LockClient, LockError> {
+        let (parts, host) = self.prepare()?;
+        let backend = {
+            let _entered = parts.engine.handle().enter();
+            make(host)?
+        };
+        parts.finish(backend)
+    }
+
+    /// Makes a client of a backend that connects first, on the client's engine.
+    ///
+    /// # Errors
+    /// Whatever `make` answers; [`ErrorKind::InvalidOption`] for an engine on the caller's runtime without one.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the attempt to connect.
+    pub async fn connect<B, F>(self, make: impl FnOnce(Host) -> F) -> Result<LockClient, LockError>
+    where
+        B: Backend,
+        F: Future<Output = Result<B, LockError>> + Send + 'static,
+    {
+        let (parts, host) = self.prepare()?;
+        let mut connecting = AbortOnDrop(parts.engine.spawn(make(host)));
+        let backend = (&mut connecting.0).await.map_err(|error| {
+            LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because("the attempt to connect was ended")
+                .caused_by(error)
+        })??;
+        parts.finish(backend)
+    }
+
+    fn prepare(self) -> Result<(Parts, Host), LockError> {
+        deadline::start().map_err(|error| {
+            LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because(format!("no thread to keep deadlines: {error}"))
+                .remedy("check the limits on threads and open files")
+                .caused_by(error)
+        })?;
+        let engine = Engine::start(self.engine)?;
+        let mut holder = HolderInfo::of_this_process();
+        holder.label = self.label;
+        let parts = Parts {
+            engine,
+            clock: self.clock,
+            settings: self.settings,
+            holder: Arc::new(holder),
+            keeper: Arc::default(),
+        };
+        let host = parts.host();
+        Ok((parts, host))
+    }
+}
+
+/// A client without its backend.
+struct Parts {
+    engine: Engine,
+    clock: Clock,
+    settings: Settings,
+    holder: Arc<HolderInfo>,
+    keeper: Arc<Keeper>,
+}
+
+impl Parts {
+    fn host(&self) -> Host {
+        Host {
+            clock: self.clock.clone(),
+            runtime: self.engine.handle().clone(),
+            holder: Arc::clone(&self.holder),
+            keeper: Arc::clone(&self.keeper),
+            abort_margin: self.settings.abort_margin,
+        }
+    }
+
+    fn finish<B: Backend>(self, backend: B) -> Result<LockClient, LockError> {
+        Ok(LockClient(Arc::new(ClientCore {
+            backend: Box::new(Erased(backend)),
+            engine: self.engine,
+            clock: self.clock,
+            settings: self.settings,
+            holder: self.holder,
+            keeper: self.keeper,
+            janitor: Janitor::default(),
+            first_attempt: random_u128()?,
+            attempts: AtomicU64::new(0),
+            fronts: Mutex::default(),
+        })))
+    }
+}
+
+fn random_u128() -> Result<u128, LockError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        LockError::new(ErrorKind::Internal, Operation::Connect)
+            .because(format!("the system has no random numbers: {error}"))
+    })?;
+    Ok(u128::from_ne_bytes(bytes))
+}
+
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,305 @@
+//! What stands in front of one remote lock: the local mutex, the listener, the way to the backend. One for each client
+//! and name, shared by everything that is about this name.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::acquire::drive;
+use crate::backend::{AcquireRequest, Mode, Wait};
+use crate::client::ClientCore;
+use crate::clock::{Clock, Moment, Sleep};
+use crate::dispatcher::{Event, Lane};
+use crate::error::{ErrorKind, LockError, Operation};
+use crate::hold::{Hold, HoldCore, LossReason};
+use crate::janitor;
+use crate::listener::LockListener;
+use crate::local::{Attempt, Entered, Exited, LocalMutex, Patience, Settled, Start, Ticket};
+use crate::name::{LockName, PhysicalName};
+use crate::owner::Owner;
+use crate::signals::Signals;
+use crate::sync::Mutex;
+
+pub(crate) struct Front {
+    id: u64,
+    name: LockName,
+    physical: PhysicalName,
+    client: Arc<ClientCore>,
+    pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
+    listener: Mutex<Option<Arc<dyn LockListener>>>,
+    lane: Arc<Lane>,
+}
+
+impl Attempt for Arc<AcquireRequest> {
+    type Failure = LockError;
+
+    fn extend(&self, patience: &Patience) {
+        if let Patience::Until(until) = patience {
+            self.signals.extend(Moment::from_nanoseconds(*until));
+        }
+    }
+
+    fn obstacle(&self) -> Option<LockError> {
+        self.signals.obstacle()
+    }
+}
+
+impl Front {
+    pub(crate) fn new(id: u64, name: LockName, client: Arc<ClientCore>) -> Self {
+        let physical = client.backend.capabilities().names.apply(&name);
+        Self {
+            id,
+            name,
+            physical,
+            client,
+            local: LocalMutex::new(),
+            listener: Mutex::new(None),
+            lane: Arc::default(),
+        }
+    }
+
+    /// A number that no other front of this process has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(crate) fn client(&self) -> &Arc<ClientCore> {
+        &self.client
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.client.clock
+    }
+
+    pub(crate) fn set_listener(&self, listener: Option<Arc<dyn LockListener>>) {
+        if listener.is_some() {
+            crate::dispatcher::prepare();
+        }
+        let previous = std::mem::replace(&mut *self.listener.lock(), listener);
+        drop(previous);
+    }
+
+    pub(crate) fn listener(&self) -> Option<Arc<dyn LockListener>> {
+        self.listener.lock().clone()
+    }
+
+    /// Has the listener told, if there is one.
+    pub(crate) fn announce(&self, event: Event, hold: &Arc<HoldCore>) {
+        if let Some(listener) = self.listener() {
+            self.lane.post(listener, event, Hold(Arc::clone(hold)));
+        }
+    }
+
+    pub(crate) fn new_attempt(&self) -> Arc<AcquireRequest> {
+        Arc::new(AcquireRequest {
+            id: self.client.next_attempt(),
+            name: self.name.clone(),
+            physical: self.physical.clone(),
+            mode: Mode::Exclusive,
+            holder: Arc::clone(&self.client.holder),
+            signals: Signals::new(Wait::Try),
+        })
+    }
+
+    /// Enters for `owner`: locally first, then remotely. `None` when it was not to be had in time.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        owner: Owner,
+        wait: Wait,
+    ) -> Result<Option<Hold>, LockError> {
+        let patience = match wait {
+            Wait::Try => Patience::Once,
+            wait => Patience::Until(wait.deadline().as_nanoseconds()),
+        };
+        let (entered, start) = self.local.enter(owner, patience, || self.new_attempt());
+        let settled = match entered {
+            Entered::Reentered(hold) => return Ok(Some(Hold(hold))),
+            Entered::Refused => Settled::Refused,
+            Entered::Failed(error) => Settled::Failed(error),
+            Entered::Lost(reason) => Settled::Lost(reason),
+            Entered::Waiting(ticket) => {
+                let place = Place::new(self, ticket, patience);
+                self.start_here(start);
+                place.await
+            }
+        };
+        match settled {
+            Settled::Granted(hold) => {
+                hold.report_acquired();
+                Ok(Some(Hold(hold)))
+            }
+            Settled::Refused => Ok(None),
+            Settled::Failed(error) => Err(error.on(&self.name)),
+            Settled::Lost(reason) => Err(LockError::lost(Operation::Acquire, &self.name, reason)),
+        }
+    }
+
+    /// Ends one entry of `owner`. The first poll ends it; the rest goes on even if nobody waits for it.
+    pub(crate) async fn release(self: &Arc<Self>, owner: Owner) -> Result<(), LockError> {
+        let (exited, start) = self.local.exit(owner, || self.new_attempt());
+        self.start_there(start);
+        match exited {
+            Exited::StillHeld => Ok(()),
+            Exited::NotOwner => Err(self.not_owner(owner)),
+            Exited::Lost(reason) => Err(LockError::lost(Operation::Release, &self.name, reason)),
+            Exited::Release(hold) => self.release_remotely(&hold).await,
+        }
+    }
+
+    async fn release_remotely(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Result<(), LockError> {
+        let outcome = janitor::release(hold);
+        tracing::debug!(lock = %self.name, held = ?Hold(Arc::clone(hold)).age(), "released");
+        let answer = std::future::poll_fn(|context| outcome.poll(context));
+        match crate::keeper::within(self.clock(), janitor::patience(hold), answer).await {
+            Some(result) => result,
+            None => {
+                hold.finish_release(None);
+                Err(janitor::unconfirmed(self))
+            }
+        }
+    }
+
+    fn not_owner(&self, owner: Owner) -> LockError {
+        LockError::new(ErrorKind::NotOwner, Operation::Release)
+            .on(&self.name)
+            .because(format!("{owner:?} has no entry"))
+            .remedy("unlock in the task or scope that locked, once for each lock")
+    }
+
+    /// Ends one entry of `owner` without waiting: at the end of a scope, or when a guard is dropped.
+    pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner) {
+        let (exited, start) = self.local.exit(owner, || self.new_attempt());
+        self.start_there(start);
+        if let Exited::Release(hold) = exited {
+            drop(janitor::release(&hold));
+        }
+    }
+
+    /// A release or a cancel has been answered: the next in the queue may try.
+    pub(crate) fn cleared(self: &Arc<Self>) {
+        let start = self.local.cleared(|| self.new_attempt());
+        self.start_there(start);
+    }
+
+    /// The hold is lost, and says so already: frees the front, tells the listener, leaves nothing at the server.
+    pub(crate) fn hold_lost(self: &Arc<Self>, hold: &Arc<HoldCore>, reason: LossReason) {
+        tracing::warn!(lock = %self.name, %reason, held = ?Hold(Arc::clone(hold)).age(), "lost");
+        hold.report_lost();
+        hold.end_watch();
+        let start = self.local.lost(hold, &reason, || self.new_attempt());
+        janitor::clear_lost(hold);
+        self.start_there(start);
+    }
+
+    /// Makes an attempt, its first poll on this thread.
+    fn start_here(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
+        if let Some(start) = start {
+            self.client.engine.run(drive(Arc::clone(self), start));
+        }
+    }
+
+    /// Makes an attempt on the engine: whoever calls has nothing to do with it.
+    pub(crate) fn start_there(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
+        if let Some(start) = start {
+            self.client.engine.spawn(drive(Arc::clone(self), start));
+        }
+    }
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Front")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.client.forget_front(&self.name);
+    }
+}
+
+/// A place in the local queue.
+///
+/// Dropping it leaves the queue; a grant that was on its way to it goes to the next, or back to the server.
+struct Place {
+    front: Arc<Front>,
+    /// `None` when the wait has been decided.
+    ticket: Option<Ticket>,
+    deadline: Option<Sleep>,
+    patience: Patience,
+    since: Moment,
+}
+
+impl Place {
+    fn new(front: &Arc<Front>, ticket: Ticket, patience: Patience) -> Self {
+        let since = if tracing::enabled!(tracing::Level::DEBUG) {
+            front.clock().now()
+        } else {
+            Moment::FOREVER
+        };
+        Self {
+            front: Arc::clone(front),
+            ticket: Some(ticket),
+            deadline: None,
+            patience,
+            since,
+        }
+    }
+
+    /// Whether the time is up. One who tries once waits for the answer, whenever it comes.
+    fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Patience::Until(until) = self.patience else {
+            return Poll::Pending;
+        };
+        let clock = self.front.clock();
+        let sleep = self
+            .deadline
+            .get_or_insert_with(|| clock.sleep_until(Moment::from_nanoseconds(until)));
+        Pin::new(sleep).poll(context)
+    }
+}
+
+impl Future for Place {
+    type Output = Settled<Arc<HoldCore>, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(ticket) = self.ticket else {
+            return Poll::Pending;
+        };
+        let settled = match self.front.local.poll(ticket, context) {
+            Poll::Ready(settled) => settled,
+            Poll::Pending => {
+                if self.poll_deadline(context).is_pending() {
+                    return Poll::Pending;
+                }
+                let (settled, undo) = self.front.local.give_up(ticket);
+                self.front.undo(undo);
+                settled
+            }
+        };
+        self.ticket = None;
+        if self.since != Moment::FOREVER {
+            let waited = self.front.clock().now().since(self.since);
+            tracing::debug!(lock = %self.front.name, ?waited, ?settled, "the wait ended");
+        }
+        Poll::Ready(settled)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            let undo = self.front.local.leave(ticket);
+            self.front.undo(undo);
+        }
+    }
+}

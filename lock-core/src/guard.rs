@@ -1,0 +1,133 @@
+//! The Rust face of a hold: a guard that releases when it goes.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::error::{LockError, Operation};
+use crate::front::Front;
+use crate::hold::{Hold, HoldEnd, LossReason};
+use crate::owner::{self, Owner};
+use crate::token::FencingToken;
+
+/// One entry of an owner into a lock, ended by [`LockGuard::release`] or by dropping it.
+///
+/// A guard from [`acquire`](crate::DistributedLockExt::acquire) is an owner of its own, so two guards exclude each other
+/// even inside one task. Where reentry is wanted, [`LockGuard::reenter`] makes a second guard of the same hold.
+///
+/// Dropping a guard hands the release to the background: it never blocks, never panics and works outside a runtime. It is
+/// best effort, because nobody is told when it fails; [`LockGuard::release`] tells.
+#[must_use = "dropping the guard releases the lock"]
+pub struct LockGuard {
+    front: Arc<Front>,
+    owner: Owner,
+    hold: Hold,
+    /// Whether the entry is still this guard's to end.
+    entry: Entry,
+}
+
+#[derive(PartialEq)]
+enum Entry {
+    Mine,
+    Elsewhere,
+}
+
+impl LockGuard {
+    pub(crate) fn new(front: Arc<Front>, owner: Owner, hold: Hold) -> Self {
+        Self {
+            front,
+            owner,
+            hold,
+            entry: Entry::Mine,
+        }
+    }
+
+    /// The hold that the guard keeps.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// The owner that the guard acts for. [`Owner::scope`] lets code that calls `lock` act for it too.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// The fencing token; the same as [`Hold::token`].
+    pub fn token(&self) -> Option<FencingToken> {
+        self.hold.token()
+    }
+
+    /// Waits until the hold is lost; the same as [`Hold::lost`].
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
+        self.hold.lost()
+    }
+
+    /// Makes a second guard of the same hold, without I/O. The lock is released when the last one is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the hold has been lost.
+    pub fn reenter(&self) -> Result<Self, LockError> {
+        match self.front.local.reenter(self.owner, &self.hold.0) {
+            Ok(()) => Ok(Self::new(Arc::clone(&self.front), self.owner, self.hold.clone())),
+            Err(reason) => Err(self.lost_error(Operation::Acquire, reason)),
+        }
+    }
+
+    /// Releases the lock, and says whether it was held until now.
+    ///
+    /// Renewal stops first. The answer comes by the hold's deadline at the latest.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock had been lost before: what was done under it may not have
+    /// been exclusive. [`ErrorKind::Unconfirmed`](crate::ErrorKind::Unconfirmed) when the server has not answered by the
+    /// deadline; the release goes on in the background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases as well: unpolled by dropping the guard, later by finishing in the background.
+    pub async fn release(mut self) -> Result<(), LockError> {
+        self.entry = Entry::Elsewhere;
+        if let Some(HoldEnd::Lost(reason)) = self.hold.end() {
+            // Clears what the owner may still have in the local queue's books, which is nothing if the loss was reported.
+            self.front.leave_in_background(self.owner);
+            return Err(self.lost_error(Operation::Release, Some(reason)));
+        }
+        self.front.release(self.owner).await
+    }
+
+    /// Leaves the entry to the owner, who ends it with [`unlock`](crate::DistributedLock::unlock). This is how the Java
+    /// face is made of the Rust one.
+    pub fn leave_to_owner(mut self) -> Hold {
+        self.entry = Entry::Elsewhere;
+        owner::note_entry(self.owner, &self.front);
+        self.hold.clone()
+    }
+
+    fn lost_error(&self, operation: Operation, reason: Option<LossReason>) -> LockError {
+        let known = match self.hold.end() {
+            Some(HoldEnd::Lost(reason)) => Some(reason),
+            _ => reason,
+        };
+        LockError::lost(operation, self.hold.name(), known.unwrap_or(LossReason::Expired))
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if self.entry == Entry::Mine {
+            self.front.leave_in_background(self.owner);
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LockGuard")
+            .field("owner", &self.owner)
+            .field("hold", &self.hold)
+            .finish_non_exhaustive()
+    }
+}

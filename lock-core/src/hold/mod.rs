@@ -1,0 +1,383 @@
+//! A held lock: what its holder can ask of it, and how it ends.
+
+pub(crate) mod state;
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::backend::{AnyLease, GroupId};
+use crate::clock::{Alarm, AlarmHandle, Moment};
+use crate::dispatcher::Event;
+use crate::front::Front;
+use crate::local::Occupant;
+use crate::name::LockName;
+use crate::sync::Mutex;
+use crate::token::FencingToken;
+use crate::validity::Validity;
+use state::{Checked, HoldState, Phase, Renewed};
+
+/// Why a hold was lost, as far as that is known: the reason is best effort, the loss is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// It could not be renewed before its deadline, or reached the greatest length that the client allows.
+    #[error("its lease expired")]
+    Expired,
+    /// What stood for it at the server was deleted.
+    #[error("it was deleted at the server")]
+    Deleted,
+    /// Someone else has it.
+    #[error("someone else has taken it")]
+    Taken,
+    /// The session that it belonged to has ended, or the client was closed.
+    #[error("its session was closed")]
+    SessionClosed,
+    /// The connection that it belonged to is gone, and the lock with it.
+    #[error("the connection that it belonged to is gone")]
+    ConnectionLost,
+    /// An operator took it away.
+    #[error("it was broken by an operator")]
+    Broken,
+}
+
+/// How a hold ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldEnd {
+    /// Its owner released it.
+    Released,
+    /// It was lost.
+    Lost(LossReason),
+}
+
+/// A held lock. Cheap to clone; every clone tells the same.
+///
+/// A hold does not keep the lock held: the [`LockGuard`](crate::LockGuard), or the owner who called `lock`, does.
+#[derive(Clone)]
+pub struct Hold(pub(crate) Arc<HoldCore>);
+
+impl Hold {
+    /// The lock.
+    pub fn name(&self) -> &LockName {
+        self.0.front.name()
+    }
+
+    /// The fencing token, on a backend that has them.
+    pub fn token(&self) -> Option<FencingToken> {
+        self.0.grant.token
+    }
+
+    /// Whether the lock is held now, by the clock: it has been neither lost nor released, and its deadline has not
+    /// passed.
+    ///
+    /// Between this answer and whatever follows it the process may be paused for any length of time. Only the
+    /// [fencing token](FencingToken) protects against that.
+    pub fn is_valid(&self) -> bool {
+        self.0
+            .state
+            .standing_until()
+            .is_some_and(|deadline| self.0.is_before(deadline))
+    }
+
+    /// How long the hold is valid if no renewal succeeds from now on; `None` where there is no lease, zero when it has
+    /// ended.
+    pub fn remaining(&self) -> Option<Duration> {
+        match self.0.state.standing_until() {
+            Some(u64::MAX) => None,
+            Some(deadline) => Some(Moment::from_nanoseconds(deadline).since(self.0.front.clock().now())),
+            None => Some(Duration::ZERO),
+        }
+    }
+
+    /// How long ago the lock was granted.
+    pub fn age(&self) -> Duration {
+        self.0.front.clock().now().since(self.0.granted_at)
+    }
+
+    /// How the hold ended, if it has.
+    pub fn end(&self) -> Option<HoldEnd> {
+        ended(&self.0.state.phase())
+    }
+
+    /// Waits until the hold is lost. Never completes when it is released instead.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
+        watch(&self.0, |phase| match phase {
+            Phase::Lost(reason) => Some(*reason),
+            _ => None,
+        })
+    }
+
+    /// Waits until the hold has ended, one way or the other.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
+        watch(&self.0, ended)
+    }
+
+    /// A descriptor that keeps the lock held for as long as any process has it open, on a backend that works that way:
+    /// a child that inherits it keeps the lock even when this process is killed.
+    #[cfg(unix)]
+    pub fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
+        self.0.grant.descriptor.as_ref()
+    }
+}
+
+fn watch<T, W>(hold: &Arc<HoldCore>, wanted: W) -> impl Future<Output = T> + Send + use<T, W>
+where
+    W: Fn(&Phase<LossReason>) -> Option<T> + Send,
+{
+    let mut watcher = Watcher {
+        hold: Arc::clone(hold),
+        place: None,
+    };
+    poll_fn(move |context| {
+        let Watcher { hold, place } = &mut watcher;
+        hold.state.poll(place, context, &wanted)
+    })
+}
+
+fn ended(phase: &Phase<LossReason>) -> Option<HoldEnd> {
+    match phase {
+        Phase::Released => Some(HoldEnd::Released),
+        Phase::Lost(reason) => Some(HoldEnd::Lost(*reason)),
+        Phase::Standing | Phase::Releasing => None,
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, formatter)
+    }
+}
+
+struct Watcher {
+    hold: Arc<HoldCore>,
+    place: Option<u64>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.hold.state.unwatch(place);
+        }
+    }
+}
+
+/// What a hold is made of.
+pub(crate) struct HoldCore {
+    pub(crate) front: Arc<Front>,
+    pub(crate) grant: Granted,
+    pub(crate) granted_at: Moment,
+    state: HoldState<LossReason>,
+    /// When the hold ends although it is renewed, if the client bounds it.
+    longest: Moment,
+    alarm: Mutex<Option<AlarmHandle>>,
+    /// Whether the acquisition and the loss have been reported, so that a loss is announced to those only who were told
+    /// of the acquisition, and once.
+    reports: AtomicU8,
+}
+
+const ACQUIRED: u8 = 1;
+const LOST: u8 = 2;
+
+/// What the server gave, and what follows from it.
+pub(crate) struct Granted {
+    pub(crate) lease: AnyLease,
+    pub(crate) group: GroupId,
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) lasting: Lasting,
+    #[cfg(unix)]
+    pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
+}
+
+/// How long a hold lasts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lasting {
+    UntilReported,
+    Leased { anchor: Moment, validity: Validity },
+}
+
+impl HoldCore {
+    pub(crate) fn new(front: Arc<Front>, grant: Granted) -> Arc<Self> {
+        let granted_at = front.clock().now();
+        let longest = front
+            .client()
+            .settings
+            .max_hold
+            .map_or(Moment::FOREVER, |length| granted_at.plus(length));
+        let deadline = match grant.lasting {
+            Lasting::UntilReported => longest,
+            Lasting::Leased { anchor, validity } => validity.deadline(anchor).min(longest),
+        };
+        let hold = Arc::new(Self {
+            front,
+            grant,
+            granted_at,
+            state: HoldState::new(deadline.as_nanoseconds()),
+            longest,
+            alarm: Mutex::new(None),
+            reports: AtomicU8::new(0),
+        });
+        hold.watch_deadline(deadline);
+        hold
+    }
+
+    fn watch_deadline(self: &Arc<Self>, deadline: Moment) {
+        if deadline != Moment::FOREVER {
+            let alarm = Arc::new(Deadline(Arc::downgrade(self)));
+            *self.alarm.lock() = Some(self.front.clock().schedule(deadline, alarm));
+        }
+    }
+
+    fn is_before(&self, deadline: u64) -> bool {
+        deadline == u64::MAX || self.now() < deadline
+    }
+
+    fn now(&self) -> u64 {
+        self.front.clock().now().as_nanoseconds()
+    }
+
+    /// A renewal that was sent at `anchor` has been acknowledged.
+    pub(crate) fn renewed(self: &Arc<Self>, anchor: Moment) {
+        let Lasting::Leased { validity, .. } = self.grant.lasting else {
+            return self.declare_restored();
+        };
+        let deadline = validity.deadline(anchor).min(self.longest);
+        if self.state.renew(deadline.as_nanoseconds(), || self.now()) == Renewed::Restored {
+            self.front.announce(Event::Restored, self);
+        }
+    }
+
+    pub(crate) fn declare_suspect(self: &Arc<Self>) {
+        if self.state.suspect() {
+            tracing::warn!(lock = %self.front.name(), "contact lost; the lock is still held");
+            self.front.announce(Event::Suspect, self);
+        }
+    }
+
+    pub(crate) fn declare_restored(self: &Arc<Self>) {
+        if self.state.restore() {
+            self.front.announce(Event::Restored, self);
+        }
+    }
+
+    /// The hold is lost, unless it has ended or its release has begun.
+    pub(crate) fn declare_lost(self: &Arc<Self>, reason: LossReason) {
+        if self.state.lose(reason) {
+            self.front.hold_lost(self, reason);
+        }
+    }
+
+    /// From when on the server has certainly ended the lease by itself, if it is not renewed.
+    pub(crate) fn gone_by(&self) -> Option<Moment> {
+        match self.grant.lasting {
+            Lasting::UntilReported => None,
+            Lasting::Leased { validity, .. } => {
+                Some(Moment::from_nanoseconds(self.state.last_deadline()).plus(validity.length_at_most()))
+            }
+        }
+    }
+
+    pub(crate) fn is_standing(&self) -> bool {
+        self.state.standing_until().is_some()
+    }
+
+    /// Until when the server may believe that this client holds the lock, if nothing renews it.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        match self.grant.lasting {
+            Lasting::UntilReported => None,
+            Lasting::Leased { .. } => Some(Moment::from_nanoseconds(self.state.last_deadline())),
+        }
+    }
+
+    /// The release has been answered, or is not waited for any longer.
+    pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
+        if self.state.finish(loss) {
+            self.front.announce(Event::Released, self);
+        }
+        self.end_watch();
+    }
+
+    pub(crate) fn end_watch(&self) {
+        let alarm = self.alarm.lock().take();
+        drop(alarm);
+    }
+
+    /// The owner has the hold in hand: reports the acquisition, once, and the loss if that was quicker.
+    pub(crate) fn report_acquired(self: &Arc<Self>) {
+        if self.reports.load(Ordering::Acquire) & ACQUIRED != 0 {
+            return;
+        }
+        self.front.announce(Event::Acquired, self);
+        if self.reports.fetch_or(ACQUIRED, Ordering::AcqRel) & LOST != 0 {
+            self.announce_loss();
+        }
+    }
+
+    /// Reports the loss to an owner who has been told of the acquisition.
+    pub(crate) fn report_lost(self: &Arc<Self>) {
+        if self.reports.fetch_or(LOST, Ordering::AcqRel) & ACQUIRED != 0 {
+            self.announce_loss();
+        }
+    }
+
+    fn announce_loss(self: &Arc<Self>) {
+        if let Phase::Lost(reason) = self.state.phase() {
+            self.front.announce(Event::Abort(reason), self);
+        }
+    }
+}
+
+impl fmt::Debug for HoldCore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Hold")
+            .field("name", self.front.name())
+            .field("token", &self.grant.token)
+            .field("phase", &self.state.phase())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rings when the hold's deadline has come, as it was when the alarm was set: renewals do not touch the alarm, it looks
+/// again instead.
+struct Deadline(Weak<HoldCore>);
+
+impl Alarm for Deadline {
+    fn ring(&self, now: Moment) -> Option<Moment> {
+        let hold = self.0.upgrade()?;
+        match hold.state.expire(
+            now.max(hold.front.clock().now()).as_nanoseconds(),
+            LossReason::Expired,
+        ) {
+            Checked::Until(deadline) => Some(Moment::from_nanoseconds(deadline)),
+            Checked::Expired => {
+                hold.front.hold_lost(&hold, LossReason::Expired);
+                None
+            }
+            Checked::Over => None,
+        }
+    }
+}
+
+impl Occupant for Arc<HoldCore> {
+    type Loss = LossReason;
+
+    fn is_same(&self, other: &Self) -> bool {
+        Self::ptr_eq(self, other)
+    }
+
+    fn verify(&self) -> Result<(), LossReason> {
+        self.state.verify(|| self.now(), LossReason::Expired)
+    }
+
+    fn begin_release(&self) -> Result<(), LossReason> {
+        self.state.begin_release(|| self.now(), LossReason::Expired)
+    }
+}

@@ -1,0 +1,273 @@
+//! Releases and cancels, again and again, until it is certain that nothing is left.
+//!
+//! Whoever releases a lock or gives up waiting hands the work over here and may go: the janitor goes on whether or not
+//! the future that asked for it still lives. It repeats a call until the server has answered, or until the lease
+//! has run out at the server by itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{AcquireRequest, Released};
+use crate::clock::Moment;
+use crate::error::{ErrorKind, LockError, Operation};
+use crate::front::Front;
+use crate::hold::{HoldCore, LossReason};
+use crate::supervise::Backoff;
+use crate::sync::Mutex;
+
+/// Counts what has been handed over and is not certain yet.
+#[derive(Debug, Default)]
+pub(crate) struct Janitor {
+    pending: AtomicUsize,
+    finished: Notify,
+}
+
+/// One thing that is not certain yet.
+struct Chore(Arc<Front>);
+
+impl Chore {
+    fn begin(front: &Arc<Front>) -> Self {
+        front.client().janitor.pending.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(front))
+    }
+}
+
+impl Drop for Chore {
+    fn drop(&mut self) {
+        let janitor = &self.0.client().janitor;
+        if janitor.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            janitor.finished.notify_waiters();
+        }
+    }
+}
+
+impl Janitor {
+    /// Waits until everything that was handed over is certain.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let finished = self.finished.notified();
+            if self.pending.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            finished.await;
+        }
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.load(Ordering::Acquire)
+    }
+}
+
+/// What comes after the first answer to a chore, whatever it is; also when the chore is dropped unanswered, because the
+/// runtime that it ran on has ended.
+struct OnFirstAnswer(Option<Arc<Front>>);
+
+impl OnFirstAnswer {
+    fn answered(&mut self) {
+        if let Some(front) = self.0.take() {
+            front.cleared();
+        }
+    }
+}
+
+impl Drop for OnFirstAnswer {
+    fn drop(&mut self) {
+        self.answered();
+    }
+}
+
+/// Releases a hold that its owner has ended. The front stays closed until the first answer.
+pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
+    let outcome = Arc::new(Outcome::default());
+    let front = &hold.front;
+    front.client().keeper.unregister(hold);
+    let report = Report {
+        hold: Arc::clone(hold),
+        outcome: Arc::clone(&outcome),
+    };
+    let first_answer = OnFirstAnswer(Some(Arc::clone(front)));
+    front.client().engine.run(release_until_certain(
+        Arc::clone(hold),
+        Some(report),
+        first_answer,
+    ));
+    outcome
+}
+
+/// Makes sure that nothing of a lost hold is left at the server.
+pub(crate) fn clear_lost(hold: &Arc<HoldCore>) {
+    let front = &hold.front;
+    front.client().keeper.unregister(hold);
+    front
+        .client()
+        .engine
+        .spawn(release_until_certain(Arc::clone(hold), None, OnFirstAnswer(None)));
+}
+
+/// Undoes an attempt that nobody waits for any more, and reopens the front at the first answer.
+pub(crate) fn cancel(front: &Arc<Front>, request: &Arc<AcquireRequest>) {
+    let first_answer = OnFirstAnswer(Some(Arc::clone(front)));
+    front.client().engine.run(cancel_until_certain(
+        Arc::clone(front),
+        Arc::clone(request),
+        first_answer,
+    ));
+}
+
+/// Undoes an attempt that has failed without a known outcome.
+pub(crate) fn cancel_in_background(front: &Arc<Front>, request: &Arc<AcquireRequest>) {
+    let nothing = OnFirstAnswer(None);
+    front.client().engine.spawn(cancel_until_certain(
+        Arc::clone(front),
+        Arc::clone(request),
+        nothing,
+    ));
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+async fn cancel_until_certain(
+    front: Arc<Front>,
+    request: Arc<AcquireRequest>,
+    mut first_answer: OnFirstAnswer,
+) {
+    let _chore = Chore::begin(&front);
+    let client = front.client();
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    while let Err(error) = client.backend.cancel(&request).await {
+        tracing::warn!(lock = %front.name(), %error, "an attempt could not be undone yet");
+        first_answer.answered();
+        client
+            .clock
+            .sleep_until(client.clock.now().plus(backoff.next_pause()))
+            .await;
+    }
+}
+
+async fn release_until_certain(
+    hold: Arc<HoldCore>,
+    mut report: Option<Report>,
+    mut first_answer: OnFirstAnswer,
+) {
+    let _chore = Chore::begin(&hold.front);
+    let client = hold.front.client();
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut sent_before = false;
+    loop {
+        match client.backend.release(&hold.grant.lease).await {
+            Ok(released) => {
+                if let Some(report) = report.take() {
+                    report.certain(released, sent_before);
+                }
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(lock = %hold.front.name(), %error, "a release failed");
+                report = report.and_then(|report| report.failed(error));
+            }
+        }
+        first_answer.answered();
+        sent_before = true;
+        let next = client.clock.now().plus(backoff.next_pause());
+        if hold.gone_by().is_some_and(|gone_by| next > gone_by) {
+            return;
+        }
+        client.clock.sleep_until(next).await;
+    }
+}
+
+/// Tells the owner, and the hold, what came of a release.
+struct Report {
+    hold: Arc<HoldCore>,
+    outcome: Arc<Outcome>,
+}
+
+impl Report {
+    fn certain(self, released: Released, sent_before: bool) {
+        // On a repeated request "not yours" means that an earlier one arrived.
+        let loss = match released {
+            Released::WasLost(reason) if !sent_before => Some(reason),
+            Released::Clean | Released::WasLost(_) => None,
+        };
+        self.hold.finish_release(loss);
+        self.outcome
+            .set(loss.map_or(Ok(()), |reason| Err(self.lost(reason))));
+    }
+
+    /// Goes on when the next request may fare better; else the owner is told now.
+    fn failed(self, error: LockError) -> Option<Self> {
+        if error.is_retryable() {
+            return Some(self);
+        }
+        self.hold.finish_release(None);
+        self.outcome.set(Err(error));
+        None
+    }
+
+    fn lost(&self, reason: LossReason) -> LockError {
+        LockError::lost(Operation::Release, self.hold.front.name(), reason)
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.hold.finish_release(None);
+        self.outcome.set(Err(unconfirmed(&self.hold.front)));
+    }
+}
+
+/// A release whose outcome is not known.
+pub(crate) fn unconfirmed(front: &Front) -> LockError {
+    LockError::new(ErrorKind::Unconfirmed, Operation::Release)
+        .on(front.name())
+        .because("the server has not answered in time")
+        .remedy("the release is repeated in the background; the lease ends the hold at the latest")
+}
+
+/// What came of a release, once it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome(Mutex<OutcomeState>);
+
+#[derive(Debug, Default)]
+struct OutcomeState {
+    result: Option<Result<(), LockError>>,
+    waiting: VecDeque<Waker>,
+}
+
+impl Outcome {
+    /// The first one to tell decides.
+    fn set(&self, result: Result<(), LockError>) {
+        let waiting = {
+            let mut state = self.0.lock();
+            state.result.get_or_insert(result);
+            std::mem::take(&mut state.waiting)
+        };
+        for waker in waiting {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<(), LockError>> {
+        let mut state = self.0.lock();
+        if let Some(result) = &state.result {
+            return Poll::Ready(result.clone());
+        }
+        state.waiting.push_back(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// How long a release is waited for where no lease bounds it.
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// When an owner stops waiting for its release.
+pub(crate) fn patience(hold: &HoldCore) -> Moment {
+    let bound = hold.front.client().clock.now().plus(RELEASE_TIMEOUT);
+    hold.deadline().map_or(bound, |deadline| deadline.min(bound))
+}

@@ -1,0 +1,261 @@
+//! Renews what a client holds, group by group, and declares what is lost.
+//!
+//! A group has one task, which lives as long as the group has holds with a lease. It sleeps until the first of them is
+//! due and then renews all of them in one call, so that holds of a group come to be renewed together. The time is taken
+//! before the call, and is the anchor of whatever the server acknowledges. A call that takes longer than the interval
+//! between renewals is dropped and made again: it is one of the three that a lease has time for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{GroupId, LeaseState};
+use crate::client::ClientCore;
+use crate::clock::{Clock, Moment};
+use crate::error::LockError;
+use crate::hold::{HoldCore, Lasting};
+use crate::sync::Mutex;
+
+/// Everything that a client holds.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    groups: Mutex<HashMap<GroupId, Group>>,
+    emptied: Notify,
+}
+
+#[derive(Default)]
+struct Group {
+    holds: HashMap<usize, Kept>,
+    /// Wakes the group's task, if it has one, because something is due earlier than it thinks.
+    task: Option<Arc<Notify>>,
+}
+
+struct Kept {
+    hold: Arc<HoldCore>,
+    renew_at: Moment,
+}
+
+/// After a failure a renewal is sent again this many times in an interval.
+const RETRIES_IN_AN_INTERVAL: u32 = 8;
+
+impl Keeper {
+    /// Takes up a new hold.
+    pub(crate) fn register(&self, hold: &Arc<HoldCore>) {
+        let renew_at = match hold.grant.lasting {
+            Lasting::UntilReported => Moment::FOREVER,
+            Lasting::Leased { anchor, validity } => anchor.plus(validity.interval()),
+        };
+        let mut groups = self.groups.lock();
+        let group = groups.entry(hold.grant.group).or_default();
+        let is_first_due = group.holds.values().all(|kept| renew_at < kept.renew_at);
+        group.holds.insert(
+            key(hold),
+            Kept {
+                hold: Arc::clone(hold),
+                renew_at,
+            },
+        );
+        if renew_at == Moment::FOREVER {
+            return;
+        }
+        if let Some(task) = &group.task {
+            if is_first_due {
+                task.notify_one();
+            }
+            return;
+        }
+        let task = Arc::new(Notify::new());
+        group.task = Some(Arc::clone(&task));
+        drop(groups);
+        let client = Arc::clone(hold.front.client());
+        client
+            .engine
+            .spawn(keep(Arc::clone(&client), hold.grant.group, task));
+    }
+
+    /// Lets go of a hold that has ended, or whose release begins.
+    pub(crate) fn unregister(&self, hold: &Arc<HoldCore>) {
+        let mut groups = self.groups.lock();
+        let Some(group) = groups.get_mut(&hold.grant.group) else {
+            return;
+        };
+        let removed = group.holds.remove(&key(hold));
+        if group.holds.is_empty() {
+            let task = groups.remove(&hold.grant.group).and_then(|group| group.task);
+            if let Some(task) = task {
+                task.notify_one();
+            }
+        }
+        let is_empty = groups.is_empty();
+        drop(groups);
+        drop(removed);
+        if is_empty {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    pub(crate) fn holds_of(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
+        let groups = self.groups.lock();
+        groups.get(&group).map(Group::all).unwrap_or_default()
+    }
+
+    pub(crate) fn all_holds(&self) -> Vec<Arc<HoldCore>> {
+        self.groups.lock().values().flat_map(Group::all).collect()
+    }
+
+    /// Waits until nothing is held.
+    pub(crate) async fn empty(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.groups.lock().is_empty() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    /// When the group's next renewal is due; `None` when the group has ended.
+    fn next_due(&self, group: GroupId, task: &Arc<Notify>) -> Option<Moment> {
+        let groups = self.groups.lock();
+        let group = groups
+            .get(&group)
+            .filter(|group| group.task.as_ref().is_some_and(|of| Arc::ptr_eq(of, task)))?;
+        group.holds.values().map(|kept| kept.renew_at).min()
+    }
+
+    fn leased(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
+        let groups = self.groups.lock();
+        let Some(group) = groups.get(&group) else {
+            return Vec::new();
+        };
+        group
+            .holds
+            .values()
+            .filter(|kept| kept.renew_at != Moment::FOREVER)
+            .map(|kept| Arc::clone(&kept.hold))
+            .collect()
+    }
+
+    fn put_off(&self, hold: &Arc<HoldCore>, renew_at: Moment) {
+        let mut groups = self.groups.lock();
+        if let Some(kept) = groups
+            .get_mut(&hold.grant.group)
+            .and_then(|group| group.holds.get_mut(&key(hold)))
+        {
+            kept.renew_at = renew_at;
+        }
+    }
+}
+
+impl Group {
+    fn all(&self) -> Vec<Arc<HoldCore>> {
+        self.holds.values().map(|kept| Arc::clone(&kept.hold)).collect()
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Keeper")
+            .field("groups", &self.groups.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn key(hold: &Arc<HoldCore>) -> usize {
+    Arc::as_ptr(hold).addr()
+}
+
+/// The task of one group.
+async fn keep(client: Arc<ClientCore>, group: GroupId, task: Arc<Notify>) {
+    while let Some(due) = client.keeper.next_due(group, &task) {
+        if client.clock.now() < due {
+            first_of(client.clock.sleep_until(due), task.notified()).await;
+        } else {
+            renew(&client, group).await;
+        }
+    }
+}
+
+async fn renew(client: &ClientCore, group: GroupId) {
+    let holds = client.keeper.leased(group);
+    let interval = holds
+        .iter()
+        .filter_map(|hold| interval(hold))
+        .min()
+        .unwrap_or(Duration::MAX);
+    let leases: Vec<_> = holds.iter().map(|hold| Arc::clone(&hold.grant.lease)).collect();
+    let anchor = client.clock.now();
+    let answer = within(
+        &client.clock,
+        anchor.plus(interval),
+        client.backend.renew(group, &leases),
+    )
+    .await;
+    let retry_at = client.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
+    let states = match answer {
+        Some(Ok(states)) => states,
+        Some(Err(error)) => unknown(&error),
+        None => Vec::new(),
+    };
+    let states = states.into_iter().chain(std::iter::repeat(LeaseState::Unknown));
+    for (hold, state) in holds.iter().zip(states) {
+        match state {
+            LeaseState::Held => {
+                client
+                    .keeper
+                    .put_off(hold, anchor.plus(self::interval(hold).unwrap_or(interval)));
+                hold.renewed(anchor);
+            }
+            LeaseState::Lost(reason) => hold.declare_lost(reason),
+            LeaseState::Unknown => {
+                client.keeper.put_off(hold, retry_at);
+                hold.declare_suspect();
+            }
+        }
+    }
+}
+
+fn interval(hold: &HoldCore) -> Option<Duration> {
+    match hold.grant.lasting {
+        Lasting::UntilReported => None,
+        Lasting::Leased { validity, .. } => Some(validity.interval()),
+    }
+}
+
+fn unknown(error: &LockError) -> Vec<LeaseState> {
+    tracing::warn!(%error, "a renewal failed");
+    Vec::new()
+}
+
+/// `future`, if it completes before `deadline`.
+pub(crate) async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut sleep = pin!(clock.sleep_until(deadline));
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        sleep.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}
+
+async fn first_of(one: impl Future, other: impl Future) {
+    let mut one = pin!(one);
+    let mut other = pin!(other);
+    std::future::poll_fn(|context| {
+        if one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}

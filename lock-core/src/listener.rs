@@ -1,0 +1,42 @@
+//! Being told what happens to a hold.
+
+use crate::hold::{Hold, LossReason};
+
+/// Told what happens to the holds of a lock.
+///
+/// The level comes before the event: when a callback runs, [`Hold::is_valid`] already says what it is told. Callbacks
+/// run on a dispatcher thread, never on the caller's runtime, one at a time and in order for each lock. One that blocks
+/// delays the later events of its own lock, and one that panics is logged; neither harms another lock.
+///
+/// Closures of the shape `Fn(&Hold, &LossReason)` are listeners for [`LockListener::on_abort`].
+pub trait LockListener: Send + Sync + 'static {
+    /// A held lock has been lost: stop what it protects. Called exactly once for each hold that is lost before its
+    /// release began, never afterwards.
+    fn on_abort(&self, hold: &Hold, reason: &LossReason);
+
+    /// Contact with the server has been lost, or a renewal failed; the hold is still valid for [`Hold::remaining`].
+    fn on_suspect(&self, hold: &Hold) {
+        let _ = hold;
+    }
+
+    /// Contact has returned in time; the hold was valid throughout.
+    fn on_restored(&self, hold: &Hold) {
+        let _ = hold;
+    }
+
+    /// The lock has been acquired. Not called for reentry.
+    fn on_acquired(&self, hold: &Hold) {
+        let _ = hold;
+    }
+
+    /// The lock has been released by its owner; [`Hold::end`] says whether that was in time.
+    fn on_released(&self, hold: &Hold) {
+        let _ = hold;
+    }
+}
+
+impl<F: Fn(&Hold, &LossReason) + Send + Sync + 'static> LockListener for F {
+    fn on_abort(&self, hold: &Hold, reason: &LossReason) {
+        self(hold, reason);
+    }
+}

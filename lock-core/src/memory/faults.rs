@@ -1,0 +1,185 @@
+//! What can go wrong at a [`MemoryServer`](super::MemoryServer), on request.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use crate::error::{ErrorKind, LockError, Operation};
+use crate::sync::Mutex;
+
+/// What happens to one request.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// The request fails with this error, and nothing is done.
+    Fail(LockError),
+    /// The request is carried out, and the reply is lost: the client sees an unreachable server.
+    DropReply,
+    /// The request waits at the gate before it is carried out.
+    Delay(Gate),
+    /// The request is carried out, and the reply waits at the gate.
+    DelayReply(Gate),
+}
+
+/// Holds up what comes to it until it is opened. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<Mutex<GateState>>);
+
+#[derive(Default)]
+struct GateState {
+    open: bool,
+    arrived: usize,
+    waiting: Vec<Waker>,
+}
+
+impl Gate {
+    /// A closed gate.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets everything through, now and later.
+    pub fn open(&self) {
+        let waiting = {
+            let mut state = self.0.lock();
+            state.open = true;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until something has come to the gate.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn reached(&self) {
+        self.wait_for(|state| state.arrived > 0).await;
+    }
+
+    async fn pass(&self) {
+        let waiting = {
+            let mut state = self.0.lock();
+            state.arrived += 1;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+        self.wait_for(|state| state.open).await;
+    }
+
+    async fn wait_for(&self, condition: impl Fn(&GateState) -> bool) {
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if condition(&state) {
+                return Poll::Ready(());
+            }
+            state.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Gate")
+            .field("open", &self.0.lock().open)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The faults of a server: what is injected goes to the next requests of its kind, one each, in order.
+#[derive(Debug, Default)]
+pub struct Faults(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    severed: bool,
+    injected: Vec<(Operation, VecDeque<Fault>)>,
+    /// Those who wait at the server and are to be told when it becomes unreachable.
+    watchers: Vec<Waker>,
+}
+
+impl Faults {
+    /// Has `fault` happen to the next request of this kind that has none waiting for it.
+    pub fn inject(&self, operation: Operation, fault: Fault) {
+        let mut state = self.0.lock();
+        match state.injected.iter_mut().find(|(of, _)| *of == operation) {
+            Some((_, faults)) => faults.push_back(fault),
+            None => state.injected.push((operation, VecDeque::from([fault]))),
+        }
+    }
+
+    /// Makes the server unreachable: requests fail, and so do waits, until [`Faults::heal`].
+    pub fn sever(&self) {
+        let watchers = {
+            let mut state = self.0.lock();
+            state.severed = true;
+            std::mem::take(&mut state.watchers)
+        };
+        watchers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Makes the server reachable again.
+    pub fn heal(&self) {
+        self.0.lock().severed = false;
+    }
+
+    /// Whether the server is away; else has `waker` woken when it goes.
+    pub(super) fn outage(&self, waker: &Waker) -> Option<Outage> {
+        let mut state = self.0.lock();
+        if state.severed {
+            return Some(Outage(Operation::Acquire));
+        }
+        if !state.watchers.iter().any(|other| other.will_wake(waker)) {
+            state.watchers.push(waker.clone());
+        }
+        None
+    }
+
+    pub(super) async fn before(&self, operation: Operation) -> Result<Option<Fault>, LockError> {
+        let fault = {
+            let mut state = self.0.lock();
+            if state.severed {
+                return Err(Outage(operation).into_error());
+            }
+            state
+                .injected
+                .iter_mut()
+                .find(|(of, _)| *of == operation)
+                .and_then(|(_, faults)| faults.pop_front())
+        };
+        match fault {
+            Some(Fault::Fail(error)) => Err(error),
+            Some(Fault::Delay(gate)) => {
+                gate.pass().await;
+                Ok(None)
+            }
+            later => Ok(later),
+        }
+    }
+
+    pub(super) async fn after(&self, operation: Operation, fault: Option<Fault>) -> Result<(), LockError> {
+        match fault {
+            Some(Fault::DropReply) => return Err(Outage(operation).into_error()),
+            Some(Fault::DelayReply(gate)) => gate.pass().await,
+            _ => {}
+        }
+        match self.0.lock().severed {
+            true => Err(Outage(operation).into_error()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The server is away.
+pub(super) struct Outage(Operation);
+
+impl Outage {
+    pub(super) fn into_error(self) -> LockError {
+        LockError::new(ErrorKind::Unreachable, self.0)
+            .because("the connection to the memory server is cut")
+            .retryable()
+    }
+}

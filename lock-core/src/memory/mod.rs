@@ -1,0 +1,324 @@
+//! The reference backend: locks in the memory of one process.
+//!
+//! It is what a backend author reads first, what tests use in place of a server, and how the core itself is tested: the
+//! "server" can be told to [fail, delay, drop replies](faults), expire, delete and steal.
+//!
+//! # How it holds the lock
+//! A [`MemoryServer`] has a table of locks; each has at most one holder and a queue. The head of the queue is granted the
+//! lock in the same critical section that frees it, and then woken. Fencing tokens count up from 1 for the whole server.
+//!
+//! # How a loss is noticed
+//! Without a lease the server tells the holder through its [`Signals`]. With `?lease=` the holder is told nothing and
+//! finds out at its next renewal, or at its own deadline, as with a network server.
+//!
+//! # What happens at each failure
+//! * *Unknown outcome* (a dropped reply): the attempt's id makes the repeated request find its own grant.
+//! * *Expired lease*: the server frees the lock at the lease's end by its clock, and promotes the head of the queue.
+//! * *Dropped future*: the place in the queue, or the grant, stays until the core calls `cancel`, which removes it.
+//! * *Dead waiter*: a waiter dies only with the process, and the server with it.
+
+pub mod faults;
+mod server;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::backend::{
+    AcquireRequest, Backend, Grant, GroupId, Host, InspectRequest, LeaseState, Released, Term, Wait,
+};
+use crate::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
+use crate::client::{ClientBuilder, LockClient};
+use crate::clock::Clock;
+use crate::error::{LockError, Operation};
+use crate::name::{CharacterSet, LockName, NameRules};
+use crate::status::{Broken, HolderId, LockStatus};
+use crate::sync::Mutex;
+use crate::url::LockUrl;
+use faults::{Faults, Outage};
+use server::{Fate, Requested, Server};
+
+pub use server::{Loss, Told};
+
+#[cfg(doc)]
+use crate::signals::Signals;
+
+/// A lock server in this process. Cheap to clone; every clone is the same server.
+///
+/// ```
+/// use lock_core::{DistributedLockExt, memory::MemoryServer};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let server = MemoryServer::new();
+/// let (ours, theirs) = (server.client()?, server.client()?);
+///
+/// let guard = ours.lock("orders/42")?.acquire().await?;
+/// assert!(theirs.lock("orders/42")?.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// assert!(theirs.lock("orders/42")?.try_acquire().await?.is_some());
+/// # Ok::<(), lock_core::LockError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct MemoryServer(Arc<Server>);
+
+impl MemoryServer {
+    /// A new server, with the machine's clock.
+    #[allow(clippy::new_without_default)] // two defaults are expected to be the same; two servers are not
+    pub fn new() -> Self {
+        Self::with_clock(Clock::system())
+    }
+
+    /// A new server whose leases run by `clock`.
+    pub fn with_clock(clock: Clock) -> Self {
+        Self(Server::new(clock))
+    }
+
+    /// The server that every `memory:name` URL of this process means.
+    pub fn named(name: &str) -> Self {
+        static SERVERS: LazyLock<Mutex<HashMap<String, MemoryServer>>> = LazyLock::new(Mutex::default);
+        SERVERS
+            .lock()
+            .entry(name.to_owned())
+            .or_insert_with(Self::new)
+            .clone()
+    }
+
+    /// A client without leases, with the default settings.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when the system has no threads left.
+    pub fn client(&self) -> Result<LockClient, LockError> {
+        self.client_with(
+            MemoryOptions::default(),
+            ClientBuilder::new().clock(self.0.clock().clone()),
+        )
+    }
+
+    /// A client with settings. The builder's clock must be the server's.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when the lease is too short for the abort margin.
+    pub fn client_with(
+        &self,
+        options: MemoryOptions,
+        builder: ClientBuilder,
+    ) -> Result<LockClient, LockError> {
+        let server = Arc::clone(&self.0);
+        builder.build(|host| {
+            options.lease.map_or(Ok(()), |lease| host.check_lease(lease))?;
+            Ok(MemoryBackend {
+                server,
+                host,
+                options,
+                capabilities: capabilities(),
+                group: GroupId::new(0),
+            })
+        })
+    }
+
+    /// What goes wrong, and when.
+    pub fn faults(&self) -> &Faults {
+        self.0.faults()
+    }
+
+    /// Takes a lock from its holder as `loss` says. Answers whether anyone held it.
+    pub fn lose(&self, name: &LockName, loss: Loss, told: Told) -> bool {
+        self.0.lose(&capabilities().names.apply(name), loss, told)
+    }
+
+    /// How many locks are held or waited for.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is held or waited for.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many wait for the lock at the server.
+    pub fn waiting_for(&self, name: &LockName) -> usize {
+        self.0.waiting_for(&capabilities().names.apply(name))
+    }
+}
+
+impl fmt::Debug for MemoryServer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MemoryServer")
+            .field("locks", &self.len())
+            .finish()
+    }
+}
+
+/// Options of a client of a [`MemoryServer`].
+#[derive(Debug, Clone, Default)]
+pub struct MemoryOptions {
+    lease: Option<Duration>,
+}
+
+impl MemoryOptions {
+    /// No lease: a lock is held until it is released.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With a lease, which is renewed as for a network server.
+    #[must_use]
+    pub fn lease(mut self, length: Duration) -> Self {
+        self.lease = Some(length);
+        self
+    }
+}
+
+/// Connects to what a `memory:` URL says: `memory:` or `memory:name`, with `?lease=DURATION` and the common options.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.
+pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    let mut options = url.options();
+    let builder = builder.with_url_options(&mut options)?;
+    let memory = MemoryOptions {
+        lease: options.take_duration("lease")?,
+    };
+    options.finish()?;
+    MemoryServer::named(url.path()).client_with(memory, builder)
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities::new(
+        "memory",
+        Reach::Process,
+        NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH + 64),
+    )
+    .with_fencing(Fencing::WhileServerLives)
+    .with_fairness(Fairness::Fifo)
+    .with_inspection(Inspection::HolderAndQueue)
+    .with_breaking(Breaking::Supported)
+}
+
+/// What a client remembers of a grant: by which id the server knows it, and what became of it.
+#[derive(Debug)]
+struct MemoryLease {
+    requested: Requested,
+    fate: Arc<Fate>,
+}
+
+#[derive(Debug)]
+struct MemoryBackend {
+    server: Arc<Server>,
+    host: Host,
+    options: MemoryOptions,
+    capabilities: Capabilities,
+    group: GroupId,
+}
+
+impl MemoryBackend {
+    fn requested(&self, request: &AcquireRequest) -> Requested {
+        Requested {
+            id: request.id(),
+            name: request.physical().clone(),
+            lease: self.options.lease,
+        }
+    }
+
+    /// Runs `request` as a call to a server that may be away, slow, or lose the reply.
+    async fn call<T>(
+        &self,
+        operation: Operation,
+        request: impl FnOnce(&Server) -> T,
+    ) -> Result<T, LockError> {
+        let fault = self.server.faults().before(operation).await?;
+        let reply = request(&self.server);
+        self.server.faults().after(operation, fault).await?;
+        Ok(reply)
+    }
+}
+
+#[async_trait]
+impl Backend for MemoryBackend {
+    type Lease = MemoryLease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<MemoryLease>>, LockError> {
+        let requested = self.requested(request);
+        let tries_once = request.wait() == Wait::Try;
+        let sent_at = self.host.clock().now();
+        let granted = self
+            .call(Operation::Acquire, |server| {
+                server.request(&requested, tries_once, request)
+            })
+            .await?;
+        let (fate, anchor) = match granted {
+            Some(fate) => (fate, sent_at),
+            None if tries_once => return Ok(None),
+            None => {
+                request.signals().queued();
+                // The grant that ends the wait is made at a moment of the same clock, so that is the anchor.
+                let fate = self
+                    .server
+                    .granted(&requested)
+                    .await
+                    .map_err(Outage::into_error)?;
+                let granted_at = fate.granted_at();
+                (fate, granted_at)
+            }
+        };
+        let term = match self.options.lease {
+            Some(length) => Term::Leased { anchor, length },
+            None => Term::UntilReported,
+        };
+        let token = fate.token();
+        Ok(Some(
+            Grant::new(MemoryLease { requested, fate }, self.group, term).with_token(token),
+        ))
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        let requested = self.requested(request);
+        self.call(Operation::Cancel, |server| server.withdraw(&requested))
+            .await
+            .map(drop)
+    }
+
+    async fn renew(&self, _: GroupId, leases: &[Arc<MemoryLease>]) -> Result<Vec<LeaseState>, LockError> {
+        self.call(Operation::Renew, |server| {
+            leases
+                .iter()
+                .map(|lease| server.renew(&lease.requested, &lease.fate))
+                .collect()
+        })
+        .await
+    }
+
+    async fn release(&self, lease: &MemoryLease) -> Result<Released, LockError> {
+        let was_held = self
+            .call(Operation::Release, |server| server.withdraw(&lease.requested))
+            .await?;
+        Ok(match was_held {
+            true => Released::Clean,
+            false => Released::WasLost(lease.fate.reason()),
+        })
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        self.call(Operation::Inspect, |server| {
+            server.inspect(request.name(), request.physical())
+        })
+        .await
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        self.call(Operation::Break, |server| {
+            server.break_holder(request.physical(), holder)
+        })
+        .await
+    }
+}

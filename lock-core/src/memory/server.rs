@@ -1,0 +1,394 @@
+//! The table of locks.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use super::faults::{Faults, Outage};
+use crate::backend::{AcquireRequest, AttemptId, LeaseState};
+use crate::clock::{Alarm, AlarmHandle, Clock, Moment};
+use crate::hold::LossReason;
+use crate::name::{LockName, PhysicalName};
+use crate::signals::Signals;
+use crate::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
+use crate::sync::Mutex;
+use crate::token::FencingToken;
+
+/// How a lock is taken from its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Its lease is over.
+    Expire,
+    /// The entry is deleted.
+    Delete,
+    /// A stranger has it, and never gives it back; [`Loss::Delete`] ends that.
+    Steal,
+}
+
+/// Whether the holder is told of its loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// By the server, now.
+    AtOnce,
+    /// When it asks, by a renewal or a release.
+    WhenAsked,
+}
+
+/// One attempt of a client, as the server knows it.
+#[derive(Debug, Clone)]
+pub(super) struct Requested {
+    pub(super) id: AttemptId,
+    pub(super) name: PhysicalName,
+    pub(super) lease: Option<Duration>,
+}
+
+/// What became of a grant.
+#[derive(Debug)]
+pub(super) struct Fate {
+    token: FencingToken,
+    granted_at: Moment,
+    loss: Mutex<Option<LossReason>>,
+}
+
+impl Fate {
+    pub(super) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    pub(super) fn granted_at(&self) -> Moment {
+        self.granted_at
+    }
+
+    pub(super) fn reason(&self) -> LossReason {
+        self.loss.lock().unwrap_or(LossReason::Deleted)
+    }
+}
+
+pub(super) struct Server {
+    clock: Clock,
+    locks: Mutex<HashMap<PhysicalName, Lock>>,
+    next_token: AtomicU64,
+    faults: Faults,
+    this: Weak<Self>,
+}
+
+#[derive(Default)]
+struct Lock {
+    holder: Option<Holder>,
+    queue: VecDeque<Waiter>,
+}
+
+struct Holder {
+    waiter: Waiter,
+    fate: Arc<Fate>,
+    expires_at: Moment,
+    /// Keeps the lease's end scheduled.
+    _alarm: Option<AlarmHandle>,
+}
+
+struct Waiter {
+    id: AttemptId,
+    lease: Option<Duration>,
+    info: Arc<HolderInfo>,
+    since: SystemTime,
+    signals: Signals,
+    waker: Option<Waker>,
+}
+
+impl Waiter {
+    fn new(requested: &Requested, request: &AcquireRequest) -> Self {
+        Self {
+            id: requested.id,
+            lease: requested.lease,
+            info: Arc::clone(request.holder()),
+            since: SystemTime::now(),
+            signals: request.signals().clone(),
+            waker: None,
+        }
+    }
+
+    fn participant(&self) -> Participant {
+        Participant::new(holder_id(self.id))
+            .with_info(&self.info)
+            .with_since(self.since)
+    }
+}
+
+fn holder_id(id: AttemptId) -> HolderId {
+    HolderId::new(id.to_string())
+}
+
+impl Server {
+    pub(super) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            clock,
+            locks: Mutex::default(),
+            next_token: AtomicU64::new(1),
+            faults: Faults::default(),
+            this: Weak::clone(this),
+        })
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(super) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Grants the lock, or puts the attempt into the queue. Finds a grant, or a place, that the attempt already has.
+    pub(super) fn request(
+        &self,
+        requested: &Requested,
+        tries_once: bool,
+        request: &AcquireRequest,
+    ) -> Option<Arc<Fate>> {
+        let mut locks = self.locks.lock();
+        let lock = locks.entry(requested.name.clone()).or_default();
+        match &lock.holder {
+            Some(holder) if holder.waiter.id == requested.id => return Some(Arc::clone(&holder.fate)),
+            None if lock.queue.is_empty() => {
+                let holder = self.grant(&requested.name, Waiter::new(requested, request));
+                return Some(Arc::clone(&lock.holder.insert(holder).fate));
+            }
+            _ => {}
+        }
+        if !tries_once && !lock.queue.iter().any(|waiter| waiter.id == requested.id) {
+            lock.queue.push_back(Waiter::new(requested, request));
+        }
+        None
+    }
+
+    /// Waits until an attempt that is queued has been granted the lock.
+    pub(super) fn granted(
+        &self,
+        requested: &Requested,
+    ) -> impl Future<Output = Result<Arc<Fate>, Outage>> + Send {
+        poll_fn(move |context| {
+            if let Some(outage) = self.faults.outage(context.waker()) {
+                return Poll::Ready(Err(outage));
+            }
+            let mut locks = self.locks.lock();
+            let Some(lock) = locks.get_mut(&requested.name) else {
+                return Poll::Pending;
+            };
+            match &lock.holder {
+                Some(holder) if holder.waiter.id == requested.id => Poll::Ready(Ok(Arc::clone(&holder.fate))),
+                _ => {
+                    if let Some(waiter) = lock.queue.iter_mut().find(|waiter| waiter.id == requested.id) {
+                        waiter.waker = Some(context.waker().clone());
+                    }
+                    Poll::Pending
+                }
+            }
+        })
+    }
+
+    /// Ends what an attempt has: a grant or a place in the queue. Answers whether it held the lock.
+    pub(super) fn withdraw(&self, requested: &Requested) -> bool {
+        let mut locks = self.locks.lock();
+        let Some(lock) = locks.get_mut(&requested.name) else {
+            return false;
+        };
+        lock.queue.retain(|waiter| waiter.id != requested.id);
+        let was_held = lock
+            .holder
+            .as_ref()
+            .is_some_and(|holder| holder.waiter.id == requested.id);
+        let ended = if was_held { lock.holder.take() } else { None };
+        let next = self.promote(&mut locks, &requested.name);
+        drop(locks);
+        drop(ended);
+        wake(next);
+        was_held
+    }
+
+    pub(super) fn renew(&self, requested: &Requested, fate: &Fate) -> LeaseState {
+        let mut locks = self.locks.lock();
+        match locks
+            .get_mut(&requested.name)
+            .and_then(|lock| lock.holder.as_mut())
+        {
+            Some(holder) if holder.waiter.id == requested.id => {
+                holder.expires_at = self.end_of(holder.waiter.lease);
+                LeaseState::Held
+            }
+            _ => LeaseState::Lost(fate.reason()),
+        }
+    }
+
+    pub(super) fn inspect(&self, name: &LockName, physical: &PhysicalName) -> LockStatus {
+        let mut status = LockStatus::free(name.clone());
+        let locks = self.locks.lock();
+        let Some(lock) = locks.get(physical) else {
+            return status;
+        };
+        if let Some(holder) = &lock.holder {
+            status
+                .holders
+                .push(holder.waiter.participant().with_token(Some(holder.fate.token)));
+            status.remaining = holder
+                .waiter
+                .lease
+                .map(|_| holder.expires_at.since(self.clock.now()));
+        }
+        status.waiters.extend(lock.queue.iter().map(Waiter::participant));
+        status
+    }
+
+    pub(super) fn break_holder(&self, physical: &PhysicalName, holder: &HolderId) -> Broken {
+        let is_that_one = |held: &Holder| holder_id(held.waiter.id) == *holder;
+        match self.end_holder(physical, LossReason::Broken, Told::AtOnce, is_that_one) {
+            Some(()) => Broken::taken_away(),
+            None => Broken::not_held(),
+        }
+    }
+
+    pub(super) fn lose(&self, name: &PhysicalName, loss: Loss, told: Told) -> bool {
+        let reason = match loss {
+            Loss::Expire => LossReason::Expired,
+            Loss::Delete => LossReason::Deleted,
+            Loss::Steal => {
+                self.put_stranger_first(name);
+                LossReason::Taken
+            }
+        };
+        self.end_holder(name, reason, told, |_| true).is_some()
+    }
+
+    /// Puts somebody who never releases at the head of the queue.
+    fn put_stranger_first(&self, name: &PhysicalName) {
+        let stranger = Waiter {
+            id: AttemptId::new(u128::MAX),
+            lease: None,
+            info: Arc::new(HolderInfo {
+                host: "elsewhere".to_owned(),
+                pid: 0,
+                label: None,
+            }),
+            since: SystemTime::now(),
+            signals: Signals::new(crate::backend::Wait::Forever),
+            waker: None,
+        };
+        self.locks
+            .lock()
+            .entry(name.clone())
+            .or_default()
+            .queue
+            .push_front(stranger);
+    }
+
+    fn end_holder(
+        &self,
+        name: &PhysicalName,
+        reason: LossReason,
+        told: Told,
+        which: impl Fn(&Holder) -> bool,
+    ) -> Option<()> {
+        let mut locks = self.locks.lock();
+        let ended = locks.get_mut(name)?.holder.take_if(|holder| which(holder))?;
+        *ended.fate.loss.lock() = Some(reason);
+        let next = self.promote(&mut locks, name);
+        drop(locks);
+        if told == Told::AtOnce {
+            ended.waiter.signals.lost(reason);
+        }
+        wake(next);
+        Some(())
+    }
+
+    /// Gives a free lock to the head of its queue, or forgets it when there is none.
+    fn promote(&self, locks: &mut HashMap<PhysicalName, Lock>, name: &PhysicalName) -> Option<Waker> {
+        let lock = locks.get_mut(name)?;
+        if lock.holder.is_some() {
+            return None;
+        }
+        let Some(mut head) = lock.queue.pop_front() else {
+            locks.remove(name);
+            return None;
+        };
+        let waker = head.waker.take();
+        lock.holder = Some(self.grant(name, head));
+        waker
+    }
+
+    fn grant(&self, name: &PhysicalName, waiter: Waiter) -> Holder {
+        let token = FencingToken::new(self.next_token.fetch_add(1, Ordering::Relaxed));
+        let fate = Arc::new(Fate {
+            token,
+            granted_at: self.clock.now(),
+            loss: Mutex::new(None),
+        });
+        let expires_at = self.end_of(waiter.lease);
+        let alarm = waiter.lease.map(|_| {
+            let alarm = LeaseEnd {
+                server: Weak::clone(&self.this),
+                name: name.clone(),
+                id: waiter.id,
+            };
+            self.clock.schedule(expires_at, Arc::new(alarm))
+        });
+        Holder {
+            waiter,
+            fate,
+            expires_at,
+            _alarm: alarm,
+        }
+    }
+
+    fn end_of(&self, lease: Option<Duration>) -> Moment {
+        lease.map_or(Moment::FOREVER, |length| self.clock.now().plus(length))
+    }
+
+    fn expiry_of(&self, name: &PhysicalName, id: AttemptId) -> Option<Moment> {
+        let locks = self.locks.lock();
+        let holder = locks.get(name)?.holder.as_ref()?;
+        (holder.waiter.id == id).then_some(holder.expires_at)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.locks.lock().len()
+    }
+
+    pub(super) fn waiting_for(&self, name: &PhysicalName) -> usize {
+        self.locks.lock().get(name).map_or(0, |lock| lock.queue.len())
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// Rings when a lease would have ended as it stood when the lock was granted, and looks again after renewals.
+struct LeaseEnd {
+    server: Weak<Server>,
+    name: PhysicalName,
+    id: AttemptId,
+}
+
+impl Alarm for LeaseEnd {
+    fn ring(&self, now: Moment) -> Option<Moment> {
+        let server = self.server.upgrade()?;
+        let expires_at = server.expiry_of(&self.name, self.id)?;
+        if expires_at > now {
+            return Some(expires_at);
+        }
+        server.end_holder(&self.name, LossReason::Expired, Told::WhenAsked, |holder| {
+            holder.waiter.id == self.id
+        });
+        None
+    }
+}

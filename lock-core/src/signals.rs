@@ -1,0 +1,161 @@
+//! What a backend tells the core about an attempt, and about the hold that comes of it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use crate::backend::Wait;
+use crate::clock::Moment;
+use crate::error::{ErrorKind, LockError, Operation};
+use crate::hold::{HoldCore, LossReason};
+use crate::sync::Mutex;
+
+/// By which a backend tells the core what becomes of an attempt. Cheap to clone; keep a clone where the server's
+/// messages arrive.
+#[derive(Clone)]
+pub struct Signals(Arc<State>);
+
+struct State {
+    /// When the last of those who want the attempt stops waiting.
+    patience: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    contact: Contact,
+    loss: Option<LossReason>,
+    hold: Option<Weak<HoldCore>>,
+    stopped: bool,
+    driver: Option<Waker>,
+}
+
+enum Contact {
+    /// The server has not said yet whether someone else holds the lock.
+    Unconfirmed,
+    /// The server has said so, and contact has been good since.
+    Queued,
+    Unreachable(LockError),
+}
+
+impl Signals {
+    pub(crate) fn new(wait: Wait) -> Self {
+        Self(Arc::new(State {
+            patience: AtomicU64::new(wait.deadline().as_nanoseconds()),
+            inner: Mutex::new(Inner {
+                contact: Contact::Unconfirmed,
+                loss: None,
+                hold: None,
+                stopped: false,
+                driver: None,
+            }),
+        }))
+    }
+
+    /// The server has confirmed that someone else holds the lock and that the attempt waits in good order.
+    pub fn queued(&self) {
+        self.0.inner.lock().contact = Contact::Queued;
+    }
+
+    /// Contact with the server is lost while the attempt waits. If the wait ends before [`Signals::queued`] is said
+    /// again, it ends with this error instead of "not acquired".
+    pub fn unreachable(&self, error: LockError) {
+        self.0.inner.lock().contact = Contact::Unreachable(error);
+    }
+
+    /// The lock is lost: a watch fired, the key is gone, the session has ended. Latches: it may be said before the core
+    /// has seen the grant, and more than once.
+    pub fn lost(&self, reason: LossReason) {
+        let hold = {
+            let mut inner = self.0.inner.lock();
+            inner.loss.get_or_insert(reason);
+            inner.hold.as_ref().and_then(Weak::upgrade)
+        };
+        if let Some(hold) = hold {
+            hold.declare_lost(reason);
+        }
+    }
+
+    /// Contact with the server is lost while the lock is held; the hold still stands.
+    pub fn suspect(&self) {
+        if let Some(hold) = self.hold() {
+            hold.declare_suspect();
+        }
+    }
+
+    /// Contact has returned, and the lock is still held.
+    pub fn restored(&self) {
+        if let Some(hold) = self.hold() {
+            hold.declare_restored();
+        }
+    }
+
+    fn hold(&self) -> Option<Arc<HoldCore>> {
+        self.0.inner.lock().hold.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Binds the signals to the hold that came of the attempt; answers a loss that was signalled before.
+    pub(crate) fn bind(&self, hold: &Arc<HoldCore>) -> Option<LossReason> {
+        let mut inner = self.0.inner.lock();
+        inner.hold = Some(Arc::downgrade(hold));
+        inner.loss
+    }
+
+    pub(crate) fn wait(&self) -> Wait {
+        match Moment::from_nanoseconds(self.0.patience.load(Ordering::Acquire)) {
+            moment if moment.as_nanoseconds() == 0 => Wait::Try,
+            Moment::FOREVER => Wait::Forever,
+            moment => Wait::Until(moment),
+        }
+    }
+
+    pub(crate) fn extend(&self, until: Moment) {
+        self.0
+            .patience
+            .fetch_max(until.as_nanoseconds(), Ordering::AcqRel);
+    }
+
+    /// Why a wait that ends now cannot say that someone else holds the lock.
+    pub(crate) fn obstacle(&self) -> Option<LockError> {
+        match &self.0.inner.lock().contact {
+            Contact::Queued => None,
+            Contact::Unreachable(error) => Some(error.clone()),
+            Contact::Unconfirmed => Some(
+                LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+                    .because("the server had not answered when the wait ended")
+                    .remedy("check the server, or wait longer")
+                    .retryable(),
+            ),
+        }
+    }
+
+    /// Nobody wants the attempt any more.
+    pub(crate) fn stop(&self) {
+        let driver = {
+            let mut inner = self.0.inner.lock();
+            inner.stopped = true;
+            inner.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    pub(crate) fn poll_stopped(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.0.inner.lock();
+        if inner.stopped {
+            return Poll::Ready(());
+        }
+        inner.driver = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Signals")
+            .field("wait", &self.wait())
+            .finish_non_exhaustive()
+    }
+}
