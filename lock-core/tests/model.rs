@@ -1,0 +1,394 @@
+//! The local mutex and the hold's state machine under a model checker: loom runs each test through every interleaving
+//! of its threads, with at most three preemptions.
+//!
+//! The two rooms are compiled into this test as they are, on loom's mutex instead of the standard one.
+
+#![allow(dead_code)] // the rooms have entrances that no model uses
+#![allow(missing_docs, unreachable_pub)] // the rooms are private here, and documented where they are public
+
+#[path = "../src/local.rs"]
+mod local;
+#[path = "../src/hold/state.rs"]
+mod state;
+
+mod sync {
+    pub(crate) use loom::sync::MutexGuard;
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+}
+
+use std::future::poll_fn;
+
+use local::{Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Patience, Settled, Start, Ticket, Undo};
+use loom::future::block_on;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+use state::{Checked, HoldState, Phase, Renewed};
+
+const FOREVER: Patience = Patience::Until(u64::MAX);
+
+type Reason = &'static str;
+
+#[derive(Clone)]
+struct Hold(Arc<HoldState<Reason>>);
+
+impl Occupant for Hold {
+    type Loss = Reason;
+
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn verify(&self) -> Result<(), Reason> {
+        self.0.verify(|| 0, "expired")
+    }
+
+    fn begin_release(&self) -> Result<(), Reason> {
+        self.0.begin_release(|| 0, "expired")
+    }
+}
+
+/// An attempt: whether it was stopped.
+#[derive(Clone)]
+struct Ask(Arc<AtomicBool>);
+
+impl Attempt for Ask {
+    type Failure = Reason;
+
+    fn extend(&self, _: &Patience) {}
+
+    fn obstacle(&self) -> Option<Reason> {
+        None
+    }
+}
+
+fn ask() -> Ask {
+    Ask(Arc::new(AtomicBool::new(false)))
+}
+
+/// One client: the local mutex, and a remote lock that nobody else uses.
+struct World {
+    local: LocalMutex<u8, Hold, Ask>,
+    remotely_held: AtomicUsize,
+    inside: AtomicUsize,
+    acquisitions: AtomicUsize,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            local: LocalMutex::new(),
+            remotely_held: AtomicUsize::new(0),
+            inside: AtomicUsize::new(0),
+            acquisitions: AtomicUsize::new(0),
+        })
+    }
+
+    /// What the driver does.
+    fn drive(&self, start: Option<Start<Ask>>) {
+        let mut next = start;
+        while let Some(Start { attempt, .. }) = next {
+            if attempt.0.load(Ordering::SeqCst) {
+                next = self.local.cleared(ask);
+                continue;
+            }
+            // A client never queues behind itself: its own release has been answered before it asks again.
+            assert_eq!(self.remotely_held.fetch_add(1, Ordering::SeqCst), 0);
+            self.acquisitions.fetch_add(1, Ordering::SeqCst);
+            let hold = Hold(Arc::new(HoldState::new(u64::MAX)));
+            let (undo, following) = self.local.attempted(Attempted::Granted(hold), ask);
+            next = following;
+            self.undo(undo);
+        }
+    }
+
+    fn undo(&self, undo: Undo<Hold, Ask>) {
+        match undo {
+            Undo::Nothing => {}
+            Undo::Attempt(attempt) => attempt.0.store(true, Ordering::SeqCst),
+            Undo::Hold(hold) => {
+                let _ = hold.begin_release();
+                self.release_remotely(&hold);
+                self.drive(self.local.cleared(ask));
+            }
+        }
+    }
+
+    fn release_remotely(&self, hold: &Hold) {
+        assert_eq!(self.remotely_held.fetch_sub(1, Ordering::SeqCst), 1);
+        hold.0.finish(None);
+    }
+
+    fn enter(&self, owner: u8) -> (Entered<Hold, Reason>, Option<Start<Ask>>) {
+        self.local.enter(owner, FOREVER, ask)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Settled<Hold, Reason> {
+        block_on(poll_fn(|context| self.local.poll(ticket, context)))
+    }
+
+    /// Waits for the lock; answers `false` when the hold was lost before anyone looked.
+    fn lock(&self, owner: u8) -> bool {
+        let (entered, start) = self.enter(owner);
+        self.drive(start);
+        let granted = match entered {
+            Entered::Waiting(ticket) => self.wait(ticket),
+            Entered::Reentered(hold) => Settled::Granted(hold),
+            _ => panic!("neither granted nor waiting"),
+        };
+        matches!(granted, Settled::Granted(_))
+    }
+
+    fn unlock(&self, owner: u8) -> Result<(), Reason> {
+        let (exited, start) = self.local.exit(owner, ask);
+        self.drive(start);
+        match exited {
+            Exited::StillHeld => Ok(()),
+            Exited::Lost(reason) => Err(reason),
+            Exited::NotOwner => Err("not the owner"),
+            Exited::Release(hold) => {
+                self.release_remotely(&hold);
+                self.drive(self.local.cleared(ask));
+                Ok(())
+            }
+        }
+    }
+
+    /// What the core does when the remote side takes the lock away.
+    fn lose(&self, hold: &Hold) -> bool {
+        if !hold.0.lose("taken") {
+            return false;
+        }
+        self.remotely_held.fetch_sub(1, Ordering::SeqCst);
+        let start = self.local.lost(hold, &"taken", ask);
+        self.drive(start);
+        true
+    }
+
+    fn assert_empty(&self) {
+        assert!(self.local.held().is_none());
+        assert_eq!(self.remotely_held.load(Ordering::SeqCst), 0);
+        // Whoever comes next gets it: nothing is stuck.
+        assert!(self.lock(99));
+        self.unlock(99).unwrap();
+    }
+}
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+#[test]
+fn two_owners_are_never_inside_together_and_neither_is_forgotten() {
+    fn section(world: &World, owner: u8) {
+        assert!(world.lock(owner));
+        assert_eq!(world.inside.fetch_add(1, Ordering::SeqCst), 0);
+        assert_eq!(world.inside.fetch_sub(1, Ordering::SeqCst), 1);
+        world.unlock(owner).unwrap();
+    }
+    explore(|| {
+        let world = World::new();
+        let other = Arc::clone(&world);
+        let thread = thread::spawn(move || section(&other, 1));
+        section(&world, 2);
+        thread.join().unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_waiter_that_leaves_at_any_moment_leaves_nothing_and_the_next_one_gets_in() {
+    explore(|| {
+        let world = World::new();
+        let (entered, start) = world.enter(1);
+        let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
+        let driver = Arc::clone(&world);
+        let driving = thread::spawn(move || driver.drive(start));
+        let second = Arc::clone(&world);
+        let waiting = thread::spawn(move || {
+            assert!(second.lock(2));
+            second.unlock(2).unwrap();
+        });
+        world.undo(world.local.leave(ticket));
+        driving.join().unwrap();
+        waiting.join().unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_live_attempt_passes_to_the_next_waiter() {
+    explore(|| {
+        let world = World::new();
+        let (first, start) = world.enter(1);
+        let (second, none) = world.enter(2);
+        assert!(none.is_none());
+        let (Entered::Waiting(first), Entered::Waiting(second)) = (first, second) else { panic!("both wait") };
+        let driver = Arc::clone(&world);
+        let driving = thread::spawn(move || driver.drive(start));
+        world.undo(world.local.leave(first));
+        assert!(matches!(world.wait(second), Settled::Granted(_)));
+        driving.join().unwrap();
+        // Whether the head left before or after the grant, the one acquisition served the second waiter.
+        assert_eq!(world.acquisitions.load(Ordering::SeqCst), 1);
+        world.unlock(2).unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_wait_that_ends_at_the_moment_of_the_grant_is_decided_once() {
+    explore(|| {
+        let world = World::new();
+        let (entered, start) = world.enter(1);
+        let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
+        let driver = Arc::clone(&world);
+        let driving = thread::spawn(move || driver.drive(start));
+        let (settled, undo) = world.local.give_up(ticket);
+        world.undo(undo);
+        driving.join().unwrap();
+        match settled {
+            Settled::Granted(_) => world.unlock(1).unwrap(),
+            Settled::Refused => assert_eq!(world.unlock(1), Err("not the owner")),
+            _ => panic!("nothing was lost and nothing failed"),
+        }
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_loss_and_an_unlock_have_one_outcome_and_the_owner_is_told_once() {
+    explore(|| {
+        let world = World::new();
+        assert!(world.lock(1));
+        let hold = world.local.held().unwrap();
+        let server = Arc::clone(&world);
+        let lost = hold.clone();
+        let losing = thread::spawn(move || server.lose(&lost));
+        let unlocked = world.unlock(1);
+        let was_lost = losing.join().unwrap();
+        assert_eq!(unlocked, if was_lost { Err("taken") } else { Ok(()) });
+        assert_eq!(world.unlock(1), Err("not the owner"));
+        assert_eq!(hold.0.phase(), if was_lost { Phase::Lost("taken") } else { Phase::Released });
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_loss_lets_the_next_one_in_although_the_owner_never_unlocks() {
+    explore(|| {
+        let world = World::new();
+        assert!(world.lock(1));
+        let hold = world.local.held().unwrap();
+        let second = Arc::clone(&world);
+        let waiting = thread::spawn(move || {
+            assert!(second.lock(2));
+            second.unlock(2).unwrap();
+        });
+        assert!(world.lose(&hold));
+        waiting.join().unwrap();
+        assert!(matches!(world.enter(1).0, Entered::Lost("taken")));
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_loss_before_the_waiter_has_looked_ends_its_wait() {
+    explore(|| {
+        let world = World::new();
+        let (entered, start) = world.enter(1);
+        let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
+        world.drive(start);
+        let hold = world.local.held().unwrap();
+        let server = Arc::clone(&world);
+        let losing = thread::spawn(move || assert!(server.lose(&hold)));
+        let settled = world.wait(ticket);
+        losing.join().unwrap();
+        match settled {
+            Settled::Granted(_) => assert_eq!(world.unlock(1), Err("taken")),
+            Settled::Lost(_) => assert_eq!(world.unlock(1), Err("not the owner")),
+            _ => panic!("nobody refused it"),
+        }
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn two_waits_of_one_owner_are_both_granted() {
+    explore(|| {
+        let world = World::new();
+        let (first, start) = world.enter(1);
+        let (second, _) = world.enter(1);
+        let (Entered::Waiting(first), Entered::Waiting(second)) = (first, second) else { panic!("both wait") };
+        let driver = Arc::clone(&world);
+        let driving = thread::spawn(move || driver.drive(start));
+        assert!(matches!(world.wait(second), Settled::Granted(_)));
+        assert!(matches!(world.wait(first), Settled::Granted(_)));
+        driving.join().unwrap();
+        world.unlock(1).unwrap();
+        assert!(world.local.held().is_some());
+        world.unlock(1).unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_hold_ends_in_exactly_one_way() {
+    explore(|| {
+        let hold = Arc::new(HoldState::new(10));
+        let expiring = Arc::clone(&hold);
+        let expired = thread::spawn(move || expiring.expire(10, "expired") == Checked::Expired);
+        let losing = Arc::clone(&hold);
+        let lost = thread::spawn(move || losing.lose("taken"));
+        let released = hold.begin_release(|| 5, "expired").is_ok();
+        if released {
+            assert!(hold.finish(None));
+        }
+        let ends = [released, expired.join().unwrap(), lost.join().unwrap()];
+        assert_eq!(ends.iter().filter(|end| **end).count(), 1, "{ends:?}");
+    });
+}
+
+#[test]
+fn a_renewal_never_revives_what_has_expired() {
+    explore(|| {
+        let hold = Arc::new(HoldState::new(10));
+        let renewing = Arc::clone(&hold);
+        let renewed = thread::spawn(move || renewing.renew(20, || 9) != Renewed::TooLate);
+        let expired = hold.expire(10, "expired") == Checked::Expired;
+        assert_ne!(renewed.join().unwrap(), expired);
+        assert_eq!(hold.renew(30, || 10) == Renewed::TooLate, expired);
+    });
+}
+
+#[test]
+fn whoever_waits_for_the_end_is_woken() {
+    explore(|| {
+        let hold = Arc::new(HoldState::new(u64::MAX));
+        let losing = Arc::clone(&hold);
+        let lost = thread::spawn(move || losing.lose("taken"));
+        let mut watcher = None;
+        let reason = block_on(poll_fn(|context| {
+            hold.poll(&mut watcher, context, |phase| match phase {
+                Phase::Lost(reason) => Some(*reason),
+                _ => None,
+            })
+        }));
+        assert_eq!(reason, "taken");
+        assert!(lost.join().unwrap());
+    });
+}
