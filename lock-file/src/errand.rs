@@ -1,0 +1,98 @@
+//! Something short to be done in the gate, by whoever gets there: at once if nobody is in it, else by the watcher.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::attempt::{Knocking, Means};
+use crate::folder::Place;
+use crate::gate::Gate;
+use crate::trouble::Trouble;
+use crate::watcher::{Next, Sleeper};
+
+type Action<T> = Box<dyn FnOnce(&Gate) -> Result<T, Trouble> + Send>;
+
+struct Errand<T> {
+    place: Arc<Place>,
+    patience: Duration,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    action: Option<Action<T>>,
+    knocking: Knocking,
+    result: Option<Result<T, Trouble>>,
+    waker: Option<Waker>,
+}
+
+/// Runs `action` in the gate.
+///
+/// # Cancel safety
+/// Dropped after its first poll it may or may not have run the action, and will not any more.
+pub(crate) async fn run<T: Send + 'static>(
+    means: &Means,
+    action: impl FnOnce(&Gate) -> Result<T, Trouble> + Send + 'static,
+) -> Result<T, Trouble> {
+    let state = State {
+        action: Some(Box::new(action)),
+        knocking: Knocking::since(Instant::now()),
+        result: None,
+        waker: None,
+    };
+    let errand = Arc::new(Errand {
+        place: Arc::clone(&means.place),
+        patience: means.gate_patience,
+        state: Mutex::new(state),
+    });
+    let mut care = None;
+    if let Next::Again(pause) = errand.look() {
+        care = Some(
+            means
+                .watcher
+                .look_after(Arc::clone(&errand) as Arc<dyn Sleeper>, pause),
+        );
+    }
+    let result = poll_fn(|context| {
+        let mut state = errand.lock();
+        if let Some(result) = state.result.take() {
+            return Poll::Ready(result);
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    })
+    .await;
+    drop(care);
+    result
+}
+
+impl<T> Errand<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send> Sleeper for Errand<T> {
+    fn look(&self) -> Next {
+        let mut state = self.lock();
+        let Some(action) = state.action.take() else {
+            return Next::Over;
+        };
+        let result = match Gate::enter(&self.place) {
+            Ok(Some(gate)) => action(&gate),
+            Ok(None) if state.knocking.lasts() < self.patience => {
+                state.action = Some(action);
+                return Next::Again(state.knocking.pause());
+            }
+            Ok(None) => Err(Gate::busy(&self.place)),
+            Err(trouble) => Err(trouble),
+        };
+        state.result = Some(result);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Next::Over
+    }
+}

@@ -1,0 +1,274 @@
+//! The gate: a `flock` on one file, held for some microseconds around every decision about who is next.
+//!
+//! The counter is in the same file, so that nobody can have one without the other.
+//!
+//! The gate is never waited for in the kernel. A process that is stopped inside it (a debugger, Ctrl-Z at the wrong
+//! microsecond) would keep everybody else there beyond their deadlines; so they ask, do something else, and ask again.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::folder::{Folder, Identity, Place};
+use crate::pause::{self, Point};
+use crate::record::write_all;
+use crate::trouble::{Activity, Occupant, Trouble};
+
+const GATE: &str = "gate";
+
+/// How often somebody may pull the folder from under us before that is an error.
+const ATTEMPTS: usize = 100;
+
+/// The gate, while it is ours.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    folder: Arc<Folder>,
+    file: OwnedFd,
+}
+
+impl Gate {
+    /// Goes through the gate, or answers `None` if somebody else is in it.
+    pub(crate) fn enter(place: &Place) -> Result<Option<Self>, Trouble> {
+        for _ in 0..ATTEMPTS {
+            let folder = place.folder();
+            let file = match folder.open_or_create(GATE) {
+                Ok(file) => file,
+                Err(trouble) if trouble.is_missing() => {
+                    place.reopen()?;
+                    continue;
+                }
+                Err(trouble) => return Err(trouble),
+            };
+            if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)
+                .map_err(|errno| Trouble::system("lock", &folder.path_of(GATE), errno))?
+            {
+                return Ok(None);
+            }
+            let identity = Identity::of(&folder.check(&file, GATE)?);
+            let gate = Self { folder, file };
+            // A gate that somebody has removed since keeps nobody out, and neither does one in a folder that has moved.
+            if gate.folder.identity_at(GATE)? == Some(identity) && gate.folder.is_current() {
+                pause::at(Point::InGate);
+                return Ok(Some(gate));
+            }
+            place.reopen()?;
+        }
+        Err(Trouble::Broken {
+            cause: format!(
+                "somebody keeps replacing {}",
+                place.folder().path_of(GATE).display()
+            ),
+            remedy: "find out who, and end it".into(),
+        })
+    }
+
+    /// The folder whose gate it is.
+    pub(crate) fn folder(&self) -> &Arc<Folder> {
+        &self.folder
+    }
+
+    /// The next number of the folder's one counter: above all before it, above `floor`, and not below the clock.
+    ///
+    /// The clock (in microseconds since 1970) is what keeps numbers rising when the counter's file is lost.
+    pub(crate) fn next_number(&self, floor: u64) -> Result<u64, Trouble> {
+        let path = self.folder.path_of(GATE);
+        let last = self
+            .last_number()
+            .map_err(|errno| Trouble::system("read", &path, errno))?;
+        let number = last
+            .max(floor)
+            .checked_add(1)
+            .map(|next| next.max(clock()))
+            .ok_or_else(|| Trouble::Broken {
+                cause: format!("the counter in {} has reached its end", path.display()),
+                remedy: "remove the folder when nobody holds or awaits a lock in it".into(),
+            })?;
+        write_all(&self.file, &encode(number), &path)?;
+        Ok(number)
+    }
+
+    /// The last number given out; 0 when the file does not hold one, or not a whole one.
+    fn last_number(&self) -> Result<u64, Errno> {
+        let mut text = [0; ENCODED_LENGTH];
+        let mut length = 0;
+        while length < text.len() {
+            match rustix::io::pread(&self.file, &mut text[length..], length as u64) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(decode(&text[..length]).unwrap_or(0))
+    }
+
+    /// What to say when the gate was not to be had in time: who is in it, where the system tells.
+    pub(crate) fn busy(place: &Place) -> Trouble {
+        let folder = place.folder();
+        let occupant = folder
+            .open_to_look(GATE)
+            .ok()
+            .flatten()
+            .and_then(|file| occupant(&file));
+        Trouble::GateBusy {
+            path: folder.path_of(GATE),
+            occupant,
+        }
+    }
+}
+
+impl Drop for Gate {
+    /// Unlocks explicitly: a child that another thread is just starting has a copy of the descriptor until it executes
+    /// its program, and closing ours alone would leave the gate shut for as long.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Asks for a `flock` without waiting: `false` if somebody else has it.
+pub(crate) fn try_lock(file: impl AsFd, operation: FlockOperation) -> Result<bool, Errno> {
+    loop {
+        match rustix::fs::flock(file.as_fd(), operation) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn clock() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(0)
+}
+
+/// 20 digits, a blank, 16 digits of check sum, a line feed: always the same length, so that writing over it needs no
+/// space, and written in one call, so that a killed process leaves the old or the new.
+const ENCODED_LENGTH: usize = 38;
+
+fn encode(number: u64) -> Vec<u8> {
+    format!("{number:020} {:016x}\n", check_sum(number)).into_bytes()
+}
+
+fn decode(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?.strip_suffix('\n')?;
+    let (number, sum) = text.split_once(' ')?;
+    let number = number.parse().ok()?;
+    (u64::from_str_radix(sum, 16).ok()? == check_sum(number)).then_some(number)
+}
+
+/// The number with its bits mixed (the finaliser of the `SplitMix64` generator): not equal for any two numbers.
+fn check_sum(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// Which process has the `flock` on a file, from `/proc/locks`. It tells nothing of processes in other containers.
+#[cfg(target_os = "linux")]
+fn occupant(file: &OwnedFd) -> Option<Occupant> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    let place = format!(
+        "{:02x}:{:02x}:{}",
+        rustix::fs::major(stat.st_dev),
+        rustix::fs::minor(stat.st_dev),
+        stat.st_ino
+    );
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let pid = locks.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        (words.next()? == "FLOCK").then_some(())?;
+        let pid = words.nth(2)?.parse().ok()?;
+        (words.next()? == place).then_some(pid)
+    })?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let state = stat.rsplit_once(") ")?.1.chars().next()?;
+    let activity = if matches!(state, 'T' | 't') {
+        Activity::Stopped
+    } else {
+        Activity::Running
+    };
+    Some(Occupant { pid, activity })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn occupant(_file: &OwnedFd) -> Option<Occupant> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_read_back_or_not_believed() {
+        for number in [0, 1, 1_763_000_000_000_000, u64::MAX] {
+            assert_eq!(encode(number).len(), ENCODED_LENGTH);
+            assert_eq!(decode(&encode(number)), Some(number));
+        }
+        let whole = encode(41);
+        for length in 0..whole.len() {
+            assert_eq!(decode(&whole[..length]), None, "{length}");
+        }
+        for position in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[position] ^= 1;
+            assert_eq!(decode(&damaged), None, "{position}");
+        }
+    }
+
+    #[test]
+    fn numbers_rise_whatever_happens_to_the_file() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("locks");
+        let place = Place::open(&path).unwrap();
+        let mut last = 0;
+        let damages: [&dyn Fn(); 5] = [
+            &|| {},
+            &|| std::fs::remove_file(path.join(GATE)).unwrap(),
+            &|| std::fs::write(path.join(GATE), "").unwrap(),
+            &|| std::fs::write(path.join(GATE), "99999999999999999999 0000000000000000\n").unwrap(),
+            &|| std::fs::write(path.join(GATE), [0xFF; 4096]).unwrap(),
+        ];
+        for _ in 0..20 {
+            for damage in damages {
+                damage();
+                let gate = Gate::enter(&place).unwrap().unwrap();
+                let number = gate.next_number(0).unwrap();
+                assert!(number > last);
+                last = number;
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_is_above_its_floor_and_the_end_is_an_error() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = Place::open(&scratch.path().join("locks")).unwrap();
+        let gate = Gate::enter(&place).unwrap().unwrap();
+        assert_eq!(gate.next_number(u64::MAX - 2).unwrap(), u64::MAX - 1);
+        assert_eq!(gate.next_number(0).unwrap(), u64::MAX);
+        assert!(matches!(gate.next_number(0), Err(Trouble::Broken { .. })));
+    }
+
+    #[test]
+    fn one_at_a_time() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = Place::open(&scratch.path().join("locks")).unwrap();
+        let gate = Gate::enter(&place).unwrap().unwrap();
+        assert!(Gate::enter(&place).unwrap().is_none());
+        #[cfg(target_os = "linux")]
+        assert!(matches!(
+            Gate::busy(&place),
+            Trouble::GateBusy { occupant: Some(Occupant { pid, activity: Activity::Running }), .. }
+                if pid == std::process::id()
+        ));
+        drop(gate);
+        assert!(Gate::enter(&place).unwrap().is_some());
+    }
+}

@@ -1,0 +1,227 @@
+//! The `held` file of a lock: whoever has its `flock`, and finds the file still in its place, holds the lock.
+//!
+//! * The file is made, taken and looked at only inside the gate. Nobody outside it ever asks for the `flock`, so nobody
+//!   is ever refused because of somebody who only looked.
+//! * It is removed only inside the gate. A release that cannot get there unlocks, and leaves the file to be reused or
+//!   tidied away.
+//! * After locking, the file at the path is compared with the one that was locked: a file that was removed in between
+//!   excludes nobody.
+//! * Writing to it, unlocking it and closing it do not count as changes that a waiter is woken by, except that closing
+//!   a descriptor that could write does. So those who only look open it for reading, and do not wake each other.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lock_core::LossReason;
+use rustix::fs::{FlockOperation, Mode, Stat, Timespec, Timestamps, UTIME_NOW};
+
+use crate::folder::{Folder, Identity};
+use crate::gate::{Gate, try_lock};
+use crate::pause::{self, Point};
+use crate::record::Record;
+use crate::trouble::Trouble;
+
+/// The mode that tells a holder that it was broken, where a mere removal would not tell who did it. Changing a mode
+/// needs no space on the disk, and wakes the holder.
+const BROKEN: Mode = Mode::RWXU;
+const WHOLE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+const ATTEMPTS: usize = 100;
+
+/// A lock that is ours.
+#[derive(Debug)]
+pub(crate) struct Held {
+    folder: Arc<Folder>,
+    relative: String,
+    /// May be inherited by a child on purpose; the lock is held while any process has it open.
+    file: Arc<OwnedFd>,
+    identity: Identity,
+    token: u64,
+}
+
+/// Whether a `held` file is still what excludes others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Ours,
+    Lost(LossReason),
+}
+
+pub(crate) fn relative(physical: &str) -> String {
+    format!("held/{physical}")
+}
+
+/// Takes the lock if nobody has it.
+pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Option<Held>, Trouble> {
+    let folder = gate.folder();
+    let relative = relative(physical);
+    for _ in 0..ATTEMPTS {
+        let file = match folder.create(&relative)? {
+            Some(file) => file,
+            None if !is_free(folder, &relative)? => return Ok(None),
+            None => folder.open_or_create(&relative)?,
+        };
+        let path = || folder.path_of(&relative);
+        let locked = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|errno| Trouble::system("lock", &path(), errno))?;
+        if !locked {
+            return Ok(None);
+        }
+        let stat = folder.check(&file, &relative)?;
+        let identity = Identity::of(&stat);
+        if folder.identity_at(&relative)? != Some(identity) {
+            continue;
+        }
+        pause::at(Point::BeforeRecord);
+        let token = match inscribe(gate, &file, &stat, record, &path()) {
+            Ok(token) => token,
+            Err(trouble) => {
+                let _ = folder.remove(&relative);
+                let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+                return Err(trouble);
+            }
+        };
+        return Ok(Some(Held {
+            folder: Arc::clone(folder),
+            relative,
+            file: Arc::new(file),
+            identity,
+            token,
+        }));
+    }
+    Err(Trouble::Broken {
+        cause: format!("somebody keeps replacing {}", folder.path_of(&relative).display()),
+        remedy: "find out who, and end it".into(),
+    })
+}
+
+/// Writes the holder's record, over that of a dead one if there is one, and answers the new holder's token.
+fn inscribe(
+    gate: &Gate,
+    file: &OwnedFd,
+    stat: &Stat,
+    record: &Record,
+    path: &std::path::Path,
+) -> Result<u64, Trouble> {
+    let mut floor = 0;
+    if stat.st_size > 0 {
+        floor = Record::read(file)
+            .and_then(|predecessor| predecessor.token())
+            .unwrap_or(0);
+        rustix::fs::ftruncate(file, 0).map_err(|errno| Trouble::system("write", path, errno))?;
+    }
+    if is_marked_broken(stat) {
+        rustix::fs::fchmod(file, WHOLE)
+            .map_err(|errno| Trouble::system("change the mode of", path, errno))?;
+    }
+    let token = gate.next_number(floor)?;
+    record.of_holder(token).write(file, path)?;
+    Ok(token)
+}
+
+fn is_marked_broken(stat: &Stat) -> bool {
+    Mode::from_raw_mode(stat.st_mode).contains(BROKEN)
+}
+
+/// Whether the lock can be had. To be asked in the gate only.
+fn is_free(folder: &Folder, relative: &str) -> Result<bool, Trouble> {
+    let Some(file) = folder.open_to_look(relative)? else {
+        return Ok(true);
+    };
+    let free = try_lock(&file, FlockOperation::NonBlockingLockShared)
+        .map_err(|errno| Trouble::system("lock", &folder.path_of(relative), errno))?;
+    // Closing does not do that while a child that is being started has a copy of the descriptor.
+    let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+    Ok(free)
+}
+
+/// What the holder says about itself, if there is one.
+pub(crate) fn holder(gate: &Gate, physical: &str) -> Result<Option<Record>, Trouble> {
+    let folder = gate.folder();
+    let relative = relative(physical);
+    if is_free(folder, &relative)? {
+        return Ok(None);
+    }
+    Ok(folder.open_to_look(&relative)?.and_then(Record::read))
+}
+
+/// Takes the lock away from the holder with that id. Answers whether that one held it.
+pub(crate) fn break_holder(gate: &Gate, physical: &str, id: &str) -> Result<bool, Trouble> {
+    let folder = gate.folder();
+    let relative = relative(physical);
+    if is_free(folder, &relative)? {
+        return Ok(false);
+    }
+    let Some(file) = folder.open_to_look(&relative)? else {
+        return Ok(false);
+    };
+    if Record::read(&file).is_none_or(|holder| holder.id != id) {
+        return Ok(false);
+    }
+    pause::at(Point::BeforeBreak);
+    rustix::fs::fchmod(&file, BROKEN)
+        .map_err(|errno| Trouble::system("change the mode of", &folder.path_of(&relative), errno))?;
+    folder.remove(&relative)?;
+    Ok(true)
+}
+
+/// Removes what a dead holder left, or one whose release could not get into the gate.
+pub(crate) fn tidy(gate: &Gate, physical: &str) -> Result<(), Trouble> {
+    let relative = relative(physical);
+    if is_free(gate.folder(), &relative)? {
+        gate.folder().remove(&relative)?;
+    }
+    Ok(())
+}
+
+impl Held {
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path_of(&self.relative)
+    }
+
+    /// The descriptor that holds the lock.
+    pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
+        &self.file
+    }
+
+    /// Whether the lock is still ours. What cannot be found out has not changed.
+    pub(crate) fn standing(&self) -> Standing {
+        if rustix::fs::fstat(self.file.as_fd()).is_ok_and(|stat| is_marked_broken(&stat)) {
+            return Standing::Lost(LossReason::Broken);
+        }
+        match self.folder.identity_at(&self.relative) {
+            Ok(found) if found != Some(self.identity) => Standing::Lost(LossReason::Deleted),
+            Ok(_) if !self.folder.is_current() => Standing::Lost(LossReason::Deleted),
+            Ok(_) | Err(_) => Standing::Ours,
+        }
+    }
+
+    /// Gives the lock back, in the gate if that can be had, and says whether it was ours until now. Afterwards it is free,
+    /// also when a child still has the descriptor.
+    pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Trouble> {
+        let standing = self.standing();
+        if gate.is_some() && standing == Standing::Ours {
+            // A file that cannot be removed is reused, or tidied away later.
+            let _ = self.folder.remove(&self.relative);
+        }
+        rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock)
+            .map_err(|errno| Trouble::system("unlock", &self.path(), errno))?;
+        if gate.is_none() && standing == Standing::Ours {
+            // Unlocking wakes nobody; this does. The next holder may be writing already, so it changes nothing else.
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_NOW,
+            };
+            let times = Timestamps {
+                last_access: now,
+                last_modification: now,
+            };
+            let _ = rustix::fs::futimens(self.file.as_fd(), &times);
+        }
+        Ok(standing)
+    }
+}

@@ -1,0 +1,94 @@
+//! A lock that is held, and the watch over it.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::{FencingToken, Signals};
+
+use crate::gate::Gate;
+use crate::held::{Held, Standing};
+use crate::trouble::Trouble;
+use crate::watcher::{Care, Next, Sleeper, Watcher};
+
+/// For how long a hold goes unwatched. Most are over by then, and have cost no watch and woken no thread.
+const YOUNG: Duration = Duration::from_millis(25);
+
+/// A lock that is held.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    watch: Arc<LossWatch>,
+    _care: Care,
+}
+
+/// Tells the holder when its file is not what excludes the others any more.
+struct LossWatch {
+    held: Held,
+    signals: Signals,
+    poll_interval: Duration,
+    /// How it ended, once it has.
+    end: Mutex<Option<Standing>>,
+}
+
+impl Hold {
+    pub(crate) fn new(held: Held, signals: Signals, poll_interval: Duration, watcher: &Watcher) -> Self {
+        let watch = Arc::new(LossWatch {
+            held,
+            signals,
+            poll_interval,
+            end: Mutex::new(None),
+        });
+        let care = watcher.look_after(Arc::clone(&watch) as Arc<dyn Sleeper>, YOUNG);
+        Self { watch, _care: care }
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        FencingToken::new(self.watch.held.token())
+    }
+
+    /// The descriptor that holds the lock.
+    pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
+        self.watch.held.descriptor()
+    }
+
+    /// Gives the lock back, and says whether it was held until now; called again it says the same again.
+    pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Trouble> {
+        let mut end = self.watch.end.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(standing) = *end {
+            return Ok(standing);
+        }
+        let standing = self.watch.held.release(gate)?;
+        *end = Some(standing);
+        Ok(standing)
+    }
+}
+
+impl Sleeper for LossWatch {
+    fn look(&self) -> Next {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        if end.is_some() {
+            return Next::Over;
+        }
+        let standing = self.held.standing();
+        drop(end);
+        match standing {
+            Standing::Ours => Next::Watch {
+                path: self.held.path(),
+                otherwise: self.poll_interval,
+            },
+            Standing::Lost(reason) => {
+                self.signals.lost(reason);
+                Next::Over
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for LossWatch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("LossWatch")
+            .field("held", &self.held)
+            .finish_non_exhaustive()
+    }
+}

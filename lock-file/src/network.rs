@@ -1,0 +1,125 @@
+//! Network file systems are refused where the system tells: their `flock` may reach only this machine while the folder
+//! is shared with others, and changes made elsewhere wake nobody here.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::Stat;
+
+use crate::trouble::Trouble;
+
+/// Refuses a folder on a network file system.
+pub(crate) fn check(directory: impl AsFd, stat: &Stat, path: &Path) -> Result<(), Trouble> {
+    match system::network_file_system(directory, stat) {
+        None => Ok(()),
+        Some(kind) => Err(Trouble::refused(
+            format!(
+                "{} is on a network file system ({kind}), where locks of files are not to be relied on",
+                path.display()
+            ),
+            "use a folder on a local disk or tmpfs, or a server backend to lock across machines",
+        )),
+    }
+}
+
+/// Whether `path` is on a network file system; "no" when it cannot be found out.
+pub(crate) fn is_network(path: &Path) -> bool {
+    let Ok(directory) = rustix::fs::open(path, rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) else {
+        return false;
+    };
+    rustix::fs::fstat(&directory).is_ok_and(|stat| system::network_file_system(&directory, &stat).is_some())
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use super::{AsFd, Stat};
+
+    /// The numbers by which `statfs` names file systems, from their kernels' and vendors' headers.
+    const NETWORK: [(u32, &str); 15] = [
+        (0x6969, "NFS"),
+        (0x517B, "SMB"),
+        (0xFF53_4D42, "CIFS"),
+        (0xFE53_4D42, "SMB2"),
+        (0x0102_1997, "9P"),
+        (0x5346_414F, "AFS"),
+        (0x6B41_4653, "kAFS"),
+        (0x00C3_6400, "Ceph"),
+        (0x7375_7245, "Coda"),
+        (0x564C, "NCP"),
+        (0x0116_1970, "GFS2"),
+        (0x7461_636F, "OCFS2"),
+        (0x0BD0_0BD0, "Lustre"),
+        (0x4750_4653, "GPFS"),
+        (0x786F_4256, "VirtualBox shared folder"),
+    ];
+    const FUSE: u32 = 0x6573_5546;
+
+    /// Those FUSE file systems that stay on the machine. Of the others, most are clients of a server.
+    const LOCAL_FUSE: [&str; 6] = [
+        "fuse-overlayfs",
+        "ntfs-3g",
+        "exfat",
+        "fuse2fs",
+        "encfs",
+        "gocryptfs",
+    ];
+
+    pub(super) fn network_file_system(directory: impl AsFd, stat: &Stat) -> Option<String> {
+        let file_system = rustix::fs::fstatfs(directory).ok()?;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the numbers have 32 bits
+        let number = file_system.f_type as u32;
+        if number == FUSE {
+            let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+            let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+            return kind_of_mount(&mounts, device)
+                .filter(|kind| is_remote_fuse(kind))
+                .map(str::to_owned);
+        }
+        NETWORK
+            .iter()
+            .find(|(known, _)| *known == number)
+            .map(|(_, name)| (*name).to_owned())
+    }
+
+    /// `fuse.sshfs` and its like; plain `fuse`, `fuseblk` and `virtiofs` are local.
+    pub(super) fn is_remote_fuse(kind: &str) -> bool {
+        kind.strip_prefix("fuse.")
+            .is_some_and(|program| !LOCAL_FUSE.contains(&program))
+    }
+
+    /// The type of the file system on `device`, from a text in the format of `/proc/self/mountinfo`.
+    pub(super) fn kind_of_mount(mounts: &str, (major, minor): (u32, u32)) -> Option<&str> {
+        let device = format!("{major}:{minor}");
+        mounts.lines().find_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            (left.split(' ').nth(2)? == device).then(|| right.split(' ').next())?
+        })
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn finds_the_program_behind_a_fuse_mount() {
+            let mounts = "36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw\n\
+                          37 35 0:52 / /home/a/remote rw shared:2 - fuse.sshfs host:/ rw\n\
+                          38 35 0:53 / / rw - fuse.fuse-overlayfs fuse-overlayfs rw\n";
+            assert_eq!(kind_of_mount(mounts, (0, 52)), Some("fuse.sshfs"));
+            assert!(is_remote_fuse("fuse.sshfs"));
+            assert_eq!(kind_of_mount(mounts, (0, 53)), Some("fuse.fuse-overlayfs"));
+            assert!(!is_remote_fuse("fuse.fuse-overlayfs"));
+            assert!(!is_remote_fuse("virtiofs"));
+            assert_eq!(kind_of_mount(mounts, (9, 9)), None);
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use super::{AsFd, Stat};
+
+    pub(super) fn network_file_system(_directory: impl AsFd, _stat: &Stat) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,184 @@
+//! How a thread is told that a file has changed: by inotify on Linux, and not at all elsewhere.
+
+/// Which watched file it is.
+pub(crate) type WatchId = i32;
+
+/// What happened to a watched file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// It was removed, moved or had its attributes changed.
+    Changed(WatchId),
+    /// Somebody who could write to it has closed it. **The kernel says so before it drops the `flock`.**
+    Closed(WatchId),
+    /// Notices were lost: anything may have happened to any file.
+    Overflow,
+}
+
+/// What became of the wish to be told about a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watching {
+    /// It is watched.
+    Yes(WatchId),
+    /// There is no such file.
+    Missing,
+    /// The system has no means left, or never had: look again from time to time.
+    Unable,
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::Notices;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use portable::Notices;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::mem::MaybeUninit;
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+    use rustix::io::Errno;
+
+    use super::{Notice, WatchId, Watching};
+
+    /// One inotify instance, and a bell to wake the thread that waits for it.
+    #[derive(Debug)]
+    pub(crate) struct Notices {
+        bell: OwnedFd,
+        /// Missing as long as the user has no instance left (128 is a common limit).
+        inotify: OnceLock<OwnedFd>,
+    }
+
+    const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
+        .union(WatchFlags::ATTRIB)
+        .union(WatchFlags::DELETE_SELF)
+        .union(WatchFlags::MOVE_SELF)
+        .union(WatchFlags::DONT_FOLLOW);
+
+    impl Notices {
+        pub(crate) fn new() -> Result<Self, Errno> {
+            let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            Ok(Self {
+                bell,
+                inotify: OnceLock::new(),
+            })
+        }
+
+        /// Asks to be told when the file changes. Asked again for the same file it answers the same id.
+        pub(crate) fn watch(&self, path: &Path) -> Watching {
+            let Some(inotify) = self.instance() else {
+                return Watching::Unable;
+            };
+            match inotify::add_watch(inotify, path, CHANGES) {
+                Ok(id) => Watching::Yes(id),
+                Err(Errno::NOENT | Errno::NOTDIR) => Watching::Missing,
+                Err(_) => Watching::Unable,
+            }
+        }
+
+        fn instance(&self) -> Option<&OwnedFd> {
+            if self.inotify.get().is_none() {
+                let instance = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
+                return Some(self.inotify.get_or_init(|| instance));
+            }
+            self.inotify.get()
+        }
+
+        pub(crate) fn unwatch(&self, id: WatchId) {
+            if let Some(inotify) = self.inotify.get() {
+                let _ = inotify::remove_watch(inotify, id);
+            }
+        }
+
+        /// Wakes [`Self::wait`], now or the next time.
+        pub(crate) fn ring(&self) {
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+
+        /// Waits for notices, the bell, or until `timeout` has passed.
+        pub(crate) fn wait(&self, timeout: Duration) -> Vec<Notice> {
+            let timeout = Timespec::try_from(timeout).ok();
+            let mut sources = vec![PollFd::new(&self.bell, PollFlags::IN)];
+            let inotify = self.inotify.get();
+            sources.extend(inotify.map(|inotify| PollFd::new(inotify, PollFlags::IN)));
+            let _ = rustix::event::poll(&mut sources, timeout.as_ref());
+            let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+            inotify.map(read).unwrap_or_default()
+        }
+    }
+
+    fn read(inotify: &OwnedFd) -> Vec<Notice> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(inotify, &mut buffer);
+        let mut notices = Vec::new();
+        while let Ok(event) = reader.next() {
+            let flags = event.events();
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                notices.push(Notice::Overflow);
+            } else if flags.contains(ReadFlags::CLOSE_WRITE) {
+                notices.push(Notice::Closed(event.wd()));
+            } else if !flags.contains(ReadFlags::IGNORED) {
+                notices.push(Notice::Changed(event.wd()));
+            }
+        }
+        notices
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod portable {
+    use std::path::Path;
+    use std::sync::{Condvar, Mutex, PoisonError};
+    use std::time::Duration;
+
+    use rustix::io::Errno;
+
+    use super::{Notice, WatchId, Watching};
+
+    /// Nothing but a bell: files are looked at from time to time.
+    #[derive(Debug, Default)]
+    pub(crate) struct Notices {
+        rung: Mutex<Rung>,
+        bell: Condvar,
+    }
+
+    #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+    enum Rung {
+        #[default]
+        No,
+        Yes,
+    }
+
+    impl Notices {
+        #[allow(clippy::unnecessary_wraps)] // fails on Linux
+        pub(crate) fn new() -> Result<Self, Errno> {
+            Ok(Self::default())
+        }
+
+        #[allow(clippy::unused_self)]
+        pub(crate) fn watch(&self, _path: &Path) -> Watching {
+            Watching::Unable
+        }
+
+        #[allow(clippy::unused_self)]
+        pub(crate) fn unwatch(&self, _id: WatchId) {}
+
+        pub(crate) fn ring(&self) {
+            *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = Rung::Yes;
+            self.bell.notify_one();
+        }
+
+        pub(crate) fn wait(&self, timeout: Duration) -> Vec<Notice> {
+            let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+            let (mut rung, _) = self
+                .bell
+                .wait_timeout_while(rung, timeout, |rung| *rung == Rung::No)
+                .unwrap_or_else(PoisonError::into_inner);
+            *rung = Rung::No;
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Options of a client, and connecting with them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation};
+
+use crate::backend::FileBackend;
+use crate::default_folder::default_folder;
+
+/// Where the locks are, and how patient a client is.
+///
+/// ```no_run
+/// use lock_core::{ClientBuilder, DistributedLockExt};
+/// use lock_file::FileOptions;
+///
+/// # async fn run() -> Result<(), lock_core::LockError> {
+/// let locks = FileOptions::in_folder("/run/lock/my-service").client(ClientBuilder::new())?;
+/// let guard = locks.lock("orders/42")?.acquire().await?;
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileOptions {
+    pub(crate) folder: PathBuf,
+    pub(crate) poll_interval: Duration,
+    pub(crate) gate_patience: Duration,
+}
+
+impl FileOptions {
+    /// Locks in this folder, an absolute path. It is made if it is not there.
+    ///
+    /// Everyone who is to exclude each other must name the same folder, and run as the same user.
+    pub fn in_folder(folder: impl AsRef<Path>) -> Self {
+        Self {
+            folder: folder.as_ref().to_owned(),
+            poll_interval: Duration::from_millis(100),
+            gate_patience: Duration::from_millis(500),
+        }
+    }
+
+    /// Locks in the user's [default folder](default_folder).
+    ///
+    /// # Errors
+    /// As [`default_folder`].
+    pub fn in_default_folder() -> Result<Self, LockError> {
+        default_folder().map(Self::in_folder)
+    }
+
+    /// How often a waiter looks where the system cannot tell it of a change: elsewhere than Linux, and while all of the
+    /// user's inotify instances are in use. 100 ms by default.
+    #[must_use]
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = interval;
+        self
+    }
+
+    /// For how long a call that does not wait for the lock (try, inspect, break) waits for another process that is about
+    /// to decide about some lock of the folder. 500 ms by default; usually it takes microseconds.
+    #[must_use]
+    pub fn gate_patience(mut self, patience: Duration) -> Self {
+        self.gate_patience = patience;
+        self
+    }
+
+    /// Opens the folder.
+    ///
+    /// # Errors
+    /// As [`FileBackend::open`], and those of [`ClientBuilder::build`].
+    pub fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        builder.build(|host| FileBackend::open(self, host))
+    }
+}
+
+/// Connects to what a `file:` URL says: `file:/absolute/path`, or `file:` for the [default folder](default_folder), with
+/// `?poll_interval=DURATION`, `?gate_patience=DURATION` and the common options.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`], naming the option; and those of [`FileOptions::client`].
+pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    let mut options = url.options();
+    let builder = builder.with_url_options(&mut options)?;
+    let poll_interval = options.take_duration("poll_interval")?;
+    let gate_patience = options.take_duration("gate_patience")?;
+    options.finish()?;
+    let mut file = options_of_path(url)?;
+    file.poll_interval = poll_interval.unwrap_or(file.poll_interval);
+    file.gate_patience = gate_patience.unwrap_or(file.gate_patience);
+    file.client(builder)
+}
+
+fn options_of_path(url: &LockUrl) -> Result<FileOptions, LockError> {
+    let invalid = |cause: String| {
+        LockError::new(ErrorKind::InvalidOption, Operation::Connect)
+            .because(cause)
+            .remedy("write file: for the default folder, or file:/absolute/path")
+    };
+    if !matches!(url.hosts(), "" | "localhost") {
+        return Err(invalid(format!(
+            "a file URL has no host, and this one has {:?}",
+            url.hosts()
+        )));
+    }
+    match url.path() {
+        "" => FileOptions::in_default_folder(),
+        path if path.starts_with('/') => Ok(FileOptions::in_folder(path)),
+        path => Err(invalid(format!("the folder {path:?} is not an absolute path"))),
+    }
+}

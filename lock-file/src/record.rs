@@ -1,0 +1,114 @@
+//! What a holder or a waiter writes into its file about itself, for whoever inspects the lock.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use lock_core::{FencingToken, HolderId, HolderInfo, Participant};
+use serde::{Deserialize, Serialize};
+
+use crate::trouble::Trouble;
+
+/// One holder or waiter, as JSON on one line. Readers ignore what they do not know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) id: String,
+    /// The lock as its user calls it; the file's name may be a hash of it.
+    pub(crate) name: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
+    /// Milliseconds since 1970.
+    pub(crate) since_unix_ms: u64,
+    /// A decimal string, because many readers of JSON lose digits of large numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+}
+
+/// Longer than any record: a name of 512 bytes may need six times that in JSON.
+const MAX_LENGTH: usize = 16 * 1024;
+
+impl Record {
+    pub(crate) fn new(id: String, name: &str, holder: &HolderInfo) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            host: holder.host.clone(),
+            pid: holder.pid,
+            label: holder
+                .label
+                .as_ref()
+                .map(|label| label.chars().take(1000).collect()),
+            since_unix_ms: unix_milliseconds(),
+            token: None,
+        }
+    }
+
+    /// The record of someone who holds from now on.
+    pub(crate) fn of_holder(&self, token: u64) -> Self {
+        Self {
+            since_unix_ms: unix_milliseconds(),
+            token: Some(token.to_string()),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.token.as_ref()?.parse().ok()
+    }
+
+    /// Writes it into an empty file.
+    pub(crate) fn write(&self, file: impl AsFd, path: &Path) -> Result<(), Trouble> {
+        let mut line = serde_json::to_vec(self).map_err(|error| Trouble::Broken {
+            cause: format!("a record cannot be written: {error}"),
+            remedy: "".into(),
+        })?;
+        line.push(b'\n');
+        write_all(file, &line, path)
+    }
+
+    /// Reads what a file says, if it says anything that makes sense: whoever was killed while writing said nothing.
+    pub(crate) fn read(file: impl AsFd) -> Option<Self> {
+        let mut text = vec![0; MAX_LENGTH];
+        let mut length = 0;
+        while length < text.len() {
+            match rustix::io::pread(file.as_fd(), &mut text[length..], length as u64).ok()? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        serde_json::from_slice(&text[..length]).ok()
+    }
+
+    pub(crate) fn participant(&self) -> Participant {
+        let mut participant =
+            Participant::new(HolderId::new(&self.id)).with_token(self.token().map(FencingToken::new));
+        participant.since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(self.since_unix_ms));
+        participant.host = Some(self.host.clone());
+        participant.pid = Some(self.pid);
+        participant.label.clone_from(&self.label);
+        participant
+    }
+}
+
+fn unix_milliseconds() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Writes `bytes` at the beginning of a file.
+pub(crate) fn write_all(file: impl AsFd, bytes: &[u8], path: &Path) -> Result<(), Trouble> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match rustix::io::pwrite(file.as_fd(), &bytes[written..], written as u64) {
+            Ok(0) => return Err(Trouble::system("write", path, rustix::io::Errno::NOSPC)),
+            Ok(count) => written += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Trouble::system("write", path, errno)),
+        }
+    }
+    Ok(())
+}

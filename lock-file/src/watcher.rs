@@ -1,0 +1,368 @@
+//! One thread per process that looks after everything that waits: waiters for their turn, holders for a loss, and
+//! whatever could not get into the gate at once.
+//!
+//! Each of them is a [`Sleeper`]. The thread looks for it, asks the system to be told of the next change, **looks again**
+//! and only then sleeps, so no change falls between. Hundreds of waiters cost one thread, one inotify instance and no
+//! time while nothing happens.
+//!
+//! A notice is a hint to look and no more. The one that a dying process causes comes before the kernel has dropped its
+//! `flock`, so after it the thread looks several times, soon and then less soon.
+
+use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::notices::{Notice, Notices, WatchId, Watching};
+use crate::pause::{self, Point};
+use crate::trouble::Trouble;
+
+/// Something that waits for files to change.
+pub(crate) trait Sleeper: Send + Sync {
+    /// Looks whether it has come, and says what next. Must not wait for anything.
+    fn look(&self) -> Next;
+}
+
+/// What a sleeper wants next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing any more.
+    Over,
+    /// To look again after some time.
+    Again(Duration),
+    /// To look again when this file changes, or every `otherwise` where the system cannot tell.
+    Watch { path: PathBuf, otherwise: Duration },
+}
+
+/// Looks whether something was missed, although nothing should be: a file system may keep silent.
+const INSPECTION: Duration = Duration::from_secs(30);
+
+/// After a notice that comes before the fact: the first look, and how long to go on. Each pause is twice the last.
+const FIRST_RETRY: Duration = Duration::from_micros(50);
+const LONGEST_RETRY: Duration = Duration::from_millis(100);
+const RETRIES_END: Duration = Duration::from_secs(5);
+
+/// How often one sleeper may find things changed under its eyes before the others have their turn.
+const LOOKS_IN_A_ROW: usize = 4;
+
+/// The thread, as long as anybody keeps this.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    notices: Notices,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    ended: Ended,
+    next_key: Key,
+    sleepers: HashMap<Key, Entry>,
+    due: BTreeSet<(Instant, Key)>,
+    watched: HashMap<WatchId, Vec<Key>>,
+    /// When the thread wakes by itself; `None` while it is awake.
+    wakes_at: Option<Instant>,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Ended {
+    #[default]
+    No,
+    Yes,
+}
+
+type Key = u64;
+
+struct Entry {
+    sleeper: Arc<dyn Sleeper>,
+    watch: Option<WatchId>,
+    due: Option<Instant>,
+    retries: Option<Retries>,
+}
+
+#[derive(Clone, Copy)]
+struct Retries {
+    pause: Duration,
+    until: Instant,
+}
+
+/// A sleeper that is looked after until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Care {
+    shared: Weak<Shared>,
+    key: Key,
+}
+
+impl Watcher {
+    /// The watcher of this process.
+    pub(crate) fn of_process() -> Result<Arc<Self>, Trouble> {
+        static OF_PROCESS: Mutex<Weak<Watcher>> = Mutex::new(Weak::new());
+        let mut of_process = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watcher) = of_process.upgrade() {
+            return Ok(watcher);
+        }
+        let watcher = Arc::new(Self::start()?);
+        *of_process = Arc::downgrade(&watcher);
+        Ok(watcher)
+    }
+
+    fn start() -> Result<Self, Trouble> {
+        let trouble = |errno| Trouble::system("start the watcher of", Path::new("lock files"), errno);
+        let notices = Notices::new().map_err(trouble)?;
+        let shared = Arc::new(Shared {
+            notices,
+            state: Mutex::default(),
+        });
+        let of_thread = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("distlock-files".to_owned())
+            .spawn(move || of_thread.run())
+            .map_err(|error| {
+                trouble(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN))
+            })?;
+        Ok(Self { shared })
+    }
+
+    /// Looks after a sleeper, from `delay` on.
+    pub(crate) fn look_after(&self, sleeper: Arc<dyn Sleeper>, delay: Duration) -> Care {
+        let due = Instant::now() + delay;
+        let mut state = self.shared.lock();
+        let key = state.next_key;
+        state.next_key += 1;
+        state.sleepers.insert(
+            key,
+            Entry {
+                sleeper,
+                watch: None,
+                due: Some(due),
+                retries: None,
+            },
+        );
+        state.due.insert((due, key));
+        let too_late = state.wakes_at.is_some_and(|wakes_at| wakes_at > due);
+        if too_late {
+            // It will be awake: nobody else need ring.
+            state.wakes_at = None;
+            drop(state);
+            self.shared.notices.ring();
+        }
+        Care {
+            shared: Arc::downgrade(&self.shared),
+            key,
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.shared.lock().ended = Ended::Yes;
+        self.shared.notices.ring();
+    }
+}
+
+impl Drop for Care {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.forget(self.key);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        loop {
+            let (due, timeout) = {
+                let mut state = self.lock();
+                if state.ended == Ended::Yes {
+                    return;
+                }
+                state.take_due(Instant::now())
+            };
+            for key in &due {
+                self.attend(*key);
+            }
+            if !due.is_empty() {
+                continue;
+            }
+            let notices = self.notices.wait(timeout);
+            let touched = self.lock().touched(&notices);
+            for key in touched {
+                self.attend(key);
+            }
+        }
+    }
+
+    /// Looks for one sleeper until it sleeps, is over, or has had its turn.
+    fn attend(&self, key: Key) {
+        for _ in 0..LOOKS_IN_A_ROW {
+            let Some(sleeper) = self
+                .lock()
+                .sleepers
+                .get(&key)
+                .map(|entry| Arc::clone(&entry.sleeper))
+            else {
+                return;
+            };
+            // A sleeper is code of this crate; if it has a defect, the others still stand.
+            let next = catch_unwind(AssertUnwindSafe(|| sleeper.look())).unwrap_or(Next::Over);
+            match next {
+                Next::Over => return self.forget(key),
+                Next::Again(delay) => return self.lock().schedule(key, delay),
+                Next::Watch { path, otherwise } => {
+                    pause::at(Point::BeforeWatch);
+                    match self.notices.watch(&path) {
+                        Watching::Yes(watch) if self.watches_already(key, watch) => {
+                            return pause::at(Point::BeforeSleep);
+                        }
+                        Watching::Yes(_) | Watching::Missing => {}
+                        Watching::Unable => return self.lock().schedule(key, otherwise),
+                    }
+                }
+            }
+        }
+        self.lock().schedule(key, FIRST_RETRY);
+    }
+
+    /// Whether nothing can have happened unnoticed since before the look: the same file was watched then. If so, the
+    /// sleeper sleeps.
+    fn watches_already(&self, key: Key, watch: WatchId) -> bool {
+        let mut state = self.lock();
+        let Some(entry) = state.sleepers.get_mut(&key) else {
+            // Forgotten meanwhile, and the watch may have been made for it alone.
+            if !state.watched.contains_key(&watch) {
+                self.notices.unwatch(watch);
+            }
+            return true;
+        };
+        if entry.watch == Some(watch) {
+            let pause = entry.next_pause(Instant::now());
+            state.schedule(key, pause);
+            return true;
+        }
+        let former = entry.watch.replace(watch);
+        entry.retries = None;
+        state.watched.entry(watch).or_default().push(key);
+        if let Some(former) = former {
+            self.unwatch(&mut state, former, key);
+        }
+        false
+    }
+
+    fn forget(&self, key: Key) {
+        let mut state = self.lock();
+        let Some(entry) = state.sleepers.remove(&key) else {
+            return;
+        };
+        if let Some(due) = entry.due {
+            state.due.remove(&(due, key));
+        }
+        if let Some(watch) = entry.watch {
+            self.unwatch(&mut state, watch, key);
+        }
+        drop(state);
+        // Dropped outside the mutex: a sleeper owns others' code.
+        drop(entry);
+    }
+
+    fn unwatch(&self, state: &mut State, watch: WatchId, key: Key) {
+        if let Some(keys) = state.watched.get_mut(&watch) {
+            keys.retain(|other| *other != key);
+            if keys.is_empty() {
+                state.watched.remove(&watch);
+                self.notices.unwatch(watch);
+            }
+        }
+    }
+}
+
+impl State {
+    /// The sleepers whose time has come; if there are none, how long until there are.
+    fn take_due(&mut self, now: Instant) -> (Vec<Key>, Duration) {
+        let mut due = Vec::new();
+        while let Some(&(moment, key)) = self.due.first() {
+            if moment > now {
+                break;
+            }
+            self.due.pop_first();
+            if let Some(entry) = self.sleepers.get_mut(&key) {
+                entry.due = None;
+            }
+            due.push(key);
+        }
+        let timeout = self.due.first().map_or(INSPECTION, |(moment, _)| *moment - now);
+        self.wakes_at = due.is_empty().then(|| now + timeout);
+        (due, timeout)
+    }
+
+    /// The sleepers that `notices` are about.
+    fn touched(&mut self, notices: &[Notice]) -> BTreeSet<Key> {
+        self.wakes_at = None;
+        let now = Instant::now();
+        let mut touched = BTreeSet::new();
+        for notice in notices {
+            match notice {
+                Notice::Overflow => touched.extend(self.sleepers.keys()),
+                Notice::Changed(watch) => touched.extend(self.watched.get(watch).into_iter().flatten()),
+                Notice::Closed(watch) => {
+                    for key in self.watched.get(watch).into_iter().flatten() {
+                        touched.insert(*key);
+                        if let Some(entry) = self.sleepers.get_mut(key) {
+                            entry.retries = Some(Retries {
+                                pause: FIRST_RETRY,
+                                until: now + RETRIES_END,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        touched
+    }
+
+    fn schedule(&mut self, key: Key, delay: Duration) {
+        let Some(entry) = self.sleepers.get_mut(&key) else {
+            return;
+        };
+        let due = Instant::now() + delay;
+        if let Some(former) = entry.due.replace(due) {
+            self.due.remove(&(former, key));
+        }
+        self.due.insert((due, key));
+    }
+}
+
+impl Entry {
+    /// How long to sleep at most when nothing is heard.
+    fn next_pause(&mut self, now: Instant) -> Duration {
+        match &mut self.retries {
+            Some(retries) if now < retries.until => {
+                let pause = retries.pause;
+                retries.pause = (pause * 2).min(LONGEST_RETRY);
+                pause
+            }
+            _ => {
+                self.retries = None;
+                INSPECTION
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("State")
+            .field("sleepers", &self.sleepers.len())
+            .finish_non_exhaustive()
+    }
+}

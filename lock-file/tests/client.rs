@@ -1,0 +1,108 @@
+//! The backend behind a client of the core, in one process.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::{ClientBuilder, DistributedLock, DistributedLockExt, ErrorKind, LockClient, LossReason};
+use lock_file::FileOptions;
+
+struct Folder {
+    _scratch: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("locks");
+        Self {
+            _scratch: scratch,
+            path,
+        }
+    }
+
+    fn client(&self) -> LockClient {
+        FileOptions::in_folder(&self.path)
+            .client(ClientBuilder::new())
+            .unwrap()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        files_in(&self.path)
+    }
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_in(&path));
+            if path.parent().unwrap().ends_with("queue") {
+                files.push(path);
+            }
+        } else if !path.ends_with("gate") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn excludes_and_hands_over() {
+    let folder = Folder::new();
+    let (ours, theirs) = (folder.client(), folder.client());
+    let guard = ours.lock("orders/42").unwrap().acquire().await.unwrap();
+    let lock = theirs.lock("orders/42").unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(
+        lock.try_acquire_for(Duration::from_millis(50))
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    while ours.status("orders/42").await.unwrap().waiters.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let token = guard.hold().token().unwrap();
+    guard.release().await.unwrap();
+    let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert!(guard.hold().token().unwrap() > token);
+    guard.release().await.unwrap();
+    ours.close(SOON).await.unwrap();
+    theirs.close(SOON).await.unwrap();
+    assert_eq!(folder.files(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_broken_holder_is_told() {
+    let folder = Folder::new();
+    let (ours, theirs) = (folder.client(), folder.client());
+    let guard = ours.lock("a").unwrap().acquire().await.unwrap();
+    let holder = theirs.status("a").await.unwrap().holders.remove(0);
+    assert_eq!(holder.token, guard.hold().token());
+    assert_eq!(holder.pid, Some(std::process::id()));
+    theirs.break_holder("a", &holder.id).await.unwrap();
+    let reason = tokio::time::timeout(SOON, guard.hold().lost()).await.unwrap();
+    assert_eq!(reason, LossReason::Broken);
+    assert!(theirs.lock("a").unwrap().try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn unlock_and_reentry() {
+    let folder = Folder::new();
+    let lock = folder.client().lock("a").unwrap();
+    tokio::spawn(async move {
+        lock.lock().await.unwrap();
+        assert!(lock.try_lock().await.unwrap());
+        lock.unlock().await.unwrap();
+        lock.unlock().await.unwrap();
+        assert_eq!(lock.unlock().await.unwrap_err().kind(), ErrorKind::NotOwner);
+    })
+    .await
+    .unwrap();
+    assert_eq!(folder.files(), Vec::<PathBuf>::new());
+}
