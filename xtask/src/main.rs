@@ -1,2 +1,38 @@
-//! Chores.
-fn main() {}
+//! The chores of this workspace: `cargo xtask test` checks everything that a change has to pass, and each step can be
+//! run by itself. `cargo xtask` prints the list.
+//!
+//! A step is one row in [`steps::ALL`]. The first one that fails ends the run, with the command that repeats it.
+#![forbid(unsafe_code)]
+
+mod console;
+mod context;
+mod failure;
+mod metadata;
+mod process;
+mod requirements;
+mod runner;
+mod steps;
+mod tidy;
+
+use std::process::ExitCode;
+
+use console::Console;
+use context::Context;
+use runner::Chosen;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let console = Console::new();
+    match runner::choose(&arguments) {
+        Chosen::Help => {
+            println!("{}", runner::help());
+            ExitCode::SUCCESS
+        }
+        Chosen::Unknown(what) => {
+            console.error(&format!("there is no step {what:?}"));
+            eprintln!("\n{}", runner::help());
+            ExitCode::from(64)
+        }
+        Chosen::Steps(steps) => runner::run(&steps, &Context::new(console)),
+    }
+}

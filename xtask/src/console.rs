@@ -1,0 +1,76 @@
+//! What a person sees: one line when a step starts, one when it ends, in colour on a terminal only.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+const BOLD: &str = "1";
+const GREEN: &str = "1;32";
+const YELLOW: &str = "1;33";
+const RED: &str = "1;31";
+
+/// Writes progress to standard error, where cargo writes its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Console {
+    coloured: bool,
+}
+
+impl Console {
+    pub(crate) fn new() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { coloured: !refused && std::io::stderr().is_terminal() }
+    }
+
+    pub(crate) fn heading(self, step: &str, summary: &str) {
+        eprintln!("\n{} {summary}", self.paint(BOLD, &format!("==> {step}:")));
+    }
+
+    pub(crate) fn passed(self, step: &str, took: Duration) {
+        eprintln!("{} {step} in {}", self.paint(GREEN, "    ok"), readable(took));
+    }
+
+    pub(crate) fn failed(self, step: &str, took: Duration) {
+        eprintln!("{} {step} after {}", self.paint(RED, "FAILED"), readable(took));
+    }
+
+    pub(crate) fn skipped(self, what: &str) {
+        eprintln!("{} {what}", self.paint(YELLOW, "skipped:"));
+    }
+
+    pub(crate) fn error(self, what: &str) {
+        eprintln!("{} {what}", self.paint(RED, "error:"));
+    }
+
+    pub(crate) fn detail(what: &str) {
+        eprintln!("    {what}");
+    }
+
+    fn paint(self, colour: &str, text: &str) -> String {
+        if self.coloured { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// `0.4 s`, `12.3 s`, `3 min 5 s`.
+pub(crate) fn readable(duration: Duration) -> String {
+    if duration < Duration::from_secs(60) {
+        return format!("{:.1} s", duration.as_secs_f64());
+    }
+    format!("{} min {} s", duration.as_secs() / 60, duration.as_secs() % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_readable() {
+        assert_eq!(readable(Duration::from_millis(420)), "0.4 s");
+        assert_eq!(readable(Duration::from_millis(12_345)), "12.3 s");
+        assert_eq!(readable(Duration::from_secs(185)), "3 min 5 s");
+    }
+
+    #[test]
+    fn colours_are_left_out_when_nobody_sees_them() {
+        assert_eq!(Console { coloured: false }.paint(RED, "x"), "x");
+        assert_eq!(Console { coloured: true }.paint(RED, "x"), "\x1b[1;31mx\x1b[0m");
+    }
+}

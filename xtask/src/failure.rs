@@ -1,0 +1,33 @@
+//! Why a step did not pass.
+
+use std::fmt;
+
+/// What went wrong and, when it was a command that failed, that command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    problem: String,
+    repeat: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(problem: impl Into<String>) -> Self {
+        Self { problem: problem.into(), repeat: None }
+    }
+
+    /// Names the command line that shows the problem again, without the rest of the step.
+    #[must_use]
+    pub(crate) fn repeated_by(mut self, command_line: impl Into<String>) -> Self {
+        self.repeat = Some(command_line.into());
+        self
+    }
+
+    pub(crate) fn repeat(&self) -> Option<&str> {
+        self.repeat.as_deref()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.problem)
+    }
+}

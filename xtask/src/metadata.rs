@@ -1,0 +1,141 @@
+//! What `cargo metadata` says about the crates of this workspace, as far as the chores need it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+#[derive(Debug)]
+pub(crate) struct Metadata {
+    /// The workspace's own crates, without what they depend on.
+    pub(crate) packages: Vec<Package>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    /// Its `Cargo.toml`, relative to the root of the workspace, as all paths here.
+    pub(crate) manifest: String,
+    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) features: BTreeMap<String, Vec<String>>,
+    /// The root file of the library, when there is one.
+    pub(crate) library: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    pub(crate) purpose: Purpose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Part of what is built.
+    Product,
+    /// Compiled for tests, examples and benchmarks alone.
+    Tests,
+}
+
+impl Metadata {
+    pub(crate) fn parse(json: &str) -> Result<Self, Failure> {
+        let unreadable = |what: &str| Failure::new(format!("cargo metadata cannot be understood: {what}"));
+        let root: Value = serde_json::from_str(json).map_err(|error| unreadable(&error.to_string()))?;
+        let folder = PathBuf::from(text(&root, "workspace_root").unwrap_or_default());
+        let packages =
+            list(&root, "packages").iter().map(|value| package(value, &folder)).collect::<Option<Vec<_>>>();
+        match packages {
+            Some(packages) if !packages.is_empty() => Ok(Self { packages }),
+            Some(_) => Err(unreadable("it lists no packages")),
+            None => Err(unreadable("a package lacks its name or manifest")),
+        }
+    }
+
+    pub(crate) fn package(&self, name: &str) -> Result<&Package, Failure> {
+        self.packages
+            .iter()
+            .find(|package| package.name == name)
+            .ok_or_else(|| Failure::new(format!("the workspace has no crate named {name}")))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.packages.iter().any(|package| package.name == name)
+    }
+}
+
+fn package(value: &Value, root: &Path) -> Option<Package> {
+    let relative = |path: String| match Path::new(&path).strip_prefix(root) {
+        Ok(inside) => inside.to_string_lossy().into_owned(),
+        Err(_) => path,
+    };
+    let library = list(value, "targets")
+        .iter()
+        .find(|target| list(target, "kind").iter().any(is_library))
+        .and_then(|target| text(target, "src_path"));
+    Some(Package {
+        name: text(value, "name")?,
+        manifest: relative(text(value, "manifest_path")?),
+        dependencies: list(value, "dependencies").iter().filter_map(dependency).collect(),
+        features: features(value),
+        library: library.map(relative),
+    })
+}
+
+fn is_library(kind: &Value) -> bool {
+    kind.as_str().is_some_and(|kind| kind == "proc-macro" || kind.ends_with("lib"))
+}
+
+fn dependency(value: &Value) -> Option<Dependency> {
+    let purpose = if value["kind"] == "dev" { Purpose::Tests } else { Purpose::Product };
+    Some(Dependency { name: text(value, "name")?, purpose })
+}
+
+fn features(package: &Value) -> BTreeMap<String, Vec<String>> {
+    let Some(features) = package["features"].as_object() else {
+        return BTreeMap::new();
+    };
+    let enables = |value: &Value| {
+        value.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    };
+    features.iter().map(|(name, value)| (name.clone(), enables(value))).collect()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value, key: &str) -> Option<String> {
+    value[key].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = r#"{"workspace_root": "/w", "packages": [{
+        "name": "distlock", "manifest_path": "/w/distlock/Cargo.toml",
+        "targets": [{"kind": ["test"], "src_path": "/w/t.rs"}, {"kind": ["lib"], "src_path": "/w/lib.rs"}],
+        "dependencies": [{"name": "lock-core", "kind": null}, {"name": "proptest", "kind": "dev"}],
+        "features": {"default": ["file"], "file": ["dep:lock-file"]}
+    }]}"#;
+
+    #[test]
+    fn what_cargo_says_is_read() {
+        let metadata = Metadata::parse(EXAMPLE).unwrap();
+        let package = metadata.package("distlock").unwrap();
+        assert_eq!(package.manifest, "distlock/Cargo.toml");
+        assert_eq!(package.library.as_deref(), Some("lib.rs"));
+        assert_eq!(package.features["file"], ["dep:lock-file"]);
+        assert_eq!(package.dependencies[0].purpose, Purpose::Product);
+        assert_eq!(package.dependencies[1].purpose, Purpose::Tests);
+        assert!(metadata.has("distlock") && !metadata.has("lock-file"));
+    }
+
+    #[test]
+    fn an_answer_without_packages_is_not_taken_for_an_empty_workspace() {
+        for answer in ["", "{}", r#"{"packages": []}"#, r#"{"packages": [{}]}"#] {
+            assert!(Metadata::parse(answer).is_err(), "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Running other programs: never with a terminal to ask on, and always able to say how to repeat it by hand.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::failure::Failure;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    program: String,
+    shown_as: String,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+    folder: Option<PathBuf>,
+}
+
+impl Process {
+    pub(crate) fn new(program: &str, arguments: &[&str]) -> Self {
+        Self {
+            program: program.to_owned(),
+            shown_as: program.to_owned(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            variables: Vec::new(),
+            folder: None,
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn shown_as(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.shown_as);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn within(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The line to type to run the same thing from the root of the workspace.
+    pub(crate) fn command_line(&self) -> String {
+        let variables = self.variables.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        let program = std::iter::once(quoted(&self.shown_as));
+        let arguments = self.arguments.iter().map(|argument| quoted(argument));
+        variables.chain(program).chain(arguments).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Runs it, showing its output as it comes.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let status = self.command().status().map_err(|error| self.not_started(&error))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(self.failure(&format!("ended with {status}")))
+    }
+
+    /// Runs it and returns what it wrote to standard output; standard error is shown as it comes.
+    pub(crate) fn stdout(&self) -> Result<String, Failure> {
+        let output =
+            self.command().stderr(Stdio::inherit()).output().map_err(|error| self.not_started(&error))?;
+        if !output.status.success() {
+            return Err(self.failure(&format!("ended with {}", output.status)));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Whether it can be started and succeeds, with its output kept to ourselves.
+    pub(crate) fn succeeds(&self) -> bool {
+        self.command().output().is_ok_and(|Output { status, .. }| status.success())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
+    }
+
+    fn not_started(&self, error: &std::io::Error) -> Failure {
+        self.failure(&format!("could not be started: {error}"))
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        Failure::new(format!("`{}` {what}", self.command_line())).repeated_by(self.command_line())
+    }
+}
+
+/// Quoted for a POSIX shell when it has to be.
+fn quoted(text: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=,:+@".contains(character);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_can_be_typed_into_a_shell() {
+        let process =
+            Process::new("cargo", &["doc", "it's", ""]).with_variable("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(process.command_line(), r"RUSTDOCFLAGS='-D warnings' cargo doc 'it'\''s' ''");
+    }
+
+    #[test]
+    fn a_failing_program_says_how_to_repeat_it() {
+        let failure = Process::new("sh", &["-c", "exit 3"]).run().unwrap_err();
+        assert_eq!(failure.repeat(), Some("sh -c 'exit 3'"));
+        assert!(failure.to_string().contains("exit status: 3"), "{failure}");
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_a_failure_and_not_a_success() {
+        let missing = Process::new("no-such-program-anywhere", &[]);
+        assert!(!missing.succeeds());
+        assert!(missing.run().unwrap_err().to_string().contains("could not be started"));
+        assert!(missing.stdout().is_err());
+    }
+
+    #[test]
+    fn standard_output_of_a_failing_program_is_not_taken_for_an_answer() {
+        assert_eq!(Process::new("sh", &["-c", "echo yes"]).stdout().as_deref(), Ok("yes\n"));
+        assert!(Process::new("sh", &["-c", "echo yes; exit 1"]).stdout().is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! What has to be on the machine before anything is checked. A backend that needs a server adds one row to [`TABLE`].
+
+use crate::process::Process;
+
+/// One thing the checks need.
+#[derive(Debug)]
+pub(crate) struct Requirement {
+    pub(crate) name: &'static str,
+    /// The command that succeeds when it is there.
+    pub(crate) proof: &'static [&'static str],
+    pub(crate) source: Source,
+    /// The word in `DISTLOCK_SKIP` that leaves it out, together with the tests that need it. What has none is needed
+    /// always.
+    pub(crate) skip_word: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A package of Debian and Ubuntu.
+    Package(&'static str),
+    /// A component of the Rust toolchain.
+    Component(&'static str),
+}
+
+pub(crate) const TABLE: &[Requirement] = &[
+    Requirement {
+        name: "rustfmt",
+        proof: &["cargo", "fmt", "--version"],
+        source: Source::Component("rustfmt"),
+        skip_word: None,
+    },
+    Requirement {
+        name: "clippy",
+        proof: &["cargo", "clippy", "--version"],
+        source: Source::Component("clippy"),
+        skip_word: None,
+    },
+    Requirement {
+        name: "flock",
+        proof: &["flock", "--version"],
+        source: Source::Package("util-linux"),
+        skip_word: None,
+    },
+];
+
+impl Requirement {
+    pub(crate) fn is_present(&self) -> bool {
+        let Some((program, arguments)) = self.proof.split_first() else {
+            return false;
+        };
+        Process::new(program, arguments).succeeds()
+    }
+
+    /// Whether `skip`, the value of `DISTLOCK_SKIP` (words between commas), names it.
+    pub(crate) fn is_left_out_by(&self, skip: &str) -> bool {
+        self.skip_word.is_some_and(|word| skip.split(',').any(|named| named.trim() == word))
+    }
+
+    /// The one line that tells a person what to do.
+    pub(crate) fn remedy(&self) -> String {
+        let name = self.name;
+        let line = match self.source {
+            Source::Component(component) => format!("{name} is missing: rustup component add {component}"),
+            Source::Package(package) => {
+                format!("{name} is missing: install it (on Debian and Ubuntu: apt-get install {package})")
+            }
+        };
+        match self.skip_word {
+            Some(word) => format!("{line}, or leave its tests out with DISTLOCK_SKIP={word}"),
+            None => line,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: Requirement = Requirement {
+        name: "a server",
+        proof: &["sh", "-c", "exit 1"],
+        source: Source::Package("some-server"),
+        skip_word: Some("some"),
+    };
+
+    #[test]
+    fn presence_is_what_the_proof_says() {
+        assert!(!SERVER.is_present());
+        assert!(Requirement { proof: &["true"], ..SERVER }.is_present());
+        assert!(!Requirement { proof: &[], ..SERVER }.is_present());
+    }
+
+    #[test]
+    fn only_its_own_word_leaves_it_out() {
+        assert!(SERVER.is_left_out_by("other, some"));
+        assert!(!SERVER.is_left_out_by("someone"));
+        assert!(!SERVER.is_left_out_by(""));
+        assert!(!Requirement { skip_word: None, ..SERVER }.is_left_out_by("some"));
+    }
+
+    #[test]
+    fn the_remedy_is_one_line_that_names_the_package() {
+        let line = SERVER.remedy();
+        assert!(
+            line.contains("apt-get install some-server") && line.contains("DISTLOCK_SKIP=some"),
+            "{line}"
+        );
+        assert_eq!(line.lines().count(), 1);
+    }
+
+    #[test]
+    fn every_row_can_be_proven() {
+        assert!(TABLE.iter().all(|requirement| !requirement.proof.is_empty()));
+    }
+}

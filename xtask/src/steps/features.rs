@@ -1,0 +1,132 @@
+//! Each feature of the facade by itself: it compiles without warnings, its backend is in it, and no other backend is.
+//!
+//! The rule that ties the two together is a name: the feature `redis` brings the crate `lock-redis`. The features
+//! `memory` (it is part of the core) and those that only gather others, such as `default`, bring no crate of their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::console::Console;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::metadata::Metadata;
+
+const FACADE: &str = "distlock";
+const CORE: &str = "lock-core";
+const BACKEND_PREFIX: &str = "lock-";
+
+type Features = BTreeMap<String, Vec<String>>;
+
+pub(super) fn run(context: &Context) -> Result<(), Failure> {
+    let metadata = context.metadata()?;
+    let features = &metadata.package(FACADE)?.features;
+    check(context, &[], &BTreeSet::new())?;
+    for feature in features.keys() {
+        check(context, &["--features", feature], &expected_backends(feature, features, &metadata))?;
+    }
+    Ok(())
+}
+
+fn check(context: &Context, selection: &[&str], expected: &BTreeSet<String>) -> Result<(), Failure> {
+    let facade = ["--package", FACADE, "--no-default-features"];
+    let name = selection.last().map_or("no feature", |feature| feature);
+    // Clippy rather than check: what only an absent feature uses is then an error too.
+    let compile = [&["clippy", "--quiet"], &facade[..], selection, &["--", "-D", "warnings"]].concat();
+    context.cargo(&compile).run()?;
+    let tree = [&["tree", "--edges", "normal,build", "--prefix", "none"], &facade[..], selection].concat();
+    let tree = context.cargo(&tree);
+    let found = backends_in(&tree.stdout()?);
+    compare(name, expected, &found).map_err(|failure| failure.repeated_by(tree.command_line()))?;
+    let backends = if found.is_empty() { "no backend crate".to_owned() } else { listed(&found) };
+    Console::detail(&format!("{name}: {backends}"));
+    Ok(())
+}
+
+fn compare(feature: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), Failure> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "with {feature} alone, {FACADE} should contain {{{}}} but contains {{{}}}",
+        listed(expected),
+        listed(found)
+    )))
+}
+
+/// The backend crates that a feature has to bring, by its name and by the names of the features it switches on.
+fn expected_backends(feature: &str, features: &Features, metadata: &Metadata) -> BTreeSet<String> {
+    switched_on_by(feature, features)
+        .iter()
+        .map(|name| format!("{BACKEND_PREFIX}{name}"))
+        .filter(|backend| metadata.has(backend))
+        .collect()
+}
+
+fn switched_on_by<'a>(feature: &'a str, features: &'a Features) -> BTreeSet<&'a str> {
+    let mut seen = BTreeSet::new();
+    let mut waiting = vec![feature];
+    while let Some(next) = waiting.pop() {
+        if seen.insert(next) {
+            let enabled = features.get(next).into_iter().flatten().map(String::as_str);
+            waiting.extend(enabled.filter(|name| features.contains_key(*name)));
+        }
+    }
+    seen
+}
+
+/// The backend crates in what `cargo tree` printed, one crate per line, its name first.
+fn backends_in(tree: &str) -> BTreeSet<String> {
+    tree.lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| name.starts_with(BACKEND_PREFIX) && *name != CORE)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn listed(names: &BTreeSet<String>) -> String {
+    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features() -> Features {
+        let table =
+            [("default", vec!["memory", "file"]), ("memory", vec![]), ("file", vec!["dep:lock-file"])];
+        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        table.into_iter().map(|(name, enables)| (name.to_owned(), owned(enables))).collect()
+    }
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_feature_that_gathers_others_brings_theirs() {
+        let features = features();
+        assert_eq!(switched_on_by("default", &features), BTreeSet::from(["default", "file", "memory"]));
+        assert_eq!(switched_on_by("file", &features), BTreeSet::from(["file"]));
+    }
+
+    #[test]
+    fn only_features_with_a_crate_of_their_name_bring_one() {
+        let packages = r#"{"packages": [{"name": "lock-file", "manifest_path": "/w/Cargo.toml"}]}"#;
+        let metadata = Metadata::parse(packages).unwrap();
+        assert_eq!(expected_backends("default", &features(), &metadata), set(&["lock-file"]));
+        assert_eq!(expected_backends("memory", &features(), &metadata), set(&[]));
+    }
+
+    #[test]
+    fn backends_are_found_in_the_tree() {
+        let tree = "distlock v0.1.0 (/w/distlock)\nlock-core v0.1.0\nlock-file v0.1.0\ntokio v1.0.0\nlock-file v0.1.0 (*)\n";
+        assert_eq!(backends_in(tree), set(&["lock-file"]));
+    }
+
+    #[test]
+    fn a_stowaway_and_an_absence_are_both_errors() {
+        assert_eq!(compare("file", &set(&["lock-file"]), &set(&["lock-file"])), Ok(()));
+        let stowaway = compare("file", &set(&["lock-file"]), &set(&["lock-file", "lock-redis"])).unwrap_err();
+        assert!(stowaway.to_string().contains("{lock-file, lock-redis}"), "{stowaway}");
+        assert!(compare("file", &set(&["lock-file"]), &set(&[])).is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! The first command that the README shows, run as a reader would run it. It builds the command in release, so that
+//! the tests which measure it find it built.
+
+use std::fs;
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::process::Process;
+
+pub(super) fn run(context: &Context) -> Result<(), Failure> {
+    let path = context.root().join("README.md");
+    let readme = fs::read_to_string(&path)
+        .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
+    let promise = Promise::read(&readme).ok_or_else(|| {
+        Failure::new("README.md shows no `cargo run --release … \"what it prints\"` any more")
+    })?;
+    let printed = Process::new("sh", &["-c", promise.command_line]).within(context.root()).stdout()?;
+    promise.check(&printed)
+}
+
+/// A command line of the README and what it makes the reader expect.
+#[derive(Debug, PartialEq, Eq)]
+struct Promise<'a> {
+    command_line: &'a str,
+    prints: &'a str,
+}
+
+impl<'a> Promise<'a> {
+    fn read(readme: &'a str) -> Option<Self> {
+        let command_line =
+            readme.lines().map(str::trim).find(|line| line.starts_with("cargo run --release "))?;
+        let prints = command_line.strip_suffix('"')?.rsplit('"').next()?;
+        Some(Self { command_line, prints })
+    }
+
+    fn check(&self, printed: &str) -> Result<(), Failure> {
+        if printed.trim() == self.prints {
+            return Ok(());
+        }
+        Err(Failure::new(format!("expected {:?} and nothing else, it printed {printed:?}", self.prints))
+            .repeated_by(self.command_line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_promise_is_read_from_the_text() {
+        let promise =
+            Promise::read("# x\n\n```sh\ncargo run --release -p c -- exec n -- echo \"only one\"\n```\n");
+        let promise = promise.unwrap();
+        assert_eq!(promise.command_line, "cargo run --release -p c -- exec n -- echo \"only one\"");
+        assert_eq!(promise.prints, "only one");
+        assert_eq!(promise.check("only one\n"), Ok(()));
+        assert!(promise.check("").is_err());
+        assert!(promise.check("only one\nand more\n").is_err());
+    }
+
+    #[test]
+    fn a_readme_without_it_is_noticed() {
+        assert_eq!(Promise::read("cargo build --release\n"), None);
+        assert_eq!(Promise::read("cargo run --release -p c -- exec n -- true\n"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Who may depend on whom. Tests may use more than the product does, except in the core.
+
+use super::{Finding, Workspace};
+use crate::metadata::{Package, Purpose};
+
+/// The crate, and those of the workspace that its product may use. A `*` at the end stands for any ending; the first
+/// row that fits counts.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("lock-core", &[]),
+    ("lock-bench", &["distlock"]),
+    ("lock-*", &["lock-core"]),
+    ("distlock", &["lock-*"]),
+    ("distlock-cli", &["distlock"]),
+    ("conformance-tests", &["lock-core"]),
+    ("xtask", &[]),
+];
+
+/// Everything from outside that the core may use. A name more is a decision: the core is what everybody compiles.
+const CORE_MAY_USE: &[&str] = &[
+    "async-trait",
+    "getrandom",
+    "humantime",
+    "percent-encoding",
+    "rustix",
+    "sha2",
+    "thiserror",
+    "tokio",
+    "tracing",
+];
+
+const COMMAND: &str = "distlock-cli";
+const ARGUMENT_PARSER: &str = "clap";
+
+pub(super) fn direction(workspace: &Workspace) -> Vec<Finding> {
+    workspace.metadata.packages.iter().flat_map(|package| wrong_directions(package, workspace)).collect()
+}
+
+fn wrong_directions(package: &Package, workspace: &Workspace) -> Vec<Finding> {
+    let Some((_, allowed)) = MAY_USE.iter().find(|(pattern, _)| fits(&package.name, pattern)) else {
+        return vec![finding(package, "no row of MAY_USE in xtask says what this crate may depend on")];
+    };
+    product(package)
+        .filter(|name| workspace.metadata.has(name))
+        .filter(|name| !allowed.iter().any(|pattern| fits(name, pattern)))
+        .map(|name| finding(package, &format!("depends on {name}; it may only use {allowed:?}")))
+        .collect()
+}
+
+pub(super) fn argument_parser(workspace: &Workspace) -> Vec<Finding> {
+    let others = workspace.metadata.packages.iter().filter(|package| package.name != COMMAND);
+    others
+        .filter(|package| package.dependencies.iter().any(|used| used.name.starts_with(ARGUMENT_PARSER)))
+        .map(|package| {
+            finding(package, &format!("depends on {ARGUMENT_PARSER}, which is for {COMMAND} alone"))
+        })
+        .collect()
+}
+
+pub(super) fn core_stays_small(workspace: &Workspace) -> Vec<Finding> {
+    let core = workspace.metadata.packages.iter().filter(|package| package.name == "lock-core");
+    core.flat_map(|core| {
+        product(core)
+            .filter(|name| !workspace.metadata.has(name) && !CORE_MAY_USE.contains(name))
+            .map(|name| {
+                finding(core, &format!("depends on {name}, which CORE_MAY_USE in xtask does not list"))
+            })
+            .collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+fn product(package: &Package) -> impl Iterator<Item = &str> {
+    let product = package.dependencies.iter().filter(|used| used.purpose == Purpose::Product);
+    product.map(|used| used.name.as_str())
+}
+
+fn fits(name: &str, pattern: &str) -> bool {
+    pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
+}
+
+fn finding(package: &Package, problem: &str) -> Finding {
+    Finding::in_file(&package.manifest, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Metadata;
+    use crate::tidy::tree::Tree;
+
+    /// A workspace of crates, each with what it depends on; a name after `dev:` is for tests.
+    fn workspace(crates: &[(&str, &[&str])]) -> Workspace {
+        let dependency = |used: &&str| match used.strip_prefix("dev:") {
+            Some(name) => format!(r#"{{"name": "{name}", "kind": "dev"}}"#),
+            None => format!(r#"{{"name": "{used}", "kind": null}}"#),
+        };
+        let package = |(name, uses): &(&str, &[&str])| {
+            let uses: Vec<String> = uses.iter().map(dependency).collect();
+            format!(
+                r#"{{"name": "{name}", "manifest_path": "{name}", "dependencies": [{}]}}"#,
+                uses.join(",")
+            )
+        };
+        let packages: Vec<String> = crates.iter().map(package).collect();
+        let metadata = Metadata::parse(&format!(r#"{{"packages": [{}]}}"#, packages.join(","))).unwrap();
+        Workspace { tree: Tree::default(), metadata }
+    }
+
+    fn places(findings: &[Finding]) -> Vec<&str> {
+        findings.iter().map(|finding| finding.place.as_str()).collect()
+    }
+
+    #[test]
+    fn the_arrows_point_to_the_core() {
+        let sound = workspace(&[
+            ("lock-core", &["tokio"]),
+            ("lock-file", &["lock-core", "rustix", "dev:conformance-tests"]),
+            ("conformance-tests", &["lock-core"]),
+            ("distlock", &["lock-core", "lock-file"]),
+        ]);
+        assert_eq!(direction(&sound), []);
+
+        let wrong = workspace(&[
+            ("lock-core", &["lock-file"]),
+            ("lock-file", &["lock-core", "lock-redis"]),
+            ("lock-redis", &[]),
+            ("newcomer", &[]),
+        ]);
+        assert_eq!(places(&direction(&wrong)), ["lock-core", "lock-file", "newcomer"]);
+    }
+
+    #[test]
+    fn clap_is_for_the_command_alone() {
+        let used = workspace(&[
+            ("distlock-cli", &["clap"]),
+            ("xtask", &["clap"]),
+            ("distlock", &["dev:clap_complete"]),
+        ]);
+        assert_eq!(places(&argument_parser(&used)), ["xtask", "distlock"]);
+    }
+
+    #[test]
+    fn a_client_crate_in_the_core_is_found() {
+        let used =
+            workspace(&[("lock-core", &["tokio", "redis", "dev:proptest"]), ("lock-redis", &["redis"])]);
+        assert_eq!(places(&core_stays_small(&used)), ["lock-core"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Links between the pages of the workspace: the file is there, and so is the heading. What leads out is not tried,
+//! because the answer would depend on the day.
+
+use super::tree::{File, Tree};
+use super::{Finding, Workspace};
+
+pub(super) fn resolve(workspace: &Workspace) -> Vec<Finding> {
+    let pages = workspace.tree.with_ending("md");
+    pages.flat_map(|page| broken_links(page, &workspace.tree)).collect()
+}
+
+fn broken_links(page: &File, tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, text) in prose(&page.text) {
+        for target in targets(&text) {
+            if let Err(problem) = follow(target, page, tree) {
+                findings.push(Finding::at(&page.path, line, format!("link to {target}: {problem}")));
+            }
+        }
+    }
+    findings
+}
+
+fn follow(target: &str, page: &File, tree: &Tree) -> Result<(), &'static str> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return Ok(());
+    }
+    let (path, heading) =
+        target.split_once('#').map_or((target, None), |(path, heading)| (path, Some(heading)));
+    let path = if path.is_empty() { Some(page.path.clone()) } else { resolved(&page.path, path) };
+    let path = path.filter(|path| tree.has(path)).ok_or("there is no such file or folder")?;
+    let (Some(heading), Some(file)) = (heading, tree.file(&path)) else {
+        return Ok(());
+    };
+    if !file.has_ending("md") || headings(&file.text).iter().any(|known| known == heading) {
+        return Ok(());
+    }
+    Err("the page has no such heading")
+}
+
+/// `target` as seen from the page at `from`; None when it leads out of the workspace.
+fn resolved(from: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The lines that are not code, counted from 1, without the code inside them.
+fn prose(text: &str) -> Vec<(usize, String)> {
+    let mut in_code = false;
+    let mut lines = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            lines.push((index + 1, line.split('`').step_by(2).collect::<Vec<_>>().join("`")));
+        }
+    }
+    lines
+}
+
+/// Where the `[text](target)` and `[text]: target` of a line lead.
+fn targets(line: &str) -> Vec<&str> {
+    let inline = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+    let reference =
+        line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")).map(|(_, target)| target.trim());
+    inline.chain(reference).collect()
+}
+
+/// The anchors of a page's headings: lower case, words between hyphens, punctuation left out.
+fn headings(text: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut anchors = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code && line.starts_with('#') {
+            anchors.push(anchor(line.trim_start_matches('#').trim()));
+        }
+    }
+    anchors
+}
+
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|character| character.is_alphanumeric() || " -_".contains(*character));
+    kept.flat_map(char::to_lowercase)
+        .map(|character| if character == ' ' { '-' } else { character })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Metadata;
+
+    fn problems(files: &[(&str, &str)]) -> Vec<String> {
+        let workspace = Workspace { tree: Tree::of(files), metadata: Metadata { packages: Vec::new() } };
+        resolve(&workspace).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn links_to_pages_headings_and_the_world_resolve() {
+        let readme = "[a](docs/a.md) [b](docs/a.md#what-exec-does-and-why) [c](https://example.org/x) [d](#top)\n\n# Top\n";
+        let page =
+            "# What `exec` does, and why\n[up](../README.md) ![x](b/../a.md)\n[ref]: ../README.md#top\n";
+        assert_eq!(problems(&[("README.md", readme), ("docs/a.md", page)]), [""; 0]);
+    }
+
+    #[test]
+    fn each_broken_link_is_found_with_its_line() {
+        let readme = "fine\n[a](docs/b.md) and [b](docs/a.md#nothing)\n[c](../out.md)\n[d]: gone.md\n";
+        let found = problems(&[("README.md", readme), ("docs/a.md", "# Something\n")]);
+        assert_eq!(found.len(), 4, "{found:?}");
+        assert!(found[0].starts_with("README.md:2: link to docs/b.md"), "{found:?}");
+        assert!(found[1].contains("no such heading"), "{found:?}");
+    }
+
+    #[test]
+    fn code_holds_no_links_and_no_headings() {
+        let text = "`[a](b.md)`\n```sh\n# top\n[a](b.md)\n```\n[x](#top)\n";
+        assert_eq!(problems(&[("a.md", text)]), ["a.md:6: link to #top: the page has no such heading"]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Rules that no compiler knows: what must be there, and above all what must not. Each is one row in [`RULES`], and
+//! `docs/architecture.md` says why they hold.
+
+mod dependencies;
+mod links;
+mod rust_sources;
+mod text_files;
+mod tree;
+
+use std::fmt;
+
+use crate::console::Console;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::metadata::Metadata;
+use tree::Tree;
+
+/// What a rule looks at.
+pub(crate) struct Workspace {
+    tree: Tree,
+    metadata: Metadata,
+}
+
+/// One place where a rule is broken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    place: String,
+    line: Option<usize>,
+    problem: String,
+}
+
+impl Finding {
+    fn in_file(path: &str, problem: impl Into<String>) -> Self {
+        Self { place: path.to_owned(), line: None, problem: problem.into() }
+    }
+
+    /// `line` counts from 1.
+    fn at(path: &str, line: usize, problem: impl Into<String>) -> Self {
+        Self { line: Some(line), ..Self::in_file(path, problem) }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "{}:{line}: {}", self.place, self.problem),
+            None => write!(formatter, "{}: {}", self.place, self.problem),
+        }
+    }
+}
+
+type Rule = (&'static str, fn(&Workspace) -> Vec<Finding>);
+
+const RULES: &[Rule] = &[
+    ("every library forbids unsafe code", rust_sources::libraries_forbid_unsafe),
+    ("unsafe code is in one module of the command, if anywhere", rust_sources::one_unsafe_module),
+    ("every lint that is switched off has its reason beside it", rust_sources::reasons_for_allowed_lints),
+    ("every ignored test says why", rust_sources::reasons_for_ignored_tests),
+    ("crates depend on each other in one direction", dependencies::direction),
+    ("only the command depends on an argument parser", dependencies::argument_parser),
+    ("the core depends on no client crate, and on little else", dependencies::core_stays_small),
+    ("every crate takes the lints of the workspace", text_files::lints_of_the_workspace),
+    ("no file is too long to be one room", text_files::length),
+    ("nothing is left to do", text_files::left_to_do),
+    ("every link of every page leads somewhere", links::resolve),
+];
+
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+    let workspace = Workspace { tree: Tree::read(context.root())?, metadata: context.metadata()? };
+    let mut broken = 0;
+    for (rule, check) in RULES {
+        let findings = check(&workspace);
+        if !findings.is_empty() {
+            context.console.error(rule);
+        }
+        for finding in &findings {
+            Console::detail(&finding.to_string());
+        }
+        broken += findings.len();
+    }
+    if broken > 0 {
+        return Err(Failure::new(format!(
+            "{broken} of the places named above break a rule of the workspace"
+        )));
+    }
+    Console::detail(&format!("{} rules hold in {} files", RULES.len(), workspace.tree.files().len()));
+    Ok(())
+}
