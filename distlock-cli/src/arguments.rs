@@ -1,0 +1,252 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Run a command under a distributed lock, hold a lock, look at it, or break it.
+#[derive(Debug, Parser)]
+#[command(name = "distlock", version, arg_required_else_help = true, after_help = OVERVIEW)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) task: Task,
+}
+
+/// What every subcommand understands.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Common options")]
+pub(crate) struct Common {
+    /// Where the lock lives: file:/some/folder, redis://host/, … [default: file: in a folder of yours]
+    ///
+    /// Without it the lock is one between the processes of this machine that run as the same user. An address with a
+    /// password in it is better put into the environment than here, where every user of the machine can read it.
+    #[arg(long, global = true, env = "DISTLOCK_URL", hide_env_values = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
+
+    /// Write events for machines, one JSON object a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say more; twice: the library's log too
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Run a command while holding a lock
+    #[command(after_help = EXEC_EXAMPLES)]
+    Exec(Exec),
+    /// Hold a lock until standard input closes, or until SIGINT or SIGTERM
+    #[command(after_help = HOLD_EXAMPLES)]
+    Hold(Hold),
+    /// Tell who holds a lock and who waits for it
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(Status),
+    /// Take a lock away from its holder
+    #[command(after_help = BREAK_EXAMPLES)]
+    Break(Break),
+    /// Print a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// How long to wait for a lock, and what to answer when that was not long enough.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Waiting {
+    /// Wait at most this long: 500ms, 30s, 5m [default: for ever]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Do not wait: have the lock at once or not at all
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+
+    /// Exit with this code when the lock cannot be had in time
+    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::CONFLICT)]
+    pub(crate) conflict_exit_code: u8,
+}
+
+impl Waiting {
+    /// How long to wait; `None` for ever.
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
+    }
+}
+
+/// The arguments of `exec`.
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The lock's name: any text of 1 to 512 bytes
+    pub(crate) name: String,
+
+    /// The command and its arguments; no shell reads them
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+
+    /// What happens to the command when the lock is lost
+    #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
+    pub(crate) on_lost: OnLost,
+
+    /// How long the command has to end after a loss, between SIGTERM and SIGKILL [default: 10s, at most a third of the lease]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
+
+    /// What happens to the command when distlock itself is killed with SIGKILL (Linux)
+    #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
+    pub(crate) on_death: OnDeath,
+
+    /// Do not let the command inherit the descriptor that keeps a file lock held
+    ///
+    /// With the descriptor the lock lasts until the last process of the command has gone, even when distlock is killed.
+    #[arg(short = 'o', long)]
+    pub(crate) close: bool,
+}
+
+/// What happens to the command when the lock is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum OnLost {
+    /// SIGTERM to its process group, and SIGKILL after the grace
+    #[default]
+    Terminate,
+    /// It runs on; the loss is reported
+    Ignore,
+}
+
+/// What happens to the command when distlock is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum OnDeath {
+    /// The system kills it with SIGKILL
+    #[default]
+    Kill,
+    /// It runs on
+    Ignore,
+}
+
+/// The arguments of `hold`.
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    /// The lock's name: any text of 1 to 512 bytes
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+}
+
+/// The arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The lock's name
+    pub(crate) name: String,
+}
+
+/// The arguments of `break`.
+#[derive(Debug, Args)]
+pub(crate) struct Break {
+    /// The lock's name
+    pub(crate) name: String,
+
+    /// Take it from this holder only, as `status` prints the id
+    #[arg(long, value_name = "ID")]
+    pub(crate) holder: Option<String>,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "write a number with its unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
+}
+
+const OVERVIEW: &str = "\
+Examples:
+  distlock exec nightly-report -- ./report.sh
+  distlock exec --url redis://cache/ --wait 5m nightly-report -- ./report.sh
+  distlock status nightly-report
+
+Exit codes:
+  the command's own; 128 + signal when a signal ended it; 75 lock not to be had in time; 76 lock lost;
+  69 backend unreachable; 77 access refused; 64 bad usage; 126/127 command not runnable/not found; 70 anything else";
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  distlock exec nightly-report -- ./report.sh
+  distlock exec --no-wait backup -- rsync -a /srv/ backup:/srv/
+  distlock exec --wait 30s --grace 2s deploy -- sh -c 'make && make install'
+
+The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.";
+
+const HOLD_EXAMPLES: &str = "\
+Examples:
+  distlock hold maintenance                  (until Ctrl-D or Ctrl-C)
+  distlock hold --json maintenance           (one JSON object a line on standard output)";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  distlock status nightly-report
+  distlock status --json nightly-report | jq .held";
+
+const BREAK_EXAMPLES: &str = "\
+Examples:
+  distlock break nightly-report              (shows the holder and asks)
+  distlock break --yes nightly-report        (whoever holds it)
+  distlock break --yes --holder ID nightly-report
+
+The program that held the lock may run on for a while. Only a fencing token keeps out what it still writes.";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  distlock completions bash > /etc/bash_completion.d/distlock
+  distlock completions zsh > ~/.zfunc/_distlock
+  distlock completions fish > ~/.config/fish/completions/distlock.fish";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_name_belongs_to_the_command() {
+        for line in [
+            ["distlock", "exec", "job", "--", "echo", "-v", "--url"].as_slice(),
+            ["distlock", "exec", "job", "echo", "-v", "--url"].as_slice(),
+        ] {
+            let arguments = Arguments::try_parse_from(line).unwrap();
+            let Task::Exec(exec) = arguments.task else { panic!("not exec") };
+            assert_eq!(exec.command, ["echo", "-v", "--url"]);
+            assert_eq!(arguments.common.verbose, 0);
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        for bad in ["30", "-1s", "", "soon"] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What happens while the command runs: each event as JSON and as a sentence.
+
+use std::time::{Duration, SystemTime};
+
+use distlock::{FencingToken, LossReason, Participant};
+use nix::sys::signal::Signal;
+use serde_json::{Map, Value, json};
+
+use crate::people;
+
+/// Something that happened.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    /// The lock is not free; these hold it.
+    Waiting { holders: &'a [Participant] },
+    /// The lock could not be had in time.
+    NotAcquired { holders: &'a [Participant], waited: Option<Duration> },
+    /// The lock is held.
+    Acquired { token: Option<FencingToken> },
+    /// The command has been started.
+    Started { pid: i32 },
+    /// Contact with the server has been lost; the lock is still held.
+    Suspect { remaining: Option<Duration> },
+    /// Contact has returned in time.
+    Restored,
+    /// The lock is lost.
+    Lost { reason: LossReason },
+    /// A signal has been sent to the command's process group because of the loss.
+    Terminating { signal: Signal },
+    /// The command has ended with a code.
+    Exited { code: u8 },
+    /// A signal has ended the command.
+    Killed { signal: Signal },
+    /// The lock has been released.
+    Released,
+    /// The lock has been given up, and the server has not confirmed it.
+    Unconfirmed { message: String },
+}
+
+/// How much an event matters to a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// It is said even with `--quiet`.
+    Error,
+    /// It is said, unless with `--quiet`.
+    Warning,
+    /// It is said on a terminal, or with `--verbose`.
+    Progress,
+    /// It is said with `--verbose`.
+    Detail,
+}
+
+impl Event<'_> {
+    pub(crate) fn level(&self) -> Level {
+        match self {
+            Self::Lost { .. } => Level::Error,
+            Self::NotAcquired { .. }
+            | Self::Suspect { .. }
+            | Self::Restored
+            | Self::Terminating { .. }
+            | Self::Unconfirmed { .. } => Level::Warning,
+            Self::Waiting { .. } => Level::Progress,
+            Self::Acquired { .. }
+            | Self::Started { .. }
+            | Self::Exited { .. }
+            | Self::Killed { .. }
+            | Self::Released => Level::Detail,
+        }
+    }
+
+    /// The event as a JSON object; `name` is the lock's.
+    pub(crate) fn to_json(&self, name: &str) -> Value {
+        let (word, details) = match self {
+            Self::Waiting { holders } => ("waiting", json!({ "holders": people::to_json(holders) })),
+            Self::NotAcquired { holders, .. } => {
+                ("not_acquired", json!({ "holders": people::to_json(holders) }))
+            }
+            Self::Acquired { token } => {
+                ("acquired", json!({ "token": token.map(|token| token.to_string()) }))
+            }
+            Self::Started { pid } => ("started", json!({ "pid": pid })),
+            Self::Suspect { remaining } => {
+                ("suspect", json!({ "remaining_ms": remaining.map(milliseconds) }))
+            }
+            Self::Restored => ("restored", json!({})),
+            Self::Lost { reason } => ("lost", json!({ "reason": word_for(*reason) })),
+            Self::Terminating { signal } => ("terminating", json!({ "signal": signal.as_str() })),
+            Self::Exited { code } => ("exited", json!({ "code": code })),
+            Self::Killed { signal } => ("exited", json!({ "signal": signal.as_str() })),
+            Self::Released => ("released", json!({})),
+            Self::Unconfirmed { message } => ("unconfirmed", json!({ "message": message })),
+        };
+        with_head(&[("event", word), ("name", name)], details)
+    }
+
+    /// The event as a sentence.
+    pub(crate) fn to_text(&self, name: &str) -> String {
+        let now = SystemTime::now();
+        match self {
+            Self::Waiting { holders: [] } => format!("waiting for lock {name:?}"),
+            Self::Waiting { holders } => {
+                format!("waiting for lock {name:?}, held by {}", people::describe_all(holders, now))
+            }
+            Self::NotAcquired { holders, waited } => not_acquired(name, holders, *waited, now),
+            Self::Acquired { token: Some(token) } => format!("lock {name:?} is held (token {token})"),
+            Self::Acquired { token: None } => format!("lock {name:?} is held"),
+            Self::Started { pid } => format!("the command runs as pid {pid}"),
+            Self::Suspect { remaining: Some(remaining) } => format!(
+                "contact lost; lock {name:?} is still held, for {} more if contact does not return",
+                humantime::format_duration(Duration::from_millis(milliseconds(*remaining)))
+            ),
+            Self::Suspect { remaining: None } => format!("contact lost; lock {name:?} is still held"),
+            Self::Restored => format!("contact has returned; lock {name:?} was held throughout"),
+            Self::Lost { reason } => format!("lock {name:?} was lost: {reason}"),
+            Self::Terminating { signal } => format!("the command gets {}", signal.as_str()),
+            Self::Exited { code } => format!("the command ended with code {code}"),
+            Self::Killed { signal } => format!("the command was ended by {}", signal.as_str()),
+            Self::Released => format!("lock {name:?} is released"),
+            Self::Unconfirmed { message } => message.clone(),
+        }
+    }
+}
+
+fn not_acquired(name: &str, holders: &[Participant], waited: Option<Duration>, now: SystemTime) -> String {
+    let mut text = format!("lock {name:?} could not be had");
+    match waited {
+        Some(Duration::ZERO) | None => text += " at once",
+        Some(waited) => text += &format!(" within {}", humantime::format_duration(waited)),
+    }
+    if !holders.is_empty() {
+        text += &format!(": held by {}", people::describe_all(holders, now));
+    }
+    text
+}
+
+/// An object that begins with `head`, for people who read it on a terminal.
+pub(crate) fn with_head(head: &[(&str, &str)], details: Value) -> Value {
+    let mut object: Map<String, Value> =
+        head.iter().map(|(key, text)| ((*key).to_owned(), json!(text))).collect();
+    if let Value::Object(details) = details {
+        object.extend(details);
+    }
+    Value::Object(object)
+}
+
+/// Whole milliseconds.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn word_for(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::Expired => "expired",
+        LossReason::Deleted => "deleted",
+        LossReason::Taken => "taken",
+        LossReason::SessionClosed => "session_closed",
+        LossReason::ConnectionLost => "connection_lost",
+        LossReason::Broken => "broken",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_a_decimal_string() {
+        let event = Event::Acquired { token: Some(FencingToken::new(u64::MAX)) };
+        assert_eq!(
+            event.to_json("a\"b").to_string(),
+            r#"{"event":"acquired","name":"a\"b","token":"18446744073709551615"}"#
+        );
+        assert_eq!(
+            Event::Acquired { token: None }.to_json("a").to_string(),
+            r#"{"event":"acquired","name":"a","token":null}"#
+        );
+    }
+
+    #[test]
+    fn a_loss_has_its_reason_as_a_word() {
+        let event = Event::Lost { reason: LossReason::ConnectionLost };
+        assert_eq!(
+            event.to_json("a").to_string(),
+            r#"{"event":"lost","name":"a","reason":"connection_lost"}"#
+        );
+    }
+}

@@ -1,0 +1,64 @@
+//! `distlock hold`: holds a lock until standard input closes, or a signal says that it is enough.
+
+use std::time::{Duration, Instant};
+
+use distlock::{ErrorKind, LossReason};
+use nix::sys::signal::Signal;
+
+use crate::arguments::{Common, Hold};
+use crate::connection;
+use crate::contact::Contact;
+use crate::event::{Event, Level};
+use crate::exit::{self, Ending, Failure};
+use crate::input;
+use crate::report::Report;
+use crate::signals::{FROM_OTHERS, Signals};
+use crate::wait::{Attempt, Waited, interrupted, leave};
+
+/// Waits for the lock, holds it, releases it.
+pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {
+    let begun = Instant::now();
+    let mut signals =
+        Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
+    let locks = tokio::select! {
+        locks = connection::open(common.url.as_deref(), Duration::ZERO) => locks?,
+        signal = signals.next() => return Ok(interrupted(signal)),
+    };
+    let lock = locks.lock(&hold.name)?;
+    let attempt = Attempt { locks: &locks, name: &hold.name, waiting: &hold.waiting, begun, report };
+    let guard = match attempt.acquire(&*lock, &mut signals).await? {
+        Waited::Acquired(guard) => guard,
+        Waited::Ended(ending) => return Ok(leave(&locks, ending).await),
+    };
+    let mut contact = Contact::watch(&*lock);
+    report.note(Level::Progress, &format!("holding lock {:?} until Ctrl-D or Ctrl-C", hold.name));
+    let mut input_closes = std::pin::pin!(input::closes());
+    loop {
+        tokio::select! {
+            biased;
+            reason = guard.lost() => return Ok(lost(&hold.name, reason, report)),
+            event = contact.change() => report.event(&hold.name, &event),
+            signal = signals.next() => if ends_hold(signal) { break },
+            () = &mut input_closes => break,
+        }
+    }
+    match guard.release().await {
+        Ok(()) => report.event(&hold.name, &Event::Released),
+        Err(error) => match error.loss() {
+            Some(reason) => return Ok(lost(&hold.name, reason, report)),
+            None if error.kind() == ErrorKind::Lost => return Ok(Ending::Code(exit::LOST)),
+            None => return Err(error.into()),
+        },
+    }
+    Ok(Ending::Code(exit::SUCCESS))
+}
+
+fn lost(name: &str, reason: LossReason, report: &Report) -> Ending {
+    report.event(name, &Event::Lost { reason });
+    Ending::Code(exit::LOST)
+}
+
+/// SIGUSR1 and SIGUSR2 mean nothing to a hold, and are no reason to give it up.
+fn ends_hold(signal: Signal) -> bool {
+    !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2)
+}

@@ -1,0 +1,128 @@
+//! Job control: the child stops and continues as if the shell had started it directly.
+//!
+//! The shell knows our process group only; the child has one of its own, so that it can be ended as a whole. When the
+//! child stops, our group stops the same way, so that the shell notices; when the shell continues us, the child gets the
+//! terminal back and is continued.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::child::Child;
+use crate::system::{self, Reach};
+use crate::terminal::{self, Terminal};
+
+/// The child's place on the terminal.
+#[derive(Debug)]
+pub(crate) struct Job {
+    terminal: Option<Terminal>,
+    place: Place,
+    /// Somebody has asked for a stop that did not come from the child.
+    stop_requested: bool,
+}
+
+/// Where the child's group stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Foreground,
+    Background,
+}
+
+/// What is to be done after the child has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterStop {
+    /// Continue it.
+    Continue,
+    /// Leave it to whoever stopped it to continue it.
+    Leave,
+}
+
+impl Job {
+    /// Finds out where a child that is about to be started belongs.
+    ///
+    /// It belongs in the foreground when we are there and the terminal is its standard input and output. In a pipeline
+    /// others use the terminal as well; then the child gets it when it asks for it.
+    pub(crate) fn new() -> Self {
+        let terminal = Terminal::controlling();
+        let ours = terminal.as_ref().is_some_and(Terminal::is_ours);
+        let place = if ours && terminal::is_interactive() { Place::Foreground } else { Place::Background };
+        Self { terminal, place, stop_requested: false }
+    }
+
+    /// The terminal, if the child is to start in its foreground.
+    pub(crate) fn foreground_at_start(&self) -> Option<&Terminal> {
+        self.terminal.as_ref().filter(|_| self.place == Place::Foreground)
+    }
+
+    /// Passes a request to stop on to the child; when it follows, so do we.
+    pub(crate) fn request_stop(&mut self, child: &Child) {
+        self.stop_requested = true;
+        child.signal_group(Signal::SIGTSTP);
+    }
+
+    /// The child has been stopped by `signal`. Returns when it is to be continued or left alone.
+    pub(crate) fn child_stopped(&mut self, child: &Child, signal: Signal) -> AfterStop {
+        let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        if wants_terminal && self.give_terminal(child) {
+            return AfterStop::Continue;
+        }
+        self.take_terminal_back(child);
+        let requested = std::mem::take(&mut self.stop_requested);
+        let reach = match &self.terminal {
+            Some(_) => Reach::Group,
+            None if requested => Reach::Process,
+            None => return AfterStop::Leave,
+        };
+        let stopped_for = stop(mirrored(signal), reach);
+        let terminal_is_ours = self.give_terminal(child);
+        if wants_terminal && !terminal_is_ours && stopped_for < SHORTEST_STOP {
+            // No shell stops and continues our group. The child would ask for the terminal again and again.
+            return AfterStop::Leave;
+        }
+        AfterStop::Continue
+    }
+
+    /// The child has ended: gives the terminal back to our own group. Answers whom a Ctrl-C that ended the child should
+    /// have reached beside it.
+    pub(crate) fn child_ended(&mut self, child: &Child) -> Option<Reach> {
+        let had_terminal = self.place == Place::Foreground;
+        self.take_terminal_back(child);
+        had_terminal.then_some(Reach::Group)
+    }
+
+    /// Puts the child into the foreground, if that is our group's place now.
+    fn give_terminal(&mut self, child: &Child) -> bool {
+        let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) else {
+            return false;
+        };
+        let given = terminal.give_to(child.pid()).is_ok();
+        if given {
+            self.place = Place::Foreground;
+        }
+        given
+    }
+
+    fn take_terminal_back(&mut self, child: &Child) {
+        if let (Some(terminal), Place::Foreground) = (&self.terminal, self.place) {
+            terminal.take_back_from(child.pid());
+            self.place = Place::Background;
+        }
+    }
+}
+
+/// A stop that is over sooner has not been one: the system does not stop a group that no shell could continue.
+const SHORTEST_STOP: Duration = Duration::from_millis(5);
+
+/// Stops us, and answers after how long we were continued.
+fn stop(signal: Signal, reach: Reach) -> Duration {
+    let begun = Instant::now();
+    // Fails only for signals that do not exist.
+    let _ = system::raise_default(signal, reach);
+    begun.elapsed()
+}
+
+/// The signal by which we stop when the child was stopped by `signal`. SIGSTOP would stop even a group that nobody can
+/// continue.
+fn mirrored(signal: Signal) -> Signal {
+    if signal == Signal::SIGSTOP { Signal::SIGTSTP } else { signal }
+}

@@ -1,0 +1,117 @@
+//! Holders and waiters, for people to read and as JSON.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use distlock::Participant;
+use serde::Serialize;
+
+/// One holder or waiter as JSON. What the backend does not know is `null`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ParticipantJson {
+    id: String,
+    token: Option<String>,
+    host: Option<String>,
+    pid: Option<u32>,
+    label: Option<String>,
+    since: Option<String>,
+}
+
+impl From<&Participant> for ParticipantJson {
+    fn from(participant: &Participant) -> Self {
+        Self {
+            id: participant.id.to_string(),
+            token: participant.token.map(|token| token.to_string()),
+            host: participant.host.clone(),
+            pid: participant.pid,
+            label: participant.label.clone(),
+            since: participant.since.map(|since| humantime::format_rfc3339_millis(since).to_string()),
+        }
+    }
+}
+
+/// All of them, in order.
+pub(crate) fn to_json(participants: &[Participant]) -> Vec<ParticipantJson> {
+    participants.iter().map(ParticipantJson::from).collect()
+}
+
+/// Who it is and since when: `pid 4711 on cache-1 ("nightly") since 2026-11-21 02:03:04 UTC (5m 3s ago)`.
+pub(crate) fn describe(participant: &Participant, now: SystemTime) -> String {
+    let mut text = match (&participant.pid, &participant.host) {
+        (Some(pid), Some(host)) => format!("pid {pid} on {}", printable(host)),
+        (Some(pid), None) => format!("pid {pid}"),
+        (None, Some(host)) => format!("someone on {}", printable(host)),
+        (None, None) => format!("holder {}", printable(participant.id.as_str())),
+    };
+    // Writing into a String cannot fail.
+    if let Some(label) = &participant.label {
+        let _ = write!(text, " ({label:?})");
+    }
+    if let Some(since) = participant.since {
+        let _ = write!(text, " since {}", moment(since));
+        if let Ok(ago) = now.duration_since(since) {
+            let _ = write!(text, " ({} ago)", humantime::format_duration(whole_seconds(ago)));
+        }
+    }
+    text
+}
+
+/// All of them, after one another.
+pub(crate) fn describe_all(participants: &[Participant], now: SystemTime) -> String {
+    participants.iter().map(|participant| describe(participant, now)).collect::<Vec<_>>().join(", ")
+}
+
+/// Text that others wrote, without anything that a terminal would take for a command.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(
+            |character| {
+                if character.is_control() { character.escape_default().collect() } else { vec![character] }
+            },
+        )
+        .collect()
+}
+
+fn moment(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
+}
+
+fn whole_seconds(duration: std::time::Duration) -> std::time::Duration {
+    std::time::Duration::from_secs(duration.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use distlock::{HolderId, HolderInfo};
+
+    use super::*;
+
+    fn participant() -> Participant {
+        let mut info = HolderInfo::of_this_process();
+        info.host = "cache-1\u{1b}[2J".to_owned();
+        info.pid = 4711;
+        info.label = Some("nightly".to_owned());
+        Participant::new(HolderId::new("7f"))
+            .with_info(&info)
+            .with_since(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400))
+    }
+
+    #[test]
+    fn people_read_who_and_since_when_and_no_control_characters() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(86_703_500);
+        assert_eq!(
+            describe(&participant(), now),
+            "pid 4711 on cache-1\\u{1b}[2J (\"nightly\") since 1970-01-02 00:00:00 UTC (5m 3s ago)"
+        );
+        assert_eq!(describe(&Participant::new(HolderId::new("7f")), now), "holder 7f");
+    }
+
+    #[test]
+    fn json_has_every_key() {
+        let json =
+            serde_json::to_string(&ParticipantJson::from(&Participant::new(HolderId::new("7f")))).unwrap();
+        assert_eq!(json, r#"{"id":"7f","token":null,"host":null,"pid":null,"label":null,"since":null}"#);
+    }
+}

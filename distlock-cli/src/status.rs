@@ -1,0 +1,113 @@
+//! `distlock status`: who holds a lock, and who waits for it.
+
+use std::time::{Duration, SystemTime};
+
+use distlock::{LockStatus, Participant};
+use serde_json::{Value, json};
+
+use crate::arguments::{Common, Status};
+use crate::connection;
+use crate::event::{milliseconds, with_head};
+use crate::exit::{self, Ending, Failure};
+use crate::people;
+use crate::report::write_output;
+
+/// Asks the backend and prints the answer.
+pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
+    let locks = connection::open(common.url.as_deref(), Duration::ZERO).await?;
+    let answer = locks.status(&status.name).await?;
+    if common.json {
+        write_output(&format!("{}\n", to_json(&status.name, &answer)))?;
+    } else {
+        write_output(&to_text(&status.name, &answer, SystemTime::now()))?;
+    }
+    Ok(Ending::Code(exit::SUCCESS))
+}
+
+fn to_json(name: &str, status: &LockStatus) -> Value {
+    let mut object = with_head(
+        &[("name", name)],
+        json!({
+            "held": status.is_held(),
+            "holders": people::to_json(&status.holders),
+            "waiters": people::to_json(&status.waiters),
+        }),
+    );
+    if let Some(remaining) = status.remaining {
+        object["remaining_ms"] = json!(milliseconds(remaining));
+    }
+    object
+}
+
+fn to_text(name: &str, status: &LockStatus, now: SystemTime) -> String {
+    let mut lines = Vec::new();
+    if status.holders.is_empty() {
+        lines.push(format!("lock {name:?} is free"));
+    }
+    for holder in &status.holders {
+        lines.push(format!("lock {name:?} is held by {}", people::describe(holder, now)));
+        lines.extend(details(holder).map(|detail| format!("  {detail}")));
+    }
+    if let Some(remaining) = status.remaining.filter(|_| status.is_held()) {
+        let remaining = humantime::format_duration(Duration::from_millis(milliseconds(remaining)));
+        lines.push(format!("  its lease ends in {remaining} unless it is renewed"));
+    }
+    if !status.waiters.is_empty() {
+        lines.push(format!("{} waiting, the next one first:", status.waiters.len()));
+    }
+    for (position, waiter) in status.waiters.iter().enumerate() {
+        lines.push(format!("  {}. {}", position + 1, people::describe(waiter, now)));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn details(holder: &Participant) -> impl Iterator<Item = String> {
+    let token = holder.token.map(|token| format!("token {token}"));
+    let id = format!("id {}", people::printable(holder.id.as_str()));
+    token.into_iter().chain([id])
+}
+
+#[cfg(test)]
+mod tests {
+    use distlock::{FencingToken, HolderId, HolderInfo, LockName};
+
+    use super::*;
+
+    fn status() -> LockStatus {
+        let mut info = HolderInfo::of_this_process();
+        (info.host, info.pid) = ("cache-1".to_owned(), 4711);
+        let since = SystemTime::UNIX_EPOCH + Duration::from_millis(86_400_250);
+        let holder = Participant::new(HolderId::new("7f"))
+            .with_info(&info)
+            .with_token(Some(FencingToken::new(12)))
+            .with_since(since);
+        let mut status = LockStatus::free(LockName::new("a").unwrap());
+        status.holders.push(holder);
+        status.waiters.push(Participant::new(HolderId::new("80")));
+        status.remaining = Some(Duration::from_millis(2500));
+        status
+    }
+
+    #[test]
+    fn people_read_holder_lease_and_queue() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_460);
+        assert_eq!(
+            to_text("a", &status(), now),
+            "lock \"a\" is held by pid 4711 on cache-1 since 1970-01-02 00:00:00 UTC (59s ago)\n  token 12\n  id 7f\n  \
+             its lease ends in 2s 500ms unless it is renewed\n1 waiting, the next one first:\n  1. holder 80\n"
+        );
+        assert_eq!(to_text("a", &LockStatus::free(LockName::new("a").unwrap()), now), "lock \"a\" is free\n");
+    }
+
+    #[test]
+    fn machines_read_the_same() {
+        let json = to_json("a", &status());
+        assert_eq!(json["held"], true);
+        assert_eq!(json["holders"][0]["token"], "12");
+        assert_eq!(json["holders"][0]["since"], "1970-01-02T00:00:00.250Z");
+        assert_eq!(json["waiters"][0]["id"], "80");
+        assert_eq!(json["remaining_ms"], 2500);
+        let free = to_json("a", &LockStatus::free(LockName::new("a").unwrap()));
+        assert_eq!(free.to_string(), r#"{"name":"a","held":false,"holders":[],"waiters":[]}"#);
+    }
+}

@@ -1,0 +1,113 @@
+//! The one place with unsafe code: what a child process does between `fork` and `exec`, and the actions of signals.
+//!
+//! Everything else in the command goes through safe wrappers.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
+use nix::unistd::{self, Pid};
+
+/// What happens to a child when its parent is killed and cannot pass anything on any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ParentDeath {
+    /// It is killed, where the system can do that.
+    Kills,
+    /// It runs on.
+    Ignored,
+}
+
+/// Whom a signal that the process sends to itself reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// This process alone.
+    Process,
+    /// All of its process group, as a key pressed on the terminal does.
+    Group,
+}
+
+/// Lets `command` run in a process group of its own, with the signal mask of this process; in the foreground of
+/// `terminal`, if one is given; and with the parent's death as `parent_death` says.
+///
+/// The parent's death means the end of the *thread* that calls `spawn`, so that has to be the main thread.
+pub(crate) fn prepare(
+    command: &mut Command,
+    terminal: Option<Arc<OwnedFd>>,
+    parent_death: ParentDeath,
+) -> nix::Result<()> {
+    let parent = unistd::getpid();
+    let mask = SigSet::thread_get_mask()?;
+    command.process_group(0);
+    let set_up = move || -> io::Result<()> {
+        if let Some(terminal) = &terminal {
+            enter_foreground(terminal)?;
+        }
+        if parent_death == ParentDeath::Kills {
+            follow_into_death(parent)?;
+        }
+        signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+        Ok(())
+    };
+    // SAFETY: the closure runs in the child of a process that may have other threads, so it must call nothing but
+    // async-signal-safe functions. It calls getpid, tcsetpgrp, prctl, getppid and pthread_sigmask through wrappers that
+    // add nothing; it reads two values and a descriptor number that it owns, takes no mutex and allocates nothing (an
+    // `io::Error` made of an errno has no allocation).
+    unsafe { command.pre_exec(set_up) };
+    Ok(())
+}
+
+fn enter_foreground(terminal: &OwnedFd) -> nix::Result<()> {
+    // A process in the background that changes the foreground is stopped by SIGTTOU, unless it blocks it.
+    let mut background_output = SigSet::empty();
+    background_output.add(Signal::SIGTTOU);
+    signal::pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&background_output), None)?;
+    unistd::tcsetpgrp(terminal, unistd::getpid())
+}
+
+#[cfg(target_os = "linux")]
+fn follow_into_death(parent: Pid) -> nix::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // A parent that died before the line above sends nothing any more.
+    if unistd::getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn follow_into_death(parent: Pid) -> nix::Result<()> {
+    if unistd::getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
+}
+
+/// Whether this process was started with `signal` ignored, as `nohup` does with SIGHUP.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
+    let mut action = std::mem::MaybeUninit::uninit();
+    // SAFETY: with no new action sigaction changes nothing; it writes the present action to the place it is given, which
+    // is read only when it reports success.
+    let handler = unsafe {
+        match nix::libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr()) {
+            0 => action.assume_init().sa_sigaction,
+            _ => return false,
+        }
+    };
+    handler == nix::libc::SIG_IGN
+}
+
+/// Sends `signal` to this process or its group, and lets it do here what it does by default: stop or end the process.
+///
+/// For a signal that stops, this returns when the process is continued.
+pub(crate) fn raise_default(signal: Signal, reach: Reach) -> nix::Result<()> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action is no function, so nothing can run in a signal handler's context.
+    let previous = unsafe { signal::sigaction(signal, &default) }?;
+    let target = match reach {
+        Reach::Process => unistd::getpid(),
+        Reach::Group => Pid::from_raw(0),
+    };
+    let sent = signal::kill(target, signal);
+    // SAFETY: the action that was there before is put back; its handler was installed by the runtime, which keeps it.
+    unsafe { signal::sigaction(signal, &previous) }?;
+    sent
+}
