@@ -28,25 +28,25 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
 
 fn check(context: &Context, selection: &[&str], expected: &BTreeSet<String>) -> Result<(), Failure> {
     let facade = ["--package", FACADE, "--no-default-features"];
-    let name = selection.last().map_or("no feature", |feature| feature);
+    let name = selection.last().map_or_else(|| "no feature".to_owned(), |feature| format!("{feature} alone"));
     // Clippy rather than check: what only an absent feature uses is then an error too.
     let compile = [&["clippy", "--quiet"], &facade[..], selection, &["--", "-D", "warnings"]].concat();
     context.cargo(&compile).run()?;
     let tree = [&["tree", "--edges", "normal,build", "--prefix", "none"], &facade[..], selection].concat();
     let tree = context.cargo(&tree);
     let found = backends_in(&tree.stdout()?);
-    compare(name, expected, &found).map_err(|failure| failure.repeated_by(tree.command_line()))?;
+    compare(&name, expected, &found).map_err(|failure| failure.repeated_by(tree.command_line()))?;
     let backends = if found.is_empty() { "no backend crate".to_owned() } else { listed(&found) };
     Console::detail(&format!("{name}: {backends}"));
     Ok(())
 }
 
-fn compare(feature: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), Failure> {
+fn compare(features: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<(), Failure> {
     if expected == found {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "with {feature} alone, {FACADE} should contain {{{}}} but contains {{{}}}",
+        "with {features}, {FACADE} should contain {{{}}} but contains {{{}}}",
         listed(expected),
         listed(found)
     )))
@@ -124,9 +124,10 @@ mod tests {
 
     #[test]
     fn a_stowaway_and_an_absence_are_both_errors() {
-        assert_eq!(compare("file", &set(&["lock-file"]), &set(&["lock-file"])), Ok(()));
-        let stowaway = compare("file", &set(&["lock-file"]), &set(&["lock-file", "lock-redis"])).unwrap_err();
+        assert_eq!(compare("file alone", &set(&["lock-file"]), &set(&["lock-file"])), Ok(()));
+        let stowaway =
+            compare("file alone", &set(&["lock-file"]), &set(&["lock-file", "lock-redis"])).unwrap_err();
         assert!(stowaway.to_string().contains("{lock-file, lock-redis}"), "{stowaway}");
-        assert!(compare("file", &set(&["lock-file"]), &set(&[])).is_err());
+        assert!(compare("file alone", &set(&["lock-file"]), &set(&[])).is_err());
     }
 }

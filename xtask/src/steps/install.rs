@@ -79,10 +79,15 @@ impl Installer {
         sudo.then_some(Self { prefix: &["sudo", "-n", "env"] })
     }
 
+    /// From the package lists as they are, and only when that fails from fresh ones: both an old list and a machine
+    /// that cannot reach them are common.
     fn install(&self, packages: &[&str]) -> Result<(), Failure> {
-        self.apt_get(&["update", "-qq"]).run()?;
-        let options = ["install", "-y", "-qq", "--no-install-recommends"];
-        self.apt_get(&[&options, packages].concat()).run()
+        let options = ["install", "-y", "-qq", "-o", "Dpkg::Use-Pty=0", "--no-install-recommends"];
+        let install = self.apt_get(&[&options, packages].concat());
+        install.run().or_else(|_| {
+            self.apt_get(&["update", "-qq"]).run()?;
+            install.run()
+        })
     }
 
     fn apt_get(&self, arguments: &[&str]) -> Process {
