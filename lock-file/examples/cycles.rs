@@ -7,13 +7,8 @@ use lock_file::FileOptions;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), LockError> {
     let arguments: Vec<String> = std::env::args().collect();
-    let folder = arguments
-        .get(1)
-        .map_or("/dev/shm/distlock-cycles", String::as_str);
-    let count: u32 = arguments
-        .get(2)
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(10_000);
+    let folder = arguments.get(1).map_or("/dev/shm/distlock-cycles", String::as_str);
+    let count: u32 = arguments.get(2).and_then(|text| text.parse().ok()).unwrap_or(10_000);
     let locks = FileOptions::in_folder(folder).client(ClientBuilder::new())?;
     let lock = locks.lock("cycles")?;
     let mut worst = std::time::Duration::ZERO;

@@ -99,10 +99,7 @@ impl Knocking {
     const REMARKABLE: Duration = Duration::from_millis(50);
 
     pub(crate) fn since(since: Instant) -> Self {
-        Self {
-            since,
-            pause: Self::FIRST_PAUSE,
-        }
+        Self { since, pause: Self::FIRST_PAUSE }
     }
 
     /// For how long until the next time.
@@ -119,19 +116,8 @@ impl Knocking {
 
 impl Attempt {
     pub(crate) fn new(means: Means, physical: &str, record: Record, busy: Busy, signals: Signals) -> Self {
-        let state = State {
-            phase: Phase::New,
-            knocking: None,
-            waker: None,
-        };
-        Self {
-            means,
-            physical: Arc::from(physical),
-            record,
-            busy,
-            signals,
-            state: Mutex::new(state),
-        }
+        let state = State { phase: Phase::New, knocking: None, waker: None };
+        Self { means, physical: Arc::from(physical), record, busy, signals, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -212,11 +198,7 @@ impl Attempt {
             Some(number) => Behind::Waiter(number),
             None => match held::take(gate, &self.physical, &self.record)? {
                 Some(taken) => {
-                    let Means {
-                        watcher,
-                        poll_interval,
-                        ..
-                    } = &self.means;
+                    let Means { watcher, poll_interval, .. } = &self.means;
                     let hold = Hold::new(taken, self.signals.clone(), *poll_interval, watcher);
                     return Ok((Phase::Granted(Arc::new(hold)), ticket));
                 }
@@ -244,8 +226,7 @@ impl Attempt {
         }
         if self.busy == Busy::Queue && lasts >= Knocking::REMARKABLE && pause == Knocking::LONGEST_PAUSE {
             let trouble = Gate::busy(&self.means.place);
-            self.signals
-                .unreachable(trouble.into_error(Operation::Acquire, None));
+            self.signals.unreachable(trouble.into_error(Operation::Acquire, None));
         }
         Next::Again(pause)
     }
@@ -259,21 +240,15 @@ impl Attempt {
             Behind::Waiter(number) => Queue::of(&folder, &self.physical).path_of(*number),
             Behind::Holder => folder.path_of(&held::relative(&self.physical)),
         };
-        Next::Watch {
-            path,
-            otherwise: self.means.poll_interval,
-        }
+        Next::Watch { path, otherwise: self.means.poll_interval }
     }
 
     /// Whether the waiter right before this one still lives, so that nothing can have come of the wait.
     fn is_behind_a_living_waiter(&self, state: &State) -> bool {
         match &state.phase {
-            Phase::Waiting {
-                ticket,
-                behind: Behind::Waiter(number),
-            } => Queue::of(ticket.folder(), &self.physical)
-                .is_alive(*number)
-                .unwrap_or(false),
+            Phase::Waiting { ticket, behind: Behind::Waiter(number) } => {
+                Queue::of(ticket.folder(), &self.physical).is_alive(*number).unwrap_or(false)
+            }
             _ => false,
         }
     }

@@ -65,10 +65,7 @@ impl FileBackend {
     pub fn open(options: &FileOptions, host: Host) -> Result<Self, LockError> {
         if !options.folder.is_absolute() {
             return Err(LockError::new(ErrorKind::InvalidOption, Operation::Connect)
-                .because(format!(
-                    "the folder {} is not an absolute path",
-                    options.folder.display()
-                ))
+                .because(format!("the folder {} is not an absolute path", options.folder.display()))
                 .remedy("write for example file:/home/me/locks"));
         }
         let connect = |trouble: Trouble| trouble.into_error(Operation::Connect, None);
@@ -82,13 +79,7 @@ impl FileBackend {
             tidier::sweep(&gate);
         }
         let tidier = Arc::new(Tidier::new(means.clone()));
-        Ok(Self {
-            means,
-            host,
-            capabilities: capabilities(),
-            tidier,
-            attempts: Mutex::default(),
-        })
+        Ok(Self { means, host, capabilities: capabilities(), tidier, attempts: Mutex::default() })
     }
 
     fn attempts(&self) -> MutexGuard<'_, HashMap<AttemptId, Entry>> {
@@ -100,31 +91,12 @@ impl FileBackend {
         if let Some(entry) = self.attempts().get(&request.id()) {
             return Arc::clone(&entry.attempt);
         }
-        let busy = if request.wait() == Wait::Try {
-            Busy::Leave
-        } else {
-            Busy::Queue
-        };
-        let record = Record::new(
-            request.id().to_string(),
-            request.name().as_str(),
-            request.holder(),
-        );
+        let busy = if request.wait() == Wait::Try { Busy::Leave } else { Busy::Queue };
+        let record = Record::new(request.id().to_string(), request.name().as_str(), request.holder());
         let physical = request.physical().as_str();
-        let attempt = Arc::new(Attempt::new(
-            self.means.clone(),
-            physical,
-            record,
-            busy,
-            request.signals().clone(),
-        ));
-        self.attempts().insert(
-            request.id(),
-            Entry {
-                attempt: Arc::clone(&attempt),
-                care: None,
-            },
-        );
+        let attempt =
+            Arc::new(Attempt::new(self.means.clone(), physical, record, busy, request.signals().clone()));
+        self.attempts().insert(request.id(), Entry { attempt: Arc::clone(&attempt), care: None });
         self.begin(request.id(), &attempt);
         attempt
     }
@@ -149,9 +121,7 @@ impl FileBackend {
     fn give_back(&self, hold: &Hold, physical: &str) -> Result<Standing, Trouble> {
         let gate = enter_soon(&self.means.place);
         let standing = hold.release(gate.as_ref())?;
-        let tidied = gate
-            .as_ref()
-            .map(|gate| Queue::of(gate.folder(), physical).tidy());
+        let tidied = gate.as_ref().map(|gate| Queue::of(gate.folder(), physical).tidy());
         if !matches!(tidied, Some(Ok(()))) {
             self.tidier.later(physical);
         }
@@ -183,10 +153,7 @@ fn capabilities() -> Capabilities {
 
 fn status(gate: &Gate, name: LockName, physical: &str) -> Result<(LockStatus, Vec<u64>), Trouble> {
     let mut status = LockStatus::free(name);
-    status.holders = held::holder(gate, physical)?
-        .map(|holder| holder.participant())
-        .into_iter()
-        .collect();
+    status.holders = held::holder(gate, physical)?.map(|holder| holder.participant()).into_iter().collect();
     let waiting = Queue::of(gate.folder(), physical).numbers()?;
     Ok((status, waiting))
 }
@@ -219,11 +186,7 @@ impl Backend for FileBackend {
         };
         let token = hold.token();
         let descriptor = Arc::clone(hold.descriptor());
-        let lease = FileLease {
-            id: request.id(),
-            physical: request.physical().as_str().to_owned(),
-            hold,
-        };
+        let lease = FileLease { id: request.id(), physical: request.physical().as_str().to_owned(), hold };
         Ok(Some(
             Grant::new(lease, GroupId::new(0), Term::UntilReported)
                 .with_token(token)
@@ -232,11 +195,7 @@ impl Backend for FileBackend {
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        let Some(entry) = self
-            .attempts()
-            .get(&request.id())
-            .map(|entry| Arc::clone(&entry.attempt))
-        else {
+        let Some(entry) = self.attempts().get(&request.id()).map(|entry| Arc::clone(&entry.attempt)) else {
             return Ok(());
         };
         if let Some(hold) = entry.withdraw() {
@@ -266,13 +225,10 @@ impl Backend for FileBackend {
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         let error = |trouble: Trouble| trouble.into_error(Operation::Inspect, Some(request.name()));
         let (name, physical) = (request.name().clone(), request.physical().as_str().to_owned());
-        let (mut status, waiting) = errand::run(&self.means, move |gate| status(gate, name, &physical))
-            .await
-            .map_err(error)?;
+        let (mut status, waiting) =
+            errand::run(&self.means, move |gate| status(gate, name, &physical)).await.map_err(error)?;
         let folder = self.means.place.folder();
-        let waiters = Queue::of(&folder, request.physical().as_str())
-            .records(&waiting)
-            .map_err(error)?;
+        let waiters = Queue::of(&folder, request.physical().as_str()).records(&waiting).map_err(error)?;
         status.waiters = waiters.iter().map(Record::participant).collect();
         Ok(status)
     }
@@ -282,11 +238,7 @@ impl Backend for FileBackend {
         let taken = errand::run(&self.means, move |gate| held::break_holder(gate, &physical, &id))
             .await
             .map_err(|trouble| trouble.into_error(Operation::Break, Some(request.name())))?;
-        Ok(if taken {
-            Broken::taken_away()
-        } else {
-            Broken::not_held()
-        })
+        Ok(if taken { Broken::taken_away() } else { Broken::not_held() })
     }
 
     async fn close(&self) {

@@ -20,16 +20,11 @@ pub fn default_folder() -> Result<PathBuf, LockError> {
     let id = geteuid();
     let user = User::from_uid(id).map_err(|error| {
         LockError::new(ErrorKind::Server, Operation::Connect)
-            .because(format!(
-                "the user database does not answer for user {id}: {error}"
-            ))
+            .because(format!("the user database does not answer for user {id}: {error}"))
             .remedy("name a folder: file:/absolute/path")
             .caused_by(std::io::Error::from(error))
     })?;
-    Ok(folder_for(
-        id.as_raw(),
-        user.as_ref().map(|user| user.dir.as_path()),
-    ))
+    Ok(folder_for(id.as_raw(), user.as_ref().map(|user| user.dir.as_path())))
 }
 
 fn folder_for(id: u32, home: Option<&Path>) -> PathBuf {
@@ -52,10 +47,7 @@ mod tests {
     fn is_in_the_home_if_that_is_the_users_own() {
         let home = tempfile::tempdir().unwrap();
         let id = geteuid().as_raw();
-        assert_eq!(
-            folder_for(id, Some(home.path())),
-            home.path().join(".local/state/distlock")
-        );
+        assert_eq!(folder_for(id, Some(home.path())), home.path().join(".local/state/distlock"));
         let elsewhere = PathBuf::from(format!("/var/tmp/distlock-{}", id + 1));
         assert_eq!(folder_for(id + 1, Some(home.path())), elsewhere);
         assert_eq!(folder_for(id + 1, None), elsewhere);

@@ -47,11 +47,7 @@ pub(crate) async fn run<T: Send + 'static>(
     });
     let mut care = None;
     if let Next::Again(pause) = errand.look() {
-        care = Some(
-            means
-                .watcher
-                .look_after(Arc::clone(&errand) as Arc<dyn Sleeper>, pause),
-        );
+        care = Some(means.watcher.look_after(Arc::clone(&errand) as Arc<dyn Sleeper>, pause));
     }
     let result = poll_fn(|context| {
         let mut state = errand.lock();

@@ -34,10 +34,7 @@ pub(crate) struct Identity {
 impl Identity {
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast, clippy::cast_lossless)] // the types differ by system
     pub(crate) fn of(stat: &Stat) -> Self {
-        Self {
-            device: stat.st_dev as u64,
-            inode: stat.st_ino as u64,
-        }
+        Self { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
     }
 }
 
@@ -62,14 +59,10 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> Result<Self, Trouble> {
         // Without a trailing slash, which would make the system follow a symbolic link.
         let path: PathBuf = path.components().collect();
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| {
-                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                Trouble::system("make the folder", &path, errno)
-            })?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Trouble::system("make the folder", &path, errno)
+        })?;
         let directory =
             rustix::fs::open(&path, CAREFULLY | OFlags::DIRECTORY, Mode::empty()).map_err(|errno| {
                 refuse_link(&path).unwrap_or_else(|| Trouble::system("open the folder", &path, errno))
@@ -79,11 +72,7 @@ impl Folder {
         check_owner(&stat, &path)?;
         check_mode(&stat, &path, "chmod 700")?;
         network::check(&directory, &stat, &path)?;
-        let folder = Self {
-            identity: Identity::of(&stat),
-            path,
-            directory,
-        };
+        let folder = Self { identity: Identity::of(&stat), path, directory };
         folder.make_folder("held")?;
         folder.make_folder("queue")?;
         Ok(folder)
@@ -110,14 +99,10 @@ impl Folder {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => {
                 let path = self.path_of(relative);
-                let stat = self
-                    .stat(relative)?
-                    .ok_or_else(|| Trouble::system("find", &path, Errno::NOENT))?;
+                let stat =
+                    self.stat(relative)?.ok_or_else(|| Trouble::system("find", &path, Errno::NOENT))?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-                    return Err(Trouble::refused(
-                        format!("{} is not a folder", path.display()),
-                        "remove it",
-                    ));
+                    return Err(Trouble::refused(format!("{} is not a folder", path.display()), "remove it"));
                 }
                 check_owner(&stat, &path)?;
                 check_mode(&stat, &path, "chmod 700")
@@ -189,10 +174,7 @@ impl Folder {
         let path = || self.path_of(relative);
         let stat = rustix::fs::fstat(file).map_err(|errno| Trouble::system("look at", &path(), errno))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Trouble::refused(
-                format!("{} is not a plain file", path().display()),
-                "remove it",
-            ));
+            return Err(Trouble::refused(format!("{} is not a plain file", path().display()), "remove it"));
         }
         check_owner(&stat, &path())?;
         check_mode(&stat, &path(), "chmod 600")?;
@@ -227,11 +209,7 @@ fn check_owner(stat: &Stat, path: &Path) -> Result<(), Trouble> {
         return Ok(());
     }
     Err(Trouble::refused(
-        format!(
-            "{} belongs to user {}, and this process runs as user {user}",
-            path.display(),
-            stat.st_uid
-        ),
+        format!("{} belongs to user {}, and this process runs as user {user}", path.display(), stat.st_uid),
         "use a folder that belongs to this user; every user has locks of their own",
     ))
 }
@@ -243,10 +221,7 @@ fn check_mode(stat: &Stat, path: &Path, remedy: &str) -> Result<(), Trouble> {
     }
     let path = path.display();
     Err(Trouble::refused(
-        format!(
-            "{path} has mode {:04o}, so that others can get at it",
-            mode.bits() & 0o7777
-        ),
+        format!("{path} has mode {:04o}, so that others can get at it", mode.bits() & 0o7777),
         format!("`{remedy} {path}`, if nobody else has written to it"),
     ))
 }
@@ -272,10 +247,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn open(path: &Path) -> Result<Self, Trouble> {
         let folder = Folder::open(path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            folder: Mutex::new(Arc::new(folder)),
-        })
+        Ok(Self { path: path.to_owned(), folder: Mutex::new(Arc::new(folder)) })
     }
 
     /// The folder as it was last found.
@@ -287,10 +259,7 @@ impl Place {
     pub(crate) fn reopen(&self) -> Result<(), Trouble> {
         let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
         if !folder.is_current()
-            || folder
-                .make_folder("held")
-                .and_then(|()| folder.make_folder("queue"))
-                .is_err()
+            || folder.make_folder("held").and_then(|()| folder.make_folder("queue")).is_err()
         {
             *folder = Arc::new(Folder::open(&self.path)?);
         }

@@ -57,10 +57,7 @@ impl Gate {
             place.reopen()?;
         }
         Err(Trouble::Broken {
-            cause: format!(
-                "somebody keeps replacing {}",
-                place.folder().path_of(GATE).display()
-            ),
+            cause: format!("somebody keeps replacing {}", place.folder().path_of(GATE).display()),
             remedy: "find out who, and end it".into(),
         })
     }
@@ -75,14 +72,9 @@ impl Gate {
     /// The clock (in microseconds since 1970) is what keeps numbers rising when the counter's file is lost.
     pub(crate) fn next_number(&self, floor: u64) -> Result<u64, Trouble> {
         let path = self.folder.path_of(GATE);
-        let last = self
-            .last_number()
-            .map_err(|errno| Trouble::system("read", &path, errno))?;
-        let number = last
-            .max(floor)
-            .checked_add(1)
-            .map(|next| next.max(clock()))
-            .ok_or_else(|| Trouble::Broken {
+        let last = self.last_number().map_err(|errno| Trouble::system("read", &path, errno))?;
+        let number =
+            last.max(floor).checked_add(1).map(|next| next.max(clock())).ok_or_else(|| Trouble::Broken {
                 cause: format!("the counter in {} has reached its end", path.display()),
                 remedy: "remove the folder when nobody holds or awaits a lock in it".into(),
             })?;
@@ -108,15 +100,8 @@ impl Gate {
     /// What to say when the gate was not to be had in time: who is in it, where the system tells.
     pub(crate) fn busy(place: &Place) -> Trouble {
         let folder = place.folder();
-        let occupant = folder
-            .open_to_look(GATE)
-            .ok()
-            .flatten()
-            .and_then(|file| occupant(&file));
-        Trouble::GateBusy {
-            path: folder.path_of(GATE),
-            occupant,
-        }
+        let occupant = folder.open_to_look(GATE).ok().flatten().and_then(|file| occupant(&file));
+        Trouble::GateBusy { path: folder.path_of(GATE), occupant }
     }
 }
 
@@ -141,9 +126,7 @@ pub(crate) fn try_lock(file: impl AsFd, operation: FlockOperation) -> Result<boo
 }
 
 fn clock() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(0)
 }
 
@@ -188,11 +171,7 @@ fn occupant(file: &OwnedFd) -> Option<Occupant> {
     })?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let state = stat.rsplit_once(") ")?.1.chars().next()?;
-    let activity = if matches!(state, 'T' | 't') {
-        Activity::Stopped
-    } else {
-        Activity::Running
-    };
+    let activity = if matches!(state, 'T' | 't') { Activity::Stopped } else { Activity::Running };
     Some(Occupant { pid, activity })
 }
 

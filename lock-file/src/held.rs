@@ -105,9 +105,7 @@ fn inscribe(
 ) -> Result<u64, Trouble> {
     let mut floor = 0;
     if stat.st_size > 0 {
-        floor = Record::read(file)
-            .and_then(|predecessor| predecessor.token())
-            .unwrap_or(0);
+        floor = Record::read(file).and_then(|predecessor| predecessor.token()).unwrap_or(0);
         rustix::fs::ftruncate(file, 0).map_err(|errno| Trouble::system("write", path, errno))?;
     }
     if is_marked_broken(stat) {
@@ -212,14 +210,8 @@ impl Held {
             .map_err(|errno| Trouble::system("unlock", &self.path(), errno))?;
         if gate.is_none() && standing == Standing::Ours {
             // Unlocking wakes nobody; this does. The next holder may be writing already, so it changes nothing else.
-            let now = Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_NOW,
-            };
-            let times = Timestamps {
-                last_access: now,
-                last_modification: now,
-            };
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let times = Timestamps { last_access: now, last_modification: now };
             let _ = rustix::fs::futimens(self.file.as_fd(), &times);
         }
         Ok(standing)

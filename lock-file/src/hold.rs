@@ -32,12 +32,7 @@ struct LossWatch {
 
 impl Hold {
     pub(crate) fn new(held: Held, signals: Signals, poll_interval: Duration, watcher: &Watcher) -> Self {
-        let watch = Arc::new(LossWatch {
-            held,
-            signals,
-            poll_interval,
-            end: Mutex::new(None),
-        });
+        let watch = Arc::new(LossWatch { held, signals, poll_interval, end: Mutex::new(None) });
         let care = watcher.look_after(Arc::clone(&watch) as Arc<dyn Sleeper>, YOUNG);
         Self { watch, _care: care }
     }
@@ -72,10 +67,7 @@ impl Sleeper for LossWatch {
         let standing = self.held.standing();
         drop(end);
         match standing {
-            Standing::Ours => Next::Watch {
-                path: self.held.path(),
-                otherwise: self.poll_interval,
-            },
+            Standing::Ours => Next::Watch { path: self.held.path(), otherwise: self.poll_interval },
             Standing::Lost(reason) => {
                 self.signals.lost(reason);
                 Next::Over
@@ -86,9 +78,6 @@ impl Sleeper for LossWatch {
 
 impl std::fmt::Debug for LossWatch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("LossWatch")
-            .field("held", &self.held)
-            .finish_non_exhaustive()
+        formatter.debug_struct("LossWatch").field("held", &self.held).finish_non_exhaustive()
     }
 }

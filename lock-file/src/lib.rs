@@ -16,6 +16,8 @@ mod options;
 mod pause;
 mod queue;
 mod record;
+#[cfg(test)]
+mod tests;
 mod tidier;
 mod trouble;
 mod watcher;

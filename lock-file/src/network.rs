@@ -55,14 +55,7 @@ mod system {
     const FUSE: u32 = 0x6573_5546;
 
     /// Those FUSE file systems that stay on the machine. Of the others, most are clients of a server.
-    const LOCAL_FUSE: [&str; 6] = [
-        "fuse-overlayfs",
-        "ntfs-3g",
-        "exfat",
-        "fuse2fs",
-        "encfs",
-        "gocryptfs",
-    ];
+    const LOCAL_FUSE: [&str; 6] = ["fuse-overlayfs", "ntfs-3g", "exfat", "fuse2fs", "encfs", "gocryptfs"];
 
     pub(super) fn network_file_system(directory: impl AsFd, stat: &Stat) -> Option<String> {
         let file_system = rustix::fs::fstatfs(directory).ok()?;
@@ -71,20 +64,14 @@ mod system {
         if number == FUSE {
             let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
             let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-            return kind_of_mount(&mounts, device)
-                .filter(|kind| is_remote_fuse(kind))
-                .map(str::to_owned);
+            return kind_of_mount(&mounts, device).filter(|kind| is_remote_fuse(kind)).map(str::to_owned);
         }
-        NETWORK
-            .iter()
-            .find(|(known, _)| *known == number)
-            .map(|(_, name)| (*name).to_owned())
+        NETWORK.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
     }
 
     /// `fuse.sshfs` and its like; plain `fuse`, `fuseblk` and `virtiofs` are local.
     pub(super) fn is_remote_fuse(kind: &str) -> bool {
-        kind.strip_prefix("fuse.")
-            .is_some_and(|program| !LOCAL_FUSE.contains(&program))
+        kind.strip_prefix("fuse.").is_some_and(|program| !LOCAL_FUSE.contains(&program))
     }
 
     /// The type of the file system on `device`, from a text in the format of `/proc/self/mountinfo`.

@@ -61,10 +61,7 @@ mod linux {
     impl Notices {
         pub(crate) fn new() -> Result<Self, Errno> {
             let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            Ok(Self {
-                bell,
-                inotify: OnceLock::new(),
-            })
+            Ok(Self { bell, inotify: OnceLock::new() })
         }
 
         /// Asks to be told when the file changes. Asked again for the same file it answers the same id.

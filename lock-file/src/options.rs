@@ -96,10 +96,7 @@ fn options_of_path(url: &LockUrl) -> Result<FileOptions, LockError> {
             .remedy("write file: for the default folder, or file:/absolute/path")
     };
     if !matches!(url.hosts(), "" | "localhost") {
-        return Err(invalid(format!(
-            "a file URL has no host, and this one has {:?}",
-            url.hosts()
-        )));
+        return Err(invalid(format!("a file URL has no host, and this one has {:?}", url.hosts())));
     }
     match url.path() {
         "" => FileOptions::in_default_folder(),

@@ -23,11 +23,13 @@ pub(crate) enum Point {
 pub(crate) fn at(_point: Point) {}
 
 #[cfg(test)]
-pub(crate) use forced::at;
+pub(crate) use forced::{VARIABLE, at};
 
 #[cfg(test)]
 mod forced {
-    use std::sync::OnceLock;
+    use std::sync::{Once, OnceLock};
+
+    use nix::sys::signal::{Signal, raise};
 
     use super::Point;
 
@@ -36,16 +38,11 @@ mod forced {
 
     pub(crate) fn at(point: Point) {
         static WHERE: OnceLock<Option<String>> = OnceLock::new();
-        static DONE: std::sync::Once = std::sync::Once::new();
+        static DONE: Once = Once::new();
         let place = WHERE.get_or_init(|| std::env::var(VARIABLE).ok());
         if place.as_deref() == Some(&format!("{point:?}")) {
-            DONE.call_once(|| {
-                let _ =
-                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
-            });
+            // To this thread, which so does not go a step further.
+            DONE.call_once(|| raise(Signal::SIGSTOP).unwrap());
         }
     }
 }
-
-#[cfg(test)]
-pub(crate) use forced::VARIABLE;

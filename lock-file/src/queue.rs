@@ -125,12 +125,8 @@ impl<'a> Queue<'a> {
         pause::at(Point::BeforeTicket);
         let relative = self.file(number);
         let file = self.create(&relative)?;
-        let ticket = Ticket {
-            folder: Arc::clone(self.folder),
-            physical: Arc::from(self.physical),
-            number,
-            file,
-        };
+        let ticket =
+            Ticket { folder: Arc::clone(self.folder), physical: Arc::from(self.physical), number, file };
         let path = self.folder.path_of(&relative);
         let locked = try_lock(&ticket.file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|errno| Trouble::system("lock", &path, errno))?;

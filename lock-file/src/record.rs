@@ -36,10 +36,7 @@ impl Record {
             name: name.to_owned(),
             host: holder.host.clone(),
             pid: holder.pid,
-            label: holder
-                .label
-                .as_ref()
-                .map(|label| label.chars().take(1000).collect()),
+            label: holder.label.as_ref().map(|label| label.chars().take(1000).collect()),
             since_unix_ms: unix_milliseconds(),
             token: None,
         }
@@ -47,11 +44,7 @@ impl Record {
 
     /// The record of someone who holds from now on.
     pub(crate) fn of_holder(&self, token: u64) -> Self {
-        Self {
-            since_unix_ms: unix_milliseconds(),
-            token: Some(token.to_string()),
-            ..self.clone()
-        }
+        Self { since_unix_ms: unix_milliseconds(), token: Some(token.to_string()), ..self.clone() }
     }
 
     pub(crate) fn token(&self) -> Option<u64> {
@@ -93,9 +86,7 @@ impl Record {
 }
 
 fn unix_milliseconds() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 

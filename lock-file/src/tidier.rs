@@ -31,10 +31,7 @@ struct State {
 
 impl Tidier {
     pub(crate) fn new(means: Means) -> Self {
-        Self {
-            means,
-            state: Mutex::default(),
-        }
+        Self { means, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -50,10 +47,7 @@ impl Tidier {
             let pause = knocking.pause();
             state.knocking = Some(knocking);
             let former = state.care.take();
-            let care = self
-                .means
-                .watcher
-                .look_after(Arc::clone(self) as Arc<dyn Sleeper>, pause);
+            let care = self.means.watcher.look_after(Arc::clone(self) as Arc<dyn Sleeper>, pause);
             state.care = Some(care);
             drop(state);
             drop(former);

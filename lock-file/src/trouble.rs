@@ -10,26 +10,13 @@ use rustix::io::Errno;
 #[derive(Debug, Clone)]
 pub(crate) enum Trouble {
     /// A system call failed.
-    System {
-        doing: &'static str,
-        path: PathBuf,
-        errno: Errno,
-    },
+    System { doing: &'static str, path: PathBuf, errno: Errno },
     /// The folder or a file in it is not what it must be.
-    Refused {
-        cause: String,
-        remedy: Cow<'static, str>,
-    },
+    Refused { cause: String, remedy: Cow<'static, str> },
     /// Another process did not leave the gate in time.
-    GateBusy {
-        path: PathBuf,
-        occupant: Option<Occupant>,
-    },
+    GateBusy { path: PathBuf, occupant: Option<Occupant> },
     /// The counter has come to its end, or somebody keeps replacing files under our hands.
-    Broken {
-        cause: String,
-        remedy: Cow<'static, str>,
-    },
+    Broken { cause: String, remedy: Cow<'static, str> },
 }
 
 /// The process in the gate.
@@ -47,29 +34,16 @@ pub(crate) enum Activity {
 
 impl Trouble {
     pub(crate) fn system(doing: &'static str, path: &Path, errno: Errno) -> Self {
-        Self::System {
-            doing,
-            path: path.to_owned(),
-            errno,
-        }
+        Self::System { doing, path: path.to_owned(), errno }
     }
 
     pub(crate) fn refused(cause: String, remedy: impl Into<Cow<'static, str>>) -> Self {
-        Self::Refused {
-            cause,
-            remedy: remedy.into(),
-        }
+        Self::Refused { cause, remedy: remedy.into() }
     }
 
     /// Whether a file or folder was not there.
     pub(crate) fn is_missing(&self) -> bool {
-        matches!(
-            self,
-            Self::System {
-                errno: Errno::NOENT,
-                ..
-            }
-        )
+        matches!(self, Self::System { errno: Errno::NOENT, .. })
     }
 
     /// The error of `operation` on `name`.
@@ -82,23 +56,13 @@ impl Trouble {
             Self::System { doing, path, errno } => {
                 let cause = format!("cannot {doing} {}: {errno}", path.display());
                 let (kind, remedy) = explain(errno);
-                let error = error(kind)
-                    .because(cause)
-                    .remedy(remedy)
-                    .caused_by(std::io::Error::from(errno));
-                if is_passing(errno) {
-                    error.retryable()
-                } else {
-                    error
-                }
+                let error = error(kind).because(cause).remedy(remedy).caused_by(std::io::Error::from(errno));
+                if is_passing(errno) { error.retryable() } else { error }
             }
             Self::Refused { cause, remedy } => error(ErrorKind::Denied).because(cause).remedy(remedy),
             Self::GateBusy { path, occupant } => {
                 let (cause, remedy) = describe_gate(&path, occupant);
-                error(ErrorKind::Unreachable)
-                    .because(cause)
-                    .remedy(remedy)
-                    .retryable()
+                error(ErrorKind::Unreachable).because(cause).remedy(remedy).retryable()
             }
             Self::Broken { cause, remedy } => error(ErrorKind::Server).because(cause).remedy(remedy),
         }
@@ -108,34 +72,21 @@ impl Trouble {
 /// What kind of error the user sees for `errno`, and what to do about it.
 fn explain(errno: Errno) -> (ErrorKind, &'static str) {
     match errno {
-        Errno::NOSPC | Errno::DQUOT => (
-            ErrorKind::Server,
-            "free some space or inodes on that file system, or use another folder",
-        ),
-        Errno::ROFS => (
-            ErrorKind::Denied,
-            "use a folder on a file system that can be written to",
-        ),
-        Errno::ACCESS | Errno::PERM => (
-            ErrorKind::Denied,
-            "use a folder that belongs to this user, with mode 0700",
-        ),
-        Errno::LOOP | Errno::NOTDIR => (
-            ErrorKind::Denied,
-            "symbolic links are refused: name the real folder",
-        ),
-        Errno::MFILE => (
-            ErrorKind::Server,
-            "raise the limit of open files of this process: `ulimit -n`",
-        ),
-        Errno::NFILE => (
-            ErrorKind::Server,
-            "raise the machine's limit of open files: `sysctl fs.file-max`",
-        ),
-        Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS => (
-            ErrorKind::Unsupported,
-            "this file system has no flock: use a folder on a local disk or tmpfs",
-        ),
+        Errno::NOSPC | Errno::DQUOT => {
+            (ErrorKind::Server, "free some space or inodes on that file system, or use another folder")
+        }
+        Errno::ROFS => (ErrorKind::Denied, "use a folder on a file system that can be written to"),
+        Errno::ACCESS | Errno::PERM => {
+            (ErrorKind::Denied, "use a folder that belongs to this user, with mode 0700")
+        }
+        Errno::LOOP | Errno::NOTDIR => {
+            (ErrorKind::Denied, "symbolic links are refused: name the real folder")
+        }
+        Errno::MFILE => (ErrorKind::Server, "raise the limit of open files of this process: `ulimit -n`"),
+        Errno::NFILE => (ErrorKind::Server, "raise the machine's limit of open files: `sysctl fs.file-max`"),
+        Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS => {
+            (ErrorKind::Unsupported, "this file system has no flock: use a folder on a local disk or tmpfs")
+        }
         _ => (ErrorKind::Server, ""),
     }
 }
@@ -147,23 +98,14 @@ fn is_passing(errno: Errno) -> bool {
 fn describe_gate(path: &Path, occupant: Option<Occupant>) -> (String, Cow<'static, str>) {
     let gate = path.display();
     match occupant {
-        Some(Occupant {
-            pid,
-            activity: Activity::Stopped,
-        }) => (
+        Some(Occupant { pid, activity: Activity::Stopped }) => (
             format!("process {pid} was stopped while it was in the gate {gate}"),
             format!("let it go on (`kill -CONT {pid}`) or end it").into(),
         ),
-        Some(Occupant {
-            pid,
-            activity: Activity::Running,
-        }) => (
+        Some(Occupant { pid, activity: Activity::Running }) => (
             format!("process {pid} has not left the gate {gate}"),
             format!("try again; if it stays like this, look at what process {pid} does").into(),
         ),
-        None => (
-            format!("another process has not left the gate {gate}"),
-            Cow::Borrowed("try again"),
-        ),
+        None => (format!("another process has not left the gate {gate}"), Cow::Borrowed("try again")),
     }
 }

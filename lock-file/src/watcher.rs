@@ -6,7 +6,8 @@
 //! time while nothing happens.
 //!
 //! A notice is a hint to look and no more. The one that a dying process causes comes before the kernel has dropped its
-//! `flock`, so after it the thread looks several times, soon and then less soon.
+//! `flock`, so after it the thread looks several times, soon and then less soon. The same when a watch is new: the notice
+//! may have come just before it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +42,7 @@ const INSPECTION: Duration = Duration::from_secs(30);
 
 /// After a notice that comes before the fact: the first look, and how long to go on. Each pause is twice the last.
 const FIRST_RETRY: Duration = Duration::from_micros(50);
-const LONGEST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
 const RETRIES_END: Duration = Duration::from_secs(5);
 
 /// How often one sleeper may find things changed under its eyes before the others have their turn.
@@ -115,17 +116,11 @@ impl Watcher {
     fn start() -> Result<Self, Trouble> {
         let trouble = |errno| Trouble::system("start the watcher of", Path::new("lock files"), errno);
         let notices = Notices::new().map_err(trouble)?;
-        let shared = Arc::new(Shared {
-            notices,
-            state: Mutex::default(),
-        });
+        let shared = Arc::new(Shared { notices, state: Mutex::default() });
         let of_thread = Arc::clone(&shared);
-        thread::Builder::new()
-            .name("distlock-files".to_owned())
-            .spawn(move || of_thread.run())
-            .map_err(|error| {
-                trouble(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN))
-            })?;
+        thread::Builder::new().name("distlock-files".to_owned()).spawn(move || of_thread.run()).map_err(
+            |error| trouble(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN)),
+        )?;
         Ok(Self { shared })
     }
 
@@ -135,15 +130,7 @@ impl Watcher {
         let mut state = self.shared.lock();
         let key = state.next_key;
         state.next_key += 1;
-        state.sleepers.insert(
-            key,
-            Entry {
-                sleeper,
-                watch: None,
-                due: Some(due),
-                retries: None,
-            },
-        );
+        state.sleepers.insert(key, Entry { sleeper, watch: None, due: Some(due), retries: None });
         state.due.insert((due, key));
         let too_late = state.wakes_at.is_some_and(|wakes_at| wakes_at > due);
         if too_late {
@@ -152,10 +139,7 @@ impl Watcher {
             drop(state);
             self.shared.notices.ring();
         }
-        Care {
-            shared: Arc::downgrade(&self.shared),
-            key,
-        }
+        Care { shared: Arc::downgrade(&self.shared), key }
     }
 }
 
@@ -205,12 +189,7 @@ impl Shared {
     /// Looks for one sleeper until it sleeps, is over, or has had its turn.
     fn attend(&self, key: Key) {
         for _ in 0..LOOKS_IN_A_ROW {
-            let Some(sleeper) = self
-                .lock()
-                .sleepers
-                .get(&key)
-                .map(|entry| Arc::clone(&entry.sleeper))
-            else {
+            let Some(sleeper) = self.lock().sleepers.get(&key).map(|entry| Arc::clone(&entry.sleeper)) else {
                 return;
             };
             // A sleeper is code of this crate; if it has a defect, the others still stand.
@@ -250,7 +229,7 @@ impl Shared {
             return true;
         }
         let former = entry.watch.replace(watch);
-        entry.retries = None;
+        entry.retries = Some(Retries::from(Instant::now()));
         state.watched.entry(watch).or_default().push(key);
         if let Some(former) = former {
             self.unwatch(&mut state, former, key);
@@ -317,10 +296,7 @@ impl State {
                     for key in self.watched.get(watch).into_iter().flatten() {
                         touched.insert(*key);
                         if let Some(entry) = self.sleepers.get_mut(key) {
-                            entry.retries = Some(Retries {
-                                pause: FIRST_RETRY,
-                                until: now + RETRIES_END,
-                            });
+                            entry.retries = Some(Retries::from(now));
                         }
                     }
                 }
@@ -338,6 +314,12 @@ impl State {
             self.due.remove(&(former, key));
         }
         self.due.insert((due, key));
+    }
+}
+
+impl Retries {
+    fn from(now: Instant) -> Self {
+        Self { pause: FIRST_RETRY, until: now + RETRIES_END }
     }
 }
 
@@ -360,9 +342,6 @@ impl Entry {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("State")
-            .field("sleepers", &self.sleepers.len())
-            .finish_non_exhaustive()
+        formatter.debug_struct("State").field("sleepers", &self.sleepers.len()).finish_non_exhaustive()
     }
 }

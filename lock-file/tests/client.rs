@@ -15,16 +15,11 @@ impl Folder {
     fn new() -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("locks");
-        Self {
-            _scratch: scratch,
-            path,
-        }
+        Self { _scratch: scratch, path }
     }
 
     fn client(&self) -> LockClient {
-        FileOptions::in_folder(&self.path)
-            .client(ClientBuilder::new())
-            .unwrap()
+        FileOptions::in_folder(&self.path).client(ClientBuilder::new()).unwrap()
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -57,12 +52,7 @@ async fn excludes_and_hands_over() {
     let guard = ours.lock("orders/42").unwrap().acquire().await.unwrap();
     let lock = theirs.lock("orders/42").unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
-    assert!(
-        lock.try_acquire_for(Duration::from_millis(50))
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(lock.try_acquire_for(Duration::from_millis(50)).await.unwrap().is_none());
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     while ours.status("orders/42").await.unwrap().waiters.is_empty() {
         tokio::task::yield_now().await;

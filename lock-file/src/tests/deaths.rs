@@ -1,0 +1,212 @@
+//! Killed holders and waiters, and what they leave.
+
+use lock_core::{DistributedLockExt, LossReason};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::process::{Process, observer};
+use super::{Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
+use crate::pause::Point;
+
+#[test]
+fn a_killed_holder_frees_the_lock() {
+    let scratch = Scratch::new();
+    let (mut holder, mut waiter) = (Process::start(&scratch.path), Process::start(&scratch.path));
+    let first = holder.acquires("a");
+    waiter.say("acquire a");
+    let client = observer(&scratch.path);
+    eventually("it waits", || pids_of_waiters(&client, "a") == [waiter.pid()]);
+    holder.kill();
+    assert!(waiter.expect("granted").parse::<u64>().unwrap() > first);
+    waiter.say("release a");
+    waiter.expect("released");
+    waiter.end();
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn killed_waiters_give_up_their_places() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut waiters = Vec::new();
+    for number in 1..=5 {
+        let mut waiter = Process::start(&scratch.path);
+        waiter.say("acquire a");
+        eventually("it waits", || pids_of_waiters(&client, "a").len() == number);
+        waiters.push(waiter);
+    }
+    let pids: Vec<u32> = waiters.iter().map(Process::pid).collect();
+    // The head, one in the middle, the last.
+    for position in [0, 2, 4] {
+        waiters[position].kill();
+    }
+    assert_eq!(pids_of_waiters(&client, "a"), [pids[1], pids[3]]);
+    block_on(guard.release()).unwrap();
+    waiters[1].expect("granted");
+    assert!(waiters[3].has_said_nothing());
+    waiters[1].say("release a");
+    waiters[1].expect("released");
+    waiters[3].expect("granted");
+    waiters[3].say("release a");
+    waiters[3].expect("released");
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn what_the_dead_leave_is_swept_up_by_the_next_client() {
+    let scratch = Scratch::new();
+    let (mut holder, mut waiter) = (Process::start(&scratch.path), Process::start(&scratch.path));
+    holder.acquires("a");
+    waiter.say("acquire a");
+    let client = observer(&scratch.path);
+    eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
+    waiter.kill();
+    holder.kill();
+    assert_eq!(scratch.leftovers().len(), 2);
+    drop(scratch.client());
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn a_process_killed_before_it_wrote_its_record_holds_nothing() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let mut killed = Process::stopping_at(&scratch.path, Point::BeforeRecord);
+    killed.say("acquire a");
+    killed.is_stopped_soon();
+    killed.kill();
+    assert!(!status(&client, "a").is_held());
+    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
+}
+
+#[test]
+fn a_stopped_holder_keeps_the_lock() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let mut holder = Process::start(&scratch.path);
+    holder.acquires("a");
+    holder.signal(Signal::STOP);
+    holder.is_stopped_soon();
+    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
+    holder.signal(Signal::CONT);
+    holder.say("release a");
+    holder.expect("released");
+    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
+}
+
+#[test]
+fn the_lock_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let mut holder = Process::start(&scratch.path);
+    holder.acquires("a");
+    holder.say("child a");
+    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    let mut waiter = Process::start(&scratch.path);
+    waiter.say("acquire a");
+    eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
+    holder.kill();
+    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
+    assert_eq!(pid_of_holder(&client, "a"), Some(holder.pid()));
+    assert!(waiter.has_said_nothing());
+    kill_process(child, Signal::KILL).unwrap();
+    waiter.expect("granted");
+}
+
+#[test]
+fn a_release_does_not_wait_for_a_child_that_inherited_the_lock() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let mut holder = Process::start(&scratch.path);
+    holder.acquires("a");
+    holder.say("child a");
+    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    holder.say("release a");
+    holder.expect("released");
+    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
+    kill_process(child, Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_child_does_not_inherit_by_accident() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let (mut holder, mut waiter) = (Process::start(&scratch.path), Process::start(&scratch.path));
+    holder.acquires("other");
+    holder.acquires("a");
+    waiter.say("acquire a");
+    eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
+    holder.say("child other");
+    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    holder.kill();
+    waiter.expect("granted");
+    kill_process(child, Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_holder_learns_that_its_file_or_folder_is_gone() {
+    let losses: [(&str, fn(&Scratch)); 4] = [
+        ("file removed", |scratch| std::fs::remove_file(scratch.path.join("held/a")).unwrap()),
+        ("file moved", |scratch| {
+            std::fs::rename(scratch.path.join("held/a"), scratch.path.join("held/b")).unwrap()
+        }),
+        ("folder removed", |scratch| std::fs::remove_dir_all(&scratch.path).unwrap()),
+        ("folder moved", |scratch| {
+            std::fs::rename(&scratch.path, scratch.path.with_extension("moved")).unwrap()
+        }),
+    ];
+    for (what, lose) in losses {
+        let scratch = Scratch::new();
+        let (ours, theirs) = (scratch.client(), scratch.client());
+        let guard = block_on(ours.lock("a").unwrap().acquire()).unwrap();
+        // Old enough to be watched, or not yet: both ways are gone.
+        if what.starts_with("file") {
+            std::thread::sleep(std::time::Duration::from_millis(60));
+        }
+        lose(&scratch);
+        let reason = block_on(async { tokio::time::timeout(super::SOON, guard.hold().lost()).await });
+        assert_eq!(reason.ok(), Some(LossReason::Deleted), "{what}");
+        let next = block_on(theirs.lock("a").unwrap().try_acquire()).unwrap().expect(what);
+        assert!(next.hold().token() > guard.hold().token(), "{what}");
+        drop(guard);
+        block_on(ours.idle());
+        assert!(next.hold().is_valid(), "{what}");
+        assert!(status(&theirs, "a").is_held(), "{what}");
+    }
+}
+
+#[test]
+fn a_waiter_whose_ticket_was_removed_draws_another() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut waiter = Process::start(&scratch.path);
+    waiter.say("acquire a");
+    eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
+    std::fs::remove_dir_all(scratch.path.join("queue")).unwrap();
+    block_on(guard.release()).unwrap();
+    waiter.expect("granted");
+}
+
+#[test]
+fn tokens_rise_over_killed_processes() {
+    let scratch = Scratch::new();
+    let mut last = 0;
+    for round in 0..20 {
+        let mut process = Process::start(&scratch.path);
+        process.say("cycle a");
+        for _ in 0..round * 7 % 40 + 1 {
+            let token = process.expect("granted").parse::<u64>().unwrap();
+            assert!(token > last);
+            last = token;
+        }
+        process.kill();
+        while !process.has_said_nothing() {}
+        let client = scratch.client();
+        let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+        let token = guard.hold().token().unwrap().get();
+        assert!(token > last);
+        last = token;
+        block_on(guard.release()).unwrap();
+    }
+}

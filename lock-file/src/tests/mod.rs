@@ -1,0 +1,72 @@
+//! The protocol between real processes.
+//!
+//! The processes are this test program again: [`process::helper_process`] obeys the lines that it reads.
+
+mod deaths;
+mod process;
+mod refusals;
+mod scale;
+mod traps;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lock_core::{ClientBuilder, LockClient, LockStatus};
+
+use crate::FileOptions;
+
+/// Longer than anything here takes, and shorter than the watcher's own inspection would take to save the day.
+const SOON: Duration = Duration::from_secs(20);
+
+struct Scratch {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks");
+        Self { _directory: directory, path }
+    }
+
+    fn client(&self) -> LockClient {
+        client_in(&self.path)
+    }
+
+    /// What is in the folder besides the gate.
+    fn leftovers(&self) -> Vec<PathBuf> {
+        let inside = |name: &str| std::fs::read_dir(self.path.join(name)).unwrap();
+        inside("held").chain(inside("queue")).map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+fn client_in(folder: &Path) -> LockClient {
+    FileOptions::in_folder(folder).client(ClientBuilder::new()).unwrap()
+}
+
+/// Waits until a condition holds that nothing announces.
+#[track_caller]
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < SOON, "not within {SOON:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn status(client: &LockClient, name: &str) -> LockStatus {
+    block_on(client.status(name)).unwrap()
+}
+
+fn pids_of_waiters(client: &LockClient, name: &str) -> Vec<u32> {
+    status(client, name).waiters.iter().map(|waiter| waiter.pid.unwrap()).collect()
+}
+
+fn pid_of_holder(client: &LockClient, name: &str) -> Option<u32> {
+    status(client, name).holders.first().map(|holder| holder.pid.unwrap())
+}

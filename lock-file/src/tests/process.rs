@@ -1,0 +1,261 @@
+//! Processes that hold, wait, and are stopped and killed.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use lock_core::{DistributedLockExt, LockClient, LockGuard};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{SOON, client_in, eventually};
+use crate::pause;
+
+const FOLDER: &str = "DISTLOCK_TEST_FOLDER";
+
+/// A process that obeys [`Helper::obey`].
+pub(super) struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Receiver<String>,
+}
+
+impl Process {
+    pub(super) fn start(folder: &Path) -> Self {
+        Self::spawn(&mut command(folder))
+    }
+
+    /// A process that stops itself when it first comes to `point`.
+    pub(super) fn stopping_at(folder: &Path, point: pause::Point) -> Self {
+        Self::spawn(command(folder).env(pause::VARIABLE, format!("{point:?}")))
+    }
+
+    pub(super) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()).lines());
+        let (sender, output) = channel();
+        std::thread::spawn(move || {
+            // What the test harness prints around it begins with something else.
+            for line in lines.map_while(Result::ok) {
+                if let Some(answer) = line.split_once('@').map(|(_, answer)| answer.to_owned()) {
+                    let _ = sender.send(answer);
+                }
+            }
+        });
+        Self { child, input, output }
+    }
+
+    pub(super) fn say(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// The next line that it prints.
+    #[track_caller]
+    pub(super) fn hear(&self) -> String {
+        self.output.recv_timeout(SOON).expect("an answer of the process")
+    }
+
+    /// The next line, when it may take longer.
+    #[track_caller]
+    pub(super) fn output_within(&self, timeout: Duration) -> String {
+        self.output.recv_timeout(timeout).expect("an answer of the process")
+    }
+
+    /// The next line, which must begin like this; answers the rest.
+    #[track_caller]
+    pub(super) fn expect(&self, beginning: &str) -> String {
+        let line = self.hear();
+        line.strip_prefix(beginning)
+            .unwrap_or_else(|| panic!("{beginning:?} expected, not {line:?}"))
+            .trim()
+            .to_owned()
+    }
+
+    #[track_caller]
+    pub(super) fn acquires(&mut self, name: &str) -> u64 {
+        self.say(&format!("acquire {name}"));
+        self.expect("granted").parse().unwrap()
+    }
+
+    pub(super) fn has_said_nothing(&self) -> bool {
+        self.output.try_recv().is_err()
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    #[track_caller]
+    pub(super) fn is_stopped_soon(&self) {
+        eventually("the process stops itself", || self.state() == 'T');
+    }
+
+    pub(super) fn state(&self) -> char {
+        self.stat().rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    }
+
+    /// How much processor time it has used, in ticks of 10 ms.
+    pub(super) fn ticks(&self) -> u64 {
+        let stat = self.stat();
+        let mut words = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11);
+        (0..2).map(|_| words.next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
+    fn stat(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap()
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends it in good order.
+    pub(super) fn end(mut self) {
+        drop(self.input.take());
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(super) fn command(folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([
+            "--exact",
+            "tests::process::helper_process",
+            "--ignored",
+            "--nocapture",
+            "--quiet",
+            "--test-threads=1",
+        ])
+        .env(FOLDER, folder);
+    command
+}
+
+#[test]
+#[ignore = "is run by the other tests, as a process of theirs"]
+fn helper_process() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = match crate::FileOptions::in_folder(&folder).client(lock_core::ClientBuilder::new()) {
+        Ok(client) => client,
+        Err(error) => return println!("@error {error}"),
+    };
+    let mut helper = Helper { client, guards: HashMap::new(), hoard: Vec::new() };
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = runtime.block_on(helper.obey(&words));
+        println!("@{answer}");
+    }
+    let _ = runtime.block_on(helper.client.close(SOON));
+}
+
+struct Helper {
+    client: LockClient,
+    guards: HashMap<String, LockGuard>,
+    hoard: Vec<std::os::fd::OwnedFd>,
+}
+
+impl Helper {
+    async fn obey(&mut self, words: &[&str]) -> String {
+        match *words {
+            ["acquire", name] => {
+                let guard = self.client.lock(name).unwrap().acquire().await;
+                self.keep(name, guard.map(Some))
+            }
+            ["acquire", name, milliseconds] => {
+                let wait = Duration::from_millis(milliseconds.parse().unwrap());
+                let guard = self.client.lock(name).unwrap().try_acquire_for(wait).await;
+                self.keep(name, guard)
+            }
+            ["release", name] => match self.guards.remove(name).unwrap().release().await {
+                Ok(()) => "released".to_owned(),
+                Err(error) => format!("error {error}"),
+            },
+            ["lost", name] => format!("lost {:?}", self.guards[name].hold().lost().await),
+            ["break", name] => {
+                let holder = std::env::var("DISTLOCK_TEST_HOLDER").unwrap();
+                let broken = self.client.break_holder(name, &lock_core::HolderId::new(holder)).await.unwrap();
+                format!("broken {:?}", broken.taken_away)
+            }
+            ["child", name] => self.start_child(name),
+            ["exhaust"] => self.exhaust_inotify(),
+            ["count", path, times] => self.count(Path::new(path), times.parse().unwrap()).await,
+            ["cycle", name] => self.cycle_for_ever(name).await,
+            _ => panic!("{words:?}"),
+        }
+    }
+
+    fn keep(&mut self, name: &str, guard: Result<Option<LockGuard>, lock_core::LockError>) -> String {
+        match guard {
+            Ok(Some(guard)) => {
+                let token = guard.hold().token().unwrap();
+                self.guards.insert(name.to_owned(), guard);
+                format!("granted {token}")
+            }
+            Ok(None) => "refused".to_owned(),
+            Err(error) => format!("error {error}"),
+        }
+    }
+
+    /// Starts a child that has the lock's descriptor as its standard input, and answers its number.
+    fn start_child(&self, name: &str) -> String {
+        let hold = self.guards[name].hold();
+        let descriptor = hold.descriptor().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let child =
+            Command::new("sleep").arg("1000").stdin(Stdio::from(descriptor)).stdout(Stdio::null()).spawn();
+        format!("child {}", child.unwrap().id())
+    }
+
+    fn exhaust_inotify(&mut self) -> String {
+        use rustix::fs::inotify::{CreateFlags, init};
+        while let Ok(instance) = init(CreateFlags::CLOEXEC) {
+            self.hoard.push(instance);
+        }
+        format!("exhausted {}", self.hoard.len())
+    }
+
+    /// Increments the number in a file, under the lock, in a way that loses counts without one.
+    async fn count(&self, path: &Path, times: u32) -> String {
+        let lock = self.client.lock("counter").unwrap();
+        let mut tokens = Vec::new();
+        for _ in 0..times {
+            let guard = lock.acquire().await.unwrap();
+            let number: u32 = std::fs::read_to_string(path).unwrap().parse().unwrap();
+            std::thread::yield_now();
+            std::fs::write(path, (number + 1).to_string()).unwrap();
+            tokens.push(guard.hold().token().unwrap().to_string());
+            guard.release().await.unwrap();
+        }
+        format!("counted {}", tokens.join(" "))
+    }
+
+    async fn cycle_for_ever(&self, name: &str) -> String {
+        let lock = self.client.lock(name).unwrap();
+        loop {
+            let guard = lock.acquire().await.unwrap();
+            println!("@granted {}", guard.hold().token().unwrap());
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+/// A client of the test's own, in the folder of a process.
+pub(super) fn observer(folder: &Path) -> LockClient {
+    client_in(folder)
+}

@@ -1,0 +1,195 @@
+//! Folders and files that are refused, and disks that are full.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockError};
+use rustix::process::geteuid;
+
+use super::process::{Process, command};
+use super::{Scratch, block_on, eventually, pids_of_waiters};
+use crate::FileOptions;
+
+#[track_caller]
+fn refusal(folder: &Path) -> LockError {
+    FileOptions::in_folder(folder).client(ClientBuilder::new()).unwrap_err()
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn everything_is_the_users_alone() {
+    let scratch = Scratch::new();
+    let (ours, theirs) = (scratch.client(), scratch.client());
+    let guard = block_on(ours.lock("a").unwrap().acquire()).unwrap();
+    let lock = theirs.lock("a").unwrap();
+    block_on(async {
+        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        while ours.status("a").await.unwrap().waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let mut seen = Vec::new();
+        look_at_modes(&scratch.path, &mut seen);
+        assert_eq!(seen.len(), 7, "{seen:?}");
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+    });
+}
+
+fn look_at_modes(path: &Path, seen: &mut Vec<String>) {
+    let found = std::fs::symlink_metadata(path).unwrap();
+    let expected = if found.is_dir() { 0o700 } else { 0o600 };
+    assert_eq!(found.mode() & 0o7777, expected, "{}", path.display());
+    seen.push(path.display().to_string());
+    if found.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            look_at_modes(&entry.unwrap().path(), seen);
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_others_can_use_is_refused() {
+    let scratch = Scratch::new();
+    drop(scratch.client());
+    for mode in [0o755, 0o770, 0o701] {
+        set_mode(&scratch.path, mode);
+        let error = refusal(&scratch.path);
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("chmod 700"), "{error}");
+    }
+    set_mode(&scratch.path, 0o700);
+    set_mode(&scratch.path.join("gate"), 0o644);
+    let error = refusal(&scratch.path);
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+}
+
+#[test]
+fn symbolic_links_are_refused() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let elsewhere = scratch.path.with_extension("elsewhere");
+    std::fs::write(&elsewhere, "precious").unwrap();
+    set_mode(&elsewhere, 0o600);
+
+    let link = scratch.path.with_extension("link");
+    symlink(&scratch.path, &link).unwrap();
+    for path in [link.clone(), link.join("")] {
+        let error = refusal(&path);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+    }
+
+    symlink(&elsewhere, scratch.path.join("held/a")).unwrap();
+    let error = block_on(client.lock("a").unwrap().try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+
+    let gate = scratch.path.join("gate");
+    std::fs::remove_file(&gate).unwrap();
+    symlink(&elsewhere, &gate).unwrap();
+    let error = block_on(client.lock("b").unwrap().try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "precious");
+}
+
+#[test]
+fn what_is_no_plain_file_is_refused_without_hanging() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let pipe = scratch.path.join("held/a");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    let error = block_on(client.lock("a").unwrap().try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[test]
+fn a_foreign_owner_is_refused() {
+    if !geteuid().is_root() {
+        // A user cannot give a folder away; there is one that belongs to another user everywhere.
+        assert_eq!(refusal(Path::new("/etc")).kind(), ErrorKind::Denied);
+        return;
+    }
+    let scratch = Scratch::new();
+    drop(scratch.client());
+    std::os::unix::fs::chown(&scratch.path, Some(54_321), None).unwrap();
+    let error = refusal(&scratch.path);
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("54321"), "{error}");
+    std::os::unix::fs::chown(&scratch.path, Some(0), None).unwrap();
+    std::os::unix::fs::chown(scratch.path.join("gate"), Some(54_321), None).unwrap();
+    assert_eq!(refusal(&scratch.path).kind(), ErrorKind::Denied);
+}
+
+#[test]
+fn a_relative_path_is_refused() {
+    assert_eq!(refusal(Path::new("locks")).kind(), ErrorKind::InvalidOption);
+}
+
+/// A process in a folder on a small file system of its own, which `prepare` has been let loose on.
+fn on_a_file_system(scratch: &Scratch, options: &str, prepare: &str) -> Process {
+    let helper = command(&scratch.path);
+    std::fs::create_dir(&scratch.path).unwrap();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--map-root-user", "--mount", "sh", "-ec"]);
+    unshare.arg(format!(
+        "mount -t tmpfs -o {options},mode=0700 none {folder}; cd {folder}; {prepare}; cd /; exec \"$@\"",
+        folder = scratch.path.display()
+    ));
+    unshare.arg("sh").arg(helper.get_program()).args(helper.get_args());
+    unshare.envs(helper.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    Process::spawn(&mut unshare)
+}
+
+#[test]
+fn a_full_disk_is_a_clear_error() {
+    // No room for a record.
+    let scratch = Scratch::new();
+    let fill =
+        "mkdir -m 700 held queue; : > gate; chmod 600 gate; echo 0 > gate; cat /dev/zero > full || true";
+    let mut process = on_a_file_system(&scratch, "size=32k", fill);
+    for _ in 0..2 {
+        process.say("acquire a 0");
+        let error = process.expect("error");
+        assert!(error.contains("free some space") && error.contains("os error 28"), "{error}");
+    }
+    // No inode for a file.
+    let scratch = Scratch::new();
+    let fill = "mkdir -m 700 held queue; : > gate; chmod 600 gate; \
+                (i=0; while : > f$i; do i=$((i + 1)); done) 2>/dev/null || true";
+    let mut process = on_a_file_system(&scratch, "nr_inodes=6", fill);
+    process.say("acquire a 0");
+    let error = process.expect("error");
+    assert!(error.contains("free some space or inodes"), "{error}");
+}
+
+#[test]
+fn a_read_only_folder_is_a_clear_error() {
+    let scratch = Scratch::new();
+    let process = on_a_file_system(&scratch, "size=1m", "mount -o remount,ro .");
+    let error = process.expect("error");
+    assert!(error.contains("can be written to"), "{error}");
+}
+
+#[test]
+fn a_lock_is_given_back_on_a_full_disk() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let mut holder = Process::start(&scratch.path);
+    holder.acquires("a");
+    let mut waiter = Process::start(&scratch.path);
+    waiter.say("acquire a");
+    eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
+    holder.say("release a");
+    holder.expect("released");
+    waiter.expect("granted");
+}

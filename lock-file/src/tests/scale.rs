@@ -1,0 +1,201 @@
+//! Many processes, many waiters, many cycles; and no inotify.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use lock_core::{DistributedLockExt, FencingToken};
+use rustix::process::geteuid;
+
+use super::process::{Process, command, observer};
+use super::{SOON, Scratch, block_on, eventually, pids_of_waiters, status};
+
+#[test]
+fn eight_processes_lose_no_count() {
+    let scratch = Scratch::new();
+    let counter = scratch.path.with_extension("counter");
+    std::fs::write(&counter, "0").unwrap();
+    let mut processes: Vec<_> = (0..8).map(|_| Process::start(&scratch.path)).collect();
+    for process in &mut processes {
+        process.say(&format!("count {} 200", counter.display()));
+    }
+    let mut tokens = BTreeSet::new();
+    for process in processes {
+        let line = process.output_within(Duration::from_secs(120));
+        tokens.extend(line.split(' ').skip(1).map(|token| token.parse::<u64>().unwrap()));
+        process.end();
+    }
+    assert_eq!(std::fs::read_to_string(&counter).unwrap(), "1600");
+    assert_eq!(tokens.len(), 1600);
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn processes_are_served_in_the_order_in_which_they_came() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut waiters = Vec::new();
+    for number in 1..=8 {
+        let mut waiter = Process::start(&scratch.path);
+        waiter.say("acquire a");
+        eventually("it waits", || pids_of_waiters(&client, "a").len() == number);
+        waiters.push(waiter);
+    }
+    let expected: Vec<u32> = waiters.iter().map(Process::pid).collect();
+    assert_eq!(pids_of_waiters(&client, "a"), expected);
+    let mut last = guard.hold().token().unwrap().get();
+    block_on(guard.release()).unwrap();
+    for position in 0..waiters.len() {
+        let token = waiters[position].expect("granted").parse::<u64>().unwrap();
+        assert!(token > last);
+        last = token;
+        assert!(waiters[position + 1..].iter().all(Process::has_said_nothing));
+        waiters[position].say("release a");
+        waiters[position].expect("released");
+    }
+}
+
+#[test]
+fn a_hundred_waiting_processes_use_no_time() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut waiters: Vec<_> = (0..100).map(|_| Process::start(&scratch.path)).collect();
+    for waiter in &mut waiters {
+        waiter.say("acquire a");
+    }
+    eventually("all wait", || pids_of_waiters(&client, "a").len() == 100);
+    let ticks = || waiters.iter().map(Process::ticks).sum::<u64>();
+    let mut before = ticks();
+    eventually("they have settled", || {
+        std::thread::sleep(Duration::from_millis(200));
+        let now = ticks();
+        std::mem::replace(&mut before, now) == now
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(ticks() - before <= 1, "{} ticks of 10 ms", ticks() - before);
+    block_on(guard.release()).unwrap();
+    let head = status(&client, "a").holders.first().and_then(|holder| holder.pid);
+    assert!(head.is_none() || waiters.iter().any(|waiter| Some(waiter.pid()) == head));
+}
+
+#[test]
+fn hundreds_of_waiters_in_a_process_share_one_thread() {
+    let scratch = Scratch::new();
+    let (ours, theirs) = (scratch.client(), scratch.client());
+    let threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "distlock-files").count()
+    };
+    block_on(async {
+        let names: Vec<String> = (0..300).map(|number| format!("lock-{number}")).collect();
+        let mut guards = Vec::new();
+        for name in &names {
+            guards.push(ours.lock(name).unwrap().acquire().await.unwrap());
+        }
+        let waits: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let lock = theirs.lock(name).unwrap();
+                tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+            })
+            .collect();
+        let queue = scratch.path.join("queue");
+        while std::fs::read_dir(&queue).unwrap().count() < 300 {
+            tokio::task::yield_now().await;
+        }
+        // Other tests of this process may be starting or ending theirs.
+        assert!(threads() <= 2, "{}", threads());
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        for wait in waits {
+            tokio::time::timeout(SOON, wait).await.unwrap().unwrap();
+        }
+    });
+    block_on(theirs.close(SOON)).unwrap();
+    eventually("nothing is left", || scratch.leftovers().is_empty());
+}
+
+#[test]
+fn a_hundred_thousand_cycles_leave_nothing() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    block_on(async {
+        let mut last: Option<FencingToken> = None;
+        for cycle in 0..100_000 {
+            let guard = client.lock(format!("lock-{}", cycle % 1000)).unwrap().acquire().await.unwrap();
+            assert!(guard.hold().token() > last);
+            last = guard.hold().token();
+            guard.release().await.unwrap();
+        }
+    });
+    block_on(client.close(SOON)).unwrap();
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    let gate = std::fs::metadata(scratch.path.join("gate")).unwrap();
+    assert!(gate.len() < 100);
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(descriptors < 900, "{descriptors}");
+}
+
+/// When all inotify instances of the user are in use, waiters and holders look from time to time.
+#[test]
+fn works_without_inotify() {
+    let scratch = Scratch::new();
+    std::fs::set_permissions(
+        scratch.path.parent().unwrap(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .unwrap();
+    let start = || {
+        let mut command = command(&scratch.path);
+        if geteuid().is_root() {
+            // The limit is per user: take it from a user whom nobody else needs.
+            command.uid(54_321).gid(54_321);
+        }
+        Process::spawn(&mut command)
+    };
+    let (mut holder, mut waiter, mut last) = (start(), start(), start());
+    holder.say("exhaust");
+    assert_ne!(holder.expect("exhausted"), "0");
+    for process in [&mut waiter, &mut last] {
+        process.say("exhaust");
+        assert_eq!(process.expect("exhausted"), "0");
+    }
+    holder.acquires("a");
+    waiter.say("acquire a");
+    eventually("the first waits", || scratch.path.join("queue/a").is_dir());
+    last.say("acquire a");
+    eventually("the second waits", || std::fs::read_dir(scratch.path.join("queue/a")).unwrap().count() == 2);
+    holder.say("release a");
+    holder.expect("released");
+    waiter.expect("granted");
+    waiter.say("lost a");
+    std::fs::remove_file(scratch.path.join("held/a")).unwrap();
+    waiter.expect("lost Deleted");
+    last.expect("granted");
+}
+
+#[test]
+fn a_hand_over_between_processes_is_told_and_not_polled() {
+    let scratch = Scratch::new();
+    let client = observer(&scratch.path);
+    let mut waiter = Process::start(&scratch.path);
+    let mut times = Vec::new();
+    for _ in 0..50 {
+        let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+        waiter.say("acquire a");
+        eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
+        let start = std::time::Instant::now();
+        block_on(guard.release()).unwrap();
+        waiter.expect("granted");
+        times.push(start.elapsed());
+        waiter.say("release a");
+        waiter.expect("released");
+    }
+    times.sort_unstable();
+    println!("hand-over between processes: median {:?}, worst {:?}", times[25], times[49]);
+    assert!(times[25] < Duration::from_millis(20), "{times:?}");
+}

@@ -1,0 +1,222 @@
+//! What goes wrong once in a million runs, forced.
+
+use std::time::{Duration, Instant};
+
+use lock_core::{DistributedLockExt, ErrorKind};
+use rustix::fs::FlockOperation;
+use rustix::process::Signal;
+
+use super::process::Process;
+use super::{SOON, Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
+use crate::pause::Point;
+
+#[test]
+fn a_process_stopped_in_the_gate_makes_nobody_late() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("held").unwrap().acquire()).unwrap();
+    let stopped = Process::stopping_at(&scratch.path, Point::InGate);
+    stopped.is_stopped_soon();
+
+    let start = Instant::now();
+    let error = block_on(client.lock("a").unwrap().try_acquire()).unwrap_err();
+    assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    let text = error.to_string();
+    assert!(text.contains(&format!("kill -CONT {}", stopped.pid())), "{text}");
+
+    let start = Instant::now();
+    let error = block_on(client.lock("a").unwrap().try_acquire_for(Duration::from_millis(300))).unwrap_err();
+    assert!((290..700).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.to_string().contains("kill -CONT"), "{error}");
+
+    assert_eq!(block_on(client.status("a")).unwrap_err().kind(), ErrorKind::Unreachable);
+
+    let start = Instant::now();
+    block_on(guard.release()).unwrap();
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+
+    stopped.signal(Signal::CONT);
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    block_on(guard.release()).unwrap();
+    stopped.end();
+    eventually("the released lock is tidied away", || scratch.leftovers().is_empty());
+}
+
+#[test]
+fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut waiter = Process::start(&scratch.path);
+    waiter.say("acquire a");
+    eventually("it waits", || pids_of_waiters(&client, "a") == [waiter.pid()]);
+    let stopped = Process::stopping_at(&scratch.path, Point::InGate);
+    stopped.is_stopped_soon();
+    block_on(guard.release()).unwrap();
+    assert!(waiter.has_said_nothing());
+    stopped.signal(Signal::CONT);
+    waiter.expect("granted");
+}
+
+/// A number that is computed, stalls, and becomes a ticket after higher ones would let two in, or the later one first.
+#[test]
+fn no_late_lower_ticket() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut early = Process::stopping_at(&scratch.path, Point::BeforeTicket);
+    early.say("acquire a");
+    early.is_stopped_soon();
+    let mut late = Process::start(&scratch.path);
+    late.say("acquire a");
+    let queue = scratch.path.join("queue/a");
+    let tickets = || std::fs::read_dir(&queue).map_or(0, Iterator::count);
+    // It would have had the time: it opened the folder and is asking for the gate.
+    eventually("the late one is at the gate", || late.ticks() > 0 || late.state() == 'S');
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(tickets(), 0);
+    early.signal(Signal::CONT);
+    eventually("both wait", || tickets() == 2);
+    assert_eq!(pids_of_waiters(&client, "a"), [early.pid(), late.pid()]);
+    let first = guard.hold().token().unwrap().get();
+    block_on(guard.release()).unwrap();
+    let second = early.expect("granted").parse::<u64>().unwrap();
+    assert!(late.has_said_nothing());
+    early.say("release a");
+    early.expect("released");
+    let third = late.expect("granted").parse::<u64>().unwrap();
+    assert!(first < second && second < third);
+}
+
+/// The kernel announces that a dying holder has closed its file before it drops the lock. The announcement is made here
+/// by closing another descriptor, and the lock dropped in a way that announces nothing.
+#[test]
+fn an_announcement_before_the_fact_is_not_the_last_look() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let file = scratch.path.join("held/a");
+    for pause in [0, 1, 20, 300] {
+        let writable = std::fs::File::create(&file).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let holder = std::fs::File::open(&file).unwrap();
+        rustix::fs::flock(&holder, FlockOperation::LockExclusive).unwrap();
+        let mut waiter = Process::start(&scratch.path);
+        waiter.say("acquire a");
+        eventually("it waits", || !status(&client, "a").waiters.is_empty());
+        eventually("it sleeps", || waiter.state() == 'S');
+        drop(writable);
+        std::thread::sleep(Duration::from_millis(pause));
+        rustix::fs::flock(&holder, FlockOperation::Unlock).unwrap();
+        waiter.expect("granted");
+        waiter.end();
+    }
+}
+
+/// Released exactly between a look and the watch, or between the second look and the sleep.
+#[test]
+fn no_lost_wake_up() {
+    for point in [Point::BeforeWatch, Point::BeforeSleep] {
+        let scratch = Scratch::new();
+        let client = scratch.client();
+        let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+        let mut waiter = Process::stopping_at(&scratch.path, point);
+        waiter.say("acquire a");
+        waiter.is_stopped_soon();
+        block_on(guard.release()).unwrap();
+        waiter.signal(Signal::CONT);
+        waiter.expect("granted");
+    }
+}
+
+/// The same for a waiter whose predecessor leaves the queue.
+#[test]
+fn no_lost_wake_up_behind_a_waiter() {
+    for point in [Point::BeforeWatch, Point::BeforeSleep] {
+        let scratch = Scratch::new();
+        let client = scratch.client();
+        let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+        let mut first = Process::start(&scratch.path);
+        first.say("acquire a");
+        eventually("the first waits", || pids_of_waiters(&client, "a").len() == 1);
+        let mut second = Process::stopping_at(&scratch.path, point);
+        second.say("acquire a");
+        second.is_stopped_soon();
+        first.kill();
+        block_on(guard.release()).unwrap();
+        second.signal(Signal::CONT);
+        second.expect("granted");
+    }
+}
+
+/// While another process has the file open, removing it causes no notice of deletion, only one of changed attributes.
+#[test]
+fn a_removal_is_noticed_while_others_have_the_file_open() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut first = Process::start(&scratch.path);
+    first.say("acquire a 400");
+    eventually("the first waits", || pids_of_waiters(&client, "a").len() == 1);
+    let ticket = std::fs::read_dir(scratch.path.join("queue/a")).unwrap().next().unwrap().unwrap().path();
+    let open_ticket = std::fs::File::open(ticket).unwrap();
+    let open_held = std::fs::File::open(scratch.path.join("held/a")).unwrap();
+    let mut second = Process::start(&scratch.path);
+    second.say("acquire a");
+    eventually("the second waits", || pids_of_waiters(&client, "a").len() == 2);
+    first.expect("refused");
+    block_on(guard.release()).unwrap();
+    second.expect("granted");
+    drop((open_ticket, open_held));
+}
+
+/// Whoever is stopped after it has found whom to break has the gate, so that nobody else can become the victim.
+#[test]
+fn breaks_that_holder_or_nobody() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let holder = status(&client, "a").holders.remove(0).id;
+    let mut command = super::process::command(&scratch.path);
+    command.env("DISTLOCK_TEST_HOLDER", holder.as_str());
+    let mut late = Process::spawn(&mut command);
+    command.env(crate::pause::VARIABLE, format!("{:?}", Point::BeforeBreak));
+    let mut breaker = Process::spawn(&mut command);
+    breaker.say("break a");
+    breaker.is_stopped_soon();
+    block_on(guard.release()).unwrap();
+    let mut next = Process::start(&scratch.path);
+    next.say("acquire a");
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(next.has_said_nothing());
+    breaker.signal(Signal::CONT);
+    breaker.expect("broken");
+    next.expect("granted");
+    late.say("break a");
+    assert_eq!(late.expect("broken"), "No");
+    assert_eq!(pid_of_holder(&client, "a"), Some(next.pid()));
+    next.say("release a");
+    next.expect("released");
+}
+
+#[test]
+fn a_dropped_wait_leaves_the_queue() {
+    let scratch = Scratch::new();
+    let (ours, theirs) = (scratch.client(), scratch.client());
+    let guard = block_on(ours.lock("a").unwrap().acquire()).unwrap();
+    block_on(async {
+        for _ in 0..20 {
+            let lock = theirs.lock("a").unwrap();
+            let mut wait = Box::pin(lock.acquire());
+            let poll = std::future::poll_fn(|context| std::task::Poll::Ready(wait.as_mut().poll(context)));
+            assert!(poll.await.is_pending());
+            drop(wait);
+        }
+        theirs.idle().await;
+    });
+    eventually("nobody waits", || status(&ours, "a").waiters.is_empty());
+    block_on(guard.release()).unwrap();
+    block_on(theirs.close(SOON)).unwrap();
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+}
