@@ -1,1 +1,67 @@
-//! Suite.
+//! The suite that every backend of distlock passes.
+//!
+//! A backend's author writes a [`Harness`]: how to make clients of an empty place, how to do harm, how to look for what was
+//! left behind. One line makes a test program of it that runs [`all`] cases:
+//!
+//! ```no_run
+//! use async_trait::async_trait;
+//! use conformance_tests::{Ability, Harness, Outcome, Removal, conformance_suite};
+//! use lock_core::memory::{MemoryOptions, MemoryServer};
+//! use lock_core::{ClientBuilder, LockClient, LockError};
+//!
+//! struct Memory(MemoryServer);
+//!
+//! #[async_trait]
+//! impl Harness for Memory {
+//!     async fn start() -> Outcome<Self> {
+//!         Ok(Self(MemoryServer::new()))
+//!     }
+//!
+//!     fn lacks(&self, _: Ability) -> Option<&'static str> {
+//!         Some("this harness is the shortest one possible")
+//!     }
+//!
+//!     async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+//!         self.0.client_with(MemoryOptions::new(), builder)
+//!     }
+//!
+//!     async fn leftovers(&self) -> Outcome<Vec<String>> {
+//!         Ok((0..self.0.len()).map(|number| format!("lock {number}")).collect())
+//!     }
+//! }
+//!
+//! conformance_suite!(Memory);
+//! ```
+//!
+//! The test target needs `harness = false` in `Cargo.toml`. A case that a backend cannot support shows as ignored, with the
+//! reason; one that is on the list and has not run fails the program. `docs/backends/writing-one.md` goes through it all.
+//!
+//! [`history`] has the checkers by themselves, for tests that record what happened in some other way.
+#![forbid(unsafe_code)]
+
+mod case;
+mod cases;
+mod failure;
+mod harness;
+pub mod history;
+mod probe;
+mod stage;
+mod suite;
+mod worker;
+
+pub use case::{Case, Need};
+pub use cases::all;
+pub use failure::{During, Failure, Outcome};
+pub use harness::{Ability, Harness, Removal};
+pub use stage::Stage;
+pub use suite::{Verdict, main, run_case};
+
+/// Makes the main function of a test program that runs all cases against the backend of a [`Harness`].
+#[macro_export]
+macro_rules! conformance_suite {
+    ($harness:ty) => {
+        fn main() -> ::std::process::ExitCode {
+            $crate::main::<$harness>()
+        }
+    };
+}

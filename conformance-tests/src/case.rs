@@ -1,0 +1,116 @@
+//! A case: a name, what it says, what it needs, and the code.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use lock_core::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
+
+use crate::failure::{Failure, Outcome};
+use crate::harness::{Ability, Harness};
+use crate::stage::Stage;
+
+/// What a case cannot do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// An ability of the harness.
+    Ability(Ability),
+    /// A backend that serves waiters in order.
+    Order,
+    /// A backend with fencing tokens.
+    Tokens,
+    /// A backend that tells who holds a lock.
+    Holder,
+    /// A backend that tells who waits for it, too.
+    Queue,
+    /// A backend whose locks can be broken.
+    Breaking,
+    /// A backend with leases.
+    Lease,
+}
+
+impl Need {
+    /// Why the need is not met; `None` when it is.
+    pub(crate) fn unmet(self, harness: &dyn Harness, capabilities: &Capabilities) -> Option<String> {
+        let declared = |met: bool, what: &str| {
+            (!met).then(|| format!("the backend's capabilities do not declare {what}"))
+        };
+        match self {
+            Self::Ability(ability) => harness.lacks(ability).map(str::to_owned),
+            Self::Order => {
+                declared(capabilities.fairness == Fairness::Fifo, "that waiters are served in order")
+            }
+            Self::Tokens => declared(capabilities.fencing != Fencing::None, "fencing tokens"),
+            Self::Holder => declared(capabilities.inspection != Inspection::None, "inspection"),
+            Self::Queue => {
+                declared(capabilities.inspection == Inspection::HolderAndQueue, "inspection of the queue")
+            }
+            Self::Breaking => declared(capabilities.breaking == Breaking::Supported, "breaking"),
+            Self::Lease => harness.lease().is_none().then(|| "the backend has no lease".to_owned()),
+        }
+    }
+}
+
+/// What a harness may not say of a backend with such capabilities.
+pub(crate) fn contradiction(harness: &dyn Harness, capabilities: &Capabilities) -> Option<Failure> {
+    if let Some(ability) = Ability::ALL
+        .into_iter()
+        .find(|ability| harness.lacks(*ability).is_some_and(|reason| reason.trim().is_empty()))
+    {
+        return Some(Failure::new(format!("the harness lacks {ability:?} without a reason")));
+    }
+    let reaches_processes = capabilities.reach > Reach::Process;
+    (reaches_processes && harness.lacks(Ability::SeparateProcesses).is_some()).then(|| {
+        Failure::new(format!(
+            "the backend reaches {:?}, so its harness must start separate processes",
+            capabilities.reach
+        ))
+    })
+}
+
+pub(crate) type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// One case of the suite.
+#[derive(Clone, Copy)]
+pub struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [Need],
+    pub(crate) run: fn(Arc<Stage>) -> Running,
+}
+
+impl Case {
+    /// What the case is called: the group, and what a backend that passes does.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it cannot do without.
+    pub fn needs(&self) -> &'static [Need] {
+        self.needs
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Case")
+            .field("name", &self.name)
+            .field("needs", &self.needs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes the list of a group's cases of its functions: `cases!("group": function, function [Need, Need], …)`.
+macro_rules! cases {
+    ($group:literal: $($function:ident $([$($need:expr),+])?),+ $(,)?) => {
+        pub(super) const CASES: &[$crate::case::Case] = &[$($crate::case::Case {
+            name: concat!($group, "::", stringify!($function)),
+            needs: &[$($($need),+)?],
+            run: |stage| Box::pin(async move { $function(&stage).await }),
+        }),+];
+    };
+}
+
+pub(crate) use cases;

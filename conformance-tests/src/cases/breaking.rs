@@ -1,0 +1,139 @@
+//! Taking a lock from its holder, on purpose.
+
+use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, LossReason, TakenAway};
+
+use super::exclusion::quit;
+use crate::case::{Need, cases};
+use crate::failure::{Outcome, ensure};
+use crate::probe::{ByHand, Diary, Event, Level};
+use crate::stage::{Stage, has_tokens};
+
+cases!("breaking":
+    a_broken_hold_is_lost_and_its_holder_is_told_once [Need::Breaking, Need::Holder],
+    the_next_in_the_queue_gets_what_was_broken [Need::Breaking, Need::Holder],
+    breaking_one_who_holds_no_longer_changes_nothing [Need::Breaking, Need::Holder],
+    breaking_one_who_waits_changes_nothing [Need::Breaking, Need::Queue],
+    the_release_of_a_broken_hold_does_not_touch_the_next [Need::Breaking, Need::Holder],
+    a_hold_of_another_client_is_broken_too [Need::Breaking, Need::Holder],
+);
+
+async fn a_broken_hold_is_lost_and_its_holder_is_told_once(stage: &Stage) -> Outcome {
+    let (ours, operator) = (stage.client().await?, stage.client().await?);
+    let lock = ours.lock("room")?;
+    let diary = Diary::of(&lock);
+    lock.lock().await?;
+    let hold = lock.hold();
+    let hold = hold.ok_or_else(|| crate::Failure::new("locked, and there is no hold"))?;
+    let holder = stage.holder(&operator, "room").await?;
+    let broken = operator.break_holder("room", &holder.id).await?;
+    ensure!(broken.taken_away == TakenAway::Yes, "breaking the holder was answered {broken:?}");
+    let lost = stage.soon("the loss", hold.lost()).await?;
+    let told = diary.has(|event| match event {
+        Event::Abort(reason, level) => Some((*reason, *level)),
+        _ => None,
+    });
+    let (reason, level) = stage.soon("on_abort", told).await?;
+    ensure!(level == Level::Over, "the hold was valid when its loss was reported");
+    ensure!(reason == lost, "lost because {lost}, reported because {reason}");
+    ensure!(lost == LossReason::Broken, "lost because {lost}");
+    ensure!(!hold.is_valid() && !lock.is_held(), "valid after its loss");
+    let unlocked = lock.unlock().await.map_err(|error| (error.kind(), error.loss()));
+    ensure!(unlocked == Err((ErrorKind::Lost, Some(LossReason::Broken))), "unlock was answered {unlocked:?}");
+    stage.becomes_free(&operator, "room").await?;
+    ours.idle().await;
+    ensure!(diary.aborts() == 1, "told {} times: {:?}", diary.aborts(), diary.events());
+    ensure!(diary.count(|event| *event == Event::Released) == 0, "a lost hold was reported as released");
+    Ok(())
+}
+
+async fn the_next_in_the_queue_gets_what_was_broken(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let guard = ours.lock("room")?.acquire().await?;
+    let lock = theirs.lock("room")?;
+    let mut waiter = ByHand::new(lock.acquire());
+    ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&ours, "room", 1).await?;
+    let holder = stage.holder(&theirs, "room").await?;
+    theirs.break_holder("room", &holder.id).await?;
+    stage.soon("the turn of the next", waiter.wants_poll()).await?;
+    let next = waiter.poll().ok_or_else(|| crate::Failure::new("woken and not served"))??;
+    if has_tokens(&ours) {
+        ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
+    }
+    let reason = stage.soon("the loss", guard.lost()).await?;
+    ensure!(!guard.hold().is_valid(), "valid after it was lost: {reason}");
+    drop(guard);
+    Ok(next.release().await?)
+}
+
+async fn breaking_one_who_holds_no_longer_changes_nothing(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let former = ours.lock("room")?.acquire().await?;
+    let former_holder = stage.holder(&theirs, "room").await?;
+    former.release().await?;
+    let broken = theirs.break_holder("room", &former_holder.id).await?;
+    ensure!(broken.taken_away == TakenAway::No, "a free lock was broken: {broken:?}");
+    // The same client again: it is the acquisition that is named, not the client.
+    let guard = ours.lock("room")?.acquire().await?;
+    let broken = theirs.break_holder("room", &former_holder.id).await?;
+    ensure!(broken.taken_away == TakenAway::No, "the wrong holder was broken: {broken:?}");
+    ensure!(guard.hold().is_valid(), "lost although another was named");
+    stage.is_held(&theirs, "room").await?;
+    guard.release().await?;
+    stage.is_free(&theirs, "room").await
+}
+
+async fn breaking_one_who_waits_changes_nothing(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let guard = ours.lock("room")?.acquire().await?;
+    let lock = theirs.lock("room")?;
+    let mut waiter = ByHand::new(lock.acquire());
+    ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&ours, "room", 1).await?;
+    let waiting = ours.status("room").await?.waiters;
+    let broken = ours.break_holder("room", &waiting[0].id).await?;
+    ensure!(broken.taken_away == TakenAway::No, "a waiter was broken: {broken:?}");
+    ensure!(guard.hold().is_valid(), "lost although another was named");
+    guard.release().await?;
+    stage.soon("the turn of the next", waiter.wants_poll()).await?;
+    let next = waiter.poll().ok_or_else(|| crate::Failure::new("woken and not served"))??;
+    Ok(next.release().await?)
+}
+
+/// The client of a lost hold cleans up after itself; that must not take the lock from whoever has it now.
+async fn the_release_of_a_broken_hold_does_not_touch_the_next(stage: &Stage) -> Outcome {
+    let (ours, theirs, others) = (stage.client().await?, stage.client().await?, stage.client().await?);
+    for _ in 0..5 {
+        let lost = ours.lock("room")?.acquire().await?;
+        let holder = stage.holder(&theirs, "room").await?;
+        theirs.break_holder("room", &holder.id).await?;
+        let next = stage.soon("the turn of the next", theirs.lock("room")?.acquire()).await??;
+        stage.soon("the loss", lost.lost()).await?;
+        let kind = lost.release().await.map_err(|error| error.kind());
+        ensure!(kind == Err(ErrorKind::Lost), "the release of a broken hold was answered {kind:?}");
+        ours.idle().await;
+        stage.is_held(&others, "room").await?;
+        ensure!(next.hold().is_valid(), "the next holder has lost it: {:?}", next.hold().end());
+        let end = next.hold().clone();
+        next.release().await?;
+        ensure!(end.end() == Some(HoldEnd::Released), "{:?}", end.end());
+    }
+    stage.is_free(&others, "room").await
+}
+
+/// The holder lives elsewhere, in a process of its own where there are any.
+async fn a_hold_of_another_client_is_broken_too(stage: &Stage) -> Outcome {
+    let operator = stage.client().await?;
+    let mut worker = stage.worker().await?;
+    worker.acquire("room").await?;
+    let holder = stage.holder(&operator, "room").await?;
+    let broken = operator.break_holder("room", &holder.id).await?;
+    ensure!(broken.taken_away == TakenAway::Yes, "breaking the holder was answered {broken:?}");
+    let loss = worker.lost().await?;
+    ensure!(loss.reason == "Broken", "the worker was told of {loss:?}");
+    let standing = worker.standing("room").await?;
+    ensure!(!standing.is_valid && standing.losses == 1, "{standing:?}");
+    worker.release_lost("room").await?;
+    stage.becomes_free(&operator, "room").await?;
+    quit(vec![worker]).await
+}

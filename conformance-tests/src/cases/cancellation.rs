@@ -1,0 +1,230 @@
+//! Futures dropped at every poll: nothing stays held, queued or leaked.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{DistributedLock, DistributedLockExt, LockClient};
+
+use crate::case::cases;
+use crate::failure::{During, Failure, Outcome, ensure};
+use crate::probe::ByHand;
+use crate::stage::Stage;
+
+cases!("cancellation":
+    lock_dropped_at_every_poll,
+    try_lock_for_dropped_at_every_poll,
+    acquire_dropped_at_every_poll,
+    unlock_dropped_at_every_poll,
+    release_dropped_at_every_poll,
+    lock_dropped_at_every_poll_while_another_holds,
+    try_lock_for_dropped_at_every_poll_while_another_holds,
+    acquire_dropped_at_every_poll_while_another_holds,
+    a_grant_that_nobody_waits_for_goes_back,
+    waits_cancelled_in_the_middle_of_contention,
+    a_task_aborted_while_it_waits,
+);
+
+/// No operation needs as many polls as this.
+const TOO_MANY: usize = 1000;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+type Lock = Arc<dyn DistributedLock>;
+
+/// Polls what `make` makes once, twice, … and drops it, until it completes. After each, `check` looks at the lock.
+async fn drop_at_every_poll<T, F, C>(
+    stage: &Stage,
+    mut make: impl FnMut() -> F,
+    mut check: impl FnMut(Option<T>) -> C,
+) -> Outcome
+where
+    F: Future<Output = Outcome<T>>,
+    C: Future<Output = Outcome>,
+{
+    for polls in 0..TOO_MANY {
+        let mut by_hand = ByHand::new(make());
+        let output = stage.soon("the next poll", by_hand.poll_times(polls)).await?;
+        let output = output.transpose().during(format_args!("after {polls} polls"))?;
+        drop(by_hand);
+        let is_complete = output.is_some();
+        check(output).await.during(format_args!("dropped after {polls} polls"))?;
+        if is_complete {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format!("not complete after {TOO_MANY} polls")))
+}
+
+struct Pair {
+    ours: LockClient,
+    theirs: LockClient,
+    lock: Lock,
+}
+
+impl Pair {
+    async fn new(stage: &Stage) -> Outcome<Self> {
+        let (ours, theirs) = (stage.client().await?, stage.client().await?);
+        let lock = ours.lock("room")?;
+        Ok(Self { ours, theirs, lock })
+    }
+
+    /// Unlocks, if the future got so far, and waits until nothing is left.
+    async fn settle(&self, stage: &Stage, is_locked: bool) -> Outcome {
+        if is_locked {
+            self.lock.unlock().await?;
+        }
+        stage.becomes_free(&self.theirs, "room").await?;
+        self.ours.idle().await;
+        ensure!(!self.lock.is_locked(), "the client says that it is locked");
+        Ok(())
+    }
+}
+
+async fn lock_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let make = || async { Ok(pair.lock.lock().await?) };
+    drop_at_every_poll(stage, make, |output: Option<()>| pair.settle(stage, output.is_some())).await
+}
+
+async fn try_lock_for_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let make = || async { Ok(pair.lock.try_lock_for(LONG).await?) };
+    drop_at_every_poll(stage, make, |output| pair.settle(stage, output == Some(true))).await
+}
+
+async fn acquire_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let make = || async { Ok(pair.lock.acquire().await?) };
+    drop_at_every_poll(stage, make, |guard| {
+        drop(guard);
+        pair.settle(stage, false)
+    })
+    .await
+}
+
+/// Unpolled, `unlock` changes nothing; from its first poll on it goes through.
+async fn unlock_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let pair = &pair;
+    for polls in 0..TOO_MANY {
+        pair.lock.lock().await?;
+        let mut by_hand = ByHand::new(pair.lock.unlock());
+        let output = stage.soon("the next poll", by_hand.poll_times(polls)).await?;
+        drop(by_hand);
+        if polls == 0 {
+            ensure!(pair.lock.is_held(), "an unlock that was not polled has released the lock");
+            stage.is_held(&pair.theirs, "room").await?;
+            pair.lock.unlock().await?;
+        }
+        ensure!(!pair.lock.is_held(), "held after {polls} polls of unlock");
+        pair.settle(stage, false).await.during(format_args!("dropped after {polls} polls"))?;
+        if let Some(output) = output {
+            return Ok(output?);
+        }
+    }
+    Err(Failure::new(format!("not complete after {TOO_MANY} polls")))
+}
+
+async fn release_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    for polls in 0..TOO_MANY {
+        let guard = pair.lock.acquire().await?;
+        let hold = guard.hold().clone();
+        let mut by_hand = ByHand::new(guard.release());
+        let output = stage.soon("the next poll", by_hand.poll_times(polls)).await?;
+        drop(by_hand);
+        pair.settle(stage, false).await.during(format_args!("dropped after {polls} polls"))?;
+        ensure!(!hold.is_valid(), "valid after a release that was dropped after {polls} polls");
+        if let Some(output) = output {
+            return Ok(output?);
+        }
+    }
+    Err(Failure::new(format!("not complete after {TOO_MANY} polls")))
+}
+
+/// Polls what waits behind another client's hold, more often than it asks to be, and drops it.
+async fn drop_while_another_holds<T, F: Future<Output = Outcome<T>>>(
+    stage: &Stage,
+    pair: &Pair,
+    mut make: impl FnMut() -> F,
+) -> Outcome {
+    for polls in 0..5 {
+        let held = pair.theirs.lock("room")?.acquire().await?;
+        let mut waiter = ByHand::new(make());
+        for _ in 0..polls {
+            ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+        }
+        if polls > 1 {
+            stage.queued(&pair.theirs, "room", 1).await?;
+        }
+        drop(waiter);
+        stage.queued(&pair.theirs, "room", 0).await.during("after a wait was dropped")?;
+        ensure!(held.hold().is_valid(), "a wait that was dropped ended another's hold");
+        held.release().await?;
+        pair.settle(stage, false).await.during(format_args!("dropped after {polls} polls"))?;
+    }
+    Ok(())
+}
+
+async fn lock_dropped_at_every_poll_while_another_holds(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    drop_while_another_holds(stage, &pair, || async { Ok(pair.lock.lock().await?) }).await
+}
+
+async fn try_lock_for_dropped_at_every_poll_while_another_holds(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    drop_while_another_holds(stage, &pair, || async { Ok(pair.lock.try_lock_for(LONG).await?) }).await
+}
+
+async fn acquire_dropped_at_every_poll_while_another_holds(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    drop_while_another_holds(stage, &pair, || async { Ok(pair.lock.acquire().await?) }).await
+}
+
+/// The wait is over, the lock granted, and the future dropped before it could say so.
+async fn a_grant_that_nobody_waits_for_goes_back(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    for _ in 0..20 {
+        let held = pair.theirs.lock("room")?.acquire().await?;
+        let mut waiter = ByHand::new(pair.lock.acquire());
+        ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+        stage.queued(&pair.theirs, "room", 1).await?;
+        held.release().await?;
+        stage.soon("the grant", waiter.wants_poll()).await?;
+        drop(waiter);
+        pair.settle(stage, false).await?;
+    }
+    Ok(())
+}
+
+/// Waits that end at moments which nobody chose, while two others pass the lock to and fro.
+async fn waits_cancelled_in_the_middle_of_contention(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let mut workers = stage.workers(2).await?;
+    for worker in &mut workers {
+        worker.cycle("room", None, 200)?;
+    }
+    for round in 0..200_u64 {
+        let patience = Duration::from_micros(round * 37 % 2000);
+        if let Ok(guard) = tokio::time::timeout(patience, pair.lock.acquire()).await {
+            guard?.release().await?;
+        }
+    }
+    let visits = super::exclusion::histories(&mut workers).await?;
+    super::exclusion::check_history("room", &visits, stage)?;
+    super::exclusion::quit(workers).await?;
+    pair.settle(stage, false).await
+}
+
+async fn a_task_aborted_while_it_waits(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let held = pair.theirs.lock("room")?.acquire().await?;
+    let lock = Arc::clone(&pair.lock);
+    let task = tokio::spawn(async move { lock.acquire().await });
+    stage.queued(&pair.theirs, "room", 1).await?;
+    task.abort();
+    stage.queued(&pair.theirs, "room", 0).await?;
+    held.release().await?;
+    pair.settle(stage, false).await
+}

@@ -1,0 +1,104 @@
+//! Closing a client in good order.
+
+use std::time::Duration;
+
+use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, LossReason};
+
+use crate::case::cases;
+use crate::failure::{During, Outcome, ensure};
+use crate::probe::{ByHand, Diary, Event};
+use crate::stage::Stage;
+
+cases!("closing":
+    close_waits_for_releases,
+    close_waits_for_what_is_held,
+    close_ends_waits_and_refuses_new_ones,
+    close_takes_what_is_still_held_and_tells_its_holder,
+    idle_means_that_nothing_is_left,
+);
+
+async fn close_waits_for_releases(stage: &Stage) -> Outcome {
+    let observer = stage.client().await?;
+    for _ in 0..10 {
+        let client = stage.client().await?;
+        for number in 0..20 {
+            drop(client.lock(format!("room {number}"))?.acquire().await?);
+        }
+        client.close(stage.patience()).await.during("close")?;
+        for number in 0..20 {
+            // At once: what close has answered for needs no time any more.
+            stage.is_free(&observer, &format!("room {number}")).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn close_waits_for_what_is_held(stage: &Stage) -> Outcome {
+    let (ours, observer) = (stage.client().await?, stage.client().await?);
+    let guard = ours.lock("room")?.acquire().await?;
+    let mut close = ByHand::new(ours.close(stage.patience()));
+    ensure!(close.poll().is_none(), "closed while a lock is held");
+    guard.release().await?;
+    stage.soon("the end of close", close.wants_poll()).await?;
+    while close.poll().is_none() {
+        stage.soon("the end of close", close.wants_poll()).await?;
+    }
+    stage.is_free(&observer, "room").await
+}
+
+async fn close_ends_waits_and_refuses_new_ones(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let held = theirs.lock("room")?.acquire().await?;
+    let lock = ours.lock("room")?;
+    let mut waiter = ByHand::new(lock.acquire());
+    ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&theirs, "room", 1).await?;
+    ours.close(stage.patience()).await.during("close")?;
+    let waiters = stage.harness().waiting_for(&theirs, held.hold().name()).await?;
+    ensure!(waiters == 0, "{waiters} of a client that is closed wait at the server");
+    let kind = waiter.poll().map(|answer| answer.map(drop).map_err(|error| error.kind()));
+    ensure!(kind == Some(Err(ErrorKind::Closed)), "the wait was answered {kind:?}");
+    let kind = lock.try_acquire().await.map(drop).map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Closed), "a new acquisition was answered {kind:?}");
+    let kind = ours.lock("another").map(drop).map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Closed), "a new lock was answered {kind:?}");
+    Ok(held.release().await?)
+}
+
+async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> Outcome {
+    let observer = stage.client().await?;
+    // Not of the stage's own, which are to close without complaint.
+    let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
+    let lock = client.lock("room")?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let kind = client.close(Duration::from_millis(10)).await.map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Unconfirmed), "close with a lock held was answered {kind:?}");
+    let end = guard.hold().end();
+    ensure!(end == Some(HoldEnd::Lost(LossReason::SessionClosed)), "the hold ended as {end:?}");
+    let told = diary.has(|event| matches!(event, Event::Abort(..)).then_some(*event));
+    stage.soon("on_abort", told).await?;
+    let kind = guard.release().await.map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
+    stage.becomes_free(&observer, "room").await
+}
+
+async fn idle_means_that_nothing_is_left(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lock = ours.lock("room")?;
+    for _ in 0..20 {
+        drop(lock.acquire().await?);
+        stage.soon("idle", ours.idle()).await?;
+        stage.is_free(&theirs, "room").await?;
+        let held = theirs.lock("room")?.acquire().await?;
+        let mut waiter = ByHand::new(lock.acquire());
+        ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+        stage.queued(&theirs, "room", 1).await?;
+        drop(waiter);
+        stage.soon("idle", ours.idle()).await?;
+        let waiters = stage.harness().waiting_for(&theirs, held.hold().name()).await?;
+        ensure!(waiters == 0, "the client is idle, and {waiters} wait at the server");
+        held.release().await?;
+    }
+    Ok(())
+}

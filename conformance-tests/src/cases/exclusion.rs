@@ -1,0 +1,223 @@
+//! One holder at a time, and names that mean what they say.
+
+use lock_core::{DistributedLockExt, LockGuard};
+
+use crate::case::cases;
+use crate::failure::{During, Failure, Outcome, ensure};
+use crate::history::{Acquisition, Belief, Idling, Wait, disorders, idlings, overlaps};
+use crate::stage::Stage;
+use crate::worker::{Visit, Worker};
+
+cases!("exclusion":
+    unguarded_increments_lose_nothing,
+    names_that_look_alike_are_different_locks,
+    a_thousand_locks_are_held_at_once,
+);
+
+const WORKERS: usize = 8;
+const TIMES: u32 = 200;
+
+/// Eight clients count up a number in a file, with nothing but the lock between them.
+async fn unguarded_increments_lose_nothing(stage: &Stage) -> Outcome {
+    let file = Scratch::new()?;
+    let mut workers = stage.workers(WORKERS).await?;
+    for worker in &mut workers {
+        worker.cycle("counter", Some(&file.path), TIMES)?;
+    }
+    let visits = histories(&mut workers).await?;
+    check_history("counter", &visits, stage)?;
+    let counted = std::fs::read_to_string(&file.path)?;
+    let expected = (WORKERS * TIMES as usize).to_string();
+    ensure!(counted == expected, "counted up to {counted}, not to {expected}");
+    quit(workers).await
+}
+
+/// What each worker did.
+pub(super) async fn histories(workers: &mut [Worker]) -> Outcome<Vec<(String, Visit)>> {
+    let mut visits = Vec::new();
+    for worker in workers {
+        let history = worker.history().await?;
+        visits.extend(history.into_iter().map(|visit| (worker.label().to_owned(), visit)));
+    }
+    Ok(visits)
+}
+
+pub(super) async fn quit(workers: Vec<Worker>) -> Outcome {
+    for worker in workers {
+        worker.quit().await?;
+    }
+    Ok(())
+}
+
+/// Checks that nobody believed to hold the lock while another did, that tokens rose, and that the lock was not left idle.
+pub(super) fn check_history(lock: &str, visits: &[(String, Visit)], stage: &Stage) -> Outcome {
+    let beliefs: Vec<_> = visits.iter().map(|(who, visit)| belief(who, lock, visit)).collect();
+    first(&overlaps(&beliefs)).during("exclusion")?;
+    let acquisitions: Vec<_> =
+        visits.iter().filter_map(|(who, visit)| acquisition(who, lock, visit)).collect();
+    first(&disorders(&acquisitions)).during("fencing")?;
+    let waits: Vec<_> = visits.iter().map(|(who, visit)| wait(who, lock, visit)).collect();
+    let bound = u64::try_from(stage.patience().as_nanos() / 4).unwrap_or(u64::MAX);
+    first::<Idling>(&idlings(&waits, &beliefs, bound)).during("liveness")
+}
+
+fn first<T: std::fmt::Display>(found: &[T]) -> Outcome {
+    match found.first() {
+        None => Ok(()),
+        Some(one) => Err(Failure::new(format!("{} of this kind, such as: {one}", found.len()))),
+    }
+}
+
+fn belief(who: &str, lock: &str, visit: &Visit) -> Belief {
+    Belief { who: who.to_owned(), lock: lock.to_owned(), from: visit.acquired, until: visit.ended }
+}
+
+fn acquisition(who: &str, lock: &str, visit: &Visit) -> Option<Acquisition> {
+    Some(Acquisition {
+        who: who.to_owned(),
+        lock: lock.to_owned(),
+        token: visit.token?,
+        invoked: visit.asked,
+        returned: visit.acquired,
+    })
+}
+
+fn wait(who: &str, lock: &str, visit: &Visit) -> Wait {
+    Wait { who: who.to_owned(), lock: lock.to_owned(), from: visit.asked, until: Some(visit.acquired) }
+}
+
+/// A file with a number in it, deleted at the end.
+struct Scratch {
+    path: std::path::PathBuf,
+}
+
+impl Scratch {
+    fn new() -> Outcome<Self> {
+        let unique = format!("distlock-conformance-{}-{}", std::process::id(), crate::worker::stamp());
+        let path = std::env::temp_dir().join(unique);
+        std::fs::write(&path, "0").during(path.display())?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Holding all of them at once shows that they are different; the other client, that each is the same lock for everybody.
+async fn names_that_look_alike_are_different_locks(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let names = alike();
+    let mut guards = Vec::new();
+    for name in &names {
+        let guard = ours.lock(name)?.try_acquire().await.during(format_args!("acquire {name:?}"))?;
+        let guard =
+            guard.ok_or_else(|| Failure::new(format!("{name:?} is the same lock as another name")))?;
+        ensure!(guard.hold().name().as_str() == name, "{name:?} is called {:?}", guard.hold().name());
+        guards.push(guard);
+    }
+    for name in &names {
+        stage.is_held(&theirs, name).await?;
+    }
+    release_all(guards).await?;
+    for name in &names {
+        stage.is_free(&theirs, name).await?;
+    }
+    Ok(())
+}
+
+fn alike() -> Vec<String> {
+    let long = |last: &str| format!("{}{last}", "n".repeat(512 - last.len()));
+    let literal = [
+        "a",
+        "A",
+        "a/b",
+        "a/B",
+        "a_b",
+        "a-b",
+        "a.b",
+        "a b",
+        "a%2Fb",
+        "a\\b",
+        "a:b",
+        "a~b",
+        "a*",
+        "a?",
+        "a\u{0}b",
+        "a\nb",
+        "/a",
+        "a/",
+        "/",
+        ".",
+        "..",
+        "../x",
+        "./x",
+        "x",
+        ".x",
+        "..x",
+        "~",
+        "-x",
+        "{x}",
+        "'x'",
+        "\"x\"",
+        "$x",
+        "%s",
+        "\u{1F512}",
+        "\u{1F513}",
+        "é",
+        "e\u{301}",
+        "ß",
+        "ss",
+        "SS",
+        "İ",
+        "i",
+        "ı",
+        "order",
+        "orders",
+        "orders/1",
+        "orders/10",
+        "orders/1/",
+        "lock",
+        "lock.lock",
+        "CON",
+        "con",
+        " ",
+        "  ",
+        "a ",
+        " a",
+    ];
+    let mut names: Vec<_> = literal.into_iter().map(str::to_owned).collect();
+    // The longest names, different at their ends only, and what a server that cuts them off would make of them.
+    names.extend([long("1"), long("2"), long("/"), "n".repeat(511), "n".repeat(64), "n".repeat(65)]);
+    names.extend(["n".repeat(255), "n".repeat(256), "\u{1F512}".repeat(128)]);
+    names
+}
+
+pub(super) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) -> Outcome {
+    for guard in guards {
+        let name = guard.hold().name().clone();
+        guard.release().await.during(format_args!("release {name:?}"))?;
+    }
+    Ok(())
+}
+
+async fn a_thousand_locks_are_held_at_once(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let name = |number: usize| format!("lock {number}");
+    let mut guards = Vec::new();
+    for number in 0..1000 {
+        guards.push(ours.lock(name(number))?.acquire().await.during(name(number))?);
+    }
+    for number in 0..1000 {
+        stage.is_held(&theirs, &name(number)).await?;
+        let hold = guards[number].hold();
+        ensure!(hold.is_valid(), "{:?} is lost: {:?}", hold.name(), hold.end());
+    }
+    release_all(guards).await?;
+    for number in (0..1000).step_by(97) {
+        stage.is_free(&theirs, &name(number)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! What can be told about a lock from outside.
+
+use lock_core::{ClientBuilder, DistributedLockExt, HolderInfo, Participant};
+
+use super::exclusion::quit;
+use crate::case::{Need, cases};
+use crate::failure::{Outcome, ensure};
+use crate::stage::{Stage, has_tokens};
+use crate::worker::Worker;
+
+cases!("inspection":
+    a_lock_that_nobody_has_touched_is_free [Need::Holder],
+    the_holder_is_shown [Need::Holder],
+    the_queue_is_shown_in_order [Need::Queue],
+    looking_changes_nothing [Need::Holder],
+);
+
+async fn a_lock_that_nobody_has_touched_is_free(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let status = client.status("never seen/\u{1F512}").await?;
+    ensure!(status.name.as_str() == "never seen/\u{1F512}", "the status is that of {:?}", status.name);
+    ensure!(!status.is_held() && status.waiters.is_empty(), "{status:?}");
+    Ok(())
+}
+
+async fn the_holder_is_shown(stage: &Stage) -> Outcome {
+    let (ours, theirs) =
+        (stage.client_with(ClientBuilder::new().label("the holder")).await?, stage.client().await?);
+    let guard = ours.lock("room")?.acquire().await?;
+    for client in [&ours, &theirs] {
+        let holder = stage.holder(client, "room").await?;
+        let us = HolderInfo::of_this_process();
+        ensure!(holder.host.as_deref() == Some(&us.host), "the holder's host is {:?}", holder.host);
+        ensure!(holder.pid == Some(us.pid), "the holder's process is {:?}", holder.pid);
+        ensure!(holder.label.as_deref() == Some("the holder"), "the holder is called {:?}", holder.label);
+        if has_tokens(client) {
+            ensure!(holder.token == guard.token(), "the holder's token is {:?}", holder.token);
+        }
+    }
+    let status = theirs.status("room").await?;
+    let fits = status.remaining.zip(stage.harness().lease()).is_none_or(|(left, lease)| left <= lease);
+    ensure!(fits, "more of the lease is left than there is: {:?}", status.remaining);
+    guard.release().await?;
+    stage.is_free(&theirs, "room").await
+}
+
+fn is_of(participant: &Participant, worker: &Worker) -> bool {
+    let its_process = worker.pid().unwrap_or_else(std::process::id);
+    participant.label.as_deref() == Some(worker.label()) && participant.pid == Some(its_process)
+}
+
+async fn the_queue_is_shown_in_order(stage: &Stage) -> Outcome {
+    let observer = stage.client().await?;
+    let mut workers = stage.workers(4).await?;
+    workers[0].acquire("room").await?;
+    for (before, worker) in workers[1..].iter_mut().enumerate() {
+        worker.ask("room")?;
+        stage.queued(&observer, "room", before + 1).await?;
+    }
+    let status = observer.status("room").await?;
+    ensure!(status.holders.len() == 1 && is_of(&status.holders[0], &workers[0]), "{status:?}");
+    let in_order = status.waiters.iter().zip(&workers[1..]).all(|(waiter, worker)| is_of(waiter, worker));
+    ensure!(status.waiters.len() == 3 && in_order, "{status:?}");
+    let mut ids: Vec<_> = status.holders.iter().chain(&status.waiters).map(|one| one.id.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ensure!(ids.len() == 4, "two participants have the same id: {status:?}");
+    for turn in 0..4 {
+        if turn > 0 {
+            workers[turn].granted("room").await?;
+        }
+        workers[turn].release("room").await?;
+    }
+    quit(workers).await
+}
+
+async fn looking_changes_nothing(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let guard = ours.lock("room")?.acquire().await?;
+    for _ in 0..50 {
+        theirs.status("room").await?;
+        theirs.status("another room").await?;
+    }
+    ensure!(guard.hold().is_valid(), "lost by being looked at");
+    stage.is_held(&theirs, "room").await?;
+    guard.release().await?;
+    stage.is_free(&theirs, "room").await
+}

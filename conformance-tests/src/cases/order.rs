@@ -1,0 +1,128 @@
+//! First come, first served.
+
+use lock_core::DistributedLockExt;
+
+use super::exclusion::quit;
+use crate::case::{Need, cases};
+use crate::failure::{Failure, Outcome, ensure};
+use crate::probe::ByHand;
+use crate::stage::Stage;
+
+cases!("order":
+    clients_are_served_in_the_order_of_their_arrival [Need::Order],
+    tasks_of_one_client_are_served_in_the_order_of_their_arrival,
+    a_waiter_that_gives_up_leaves_the_others_in_order [Need::Order],
+    a_cancelled_head_leaves_its_place_to_its_client [Need::Order],
+    whoever_tries_once_takes_no_place,
+);
+
+const WAITERS: usize = 6;
+
+async fn clients_are_served_in_the_order_of_their_arrival(stage: &Stage) -> Outcome {
+    let observer = stage.client().await?;
+    let mut workers = stage.workers(WAITERS + 1).await?;
+    workers[0].acquire("door").await?;
+    for (before, worker) in workers[1..].iter_mut().enumerate() {
+        worker.ask("door")?;
+        stage.queued(&observer, "door", before + 1).await?;
+    }
+    for served in 0..WAITERS {
+        workers[served].release("door").await?;
+        // Only the next one in the queue is asked: if another got the lock, this never answers.
+        workers[served + 1].granted("door").await?;
+    }
+    workers[WAITERS].release("door").await?;
+    stage.is_free(&observer, "door").await?;
+    quit(workers).await
+}
+
+async fn tasks_of_one_client_are_served_in_the_order_of_their_arrival(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let lock = client.lock("door")?;
+    let mut held = lock.acquire().await?;
+    let mut waiting: Vec<_> = (0..100).map(|_| ByHand::new(lock.acquire())).collect();
+    for waiter in &mut waiting {
+        ensure!(waiter.poll().is_none(), "a lock that is held was granted to another task");
+    }
+    for number in 0..waiting.len() {
+        held.release().await?;
+        let served = stage.soon("the next in the queue", waiting[number].wants_poll()).await;
+        served?;
+        held = waiting[number]
+            .poll()
+            .ok_or_else(|| Failure::new(format!("waiter {number} was woken and not served")))??;
+        if let Some(next) = waiting.get_mut(number + 1) {
+            ensure!(next.poll().is_none(), "waiter {} was served with {number}", number + 1);
+        }
+    }
+    Ok(held.release().await?)
+}
+
+async fn a_waiter_that_gives_up_leaves_the_others_in_order(stage: &Stage) -> Outcome {
+    let clients =
+        [stage.client().await?, stage.client().await?, stage.client().await?, stage.client().await?];
+    let locks = [
+        clients[0].lock("door")?,
+        clients[1].lock("door")?,
+        clients[2].lock("door")?,
+        clients[3].lock("door")?,
+    ];
+    let held = locks[0].acquire().await?;
+    let mut first = ByHand::new(locks[1].acquire());
+    let mut second = ByHand::new(locks[2].acquire());
+    let mut third = ByHand::new(locks[3].acquire());
+    for (before, waiter) in [&mut first, &mut second, &mut third].into_iter().enumerate() {
+        ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+        stage.queued(&clients[0], "door", before + 1).await?;
+    }
+    drop(second);
+    stage.queued(&clients[0], "door", 2).await?;
+    held.release().await?;
+    for waiter in [first, third] {
+        let mut waiter = waiter;
+        stage.soon("the next in the queue", waiter.wants_poll()).await?;
+        let held = waiter.poll().ok_or_else(|| Failure::new("woken and not served"))??;
+        held.release().await?;
+    }
+    stage.is_free(&clients[0], "door").await
+}
+
+/// The attempt passes from one local waiter to the next, and with it the place at the server.
+async fn a_cancelled_head_leaves_its_place_to_its_client(stage: &Stage) -> Outcome {
+    let (holder, ours, theirs) = (stage.client().await?, stage.client().await?, stage.client().await?);
+    let held = holder.lock("door")?.acquire().await?;
+    let our_lock = ours.lock("door")?;
+    let their_lock = theirs.lock("door")?;
+    let mut head = ByHand::new(our_lock.acquire());
+    ensure!(head.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&holder, "door", 1).await?;
+    let mut stranger = ByHand::new(their_lock.acquire());
+    ensure!(stranger.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&holder, "door", 2).await?;
+    let mut heir = ByHand::new(our_lock.acquire());
+    ensure!(heir.poll().is_none(), "a lock that is held was granted");
+    drop(head);
+    held.release().await?;
+    stage.soon("the heir's turn", heir.wants_poll()).await?;
+    let inherited = heir.poll().ok_or_else(|| Failure::new("the heir was woken and not served"))??;
+    ensure!(stranger.poll().is_none(), "both were served");
+    inherited.release().await?;
+    stage.soon("the stranger's turn", stranger.wants_poll()).await?;
+    let last = stranger.poll().ok_or_else(|| Failure::new("the stranger was woken and not served"))??;
+    Ok(last.release().await?)
+}
+
+async fn whoever_tries_once_takes_no_place(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let held = ours.lock("door")?.acquire().await?;
+    let lock = theirs.lock("door")?;
+    for _ in 0..20 {
+        ensure!(lock.try_acquire().await?.is_none(), "a lock that is held was granted");
+        ensure!(!lock.try_lock().await?, "a lock that is held was granted");
+    }
+    if let Some(status) = stage.status(&ours, "door").await? {
+        ensure!(status.waiters.is_empty(), "those who tried once wait: {:?}", status.waiters);
+    }
+    held.release().await?;
+    stage.is_free(&ours, "door").await
+}

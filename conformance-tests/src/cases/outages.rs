@@ -1,0 +1,164 @@
+//! A server that is away: nobody is told what is not known, and contact that returns is contact.
+
+use std::time::Duration;
+
+use lock_core::{Clock, DistributedLockExt, ErrorKind};
+
+use crate::case::{Need, cases};
+use crate::failure::{Failure, Outcome, ensure};
+use crate::harness::Ability;
+use crate::probe::{ByHand, Diary, Event, Level};
+use crate::stage::Stage;
+
+cases!("outages":
+    a_try_while_the_server_is_away_is_an_error [Need::Ability(Ability::Outages)],
+    a_wait_that_ends_while_the_server_is_away_is_an_error [Need::Ability(Ability::Outages)],
+    a_wait_that_was_cut_off_is_an_error_too [Need::Ability(Ability::Outages)],
+    a_wait_goes_on_after_a_short_outage [Need::Ability(Ability::Outages)],
+    a_cancelled_wait_leaves_nothing_behind_after_an_outage [Need::Ability(Ability::Outages)],
+    a_hold_survives_a_short_outage_and_says_so [Need::Ability(Ability::Outages), Need::Lease],
+    a_long_outage_ends_a_hold_before_its_lease [Need::Ability(Ability::Outages), Need::Lease],
+    a_hold_is_renewed_for_as_long_as_it_lasts [Need::Lease],
+);
+
+const SHORT: Duration = Duration::from_millis(100);
+
+fn is_unreachable<T>(answer: Result<T, lock_core::LockError>, what: &str) -> Outcome {
+    let kind = answer.map(drop).map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Unreachable), "{what} was answered {kind:?}");
+    Ok(())
+}
+
+async fn a_try_while_the_server_is_away_is_an_error(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let lock = client.lock("room")?;
+    stage.harness().sever().await?;
+    is_unreachable(lock.try_acquire().await, "a try")?;
+    is_unreachable(lock.try_lock().await, "a try")?;
+    stage.harness().heal().await?;
+    stage.becomes_free(&client, "room").await
+}
+
+/// Nobody holds the lock; the client cannot know that.
+async fn a_wait_that_ends_while_the_server_is_away_is_an_error(stage: &Stage) -> Outcome {
+    let (ours, observer) = (stage.client().await?, stage.client().await?);
+    let lock = ours.lock("room")?;
+    stage.harness().sever().await?;
+    is_unreachable(lock.try_acquire_for(SHORT).await, "a wait")?;
+    is_unreachable(lock.try_lock_for(SHORT).await, "a wait")?;
+    stage.harness().heal().await?;
+    stage.becomes_free(&observer, "room").await
+}
+
+/// The server had said that somebody else holds the lock; then it went away, and that may have changed since.
+async fn a_wait_that_was_cut_off_is_an_error_too(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let held = theirs.lock("room")?.acquire().await?;
+    let lock = ours.lock("room")?;
+    let wait = SHORT * 10;
+    let mut waiter = ByHand::new(lock.try_acquire_for(wait));
+    ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&theirs, "room", 1).await?;
+    stage.harness().sever().await?;
+    stage.soon("the end of the wait", waiter.wants_poll()).await?;
+    let answer = waiter.poll().ok_or_else(|| Failure::new("woken before the end of the wait"))?;
+    is_unreachable(answer, "a wait that was cut off")?;
+    stage.harness().heal().await?;
+    drop(held);
+    stage.becomes_free(&theirs, "room").await
+}
+
+async fn a_wait_goes_on_after_a_short_outage(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let held = theirs.lock("room")?.acquire().await?;
+    let lock = ours.lock("room")?;
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    stage.queued(&theirs, "room", 1).await?;
+    stage.harness().sever().await?;
+    tokio::time::sleep(SHORT).await;
+    stage.harness().heal().await?;
+    stage.queued(&theirs, "room", 1).await?;
+    held.release().await?;
+    let granted = stage.soon("the grant", waiter).await???;
+    Ok(granted.release().await?)
+}
+
+async fn a_cancelled_wait_leaves_nothing_behind_after_an_outage(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let held = theirs.lock("room")?.acquire().await?;
+    let lock = ours.lock("room")?;
+    let mut waiter = ByHand::new(lock.acquire());
+    ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&theirs, "room", 1).await?;
+    stage.harness().sever().await?;
+    drop(waiter);
+    drop(held);
+    tokio::time::sleep(SHORT).await;
+    stage.harness().heal().await?;
+    stage.becomes_free(&theirs, "room").await
+}
+
+async fn a_hold_survives_a_short_outage_and_says_so(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lock = ours.lock("room")?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    stage.harness().sever().await?;
+    let suspect = diary.has(|event| (*event == Event::Suspect).then_some(()));
+    stage.soon("on_suspect", suspect).await?;
+    ensure!(guard.hold().is_valid(), "suspect, and lost: {:?}", guard.hold().end());
+    stage.harness().heal().await?;
+    let restored = diary.has(|event| (*event == Event::Restored).then_some(()));
+    stage.soon("on_restored", restored).await?;
+    ensure!(guard.hold().is_valid(), "restored, and lost: {:?}", guard.hold().end());
+    stage.is_held(&theirs, "room").await?;
+    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    guard.release().await?;
+    stage.is_free(&theirs, "room").await
+}
+
+/// The holder is told before the server can give the lock to anyone else.
+async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let Some(lease) = stage.harness().lease() else {
+        return Err(Failure::new("the harness has no lease"));
+    };
+    let clock = Clock::system();
+    let lock = ours.lock("room")?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    stage.harness().sever().await?;
+    // What was renewed last was renewed before this.
+    let severed_at = clock.now();
+    let told = diary.has(|event| match event {
+        Event::Abort(_, level) => Some(*level),
+        _ => None,
+    });
+    let level = stage.soon("on_abort", told).await?;
+    let took = clock.now().since(severed_at);
+    ensure!(took < lease, "told {took:?} after the last contact, with a lease of {lease:?}");
+    ensure!(level == Level::Over, "the hold was valid when its loss was reported");
+    ensure!(diary.count(|event| *event == Event::Suspect) == 1, "{:?}", diary.events());
+    stage.harness().heal().await?;
+    let next = stage.soon("the next holder", theirs.lock("room")?.acquire()).await??;
+    let kind = guard.release().await.map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
+    ours.idle().await;
+    ensure!(next.hold().is_valid() && diary.aborts() == 1, "{:?}", diary.events());
+    Ok(next.release().await?)
+}
+
+async fn a_hold_is_renewed_for_as_long_as_it_lasts(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lease = stage.harness().lease().unwrap_or_default();
+    let lock = ours.lock("room")?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let lost = tokio::time::timeout(lease * 2, guard.lost()).await;
+    ensure!(lost.is_err(), "lost within two leases: {lost:?}");
+    stage.is_held(&theirs, "room").await?;
+    ensure!(guard.hold().remaining().is_some_and(|left| left <= lease), "{:?}", guard.hold().remaining());
+    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    guard.release().await?;
+    stage.is_free(&theirs, "room").await
+}

@@ -1,0 +1,147 @@
+//! Futures polled by hand, and a listener that writes down what it is told.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use lock_core::{DistributedLock, Hold, LockListener, LossReason};
+use tokio::sync::Notify;
+
+/// A future that is polled when the case says so.
+pub(crate) struct ByHand<F> {
+    future: Pin<Box<F>>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Default)]
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl<F: Future> ByHand<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self { future: Box::pin(future), woken: Arc::default() }
+    }
+
+    /// Polls once; the output, if that completed it.
+    pub(crate) fn poll(&mut self) -> Option<F::Output> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Waits until it wants to be polled again.
+    pub(crate) fn wants_poll(&self) -> impl Future<Output = ()> + Send + use<F> {
+        let woken = Arc::clone(&self.woken);
+        async move { woken.0.notified().await }
+    }
+
+    /// Polls `times` times, each time but the first after it was woken; the output, if that completed it.
+    pub(crate) async fn poll_times(&mut self, times: usize) -> Option<F::Output> {
+        for poll in 0..times {
+            if poll > 0 {
+                self.wants_poll().await;
+            }
+            if let Some(output) = self.poll() {
+                return Some(output);
+            }
+        }
+        None
+    }
+}
+
+/// One event, as a listener was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    Acquired,
+    Released,
+    Suspect,
+    Restored,
+    /// With whether the hold still said that it was valid.
+    Abort(LossReason, Level),
+}
+
+/// What the hold said of itself when its loss was reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Valid,
+    Over,
+}
+
+/// Writes down what it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Diary {
+    events: Mutex<Vec<Event>>,
+    changed: Notify,
+}
+
+impl Diary {
+    /// A diary that listens to the lock.
+    pub(crate) fn of(lock: &Arc<dyn DistributedLock>) -> Arc<Self> {
+        let diary = Arc::new(Self::default());
+        lock.set_listener(Some(Arc::clone(&diary) as Arc<dyn LockListener>));
+        diary
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn count(&self, wanted: impl Fn(&Event) -> bool) -> usize {
+        self.lock().iter().filter(|event| wanted(event)).count()
+    }
+
+    pub(crate) fn aborts(&self) -> usize {
+        self.count(|event| matches!(event, Event::Abort(..)))
+    }
+
+    /// Waits until an event has been written down for which `wanted` answers something.
+    pub(crate) async fn has<T>(&self, wanted: impl Fn(&Event) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(found) = self.lock().iter().find_map(&wanted) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    fn note(&self, event: Event) {
+        self.lock().push(event);
+        self.changed.notify_waiters();
+    }
+}
+
+impl LockListener for Diary {
+    fn on_abort(&self, hold: &Hold, reason: &LossReason) {
+        let level = if hold.is_valid() { Level::Valid } else { Level::Over };
+        self.note(Event::Abort(*reason, level));
+    }
+
+    fn on_suspect(&self, _: &Hold) {
+        self.note(Event::Suspect);
+    }
+
+    fn on_restored(&self, _: &Hold) {
+        self.note(Event::Restored);
+    }
+
+    fn on_acquired(&self, _: &Hold) {
+        self.note(Event::Acquired);
+    }
+
+    fn on_released(&self, _: &Hold) {
+        self.note(Event::Released);
+    }
+}

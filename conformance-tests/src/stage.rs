@@ -1,0 +1,183 @@
+//! What a case works with: clients, workers, and ways to wait for what has to happen.
+
+use std::future::Future;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lock_core::{
+    ClientBuilder, DistributedLockExt, Fencing, Inspection, LockClient, LockName, LockStatus, Participant,
+};
+use tokio::time::Instant;
+
+use crate::failure::{During, Failure, Outcome, ensure};
+use crate::harness::{Ability, Harness};
+use crate::worker::Worker;
+
+/// How often something is looked at that cannot announce itself.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Whether a client of the case is still to be closed at its end.
+#[derive(Debug)]
+struct Opened(Vec<LockClient>);
+
+/// The place of one case.
+pub struct Stage {
+    harness: Box<dyn Harness>,
+    opened: Mutex<Opened>,
+    count: AtomicUsize,
+}
+
+impl Stage {
+    pub(crate) fn new(harness: Box<dyn Harness>) -> Self {
+        Self { harness, opened: Mutex::new(Opened(Vec::new())), count: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn harness(&self) -> &dyn Harness {
+        &*self.harness
+    }
+
+    /// How long to wait for something that has to happen.
+    pub(crate) fn patience(&self) -> Duration {
+        self.harness.patience()
+    }
+
+    /// A new client, closed at the end of the case.
+    pub(crate) async fn client(&self) -> Outcome<LockClient> {
+        self.client_with(ClientBuilder::new()).await
+    }
+
+    /// A new client with settings, closed at the end of the case.
+    pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Outcome<LockClient> {
+        let client = self.harness.client(builder).await.during("make a client")?;
+        if let Ok(mut opened) = self.opened.lock() {
+            opened.0.push(client.clone());
+        }
+        Ok(client)
+    }
+
+    /// A new client elsewhere: in a process of its own where the backend reaches so far, else on a thread.
+    pub(crate) async fn worker(&self) -> Outcome<Worker> {
+        let label = format!("worker-{}", self.count.fetch_add(1, Ordering::Relaxed));
+        if self.harness.lacks(Ability::SeparateProcesses).is_some() {
+            let client = self.harness.client(ClientBuilder::new().label(&label)).await?;
+            return Worker::thread(client, &label, self.patience()).await;
+        }
+        let address = self.harness.address().ok_or_else(|| {
+            Failure::new("the harness claims separate processes and has no address for them")
+        })?;
+        Worker::process(&address, &label, self.patience()).await
+    }
+
+    /// Several new clients elsewhere.
+    pub(crate) async fn workers(&self, count: usize) -> Outcome<Vec<Worker>> {
+        let mut workers = Vec::with_capacity(count);
+        for _ in 0..count {
+            workers.push(self.worker().await?);
+        }
+        Ok(workers)
+    }
+
+    /// The output of `future`, which has to come soon.
+    pub(crate) async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Outcome<T> {
+        tokio::time::timeout(self.patience(), future)
+            .await
+            .map_err(|_| Failure::new(format!("{what}: nothing came of it within {:?}", self.patience())))
+    }
+
+    /// Waits until `condition` holds, which has to come soon. For what cannot announce itself.
+    pub(crate) async fn until<F: Future<Output = Outcome<bool>>>(
+        &self,
+        what: &str,
+        mut condition: impl FnMut() -> F,
+    ) -> Outcome {
+        let deadline = Instant::now() + self.patience();
+        while !condition().await.during(what)? {
+            ensure!(Instant::now() < deadline, "{what}: not so within {:?}", self.patience());
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until `count` wait for the lock at the server.
+    pub(crate) async fn queued(&self, client: &LockClient, name: &str, count: usize) -> Outcome {
+        let lock = LockName::new(name)?;
+        let lock = &lock;
+        self.until(&format!("{count} waiting for {name:?}"), || async move {
+            Ok(self.harness.waiting_for(client, lock).await? == count)
+        })
+        .await
+    }
+
+    /// What the server says of the lock; `None` where it says nothing.
+    pub(crate) async fn status(&self, client: &LockClient, name: &str) -> Outcome<Option<LockStatus>> {
+        match client.capabilities().inspection {
+            Inspection::None => Ok(None),
+            _ => Ok(Some(client.status(name).await?)),
+        }
+    }
+
+    /// Who holds the lock, on a backend that tells.
+    pub(crate) async fn holder(&self, client: &LockClient, name: &str) -> Outcome<Participant> {
+        let status = client.status(name).await?;
+        let held_by = status.holders.len();
+        let mut holders = status.holders.into_iter();
+        let holder = holders.next().filter(|_| held_by == 1);
+        holder.ok_or_else(|| Failure::new(format!("the status of {name:?} has {held_by} holders")))
+    }
+
+    /// Checks, as another client, that nobody holds the lock or waits for it.
+    pub(crate) async fn is_free(&self, observer: &LockClient, name: &str) -> Outcome {
+        if let Some(status) = self.status(observer, name).await? {
+            let (holders, waiters) = (status.holders.len(), status.waiters.len());
+            ensure!(
+                holders == 0 && waiters == 0,
+                "{name:?} should be free and has {holders} holders and {waiters} waiters"
+            );
+        }
+        let guard = observer.lock(name)?.try_acquire().await?;
+        let guard = guard.ok_or_else(|| Failure::new(format!("{name:?} should be free and is refused")))?;
+        guard.release().await.during("release a lock that was free")
+    }
+
+    /// Waits until nobody holds the lock or waits for it, as another client sees it.
+    pub(crate) async fn becomes_free(&self, observer: &LockClient, name: &str) -> Outcome {
+        let deadline = Instant::now() + self.patience();
+        loop {
+            match self.is_free(observer, name).await {
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(LOOK_EVERY).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Checks, as another client, that somebody holds the lock.
+    pub(crate) async fn is_held(&self, observer: &LockClient, name: &str) -> Outcome {
+        match observer.lock(name)?.try_acquire().await? {
+            None => Ok(()),
+            Some(_) => Err(Failure::new(format!("{name:?} should be held and was granted to another"))),
+        }
+    }
+
+    /// Ends the case: closes its clients, and waits until nothing is left behind.
+    pub(crate) async fn finish(&self) -> Outcome {
+        let clients = self.opened.lock().map(|mut opened| std::mem::take(&mut opened.0));
+        for client in clients.unwrap_or_default() {
+            client.close(self.patience()).await.during("close a client at the end")?;
+        }
+        let deadline = Instant::now() + self.patience();
+        loop {
+            let left = self.harness.leftovers().await.during("look for what is left behind")?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "left behind: {}", left.join(", "));
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Whether the backend gives out fencing tokens.
+pub(crate) fn has_tokens(client: &LockClient) -> bool {
+    client.capabilities().fencing != Fencing::None
+}

@@ -1,0 +1,143 @@
+//! Runs the cases, and makes sure that all of them ran.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use lock_core::ClientBuilder;
+
+use crate::case::{Case, contradiction};
+use crate::cases::all;
+use crate::failure::{During, Failure, Outcome};
+use crate::harness::Harness;
+use crate::stage::Stage;
+use crate::worker;
+
+/// A case that takes longer than this many times the harness's patience hangs.
+const HANGS_AFTER: u32 = 4;
+
+/// How a case ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The backend does what the case says.
+    Passed,
+    /// It does not.
+    Failed(Failure),
+    /// The case could not be run, for this reason.
+    Ignored(String),
+}
+
+/// The main function of a test program for the backend of `H`; [`conformance_suite!`](crate::conformance_suite) calls it.
+///
+/// Understands the arguments of an ordinary test program. Started again by a case, it is a worker instead.
+#[must_use]
+pub fn main<H: Harness>() -> ExitCode {
+    match worker::requested() {
+        Some((address, label)) => worker::serve_process::<H>(&address, &label),
+        None => run_all::<H>(&Arguments::from_args()),
+    }
+}
+
+fn run_all<H: Harness>(arguments: &Arguments) -> ExitCode {
+    let ended = Arc::new(Mutex::new(BTreeSet::new()));
+    let trials = all().iter().map(|case| trial::<H>(*case, Arc::clone(&ended))).collect();
+    let conclusion = libtest_mimic::run(arguments, trials);
+    if conclusion.has_failed() || is_partial(arguments) {
+        return conclusion.exit_code();
+    }
+    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+    let missing = missing(all(), &ended);
+    if missing.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: these cases of the list have not run: {}", missing.join(", "));
+    ExitCode::FAILURE
+}
+
+fn trial<H: Harness>(case: Case, ended: Arc<Mutex<BTreeSet<&'static str>>>) -> Trial {
+    Trial::ignorable_test(case.name, move || {
+        let verdict = run_case(&case, || async { Ok(Box::new(H::start().await?) as Box<dyn Harness>) });
+        ended.lock().unwrap_or_else(PoisonError::into_inner).insert(case.name);
+        match verdict {
+            Verdict::Passed => Ok(Completion::Completed),
+            Verdict::Failed(failure) => Err(failure.into()),
+            Verdict::Ignored(reason) => Ok(Completion::ignored_with(reason)),
+        }
+    })
+}
+
+/// Whether the user asked for some of the cases only.
+fn is_partial(arguments: &Arguments) -> bool {
+    arguments.list || arguments.ignored || arguments.filter.is_some() || !arguments.skip.is_empty()
+}
+
+/// The cases of the list that are not among those that ended.
+fn missing(cases: &[Case], ended: &BTreeSet<&'static str>) -> Vec<&'static str> {
+    cases.iter().map(|case| case.name).filter(|name| !ended.contains(name)).collect()
+}
+
+/// Runs one case against a backend, on a runtime of its own.
+pub fn run_case<F>(case: &Case, start: impl FnOnce() -> F) -> Verdict
+where
+    F: Future<Output = Outcome<Box<dyn Harness>>>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return Verdict::Failed(error.into()),
+    };
+    let verdict = runtime.block_on(async {
+        let harness = start().await.during("start the harness")?;
+        play(case, harness).await
+    });
+    // A case that failed may have left a thread that never ends.
+    runtime.shutdown_background();
+    verdict.unwrap_or_else(Verdict::Failed)
+}
+
+async fn play(case: &Case, harness: Box<dyn Harness>) -> Outcome<Verdict> {
+    if let Some(reason) = why_not(case, &*harness).await? {
+        return Ok(Verdict::Ignored(reason));
+    }
+    let limit: Duration = harness.patience() * HANGS_AFTER;
+    let stage = Arc::new(Stage::new(harness));
+    // A task, because the current task is who owns a lock, and because a panic ends there.
+    let running = tokio::spawn((case.run)(Arc::clone(&stage)));
+    let ended = tokio::time::timeout(limit, running).await;
+    ended.map_err(|_| Failure::new(format!("the case has not ended within {limit:?}")))???;
+    stage.finish().await?;
+    Ok(Verdict::Passed)
+}
+
+/// Why the case cannot be run against this backend.
+async fn why_not(case: &Case, harness: &dyn Harness) -> Outcome<Option<String>> {
+    let client = harness.client(ClientBuilder::new()).await.during("make a client")?;
+    if let Some(failure) = contradiction(harness, client.capabilities()) {
+        return Err(failure);
+    }
+    let unmet = case.needs.iter().find_map(|need| need.unmet(harness, client.capabilities()));
+    client.close(harness.patience()).await.during("close a client that did nothing")?;
+    Ok(unmet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_that_did_not_run_is_missed() {
+        let mut ended: BTreeSet<_> = all().iter().map(Case::name).collect();
+        assert_eq!(missing(all(), &ended), Vec::<&str>::new());
+        let left_out = all()[3].name;
+        ended.remove(left_out);
+        assert_eq!(missing(all(), &ended), [left_out]);
+    }
+
+    #[test]
+    fn no_two_cases_have_the_same_name() {
+        let names: BTreeSet<_> = all().iter().map(Case::name).collect();
+        assert_eq!(names.len(), all().len());
+    }
+}

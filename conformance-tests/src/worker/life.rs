@@ -1,0 +1,96 @@
+//! What a worker lives in, and how that is ended.
+
+use std::io::{self, Write};
+use std::process::{Child, ChildStdin};
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::protocol::Command;
+
+/// A process or a thread.
+#[derive(Debug)]
+pub(super) enum Life {
+    Process { child: Child, input: ChildStdin },
+    Thread { commands: UnboundedSender<Command> },
+}
+
+impl Life {
+    pub(super) fn tell(&mut self, command: &Command) -> io::Result<()> {
+        match self {
+            Self::Process { input, .. } => {
+                let mut line = serde_json::to_vec(command)?;
+                line.push(b'\n');
+                input.write_all(&line)?;
+                input.flush()
+            }
+            Self::Thread { commands } => {
+                // Through the same encoding, so that both kinds of worker are told the same.
+                let command = serde_json::from_slice(&serde_json::to_vec(command)?)?;
+                commands
+                    .send(command)
+                    .map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the thread has ended"))
+            }
+        }
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Process { child, .. } => Some(child.id()),
+            Self::Thread { .. } => None,
+        }
+    }
+
+    pub(super) fn kill(&mut self) -> io::Result<()> {
+        match self {
+            Self::Process { child, .. } => {
+                child.kill()?;
+                child.wait().map(drop)
+            }
+            Self::Thread { .. } => Err(not_a_process()),
+        }
+    }
+
+    pub(super) fn stop(&self) -> io::Result<()> {
+        self.signal(Sign::Stop)
+    }
+
+    pub(super) fn resume(&self) -> io::Result<()> {
+        self.signal(Sign::Continue)
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, sign: Sign) -> io::Result<()> {
+        let Self::Process { child, .. } = self else {
+            return Err(not_a_process());
+        };
+        let signal = match sign {
+            Sign::Stop => rustix::process::Signal::STOP,
+            Sign::Continue => rustix::process::Signal::CONT,
+        };
+        Ok(rustix::process::kill_process(rustix::process::Pid::from_child(child), signal)?)
+    }
+
+    #[cfg(not(unix))]
+    fn signal(&self, _: Sign) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "processes cannot be stopped here"))
+    }
+}
+
+enum Sign {
+    Stop,
+    Continue,
+}
+
+fn not_a_process() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "the worker is a thread, not a process")
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Self::Process { child, .. } = self {
+            // It may have ended by itself; then there is nothing to kill and no one to tell.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Clients that live elsewhere: in a process of their own, which a case can kill and stop, or, for a backend that lives in
+//! one process, on a thread of their own. Both do the same things when told.
+//!
+//! There is no separate program for this: the test program starts itself again, and [`requested`] tells it apart. So a
+//! backend outside of this repository gets processes without adding a binary.
+
+mod life;
+mod process;
+mod protocol;
+mod serve;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lock_core::{LockError, LossReason};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::failure::{During, Failure, Outcome};
+use life::Life;
+use protocol::{Command, Patience, Report};
+
+pub(crate) use process::{requested, serve_process};
+pub(crate) use protocol::Visit;
+pub(crate) use serve::stamp;
+
+/// A loss, as the worker's listener saw it.
+#[derive(Debug, Clone)]
+pub(crate) struct LossReport {
+    pub(crate) reason: String,
+    pub(crate) at: u64,
+}
+
+/// What a worker says about its hold of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) is_valid: bool,
+    pub(crate) losses: usize,
+}
+
+/// A client that lives elsewhere. It is ended when this is dropped: a process by a signal that it cannot catch.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    label: String,
+    life: Life,
+    reports: UnboundedReceiver<Report>,
+    /// Losses that were reported while something else was waited for.
+    losses: VecDeque<LossReport>,
+    patience: Duration,
+}
+
+impl Worker {
+    /// Starts a process, connected to `address`.
+    pub(crate) async fn process(address: &str, label: &str, patience: Duration) -> Outcome<Self> {
+        let (life, reports) = process::start(address, label).during("start a process")?;
+        Self::ready(label, life, reports, patience).await
+    }
+
+    /// Starts a thread, with `client`.
+    pub(crate) async fn thread(
+        client: lock_core::LockClient,
+        label: &str,
+        patience: Duration,
+    ) -> Outcome<Self> {
+        let (life, reports) = serve::start_thread(client).during("start a thread")?;
+        Self::ready(label, life, reports, patience).await
+    }
+
+    async fn ready(
+        label: &str,
+        life: Life,
+        reports: UnboundedReceiver<Report>,
+        patience: Duration,
+    ) -> Outcome<Self> {
+        let mut worker = Self { label: label.to_owned(), life, reports, losses: VecDeque::new(), patience };
+        match worker.next("connect").await? {
+            Report::Ready => Ok(worker),
+            other => Err(worker.unexpected(&other)),
+        }
+    }
+
+    /// What its client calls itself.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Acquires, waiting for as long as it takes.
+    pub(crate) async fn acquire(&mut self, name: &str) -> Outcome<Visit> {
+        self.ask(name)?;
+        self.granted(name).await
+    }
+
+    /// Begins to acquire, and does not wait for the answer.
+    pub(crate) fn ask(&mut self, name: &str) -> Outcome {
+        self.ask_for(name, Patience::Forever)
+    }
+
+    /// Begins to acquire within `patience`, and does not wait for the answer.
+    pub(crate) fn ask_for(&mut self, name: &str, patience: Patience) -> Outcome {
+        self.tell(&Command::Acquire { name: name.to_owned(), patience })
+    }
+
+    /// Waits for the grant of what was asked for.
+    pub(crate) async fn granted(&mut self, name: &str) -> Outcome<Visit> {
+        let label = self.label.clone();
+        self.answer(name).await?.ok_or_else(|| Failure::new(format!("{label} was refused the lock {name:?}")))
+    }
+
+    /// Waits for the answer to what was asked for; `None` when it was refused.
+    pub(crate) async fn answer(&mut self, name: &str) -> Outcome<Option<Visit>> {
+        match self.next(&format!("the lock {name:?}")).await? {
+            Report::Acquired(visit) => Ok(Some(visit)),
+            Report::Refused => Ok(None),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Acquires within `duration`; `None` when it was refused.
+    pub(crate) async fn try_acquire_for(&mut self, name: &str, duration: Duration) -> Outcome<Option<Visit>> {
+        self.ask_for(name, Patience::within(duration))?;
+        self.answer(name).await
+    }
+
+    /// Releases what it acquired.
+    pub(crate) async fn release(&mut self, name: &str) -> Outcome {
+        self.tell(&Command::Release { name: name.to_owned() })?;
+        match self.next("a release").await? {
+            Report::Released => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Releases what it acquired, which must be answered with `Lost`.
+    pub(crate) async fn release_lost(&mut self, name: &str) -> Outcome {
+        self.tell(&Command::Release { name: name.to_owned() })?;
+        match self.next("a release").await? {
+            Report::Failed { kind, .. } if kind == "Lost" => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Asks whether its hold is valid, and how many losses its listener has seen.
+    pub(crate) async fn standing(&mut self, name: &str) -> Outcome<Standing> {
+        self.tell(&Command::Look { name: name.to_owned() })?;
+        match self.next("its standing").await? {
+            Report::Standing { is_valid, losses } => Ok(Standing { is_valid, losses }),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Waits until its listener has seen a loss.
+    pub(crate) async fn lost(&mut self) -> Outcome<LossReport> {
+        loop {
+            if let Some(loss) = self.losses.pop_front() {
+                return Ok(loss);
+            }
+            match self.receive("a loss").await? {
+                Report::Lost { reason, at } => self.losses.push_back(LossReport { reason, at }),
+                other => return Err(self.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Begins to acquire and release `times` times, with whatever `file` has in it counted up each time unless it is
+    /// `None`.
+    pub(crate) fn cycle(&mut self, name: &str, file: Option<&std::path::Path>, times: u32) -> Outcome {
+        self.tell(&Command::Cycle { name: name.to_owned(), file: file.map(std::path::Path::to_owned), times })
+    }
+
+    /// Waits for the end of what [`Worker::cycle`] began.
+    pub(crate) async fn history(&mut self) -> Outcome<Vec<Visit>> {
+        match self.next("its history").await? {
+            Report::History(visits) => Ok(visits),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Kills the process, and waits until it is gone.
+    pub(crate) fn kill(&mut self) -> Outcome {
+        self.life.kill().during(format_args!("kill {}", self.label))
+    }
+
+    /// Stops the process as it stands.
+    pub(crate) fn stop(&self) -> Outcome {
+        self.life.stop().during(format_args!("stop {}", self.label))
+    }
+
+    /// Has a stopped process run on.
+    pub(crate) fn resume(&self) -> Outcome {
+        self.life.resume().during(format_args!("resume {}", self.label))
+    }
+
+    /// Its process, if it has one of its own.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.life.pid()
+    }
+
+    /// Ends it in good order: its client is closed.
+    pub(crate) async fn quit(mut self) -> Outcome {
+        self.tell(&Command::Quit)?;
+        match self.next("its end").await? {
+            Report::Closed => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn tell(&mut self, command: &Command) -> Outcome {
+        self.life.tell(command).during(format_args!("tell {}", self.label))
+    }
+
+    /// The next report that is not a loss.
+    async fn next(&mut self, of_what: &str) -> Outcome<Report> {
+        loop {
+            match self.receive(of_what).await? {
+                Report::Lost { reason, at } => self.losses.push_back(LossReport { reason, at }),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    async fn receive(&mut self, of_what: &str) -> Outcome<Report> {
+        let label = &self.label;
+        match tokio::time::timeout(self.patience, self.reports.recv()).await {
+            Ok(Some(report)) => Ok(report),
+            Ok(None) => Err(Failure::new(format!("{label} ended and has not told of {of_what}"))),
+            Err(_) => {
+                Err(Failure::new(format!("{label} has not told of {of_what} within {:?}", self.patience)))
+            }
+        }
+    }
+
+    fn unexpected(&self, report: &Report) -> Failure {
+        Failure::new(format!("{} answered {report:?}", self.label))
+    }
+}
+
+fn kind_of(error: &LockError) -> String {
+    format!("{:?}", error.kind())
+}
+
+fn spell(reason: LossReason) -> String {
+    format!("{reason:?}")
+}

@@ -1,0 +1,100 @@
+//! A worker in a process of its own: the test program, started again.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{ExitCode, Stdio};
+use std::thread;
+
+use lock_core::{ClientBuilder, LockError};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::life::Life;
+use super::protocol::{Command, Report};
+use super::{kind_of, serve};
+use crate::harness::Harness;
+
+const ADDRESS: &str = "DISTLOCK_CONFORMANCE_WORKER_ADDRESS";
+const LABEL: &str = "DISTLOCK_CONFORMANCE_WORKER_LABEL";
+
+/// Starts this program again as a worker.
+pub(super) fn start(address: &str, label: &str) -> io::Result<(Life, UnboundedReceiver<Report>)> {
+    let mut child = std::process::Command::new(env::current_exe()?)
+        .env(ADDRESS, address)
+        .env(LABEL, label)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(io::Error::other("the process has no pipes"));
+    };
+    let (sender, reports) = mpsc::unbounded_channel();
+    let life = Life::Process { child, input };
+    read_lines(BufReader::new(output), sender)?;
+    Ok((life, reports))
+}
+
+/// Sends each line on, decoded, until there are no more.
+fn read_lines<T: serde::de::DeserializeOwned + Send + 'static>(
+    input: impl BufRead + Send + 'static,
+    sender: UnboundedSender<T>,
+) -> io::Result<()> {
+    let reader = move || {
+        for line in input.lines() {
+            let Ok(line) = line else { return };
+            match serde_json::from_str(&line) {
+                Ok(message) => {
+                    if sender.send(message).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => eprintln!("not understood ({error}): {line}"),
+            }
+        }
+    };
+    thread::Builder::new().name("worker-lines".to_owned()).spawn(reader).map(drop)
+}
+
+/// Whether this process is to be a worker: the address, and the label.
+pub(crate) fn requested() -> Option<(String, String)> {
+    Some((env::var(ADDRESS).ok()?, env::var(LABEL).ok()?))
+}
+
+/// Is a worker, until it is told to quit or its input ends.
+pub(crate) fn serve_process<H: Harness>(address: &str, label: &str) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("{label}: no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (sender, commands) = mpsc::unbounded_channel();
+    if let Err(error) = read_lines(BufReader::new(io::stdin()), sender) {
+        eprintln!("{label}: no thread: {error}");
+        return ExitCode::FAILURE;
+    }
+    runtime.block_on(async {
+        match H::connect(address, ClientBuilder::new().label(label)).await {
+            Ok(client) => serve::serve(client, commands, print).await,
+            Err(error) => print(failed(&error)),
+        }
+    });
+    ExitCode::SUCCESS
+}
+
+fn failed(error: &LockError) -> Report {
+    Report::Failed { kind: kind_of(error), text: error.to_string() }
+}
+
+#[allow(clippy::needless_pass_by_value)] // the shape that `serve` asks for
+fn print(report: Report) {
+    if let Ok(line) = serde_json::to_string(&report) {
+        // Nobody reads any more when that fails, and the input ends as well.
+        let _ = writeln!(io::stdout(), "{line}");
+    }
+}
+
+impl Command {
+    /// What a worker does when its input ends.
+    pub(super) const AT_END: Self = Self::Quit;
+}

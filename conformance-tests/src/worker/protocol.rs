@@ -1,0 +1,78 @@
+//! What is said between a case and a worker: one line of JSON each.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What a worker is told to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// Answered by `Acquired`, `Refused` or `Failed`; other commands are served meanwhile.
+    Acquire { name: String, patience: Patience },
+    /// Answered by `Released` or `Failed`.
+    Release { name: String },
+    /// Answered by `Standing`.
+    Look { name: String },
+    /// Acquires and releases, and meanwhile counts up what is in the file, with nothing else to protect it. Answered by
+    /// `History` or `Failed`.
+    Cycle { name: String, file: Option<PathBuf>, times: u32 },
+    /// Answered by `Closed` or `Failed`.
+    Quit,
+}
+
+/// How long to wait for a lock.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum Patience {
+    Forever,
+    Milliseconds(u64),
+}
+
+impl Patience {
+    pub(crate) fn within(duration: Duration) -> Self {
+        Self::Milliseconds(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn as_duration(self) -> Duration {
+        match self {
+            Self::Forever => Duration::MAX,
+            Self::Milliseconds(milliseconds) => Duration::from_millis(milliseconds),
+        }
+    }
+}
+
+/// What a worker tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    Ready,
+    Acquired(Visit),
+    Refused,
+    Released,
+    Standing {
+        is_valid: bool,
+        losses: usize,
+    },
+    /// The listener's first line was reached at this time.
+    Lost {
+        reason: String,
+        at: u64,
+    },
+    History(Vec<Visit>),
+    Closed,
+    Failed {
+        kind: String,
+        text: String,
+    },
+}
+
+/// One acquisition, in nanoseconds of the machine's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Visit {
+    /// When the acquisition was called.
+    pub(crate) asked: u64,
+    /// When it had returned.
+    pub(crate) acquired: u64,
+    /// When the release was called or the listener was told of a loss, whichever came first.
+    pub(crate) ended: Option<u64>,
+    pub(crate) token: Option<u64>,
+}

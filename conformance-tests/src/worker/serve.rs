@@ -1,0 +1,179 @@
+//! What a worker does, wherever it lives.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use lock_core::{
+    Clock, DistributedLock, DistributedLockExt, Hold, LockClient, LockError, LockGuard, LossReason,
+};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use super::life::Life;
+use super::protocol::{Command, Patience, Report, Visit};
+use super::{kind_of, spell};
+
+const CLOSE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Now, by the clock that all workers of a machine share.
+pub(crate) fn stamp() -> u64 {
+    Clock::system().now().as_nanoseconds()
+}
+
+/// Starts a worker on a thread.
+pub(super) fn start_thread(client: LockClient) -> io::Result<(Life, UnboundedReceiver<Report>)> {
+    let (sender, commands) = mpsc::unbounded_channel();
+    let (reports, receiver) = mpsc::unbounded_channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tell = move |report| {
+        // The case has ended when nobody receives it.
+        let _ = reports.send(report);
+    };
+    thread::Builder::new()
+        .name("worker".to_owned())
+        .spawn(move || runtime.block_on(serve(client, commands, tell)))?;
+    Ok((Life::Thread { commands: sender }, receiver))
+}
+
+/// Does what it is told, until it is told to quit or nobody tells any more.
+pub(super) async fn serve(
+    client: LockClient,
+    mut commands: UnboundedReceiver<Command>,
+    tell: impl Fn(Report) + Clone + Send + Sync + 'static,
+) {
+    let desk = Desk { client, held: Arc::default(), tell };
+    (desk.tell)(Report::Ready);
+    loop {
+        match commands.recv().await.unwrap_or(Command::AT_END) {
+            Command::Acquire { name, patience } => {
+                // In a task, so that the worker can be asked other things while it waits.
+                tokio::spawn(desk.clone().acquire(name, patience));
+            }
+            Command::Release { name } => desk.release(&name).await,
+            Command::Look { name } => desk.look(&name),
+            Command::Cycle { name, file, times } => desk.cycle(&name, file.as_deref(), times).await,
+            Command::Quit => break,
+        }
+    }
+    lock(&desk.held).clear();
+    let closed = desk.client.close(CLOSE_WITHIN).await;
+    desk.answer(closed.map(|()| Report::Closed));
+}
+
+/// A worker at its work.
+#[derive(Clone)]
+struct Desk<T> {
+    client: LockClient,
+    held: Arc<Mutex<HashMap<String, Held>>>,
+    tell: T,
+}
+
+struct Held {
+    guard: LockGuard,
+    losses: Losses,
+}
+
+type Losses = Arc<Mutex<Vec<u64>>>;
+
+impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
+    fn answer(&self, result: Result<Report, LockError>) {
+        (self.tell)(
+            result.unwrap_or_else(|error| Report::Failed { kind: kind_of(&error), text: error.to_string() }),
+        );
+    }
+
+    fn lock(&self, name: &str) -> Result<(Arc<dyn DistributedLock>, Losses), LockError> {
+        let lock = self.client.lock(name)?;
+        let losses = Losses::default();
+        let (seen, tell) = (Arc::clone(&losses), self.tell.clone());
+        lock.set_listener(Some(Arc::new(move |_: &Hold, reason: &LossReason| {
+            let at = stamp();
+            self::lock(&seen).push(at);
+            tell(Report::Lost { reason: spell(*reason), at });
+        })));
+        Ok((lock, losses))
+    }
+
+    async fn acquire(self, name: String, patience: Patience) {
+        let answer = self.try_acquire(&name, patience).await;
+        self.answer(answer);
+    }
+
+    async fn try_acquire(&self, name: &str, patience: Patience) -> Result<Report, LockError> {
+        let (lock, losses) = self.lock(name)?;
+        let asked = stamp();
+        let guard = lock.try_acquire_for(patience.as_duration()).await?;
+        let acquired = stamp();
+        Ok(guard.map_or(Report::Refused, |guard| {
+            let token = guard.token().map(lock_core::FencingToken::get);
+            self::lock(&self.held).insert(name.to_owned(), Held { guard, losses });
+            Report::Acquired(Visit { asked, acquired, ended: None, token })
+        }))
+    }
+
+    async fn release(&self, name: &str) {
+        let held = lock(&self.held).remove(name);
+        let answer = match held {
+            Some(held) => held.guard.release().await.map(|()| Report::Released),
+            None => Ok(not_held(name)),
+        };
+        self.answer(answer);
+    }
+
+    fn look(&self, name: &str) {
+        let report = match lock(&self.held).get(name) {
+            Some(held) => {
+                Report::Standing { is_valid: held.guard.hold().is_valid(), losses: lock(&held.losses).len() }
+            }
+            None => not_held(name),
+        };
+        (self.tell)(report);
+    }
+
+    async fn cycle(&self, name: &str, file: Option<&Path>, times: u32) {
+        let mut visits = Vec::new();
+        for _ in 0..times {
+            match self.visit(name, file).await {
+                Ok(visit) => visits.push(visit),
+                Err(text) => {
+                    return (self.tell)(Report::Failed { kind: "Cycle".to_owned(), text });
+                }
+            }
+        }
+        (self.tell)(Report::History(visits));
+    }
+
+    async fn visit(&self, name: &str, file: Option<&Path>) -> Result<Visit, String> {
+        let text = |error: LockError| error.to_string();
+        let (lock, losses) = self.lock(name).map_err(text)?;
+        let asked = stamp();
+        let guard = lock.acquire().await.map_err(text)?;
+        let acquired = stamp();
+        if let Some(file) = file {
+            count_up(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        }
+        let token = guard.token().map(lock_core::FencingToken::get);
+        let released = stamp();
+        let ended = self::lock(&losses).first().map_or(released, |lost| released.min(*lost));
+        guard.release().await.map_err(text)?;
+        Ok(Visit { asked, acquired, ended: Some(ended), token })
+    }
+}
+
+fn not_held(name: &str) -> Report {
+    Report::Failed { kind: "NotHeld".to_owned(), text: format!("the worker does not hold {name:?}") }
+}
+
+/// Reads a number and writes the next one. Two who do this at once lose a count, which is the point.
+fn count_up(file: &Path) -> io::Result<()> {
+    let number: u64 = std::fs::read_to_string(file)?.trim().parse().map_err(io::Error::other)?;
+    thread::yield_now();
+    std::fs::write(file, (number + 1).to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
