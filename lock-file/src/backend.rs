@@ -153,7 +153,7 @@ fn capabilities() -> Capabilities {
 
 fn status(gate: &Gate, name: LockName, physical: &str) -> Result<(LockStatus, Vec<u64>), Trouble> {
     let mut status = LockStatus::free(name);
-    status.holders = held::holder(gate, physical)?.map(|holder| holder.participant()).into_iter().collect();
+    status.holders = held::holder(gate, physical)?.into_iter().collect();
     let waiting = Queue::of(gate.folder(), physical).numbers()?;
     Ok((status, waiting))
 }

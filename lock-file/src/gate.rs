@@ -15,7 +15,9 @@ use rustix::io::Errno;
 use crate::folder::{Folder, Identity, Place};
 use crate::pause::{self, Point};
 use crate::record::write_all;
-use crate::trouble::{Activity, Occupant, Trouble};
+#[cfg(target_os = "linux")]
+use crate::trouble::Activity;
+use crate::trouble::{Occupant, Trouble};
 
 const GATE: &str = "gate";
 
@@ -42,6 +44,7 @@ impl Gate {
                 }
                 Err(trouble) => return Err(trouble),
             };
+            pause::at(Point::BeforeGate);
             if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|errno| Trouble::system("lock", &folder.path_of(GATE), errno))?
             {

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lock_core::LossReason;
+use lock_core::{HolderId, LossReason, Participant};
 use rustix::fs::{FlockOperation, Mode, Stat, Timespec, Timestamps, UTIME_NOW};
 
 use crate::folder::{Folder, Identity};
@@ -62,6 +62,7 @@ pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Optio
             None => folder.open_or_create(&relative)?,
         };
         let path = || folder.path_of(&relative);
+        pause::at(Point::BeforeHeld);
         let locked = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|errno| Trouble::system("lock", &path(), errno))?;
         if !locked {
@@ -134,13 +135,16 @@ fn is_free(folder: &Folder, relative: &str) -> Result<bool, Trouble> {
 }
 
 /// What the holder says about itself, if there is one.
-pub(crate) fn holder(gate: &Gate, physical: &str) -> Result<Option<Record>, Trouble> {
+pub(crate) fn holder(gate: &Gate, physical: &str) -> Result<Option<Participant>, Trouble> {
     let folder = gate.folder();
     let relative = relative(physical);
     if is_free(folder, &relative)? {
         return Ok(None);
     }
-    Ok(folder.open_to_look(&relative)?.and_then(Record::read))
+    let record = folder.open_to_look(&relative)?.and_then(Record::read);
+    // Some other program has locked the file.
+    let stranger = || Participant::new(HolderId::new("unknown"));
+    Ok(Some(record.map_or_else(stranger, |record| record.participant())))
 }
 
 /// Takes the lock away from the holder with that id. Answers whether that one held it.

@@ -17,6 +17,7 @@ mod pause;
 mod queue;
 mod record;
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;
 mod tidier;
 mod trouble;

@@ -5,6 +5,7 @@ pub(crate) type WatchId = i32;
 
 /// What happened to a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 pub(crate) enum Notice {
     /// It was removed, moved or had its attributes changed.
     Changed(WatchId),
@@ -16,6 +17,7 @@ pub(crate) enum Notice {
 
 /// What became of the wish to be told about a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 pub(crate) enum Watching {
     /// It is watched.
     Yes(WatchId),

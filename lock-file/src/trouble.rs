@@ -27,6 +27,7 @@ pub(crate) struct Occupant {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 pub(crate) enum Activity {
     Stopped,
     Running,

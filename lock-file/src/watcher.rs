@@ -43,7 +43,7 @@ const INSPECTION: Duration = Duration::from_secs(30);
 /// After a notice that comes before the fact: the first look, and how long to go on. Each pause is twice the last.
 const FIRST_RETRY: Duration = Duration::from_micros(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
-const RETRIES_END: Duration = Duration::from_secs(5);
+pub(crate) const RETRIES_END: Duration = Duration::from_secs(2);
 
 /// How often one sleeper may find things changed under its eyes before the others have their turn.
 const LOOKS_IN_A_ROW: usize = 4;
@@ -327,7 +327,7 @@ impl Entry {
     /// How long to sleep at most when nothing is heard.
     fn next_pause(&mut self, now: Instant) -> Duration {
         match &mut self.retries {
-            Some(retries) if now < retries.until => {
+            Some(retries) if now < retries.until && pause::second_chances() => {
                 let pause = retries.pause;
                 retries.pause = (pause * 2).min(LONGEST_RETRY);
                 pause

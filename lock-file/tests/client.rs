@@ -1,9 +1,12 @@
 //! The backend behind a client of the core, in one process.
 
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)] // also in what the tests share
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, DistributedLock, DistributedLockExt, ErrorKind, LockClient, LossReason};
+use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockClient, LossReason};
 use lock_file::FileOptions;
 
 struct Folder {

@@ -145,14 +145,15 @@ fn a_child_does_not_inherit_by_accident() {
 
 #[test]
 fn a_holder_learns_that_its_file_or_folder_is_gone() {
-    let losses: [(&str, fn(&Scratch)); 4] = [
+    type Lose = fn(&Scratch);
+    let losses: [(&str, Lose); 4] = [
         ("file removed", |scratch| std::fs::remove_file(scratch.path.join("held/a")).unwrap()),
         ("file moved", |scratch| {
-            std::fs::rename(scratch.path.join("held/a"), scratch.path.join("held/b")).unwrap()
+            std::fs::rename(scratch.path.join("held/a"), scratch.path.join("held/b")).unwrap();
         }),
         ("folder removed", |scratch| std::fs::remove_dir_all(&scratch.path).unwrap()),
         ("folder moved", |scratch| {
-            std::fs::rename(&scratch.path, scratch.path.with_extension("moved")).unwrap()
+            std::fs::rename(&scratch.path, scratch.path.with_extension("moved")).unwrap();
         }),
     ];
     for (what, lose) in losses {
@@ -195,7 +196,7 @@ fn tokens_rise_over_killed_processes() {
     for round in 0..20 {
         let mut process = Process::start(&scratch.path);
         process.say("cycle a");
-        for _ in 0..round * 7 % 40 + 1 {
+        for _ in 0..=(round * 7 % 40) {
             let token = process.expect("granted").parse::<u64>().unwrap();
             assert!(token > last);
             last = token;

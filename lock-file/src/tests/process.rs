@@ -30,7 +30,18 @@ impl Process {
 
     /// A process that stops itself when it first comes to `point`.
     pub(super) fn stopping_at(folder: &Path, point: pause::Point) -> Self {
-        Self::spawn(command(folder).env(pause::VARIABLE, format!("{point:?}")))
+        Self::stopping_at_time(folder, point, 1)
+    }
+
+    /// A process that stops itself when it comes to `point` for the n-th time.
+    pub(super) fn stopping_at_time(folder: &Path, point: pause::Point, time: usize) -> Self {
+        let place = format!("{point:?}:{time}");
+        Self::spawn(command(folder).env(pause::STOP_AT, place).env(pause::NO_SECOND_CHANCES, "1"))
+    }
+
+    /// A process that looks again only when it is told to.
+    pub(super) fn without_second_chances(folder: &Path) -> Self {
+        Self::spawn(command(folder).env(pause::NO_SECOND_CHANCES, "1"))
     }
 
     pub(super) fn spawn(command: &mut Command) -> Self {

@@ -49,7 +49,7 @@ fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
-    let mut waiter = Process::start(&scratch.path);
+    let mut waiter = Process::without_second_chances(&scratch.path);
     waiter.say("acquire a");
     eventually("it waits", || pids_of_waiters(&client, "a") == [waiter.pid()]);
     let stopped = Process::stopping_at(&scratch.path, Point::InGate);
@@ -110,7 +110,7 @@ fn an_announcement_before_the_fact_is_not_the_last_look() {
         std::thread::sleep(Duration::from_millis(pause));
         rustix::fs::flock(&holder, FlockOperation::Unlock).unwrap();
         waiter.expect("granted");
-        waiter.end();
+        waiter.kill();
     }
 }
 
@@ -156,13 +156,13 @@ fn a_removal_is_noticed_while_others_have_the_file_open() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
-    let mut first = Process::start(&scratch.path);
+    let mut first = Process::without_second_chances(&scratch.path);
     first.say("acquire a 400");
     eventually("the first waits", || pids_of_waiters(&client, "a").len() == 1);
     let ticket = std::fs::read_dir(scratch.path.join("queue/a")).unwrap().next().unwrap().unwrap().path();
     let open_ticket = std::fs::File::open(ticket).unwrap();
     let open_held = std::fs::File::open(scratch.path.join("held/a")).unwrap();
-    let mut second = Process::start(&scratch.path);
+    let mut second = Process::without_second_chances(&scratch.path);
     second.say("acquire a");
     eventually("the second waits", || pids_of_waiters(&client, "a").len() == 2);
     first.expect("refused");
@@ -181,7 +181,7 @@ fn breaks_that_holder_or_nobody() {
     let mut command = super::process::command(&scratch.path);
     command.env("DISTLOCK_TEST_HOLDER", holder.as_str());
     let mut late = Process::spawn(&mut command);
-    command.env(crate::pause::VARIABLE, format!("{:?}", Point::BeforeBreak));
+    command.env(crate::pause::STOP_AT, format!("{:?}", Point::BeforeBreak));
     let mut breaker = Process::spawn(&mut command);
     breaker.say("break a");
     breaker.is_stopped_soon();
@@ -219,4 +219,38 @@ fn a_dropped_wait_leaves_the_queue() {
     block_on(guard.release()).unwrap();
     block_on(theirs.close(SOON)).unwrap();
     assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+}
+
+/// A lock's file that is removed between opening and locking it excludes nobody.
+#[test]
+fn a_file_replaced_before_it_was_locked_is_not_the_lock() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let mut early = Process::stopping_at(&scratch.path, Point::BeforeHeld);
+    early.say("acquire a");
+    early.is_stopped_soon();
+    std::fs::remove_file(scratch.path.join("held/a")).unwrap();
+    early.signal(Signal::CONT);
+    early.expect("granted");
+    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
+    assert_eq!(pid_of_holder(&client, "a"), Some(early.pid()));
+}
+
+/// A gate that is removed between opening and locking it lets nobody in.
+#[test]
+fn a_gate_replaced_before_it_was_locked_is_not_the_gate() {
+    let scratch = Scratch::new();
+    drop(scratch.client());
+    // The first time is when it opens the folder.
+    let mut early = Process::stopping_at_time(&scratch.path, Point::BeforeGate, 2);
+    early.say("acquire a");
+    early.is_stopped_soon();
+    std::fs::remove_file(scratch.path.join("gate")).unwrap();
+    let inside = Process::stopping_at(&scratch.path, Point::InGate);
+    inside.is_stopped_soon();
+    early.signal(Signal::CONT);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(early.has_said_nothing());
+    inside.signal(Signal::CONT);
+    early.expect("granted");
 }
