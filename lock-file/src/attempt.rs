@@ -174,6 +174,8 @@ impl Attempt {
                 drop(gate);
                 drop(former_ticket);
             }
+            // The folder was removed after the gate was passed: pass the one of the next folder.
+            Err(trouble) if trouble.is_missing() => return self.knock(state),
             Err(trouble) => state.phase = Phase::Failed(trouble),
         }
         match &state.phase {

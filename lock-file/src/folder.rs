@@ -46,6 +46,9 @@ const OF_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 /// How every file is opened. Without `NONBLOCK` a named pipe that somebody put there would hang us.
 const CAREFULLY: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 
+/// How often a folder may vanish between being made and being used.
+const ATTEMPTS: usize = 100;
+
 /// The folder, opened and checked.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -137,14 +140,23 @@ impl Folder {
         Ok(Some(names))
     }
 
-    /// Makes a file that must not be there yet, or `None` if it is.
+    /// Makes a file that must not be there yet, and the folders that it is in; `None` if it is there.
     pub(crate) fn create(&self, relative: &str) -> Result<Option<OwnedFd>, Trouble> {
         let flags = CAREFULLY | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        match rustix::fs::openat(&self.directory, relative, flags, FILE_MODE) {
-            Ok(file) => Ok(Some(file)),
-            Err(Errno::EXIST) => Ok(None),
-            Err(errno) => Err(Trouble::system("create", &self.path_of(relative), errno)),
+        for _ in 0..ATTEMPTS {
+            match rustix::fs::openat(&self.directory, relative, flags, FILE_MODE) {
+                Ok(file) => return Ok(Some(file)),
+                Err(Errno::EXIST) => return Ok(None),
+                // A queue is removed by its last waiter at any moment.
+                Err(Errno::NOENT) => self.make_folders_of(relative)?,
+                Err(errno) => return Err(Trouble::system("create", &self.path_of(relative), errno)),
+            }
         }
+        Err(Trouble::system("create", &self.path_of(relative), Errno::NOENT))
+    }
+
+    fn make_folders_of(&self, relative: &str) -> Result<(), Trouble> {
+        relative.match_indices('/').try_for_each(|(end, _)| self.make_folder(&relative[..end]))
     }
 
     /// Opens a file for reading and writing, or makes it.

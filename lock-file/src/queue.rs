@@ -124,37 +124,21 @@ impl<'a> Queue<'a> {
         let number = gate.next_number(numbers.last().copied().unwrap_or(0))?;
         pause::at(Point::BeforeTicket);
         let relative = self.file(number);
-        let file = self.create(&relative)?;
+        let path = self.folder.path_of(&relative);
+        let in_use = |what: &str| Trouble::Broken {
+            cause: format!("somebody else has {what} {}", path.display()),
+            remedy: "use a folder that nothing else uses".into(),
+        };
+        let file = self.folder.create(&relative)?.ok_or_else(|| in_use("made"))?;
         let ticket =
             Ticket { folder: Arc::clone(self.folder), physical: Arc::from(self.physical), number, file };
-        let path = self.folder.path_of(&relative);
         let locked = try_lock(&ticket.file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|errno| Trouble::system("lock", &path, errno))?;
         if !locked {
-            return Err(Trouble::Broken {
-                cause: format!("somebody else has locked {}", path.display()),
-                remedy: "use a folder that nothing else uses".into(),
-            });
+            return Err(in_use("locked"));
         }
         record.write(&ticket.file, &path)?;
         Ok(ticket)
-    }
-
-    /// Makes a ticket's file. The queue may be removed by its last waiter at any moment before that.
-    fn create(&self, relative: &str) -> Result<OwnedFd, Trouble> {
-        loop {
-            match self.folder.create(relative) {
-                Ok(Some(file)) => return Ok(file),
-                Ok(None) => {
-                    return Err(Trouble::Broken {
-                        cause: format!("{} is there already", self.folder.path_of(relative).display()),
-                        remedy: "use a folder that nothing else uses".into(),
-                    });
-                }
-                Err(trouble) if trouble.is_missing() => self.folder.make_folder(&self.directory())?,
-                Err(trouble) => return Err(trouble),
-            }
-        }
     }
 }
 

@@ -154,8 +154,7 @@ fn on_a_file_system(scratch: &Scratch, options: &str, prepare: &str) -> Process 
 fn a_full_disk_is_a_clear_error() {
     // No room for a record.
     let scratch = Scratch::new();
-    let fill =
-        "mkdir -m 700 held queue; : > gate; chmod 600 gate; echo 0 > gate; cat /dev/zero > full || true";
+    let fill = "mkdir -m 700 held queue; : > gate; chmod 600 gate; echo 0 > gate; cat /dev/zero > full 2> /dev/null || true";
     let mut process = on_a_file_system(&scratch, "size=32k", fill);
     for _ in 0..2 {
         process.say("acquire a 0");
