@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
 
 use crate::failure::{Failure, Outcome};
 
@@ -70,6 +70,11 @@ pub trait Harness: Send + Sync + 'static {
     /// How long the server keeps a lock that is not renewed, where it does that.
     fn lease(&self) -> Option<Duration> {
         None
+    }
+
+    /// What a holder is told whose lock was broken; `None` when its client cannot know why it lost the lock.
+    fn reason_of_a_break(&self) -> Option<LossReason> {
+        Some(LossReason::Broken)
     }
 
     /// How long a case waits for something that has to happen before it calls it missing. Generous: it costs time only

@@ -167,9 +167,10 @@ fn not_held(name: &str) -> Report {
     Report::Failed { kind: "NotHeld".to_owned(), text: format!("the worker does not hold {name:?}") }
 }
 
-/// Reads a number and writes the next one. Two who do this at once lose a count, which is the point.
+/// Reads a number and writes the next one. Two who do this at once lose a count, which is the point; one who finds the
+/// file empty, because the other has just begun to write, loses all of them.
 fn count_up(file: &Path) -> io::Result<()> {
-    let number: u64 = std::fs::read_to_string(file)?.trim().parse().map_err(io::Error::other)?;
+    let number: u64 = std::fs::read_to_string(file)?.trim().parse().unwrap_or_default();
     thread::yield_now();
     std::fs::write(file, (number + 1).to_string())
 }

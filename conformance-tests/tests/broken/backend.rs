@@ -1,0 +1,206 @@
+//! The client of the table, and the harness of both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
+use lock_core::{
+    AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, ClientBuilder,
+    Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState,
+    LockClient, LockError, LockName, LockStatus, LossReason, NameRules, Operation, Reach, Released, Term,
+    Wait,
+};
+
+use super::table::{Answer, Defect, Table, Waiting, unreachable};
+
+/// How often a waiter looks by itself, so that it sees leases end.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+struct TableLease {
+    key: String,
+    id: AttemptId,
+}
+
+struct TableBackend {
+    table: Arc<Table>,
+    host: Host,
+    capabilities: Capabilities,
+}
+
+impl std::fmt::Debug for TableBackend {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("TableBackend")
+    }
+}
+
+impl TableBackend {
+    /// Waits until the attempt has been granted the lock.
+    async fn granted(&self, key: &str, id: AttemptId) -> Result<u64, LockError> {
+        loop {
+            let changed = self.table.changed.notified();
+            self.table.reach(Operation::Acquire)?;
+            if let Some(token) = self.table.token_of(key, id) {
+                return Ok(token);
+            }
+            if self.table.lease.is_some() {
+                let _ = tokio::time::timeout(LOOK_EVERY, changed).await;
+            } else {
+                changed.await;
+            }
+        }
+    }
+
+    fn grant(&self, key: String, id: AttemptId, token: u64, anchor: lock_core::Moment) -> Grant<TableLease> {
+        let term = match self.table.lease {
+            Some(length) => Term::Leased { anchor, length },
+            None => Term::UntilReported,
+        };
+        Grant::new(TableLease { key, id }, GroupId::new(0), term).with_token(FencingToken::new(token))
+    }
+}
+
+#[async_trait]
+impl Backend for TableBackend {
+    type Lease = TableLease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<TableLease>>, LockError> {
+        if let Err(error) = self.table.reach(Operation::Acquire) {
+            if self.table.defect == Defect::UnreachableIsHeld {
+                request.signals().queued();
+                return Ok(None);
+            }
+            return Err(error);
+        }
+        let key = self.table.key(request.name().as_str());
+        let who = Waiting {
+            id: request.id(),
+            info: Arc::clone(request.holder()),
+            signals: request.signals().clone(),
+        };
+        let anchor = self.host.clock().now();
+        let answer = self.table.request(&key, who, request.wait() == Wait::Try);
+        self.table.reply(Operation::Acquire)?;
+        match answer {
+            Answer::Granted(token) => Ok(Some(self.grant(key, request.id(), token, anchor))),
+            Answer::Refused => Ok(None),
+            Answer::Queued => {
+                if self.table.defect != Defect::SilentQueue {
+                    request.signals().queued();
+                }
+                let token = self.granted(&key, request.id()).await?;
+                // The lease has run since the grant, which was made no earlier than the last look.
+                let anchor = self.host.clock().now().minus(LOOK_EVERY * 10);
+                Ok(Some(self.grant(key, request.id(), token, anchor)))
+            }
+        }
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        self.table.reach(Operation::Cancel)?;
+        self.table.cancel(&self.table.key(request.name().as_str()), request.id());
+        Ok(())
+    }
+
+    async fn renew(&self, _: GroupId, leases: &[Arc<TableLease>]) -> Result<Vec<LeaseState>, LockError> {
+        self.table.reach(Operation::Renew)?;
+        let renewed = leases.iter().map(|lease| self.table.renew(&lease.key, lease.id));
+        let state = |held| if held { LeaseState::Held } else { LeaseState::Lost(LossReason::Deleted) };
+        Ok(renewed.map(state).collect())
+    }
+
+    async fn release(&self, lease: &TableLease) -> Result<Released, LockError> {
+        self.table.reach(Operation::Release)?;
+        let was_held = self.table.release(&lease.key, lease.id);
+        self.table.reply(Operation::Release)?;
+        Ok(if was_held { Released::Clean } else { Released::WasLost(LossReason::Deleted) })
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        self.table.reach(Operation::Inspect)?;
+        Ok(self.table.status(request.name(), &self.table.key(request.name().as_str())))
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        self.table.reach(Operation::Break)?;
+        Ok(self.table.break_holder(&self.table.key(request.name().as_str()), holder))
+    }
+}
+
+/// A table under test.
+pub(crate) struct TableHarness {
+    pub(crate) table: Arc<Table>,
+    pub(crate) patience: Duration,
+}
+
+#[async_trait]
+impl Harness for TableHarness {
+    async fn start() -> Outcome<Self> {
+        Err(Failure::new("a table is made with its defect"))
+    }
+
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::SeparateProcesses => Some("the table is in the memory of one process"),
+            Ability::Removal(Removal::Expiry | Removal::Theft) => Some("the table is simple"),
+            _ => None,
+        }
+    }
+
+    async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        builder.build(|host| {
+            let names = NameRules::new(CharacterSet::ANY, 512);
+            let capabilities = Capabilities::new("table", Reach::Process, names)
+                .with_fencing(Fencing::WhileServerLives)
+                .with_fairness(Fairness::Fifo)
+                .with_inspection(Inspection::HolderAndQueue)
+                .with_breaking(Breaking::Supported);
+            Ok(TableBackend { table: Arc::clone(&self.table), host, capabilities })
+        })
+    }
+
+    async fn leftovers(&self) -> Outcome<Vec<String>> {
+        Ok(self.table.leftovers())
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        self.table.lease
+    }
+
+    /// With a lease the client finds its loss out by a renewal, and nobody tells it why.
+    fn reason_of_a_break(&self) -> Option<LossReason> {
+        self.table.lease.is_none().then_some(LossReason::Broken)
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    async fn sever(&self) -> Outcome {
+        self.table.state().is_severed = true;
+        self.table.changed.notify_waiters();
+        Ok(())
+    }
+
+    async fn heal(&self) -> Outcome {
+        self.table.state().is_severed = false;
+        Ok(())
+    }
+
+    async fn lose_reply(&self, operation: Operation) -> Outcome {
+        self.table.state().replies_to_lose.push(operation);
+        Ok(())
+    }
+
+    async fn take_away(&self, name: &LockName, _: Removal) -> Outcome {
+        match self.table.delete(&self.table.key(name.as_str())) {
+            true => Ok(()),
+            false => Err(unreachable(Operation::Break).into()),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The suite can fail: a small backend passes it, and each of its seeded defects is caught by the case that is there for
+//! it, for the reason that is there for it.
+
+mod backend;
+mod table;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use backend::TableHarness;
+use conformance_tests::{Case, Harness, Outcome, Verdict, all, run_case};
+use table::{Defect, Table};
+
+const LEASE: Duration = Duration::from_secs(2);
+
+/// Which case catches which defect, and with which words.
+const CAUGHT: &[(Defect, &str, &str)] = &[
+    (
+        Defect::ReleaseWithoutCompare,
+        "breaking::the_release_of_a_broken_hold_does_not_touch_the_next",
+        "should be held",
+    ),
+    (Defect::ReleaseDoesNothing, "guards::a_guard_dropped_inside_the_runtime_releases", "should be free"),
+    (
+        Defect::RepeatedAcquireQueues,
+        "release::an_acquisition_whose_reply_is_lost_holds_once",
+        "should be free",
+    ),
+    (Defect::DoubleGrant, "exclusion::unguarded_increments_lose_nothing", "exclusion"),
+    (
+        Defect::LastComeFirstServed,
+        "order::clients_are_served_in_the_order_of_their_arrival",
+        "has not told of the lock",
+    ),
+    (
+        Defect::LastComeFirstServed,
+        "order::a_cancelled_head_leaves_its_place_to_its_client",
+        "the heir's turn",
+    ),
+    (Defect::TokenStandsStill, "tokens::tokens_rise_across_a_thousand_acquisitions", "given again"),
+    (Defect::TokenForgotten, "tokens::tokens_rise_when_clients_come_and_go", "was followed by"),
+    (Defect::UnreachableIsHeld, "outages::a_try_while_the_server_is_away_is_an_error", "answered Ok"),
+    (
+        Defect::UnreachableIsHeld,
+        "outages::a_wait_that_ends_while_the_server_is_away_is_an_error",
+        "answered Ok",
+    ),
+    (
+        Defect::CancelDoesNothing,
+        "cancellation::acquire_dropped_at_every_poll_while_another_holds",
+        "was dropped",
+    ),
+    (Defect::CancelDoesNothing, "closing::idle_means_that_nothing_is_left", "wait at the server"),
+    (Defect::CancelLeavesGrant, "release::a_try_whose_reply_is_lost_leaves_nothing", "should be free"),
+    (Defect::TryEnqueues, "order::whoever_tries_once_takes_no_place", "those who tried once wait"),
+    (Defect::LostWakeUp, "waiting::the_longest_wait_ends_with_the_grant", "the grant"),
+    (Defect::SilentQueue, "waiting::a_wait_that_ends_before_the_grant_is_refused", "cannot be reached"),
+    (Defect::BreaksAnyone, "breaking::breaking_one_who_holds_no_longer_changes_nothing", "the wrong holder"),
+    (Defect::SilentLoss, "breaking::a_broken_hold_is_lost_and_its_holder_is_told_once", "the loss"),
+    (Defect::SilentLoss, "loss::a_deleted_hold_is_lost", "the loss"),
+    (Defect::FoldsCase, "exclusion::names_that_look_alike_are_different_locks", "the same lock as another"),
+    (Defect::CutsNames, "exclusion::names_that_look_alike_are_different_locks", "the same lock as another"),
+    (Defect::ShowsQueueBackwards, "inspection::the_queue_is_shown_in_order", "LockStatus"),
+    (Defect::ShowsNobody, "inspection::the_holder_is_shown", "host is None"),
+];
+
+/// The same for defects of leases.
+const CAUGHT_WITH_LEASE: &[(Defect, &str, &str)] = &[
+    (Defect::RenewsNothing, "outages::a_hold_is_renewed_for_as_long_as_it_lasts", ""),
+    (Defect::RenewsTheLost, "loss::a_deleted_hold_is_lost", "the loss"),
+];
+
+fn run(case: &Case, defect: Defect, lease: Option<Duration>, patience: Duration) -> Verdict {
+    run_case(case, || async move {
+        let table = Table::new(defect, lease);
+        Outcome::Ok(Box::new(TableHarness { table, patience }) as Box<dyn Harness>)
+    })
+}
+
+fn case_named(name: &str) -> &'static Case {
+    all().iter().find(|case| case.name() == name).unwrap_or_else(|| panic!("there is no case {name:?}"))
+}
+
+fn is_caught(defect: Defect, name: &str, words: &str, lease: Option<Duration>) {
+    // Short: a case waits that long for what the defect keeps from happening.
+    let patience = lease.unwrap_or_default() + Duration::from_secs(3);
+    match run(case_named(name), defect, lease, patience) {
+        Verdict::Failed(failure) => {
+            let text = failure.to_string();
+            assert!(text.contains(words), "{defect:?}: {name} failed for another reason: {text}");
+        }
+        verdict => panic!("{defect:?} is not caught by {name}: {verdict:?}"),
+    }
+}
+
+/// Runs all of them side by side: most of them wait.
+fn are_caught(list: &'static [(Defect, &str, &str)], lease: Option<Duration>) {
+    let runs: Vec<_> = list
+        .iter()
+        .map(|(defect, name, words)| {
+            (
+                format!("{defect:?}: {name}"),
+                std::thread::spawn(move || is_caught(*defect, name, words, lease)),
+            )
+        })
+        .collect();
+    let missed: Vec<_> =
+        runs.into_iter().filter_map(|(name, run)| run.join().is_err().then_some(name)).collect();
+    assert!(missed.is_empty(), "not caught, or for another reason: {missed:#?}");
+}
+
+#[test]
+fn every_seeded_defect_is_caught() {
+    are_caught(CAUGHT, None);
+}
+
+#[test]
+fn every_seeded_defect_of_leases_is_caught() {
+    are_caught(CAUGHT_WITH_LEASE, Some(LEASE));
+}
+
+/// Else a case could catch a defect by failing always.
+#[test]
+fn the_same_backend_without_a_defect_passes() {
+    let runs: Vec<_> = [None, Some(LEASE)]
+        .into_iter()
+        .flat_map(|lease| all().iter().map(move |case| (case, lease)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let pass = || {
+        while let Some((case, lease)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let verdict = run(case, Defect::None, *lease, Duration::from_secs(30));
+            assert!(
+                !matches!(verdict, Verdict::Failed(_)),
+                "{} with lease {lease:?}: {verdict:?}",
+                case.name()
+            );
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(pass);
+        }
+    });
+}

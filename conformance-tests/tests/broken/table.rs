@@ -1,0 +1,316 @@
+//! A small lock server in one process, with one defect at a time that somebody might well write.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use lock_core::{
+    AttemptId, Broken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason, Operation,
+    Participant, Signals,
+};
+use tokio::sync::Notify;
+
+/// What is wrong with the server, or with its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Defect {
+    None,
+    /// A release frees the lock, whoever holds it.
+    ReleaseWithoutCompare,
+    /// A release is answered and nothing is released.
+    ReleaseDoesNothing,
+    /// An acquisition that is sent again waits behind itself.
+    RepeatedAcquireQueues,
+    /// Now and then the lock is given to two.
+    DoubleGrant,
+    /// Whoever waits is served last come, first served.
+    LastComeFirstServed,
+    /// All tokens are the same.
+    TokenStandsStill,
+    /// The tokens of a lock begin again when nobody holds it.
+    TokenForgotten,
+    /// A server that cannot be reached counts as a lock that is held.
+    UnreachableIsHeld,
+    /// Cancelling is answered and nothing is cancelled.
+    CancelDoesNothing,
+    /// Cancelling leaves a grant that has been made.
+    CancelLeavesGrant,
+    /// Whoever tries once stays in the queue.
+    TryEnqueues,
+    /// The next in the queue is not woken.
+    LostWakeUp,
+    /// Nobody hears that an attempt waits in good order.
+    SilentQueue,
+    /// Breaking takes the lock from whoever holds it.
+    BreaksAnyone,
+    /// The holder is not told that its lock was taken away.
+    SilentLoss,
+    /// Upper and lower case are the same.
+    FoldsCase,
+    /// Names are cut off.
+    CutsNames,
+    /// The queue is shown backwards.
+    ShowsQueueBackwards,
+    /// What the clients say about themselves is not shown.
+    ShowsNobody,
+    /// Renewals are answered and extend nothing.
+    RenewsNothing,
+    /// Renewals are answered as if the lock were still held.
+    RenewsTheLost,
+}
+
+pub(crate) struct Table {
+    pub(crate) defect: Defect,
+    pub(crate) lease: Option<Duration>,
+    state: Mutex<State>,
+    pub(crate) changed: Notify,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    locks: HashMap<String, Lock>,
+    tokens: u64,
+    grants: u64,
+    pub(crate) is_severed: bool,
+    pub(crate) replies_to_lose: Vec<Operation>,
+}
+
+#[derive(Default)]
+struct Lock {
+    holder: Option<Held>,
+    queue: VecDeque<Waiting>,
+    tokens: u64,
+}
+
+struct Held {
+    by: Waiting,
+    token: u64,
+    until: Option<Instant>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Waiting {
+    pub(crate) id: AttemptId,
+    pub(crate) info: Arc<HolderInfo>,
+    pub(crate) signals: Signals,
+}
+
+/// What a request for the lock found.
+pub(crate) enum Answer {
+    Granted(u64),
+    Queued,
+    Refused,
+}
+
+impl Table {
+    pub(crate) fn new(defect: Defect, lease: Option<Duration>) -> Arc<Self> {
+        Arc::new(Self { defect, lease, state: Mutex::default(), changed: Notify::new() })
+    }
+
+    fn has(&self, defect: Defect) -> bool {
+        self.defect == defect
+    }
+
+    /// The state, with what has expired gone from it.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap();
+        let now = Instant::now();
+        let is_over = |held: &Held| held.until.is_some_and(|until| until <= now);
+        let over: Vec<_> = state
+            .locks
+            .iter()
+            .filter(|(_, lock)| lock.holder.as_ref().is_some_and(is_over))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in over {
+            self.free(&mut state, &key);
+        }
+        state
+    }
+
+    pub(crate) fn key(&self, name: &str) -> String {
+        match self.defect {
+            Defect::FoldsCase => name.to_lowercase(),
+            Defect::CutsNames => name.chars().take(64).collect(),
+            _ => name.to_owned(),
+        }
+    }
+
+    pub(crate) fn request(&self, key: &str, who: Waiting, tries_once: bool) -> Answer {
+        let mut state = self.state();
+        state.grants += 1;
+        let generous = self.has(Defect::DoubleGrant) && state.grants.is_multiple_of(7);
+        let lock = state.locks.entry(key.to_owned()).or_default();
+        let knows_attempts = !self.has(Defect::RepeatedAcquireQueues);
+        match &lock.holder {
+            Some(held) if held.by.id == who.id && knows_attempts => return Answer::Granted(held.token),
+            Some(held) if generous => return Answer::Granted(held.token + 1_000_000),
+            None if lock.queue.is_empty() => return Answer::Granted(self.give(&mut state, key, who)),
+            _ => {}
+        }
+        let keeps_place = !tries_once || self.has(Defect::TryEnqueues);
+        if keeps_place && !lock.queue.iter().any(|waiting| waiting.id == who.id) {
+            lock.queue.push_back(who);
+        }
+        if tries_once { Answer::Refused } else { Answer::Queued }
+    }
+
+    fn give(&self, state: &mut State, key: &str, to: Waiting) -> u64 {
+        state.tokens += 1;
+        let of_all = state.tokens;
+        let lock = state.locks.entry(key.to_owned()).or_default();
+        lock.tokens += 1;
+        let token = match self.defect {
+            Defect::TokenStandsStill => 1,
+            Defect::TokenForgotten => lock.tokens,
+            _ => of_all,
+        };
+        let until = self.lease.map(|lease| Instant::now() + lease);
+        lock.holder = Some(Held { by: to, token, until });
+        token
+    }
+
+    /// Takes the lock from its holder and gives it to the next.
+    fn free(&self, state: &mut State, key: &str) -> Option<Waiting> {
+        let lock = state.locks.get_mut(key)?;
+        let former = lock.holder.take();
+        let next = if self.has(Defect::LastComeFirstServed) {
+            lock.queue.pop_back()
+        } else {
+            lock.queue.pop_front()
+        };
+        match next {
+            Some(next) => drop(self.give(state, key, next)),
+            None => drop(state.locks.remove(key)),
+        }
+        if !self.has(Defect::LostWakeUp) {
+            self.changed.notify_waiters();
+        }
+        former.map(|held| held.by)
+    }
+
+    pub(crate) fn token_of(&self, key: &str, id: AttemptId) -> Option<u64> {
+        let state = self.state();
+        let held = state.locks.get(key)?.holder.as_ref()?;
+        (held.by.id == id).then_some(held.token)
+    }
+
+    /// Ends what the attempt has. Answers whether it held the lock.
+    pub(crate) fn release(&self, key: &str, id: AttemptId) -> bool {
+        let mut state = self.state();
+        let Some(lock) = state.locks.get(key) else { return false };
+        let is_holder = lock.holder.as_ref().is_some_and(|held| held.by.id == id);
+        if self.has(Defect::ReleaseDoesNothing) {
+            return is_holder;
+        }
+        if is_holder || self.has(Defect::ReleaseWithoutCompare) {
+            self.free(&mut state, key);
+        }
+        is_holder || self.has(Defect::DoubleGrant)
+    }
+
+    pub(crate) fn cancel(&self, key: &str, id: AttemptId) {
+        if self.has(Defect::CancelDoesNothing) {
+            return;
+        }
+        let mut state = self.state();
+        let Some(lock) = state.locks.get_mut(key) else { return };
+        lock.queue.retain(|waiting| waiting.id != id);
+        let is_holder = lock.holder.as_ref().is_some_and(|held| held.by.id == id);
+        if is_holder && !self.has(Defect::CancelLeavesGrant) {
+            self.free(&mut state, key);
+        }
+    }
+
+    /// Answers whether the lease is still held.
+    pub(crate) fn renew(&self, key: &str, id: AttemptId) -> bool {
+        let mut state = self.state();
+        let until = self.lease.map(|lease| Instant::now() + lease);
+        let held = state.locks.get_mut(key).and_then(|lock| lock.holder.as_mut());
+        match held {
+            Some(held) if held.by.id == id => {
+                if !self.has(Defect::RenewsNothing) {
+                    held.until = until;
+                }
+                true
+            }
+            _ => self.has(Defect::RenewsTheLost),
+        }
+    }
+
+    pub(crate) fn status(&self, name: &LockName, key: &str) -> LockStatus {
+        let mut status = LockStatus::free(name.clone());
+        let state = self.state();
+        let Some(lock) = state.locks.get(key) else { return status };
+        let show = |who: &Waiting| {
+            let participant = Participant::new(holder_id(who.id));
+            if self.has(Defect::ShowsNobody) { participant } else { participant.with_info(&who.info) }
+        };
+        if let Some(held) = &lock.holder {
+            let token = lock_core::FencingToken::new(held.token);
+            status.holders.push(show(&held.by).with_token(Some(token)));
+        }
+        status.waiters.extend(lock.queue.iter().map(show));
+        if self.has(Defect::ShowsQueueBackwards) {
+            status.waiters.reverse();
+        }
+        status
+    }
+
+    pub(crate) fn break_holder(&self, key: &str, holder: &HolderId) -> Broken {
+        let names_it = |held: &Held| holder_id(held.by.id) == *holder;
+        let mut state = self.state();
+        let held = state.locks.get(key).and_then(|lock| lock.holder.as_ref());
+        if held.is_some_and(|held| self.has(Defect::BreaksAnyone) || names_it(held)) {
+            let former = self.free(&mut state, key);
+            drop(state);
+            self.tell(former, LossReason::Broken);
+            return Broken::taken_away();
+        }
+        Broken::not_held()
+    }
+
+    /// Deletes whatever holds the lock. Answers whether anything did.
+    pub(crate) fn delete(&self, key: &str) -> bool {
+        let mut state = self.state();
+        let former = self.free(&mut state, key);
+        drop(state);
+        let was_held = former.is_some();
+        self.tell(former, LossReason::Deleted);
+        was_held
+    }
+
+    fn tell(&self, former: Option<Waiting>, reason: LossReason) {
+        if let Some(former) = former.filter(|_| !self.has(Defect::SilentLoss) && self.lease.is_none()) {
+            former.signals.lost(reason);
+        }
+    }
+
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        self.state().locks.keys().cloned().collect()
+    }
+
+    /// Fails when the server is away.
+    pub(crate) fn reach(&self, operation: Operation) -> Result<(), LockError> {
+        if self.state().is_severed { Err(unreachable(operation)) } else { Ok(()) }
+    }
+
+    /// Fails when the reply is to be lost.
+    pub(crate) fn reply(&self, operation: Operation) -> Result<(), LockError> {
+        let mut state = self.state();
+        match state.replies_to_lose.iter().position(|lost| *lost == operation) {
+            Some(position) => {
+                state.replies_to_lose.remove(position);
+                Err(unreachable(operation))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn unreachable(operation: Operation) -> LockError {
+    LockError::new(lock_core::ErrorKind::Unreachable, operation).because("the table is away").retryable()
+}
+
+fn holder_id(id: AttemptId) -> HolderId {
+    HolderId::new(id.to_string())
+}
