@@ -83,6 +83,7 @@ fn explain(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::LOOP | Errno::NOTDIR => {
             (ErrorKind::Denied, "symbolic links are refused: name the real folder")
         }
+        Errno::ISDIR | Errno::NXIO => (ErrorKind::Denied, "remove it: it is not a plain file"),
         Errno::MFILE => (ErrorKind::Server, "raise the limit of open files of this process: `ulimit -n`"),
         Errno::NFILE => (ErrorKind::Server, "raise the machine's limit of open files: `sysctl fs.file-max`"),
         Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS => {

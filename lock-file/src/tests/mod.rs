@@ -2,6 +2,7 @@
 //!
 //! The processes are this test program again: [`process::helper_process`] obeys the lines that it reads.
 
+mod attempts;
 mod deaths;
 mod process;
 mod refusals;

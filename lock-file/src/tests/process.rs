@@ -206,6 +206,7 @@ impl Helper {
             }
             ["child", name] => self.start_child(name),
             ["exhaust"] => self.exhaust_inotify(),
+            ["fill", path] => fill(Path::new(path)),
             ["count", path, times] => self.count(Path::new(path), times.parse().unwrap()).await,
             ["cycle", name] => self.cycle_for_ever(name).await,
             _ => panic!("{words:?}"),
@@ -264,6 +265,13 @@ impl Helper {
             guard.release().await.unwrap();
         }
     }
+}
+
+/// Writes a file until the disk is full.
+fn fill(path: &Path) -> String {
+    let mut file = std::fs::File::create(path).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    "full".to_owned()
 }
 
 /// A client of the test's own, in the folder of a process.

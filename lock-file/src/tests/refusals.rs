@@ -8,7 +8,7 @@ use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockError};
 use rustix::process::geteuid;
 
 use super::process::{Process, command};
-use super::{Scratch, block_on, eventually, pids_of_waiters};
+use super::{Scratch, block_on};
 use crate::FileOptions;
 
 #[track_caller]
@@ -182,13 +182,17 @@ fn a_read_only_folder_is_a_clear_error() {
 #[test]
 fn a_lock_is_given_back_on_a_full_disk() {
     let scratch = Scratch::new();
-    let client = scratch.client();
-    let mut holder = Process::start(&scratch.path);
-    holder.acquires("a");
-    let mut waiter = Process::start(&scratch.path);
-    waiter.say("acquire a");
-    eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
-    holder.say("release a");
-    holder.expect("released");
-    waiter.expect("granted");
+    let mut process = on_a_file_system(&scratch, "size=64k", "true");
+    process.acquires("a");
+    process.acquires("b");
+    process.say(&format!("fill {}", scratch.path.join("full").display()));
+    process.expect("full");
+    process.say("release a");
+    process.expect("released");
+    // What that has freed is enough for the next holder.
+    process.acquires("a");
+    process.say("acquire c 0");
+    assert!(process.expect("error").contains("free some space"));
+    process.say("release b");
+    process.expect("released");
 }

@@ -1,0 +1,163 @@
+//! The backend without the core: attempts that are asked again, dropped and cancelled.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use lock_core::{
+    AcquireRequest, AttemptId, Backend, ClientBuilder, ErrorKind, Host, InspectRequest, LockError, LockName,
+    Moment, Released, Wait,
+};
+
+use super::{Scratch, block_on};
+use crate::{FileBackend, FileOptions};
+
+/// A backend, and what it needs to live.
+struct Bare {
+    backend: FileBackend,
+    host: Host,
+    _client: lock_core::LockClient,
+}
+
+impl Bare {
+    fn new(scratch: &Scratch) -> Self {
+        let mut host = None;
+        let options = FileOptions::in_folder(&scratch.path);
+        let client = ClientBuilder::new().build(|of_client| {
+            host = Some(of_client.clone());
+            FileBackend::open(&options, of_client)
+        });
+        let host = host.unwrap();
+        Self { backend: FileBackend::open(&options, host.clone()).unwrap(), host, _client: client.unwrap() }
+    }
+
+    fn request(&self, id: u128, name: &str, wait: Wait) -> AcquireRequest {
+        let name = LockName::new(name).unwrap();
+        let physical = self.backend.capabilities().names.apply(&name);
+        AcquireRequest::new(AttemptId::new(id), name, physical, wait, Arc::clone(self.host.holder()))
+    }
+
+    async fn waiters(&self, name: &str) -> usize {
+        let name = LockName::new(name).unwrap();
+        let physical = self.backend.capabilities().names.apply(&name);
+        self.backend.inspect(&InspectRequest::new(name, physical)).await.unwrap().waiters.len()
+    }
+}
+
+async fn poll_once<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send + '_>>) -> Poll<T> {
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+}
+
+#[test]
+fn asked_again_an_attempt_finds_its_own_grant() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    block_on(async {
+        let request = bare.request(1, "a", Wait::Try);
+        let first = bare.backend.acquire(&request).await?.unwrap();
+        let again = bare.backend.acquire(&request).await?.unwrap();
+        assert_eq!(first.token(), again.token());
+        assert!(bare.backend.acquire(&bare.request(2, "a", Wait::Try)).await?.is_none());
+        assert_eq!(bare.backend.release(first.lease()).await?, Released::Clean);
+        assert_eq!(bare.backend.release(again.lease()).await?, Released::Clean);
+        assert!(bare.backend.acquire(&bare.request(3, "a", Wait::Try)).await?.is_some());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_dropped_attempt_asked_again_keeps_its_place() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    block_on(async {
+        let held = bare.backend.acquire(&bare.request(1, "a", Wait::Forever)).await?.unwrap();
+        let (first, second) =
+            (bare.request(2, "a", Wait::Forever), bare.request(3, "a", Wait::Until(Moment::FOREVER)));
+        for request in [&first, &second, &first] {
+            assert!(poll_once(&mut bare.backend.acquire(request)).await.is_pending());
+        }
+        assert_eq!(bare.waiters("a").await, 2);
+        bare.backend.release(held.lease()).await?;
+        let grant = bare.backend.acquire(&first).await?.unwrap();
+        assert!(poll_once(&mut bare.backend.acquire(&second)).await.is_pending());
+        bare.backend.release(grant.lease()).await?;
+        assert!(bare.backend.acquire(&second).await?.is_some());
+        Ok(())
+    })
+}
+
+/// Dropped after any number of polls and cancelled, an attempt leaves nothing, whatever had come of it.
+#[test]
+fn cancel_undoes_whatever_happened() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    block_on(async {
+        // Nothing at all.
+        bare.backend.cancel(&bare.request(1, "a", Wait::Forever)).await?;
+        // Never polled.
+        let unpolled = bare.request(2, "a", Wait::Forever);
+        drop(bare.backend.acquire(&unpolled));
+        bare.backend.cancel(&unpolled).await?;
+        // Granted, and the answer never taken.
+        let granted = bare.request(3, "a", Wait::Forever);
+        assert!(poll_once(&mut bare.backend.acquire(&granted)).await.is_ready());
+        // A place in the queue.
+        let queued = bare.request(4, "a", Wait::Forever);
+        assert!(poll_once(&mut bare.backend.acquire(&queued)).await.is_pending());
+        assert_eq!(bare.waiters("a").await, 1);
+        bare.backend.cancel(&queued).await?;
+        bare.backend.cancel(&queued).await?;
+        assert_eq!(bare.waiters("a").await, 0);
+        // A place in the queue that becomes a grant while nobody looks.
+        let late = bare.request(5, "a", Wait::Forever);
+        assert!(poll_once(&mut bare.backend.acquire(&late)).await.is_pending());
+        bare.backend.cancel(&granted).await?;
+        let name = LockName::new("a")?;
+        let inspect = InspectRequest::new(name, late.physical().clone());
+        let id = late.id().to_string();
+        while bare
+            .backend
+            .inspect(&inspect)
+            .await?
+            .holders
+            .first()
+            .is_none_or(|holder| holder.id.as_str() != id)
+        {
+            tokio::task::yield_now().await;
+        }
+        bare.backend.cancel(&late).await?;
+        assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+        assert!(bare.backend.acquire(&bare.request(6, "a", Wait::Try)).await?.is_some());
+        Ok(())
+    })
+}
+
+/// What is held when the backend ends without ceremony is freed by the closing of its descriptors.
+#[test]
+fn a_dropped_backend_holds_and_awaits_nothing() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let (ended, bare) = (Bare::new(&scratch), Bare::new(&scratch));
+    block_on(async {
+        let held = ended.backend.acquire(&ended.request(1, "a", Wait::Forever)).await?;
+        assert!(
+            poll_once(&mut ended.backend.acquire(&ended.request(2, "a", Wait::Forever))).await.is_pending()
+        );
+        let next = bare.request(3, "a", Wait::Forever);
+        let mut waiting = bare.backend.acquire(&next);
+        assert!(poll_once(&mut waiting).await.is_pending());
+        drop((held, ended));
+        assert!(tokio::time::timeout(super::SOON, waiting).await.unwrap()?.is_some());
+        Ok(())
+    })
+}
+
+#[test]
+fn an_error_names_the_operation_and_the_lock() {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    std::fs::create_dir(scratch.path.join("held/a")).unwrap();
+    let error = block_on(bare.backend.acquire(&bare.request(1, "a", Wait::Try))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().starts_with("cannot acquire lock \"a\": access was refused: "), "{error}");
+}
