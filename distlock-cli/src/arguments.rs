@@ -20,11 +20,15 @@ pub(crate) struct Arguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
-    /// Where the lock lives: file:/some/folder, redis://host/, … [default: file: in a folder of yours]
-    ///
-    /// Without it the lock is one between the processes of this machine that run as the same user. An address with a
-    /// password in it is better put into the environment than here, where every user of the machine can read it.
-    #[arg(long, global = true, env = "DISTLOCK_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "DISTLOCK_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        help = URL_HELP,
+        long_help = format!("{URL_HELP}\n\n{URL_DETAILS}")
+    )]
     pub(crate) url: Option<String>,
 
     /// Write events for machines, one JSON object a line
@@ -174,6 +178,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| "write a number with its unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
 }
+
+const URL_HELP: &str =
+    "Where the lock lives: file:/some/folder, redis://host/, … [default: file: in a folder of yours]";
+
+const URL_DETAILS: &str = "\
+Without it the lock is one between the processes of this machine that run as the same user. A URL with a password \
+in it is better put into the environment than here, where every user of the machine can read it.";
 
 const OVERVIEW: &str = "\
 Examples:

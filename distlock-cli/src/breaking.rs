@@ -25,6 +25,12 @@ enum Outcome {
 /// Shows who holds the lock, asks, and takes it away.
 pub(crate) async fn run(common: &Common, arguments: &Break) -> Result<Ending, Failure> {
     let locks = connection::open(common.url.as_deref(), Duration::ZERO).await?;
+    let ending = run_with(&locks, common, arguments).await;
+    connection::close(&locks).await;
+    ending
+}
+
+async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Result<Ending, Failure> {
     let status = locks.status(&arguments.name).await?;
     let wanted = arguments.holder.as_deref();
     let chosen: Vec<_> =
@@ -38,7 +44,7 @@ pub(crate) async fn run(common: &Common, arguments: &Break) -> Result<Ending, Fa
     }
     let mut outcome = Outcome::NotHeld;
     for holder in &chosen {
-        if take_from(&locks, arguments, holder).await? == TakenAway::Yes {
+        if take_from(locks, arguments, holder).await? == TakenAway::Yes {
             outcome = Outcome::Broken;
         }
     }

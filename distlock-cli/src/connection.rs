@@ -14,6 +14,9 @@ const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// The default grace is at most this part of the lease.
 const PARTS_OF_LEASE: u32 = 3;
 
+/// How long the command may take to leave in good order.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
 /// The URL to use: an empty one is none.
 fn url_or_default(url: Option<&str>) -> &str {
     url.filter(|url| !url.is_empty()).unwrap_or(DEFAULT_URL)
@@ -25,6 +28,14 @@ fn url_or_default(url: Option<&str>) -> &str {
 /// Dropping it ends the attempt to connect.
 pub(crate) async fn open(url: Option<&str>, abort_margin: Duration) -> Result<LockClient, LockError> {
     distlock::connect_with(url_or_default(url), ClientBuilder::new().abort_margin(abort_margin)).await
+}
+
+/// Ends the client in good order, so that the server need not find out by itself that nobody is there any more.
+///
+/// What is not certain in time, it does find out: a place in a queue, a session and a lease go with the connection or
+/// after their time. That is no reason for the command to fail.
+pub(crate) async fn close(locks: &LockClient) {
+    let _ = locks.close(CLOSE_WITHIN).await;
 }
 
 /// How long a command has to end after a loss, when its user has not said so.

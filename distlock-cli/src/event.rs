@@ -122,15 +122,15 @@ impl Event<'_> {
 }
 
 fn not_acquired(name: &str, holders: &[Participant], waited: Option<Duration>, now: SystemTime) -> String {
-    let mut text = format!("lock {name:?} could not be had");
-    match waited {
-        Some(Duration::ZERO) | None => text += " at once",
-        Some(waited) => text += &format!(" within {}", humantime::format_duration(waited)),
-    }
-    if !holders.is_empty() {
-        text += &format!(": held by {}", people::describe_all(holders, now));
-    }
-    text
+    let when = match waited {
+        Some(Duration::ZERO) | None => "at once".to_owned(),
+        Some(waited) => format!("within {}", humantime::format_duration(waited)),
+    };
+    let who = match holders {
+        [] => String::new(),
+        holders => format!(": held by {}", people::describe_all(holders, now)),
+    };
+    format!("lock {name:?} could not be had {when}{who}")
 }
 
 /// An object that begins with `head`, for people who read it on a terminal.

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use distlock::{ErrorKind, Hold, LockError, LockGuard};
+use distlock::{ErrorKind, Hold, LockClient, LockError, LockGuard};
 use nix::sys::signal::Signal;
 use tokio::time::sleep_until;
 
@@ -21,7 +21,7 @@ use crate::report::Report;
 use crate::signals::{FROM_OTHERS, JOB_CONTROL, Signals};
 use crate::system::{self, ParentDeath};
 use crate::terminal::Terminal;
-use crate::wait::{Attempt, Waited, interrupted, leave};
+use crate::wait::{Attempt, Waited, interrupted};
 
 /// Waits for the lock, runs the command, releases the lock.
 ///
@@ -38,11 +38,24 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
         locks = connection::open(common.url.as_deref(), margin(exec, grace)) => locks?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
+    let ending = run_with(&locks, exec, begun, grace, signals, report).await;
+    connection::close(&locks).await;
+    ending
+}
+
+async fn run_with(
+    locks: &LockClient,
+    exec: &Exec,
+    begun: Instant,
+    grace: Duration,
+    mut signals: Signals,
+    report: &Report,
+) -> Result<Ending, Failure> {
     let lock = locks.lock(&exec.name)?;
-    let attempt = Attempt { locks: &locks, name: &exec.name, waiting: &exec.waiting, begun, report };
+    let attempt = Attempt { locks, name: &exec.name, waiting: &exec.waiting, begun, report };
     let guard = match attempt.acquire(&*lock, &mut signals).await? {
         Waited::Acquired(guard) => guard,
-        Waited::Ended(ending) => return Ok(leave(&locks, ending).await),
+        Waited::Ended(ending) => return Ok(ending),
     };
     let contact = Contact::watch(&*lock);
     let ending = run_under(&guard, contact, signals, exec, grace, report).await;
@@ -82,7 +95,7 @@ async fn run_under(
         report,
         loss: Loss::None,
     };
-    run.to_its_end().await
+    run.until_the_end().await
 }
 
 fn start(exec: &Exec, hold: &Hold, job: &Job) -> Result<Child, Failure> {
@@ -170,7 +183,7 @@ enum Happening {
 }
 
 impl Run<'_> {
-    async fn to_its_end(mut self) -> Result<Ending, Failure> {
+    async fn until_the_end(mut self) -> Result<Ending, Failure> {
         loop {
             match self.next().await? {
                 Happening::Lost(reason) => self.lost(reason),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{ErrorKind, LossReason};
+use distlock::{ErrorKind, LockClient, LossReason};
 use nix::sys::signal::Signal;
 
 use crate::arguments::{Common, Hold};
@@ -13,7 +13,7 @@ use crate::exit::{self, Ending, Failure};
 use crate::input;
 use crate::report::Report;
 use crate::signals::{FROM_OTHERS, Signals};
-use crate::wait::{Attempt, Waited, interrupted, leave};
+use crate::wait::{Attempt, Waited, interrupted};
 
 /// Waits for the lock, holds it, releases it.
 pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {
@@ -24,11 +24,23 @@ pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result
         locks = connection::open(common.url.as_deref(), Duration::ZERO) => locks?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
+    let ending = run_with(&locks, hold, begun, signals, report).await;
+    connection::close(&locks).await;
+    ending
+}
+
+async fn run_with(
+    locks: &LockClient,
+    hold: &Hold,
+    begun: Instant,
+    mut signals: Signals,
+    report: &Report,
+) -> Result<Ending, Failure> {
     let lock = locks.lock(&hold.name)?;
-    let attempt = Attempt { locks: &locks, name: &hold.name, waiting: &hold.waiting, begun, report };
+    let attempt = Attempt { locks, name: &hold.name, waiting: &hold.waiting, begun, report };
     let guard = match attempt.acquire(&*lock, &mut signals).await? {
         Waited::Acquired(guard) => guard,
-        Waited::Ended(ending) => return Ok(leave(&locks, ending).await),
+        Waited::Ended(ending) => return Ok(ending),
     };
     let mut contact = Contact::watch(&*lock);
     report.note(Level::Progress, &format!("holding lock {:?} until Ctrl-D or Ctrl-C", hold.name));

@@ -1,82 +1,60 @@
 //! Standard input, of which only its end matters.
 
+use std::future::pending;
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::terminal::Terminal;
+
+/// How long somebody else gets to read what was typed for them.
+const OTHERS_TURN: Duration = Duration::from_millis(200);
 
 /// Waits until standard input has been closed; what comes in before is thrown away.
 ///
 /// # Cancel safety
 /// Dropped, it leaves a thread behind that goes on reading.
 pub(crate) async fn closes() {
-    loop {
-        if wait_for_foreground().await.is_err() {
-            return std::future::pending().await;
-        }
-        match read_to_end_on_thread().await {
-            Ended::Closed => return,
-            Ended::Background => {}
-        }
-    }
-}
-
-/// Why the reader stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    /// There is nothing more to come.
-    Closed,
-    /// The terminal is another job's now; who reads from it in the background is stopped, and its lock with it.
-    Background,
-}
-
-async fn wait_for_foreground() -> io::Result<()> {
-    // A shell continues the job that it puts into the foreground.
-    let mut continued = signal(SignalKind::from_raw(nix::libc::SIGCONT))?;
-    while is_anothers_terminal() {
-        continued.recv().await;
-    }
-    Ok(())
-}
-
-fn is_anothers_terminal() -> bool {
-    io::stdin().is_terminal() && Terminal::controlling().is_some_and(|terminal| !terminal.is_ours())
-}
-
-async fn read_to_end_on_thread() -> Ended {
-    let (sender, receiver) = oneshot::channel();
+    let (sender, closed) = oneshot::channel();
     let reader = thread::Builder::new().name("standard input".to_owned()).spawn(move || {
-        let _ = sender.send(read_to_end());
+        read_to_end();
+        let _ = sender.send(());
     });
-    match reader {
-        Ok(_) => receiver.await.unwrap_or(Ended::Closed),
-        // Without a reader the lock is held until a signal comes.
-        Err(_) => std::future::pending().await,
+    // Without a reader the lock is held until a signal comes.
+    if reader.is_err() || closed.await.is_err() {
+        pending::<()>().await;
     }
 }
 
-fn read_to_end() -> Ended {
+fn read_to_end() {
     let mut input = io::stdin().lock();
     let mut buffer = [0; 4096];
     loop {
         let mut ready = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
         match poll(&mut ready, PollTimeout::NONE) {
-            Ok(_) if is_anothers_terminal() => return Ended::Background,
+            // Who reads from the terminal in the background is stopped, and could not renew its lock.
+            Ok(_) if is_anothers_terminal() => {
+                thread::sleep(OTHERS_TURN);
+                continue;
+            }
             Ok(_) => {}
             Err(Errno::EINTR) => continue,
-            Err(_) => return Ended::Closed,
+            Err(_) => return,
         }
         match input.read(&mut buffer) {
-            Ok(0) => return Ended::Closed,
+            Ok(0) => return,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Ended::Closed,
+            Err(_) => return,
         }
     }
+}
+
+fn is_anothers_terminal() -> bool {
+    io::stdin().is_terminal() && Terminal::controlling().is_some_and(|terminal| !terminal.is_ours())
 }

@@ -15,7 +15,9 @@ use crate::report::write_output;
 /// Asks the backend and prints the answer.
 pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
     let locks = connection::open(common.url.as_deref(), Duration::ZERO).await?;
-    let answer = locks.status(&status.name).await?;
+    let answer = locks.status(&status.name).await;
+    connection::close(&locks).await;
+    let answer = answer?;
     if common.json {
         write_output(&format!("{}\n", to_json(&status.name, &answer)))?;
     } else {

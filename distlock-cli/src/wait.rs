@@ -105,11 +105,3 @@ pub(crate) fn interrupted(signal: Signal) -> Ending {
         signal == Signal::SIGINT && Terminal::controlling().is_some_and(|terminal| terminal.is_ours());
     if from_keyboard { Ending::Interrupted(Reach::Process) } else { Ending::Signal(signal) }
 }
-
-/// Leaves the queue in good order before the process ends.
-pub(crate) async fn leave(locks: &LockClient, ending: Ending) -> Ending {
-    const LONGEST: Duration = Duration::from_secs(2);
-    // What is not certain by then, the server finds out by itself: the place in the queue goes with the connection or lease.
-    let _ = tokio::time::timeout(LONGEST, locks.idle()).await;
-    ending
-}

@@ -1,0 +1,50 @@
+//! `break` without a terminal; with one, see `terminal`.
+
+use crate::support::{Place, assert_code, said};
+
+#[test]
+fn it_asks_for_a_confirmation_that_suits_scripts() {
+    let place = Place::new();
+    let mut holder = place.hold("job");
+    let output = place.run(["break", "job"]);
+    assert_code(&output, 64, "without --yes");
+    assert!(said(&output).contains("--yes"), "{output:?}");
+    assert!(said(&output).contains(&format!("pid {}", holder.pid())), "{output:?}");
+    assert_eq!(place.status("job")["held"], true);
+
+    let output = place.run(["break", "--yes", "job"]);
+    assert_code(&output, 0, "with --yes");
+    assert!(said(&output).contains(&format!("pid {}", holder.pid())), "{output:?}");
+    assert_eq!(holder.code(), 76);
+    assert_eq!(place.status("job")["held"], false);
+}
+
+#[test]
+fn it_takes_the_lock_from_the_named_holder_or_from_nobody() {
+    let place = Place::new();
+    let mut holder = place.hold("job");
+    let id = place.status("job")["holders"][0]["id"].as_str().unwrap().to_owned();
+    let output = place.run(["break", "--yes", "--json", "--holder", "somebody-else", "job"]);
+    assert_code(&output, 75, "another holder");
+    let event: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(event["event"], "held_by_another");
+    assert_eq!(event["holders"][0]["id"], id.as_str());
+    assert_eq!(place.status("job")["held"], true);
+
+    let output = place.run(["break", "--yes", "--json", "--holder", &id, "job"]);
+    assert_code(&output, 0, "the holder");
+    let event: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (event["event"].as_str(), event["holders"][0]["id"].as_str()),
+        (Some("broken"), Some(id.as_str()))
+    );
+    assert_eq!(holder.code(), 76);
+}
+
+#[test]
+fn a_lock_that_nobody_holds_needs_no_breaking() {
+    let place = Place::new();
+    let output = place.run(["break", "--yes", "job"]);
+    assert_code(&output, 0, "free");
+    assert!(said(&output).contains("is not held"), "{output:?}");
+}

@@ -1,0 +1,28 @@
+//! What it is all for.
+
+use crate::support::{Place, Running};
+
+#[test]
+fn eight_loops_lose_no_increment() {
+    const LOOPS: usize = 8;
+    const ROUNDS: usize = 25;
+    let place = Place::new();
+    std::fs::write(place.file("c"), "0\n").unwrap();
+    let script = format!(
+        "i=0; while [ $i -lt {ROUNDS} ]; do {} --url {} exec counter -- sh -c 'n=$(cat c); echo $((n+1)) > c' || exit 1; i=$((i+1)); done",
+        env!("CARGO_BIN_EXE_distlock"),
+        place.url()
+    );
+    let mut loops: Vec<_> = (0..LOOPS)
+        .map(|_| {
+            let mut shell = std::process::Command::new("sh");
+            Running::start(
+                shell.args(["-c", &script]).current_dir(place.file("")).stdin(std::process::Stdio::null()),
+            )
+        })
+        .collect();
+    for running in &mut loops {
+        assert_eq!(running.code(), 0);
+    }
+    assert_eq!(std::fs::read_to_string(place.file("c")).unwrap(), format!("{}\n", LOOPS * ROUNDS));
+}

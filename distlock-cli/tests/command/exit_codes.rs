@@ -1,0 +1,186 @@
+//! The table of exit codes, row by row.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::support::{Place, assert_code, bare, said};
+
+#[test]
+fn the_commands_own_code_comes_through() {
+    let place = Place::new();
+    for code in [0, 1, 3, 64, 75, 255] {
+        let output = place.run(["exec", "job", "--", "sh", "-c", &format!("exit {code}")]);
+        assert_code(&output, code, code);
+        assert_eq!(said(&output), "");
+    }
+}
+
+#[test]
+fn a_signal_that_ended_the_command_is_128_and_its_number() {
+    let place = Place::new();
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130), ("USR1", 138)] {
+        let output = place.run(["exec", "job", "--", "sh", "-c", &format!("kill -{signal} $$")]);
+        assert_code(&output, code, signal);
+    }
+}
+
+#[test]
+fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it() {
+    let place = Place::new();
+    let holder = place.hold("job");
+    let output = place.run(["exec", "--no-wait", "job", "--", "touch", "ran"]);
+    assert_code(&output, 75, "no wait");
+    assert!(
+        said(&output).contains(&format!("could not be had at once: held by pid {}", holder.pid())),
+        "{output:?}"
+    );
+
+    let begun = Instant::now();
+    let output = place.run(["exec", "--wait", "200ms", "job", "--", "touch", "ran"]);
+    assert_code(&output, 75, "a wait");
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    assert!(said(&output).contains("could not be had within 200ms"), "{output:?}");
+
+    let output = place.run(["hold", "--no-wait", "job"]);
+    assert_code(&output, 75, "hold");
+    assert!(!place.file("ran").exists());
+}
+
+#[test]
+fn the_code_for_that_can_be_chosen() {
+    let place = Place::new();
+    let _holder = place.hold("job");
+    for code in ["0", "1", "9", "255"] {
+        let output = place.run(["exec", "--no-wait", "--conflict-exit-code", code, "job", "--", "true"]);
+        assert_code(&output, code.parse().unwrap(), code);
+    }
+}
+
+#[test]
+fn a_lost_lock_is_76() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "sleep 1000 & wait");
+    job.event("started");
+    assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+    assert_eq!(job.code(), 76);
+}
+
+#[test]
+fn a_backend_that_does_not_answer_is_69() {
+    let place = Place::new();
+    assert_code(&place.run(["exec", "job", "--", "true"]), 0, "before");
+    let gate = fs::File::options().read(true).write(true).open(place.locks().join("gate")).unwrap();
+    let gate = Flock::lock(gate, FlockArg::LockExclusive).unwrap();
+    let url = format!("{}?gate_patience=50ms", place.url());
+    for arguments in [["exec", "--no-wait", "job", "true"].as_slice(), &["status", "job"]] {
+        let output = bare().arg("--url").arg(&url).args(arguments).output().unwrap();
+        assert_code(&output, 69, arguments);
+        assert!(said(&output).contains("cannot be reached"), "{output:?}");
+    }
+    drop(gate);
+    assert_code(&place.run(["exec", "job", "--", "true"]), 0, "after");
+}
+
+#[test]
+fn a_folder_that_others_may_use_is_refused_with_77() {
+    let place = Place::new();
+    fs::create_dir(place.locks()).unwrap();
+    fs::set_permissions(place.locks(), fs::Permissions::from_mode(0o777)).unwrap();
+    let output = place.run(["exec", "job", "--", "touch", "ran"]);
+    assert_code(&output, 77, "mode 0777");
+    assert!(said(&output).contains("access was refused"), "{output:?}");
+    assert!(!place.file("ran").exists());
+}
+
+#[test]
+fn bad_usage_is_64() {
+    let place = Place::new();
+    let long = "x".repeat(513);
+    for arguments in [
+        [].as_slice(),
+        &["exec"],
+        &["exec", "job"],
+        &["exec", "job", "--"],
+        &["exec", "--wait", "30", "job", "--", "true"],
+        &["exec", "--wait", "-1s", "job", "--", "true"],
+        &["exec", "--wait", "1s", "--no-wait", "job", "--", "true"],
+        &["exec", "--on-lost", "panic", "job", "--", "true"],
+        &["exec", "--conflict-exit-code", "256", "job", "--", "true"],
+        &["exec", "", "--", "true"],
+        &["exec", &long, "--", "true"],
+        &["frobnicate"],
+        &["completions", "cobol"],
+    ] {
+        let output = place.run(arguments.iter().copied());
+        assert_code(&output, 64, arguments);
+        assert_ne!(said(&output), "");
+    }
+}
+
+#[test]
+fn a_bad_url_is_64_and_says_what_is_wrong_with_it() {
+    for (url, expected) in [
+        ("no scheme", "no scheme"),
+        ("gopher://host/", "gopher"),
+        ("file:relative", "absolute"),
+        ("file:/tmp/x?frobnicate=1", "frobnicate"),
+        ("file:/tmp/x?poll_interval=soon", "poll_interval"),
+    ] {
+        let output = bare().args(["exec", "--url", url, "job", "--", "true"]).output().unwrap();
+        assert_code(&output, 64, url);
+        assert!(said(&output).contains(expected), "{url}: {output:?}");
+        let output = bare().env("DISTLOCK_URL", url).args(["status", "job"]).output().unwrap();
+        assert_code(&output, 64, url);
+    }
+}
+
+#[test]
+fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
+    let place = Place::new();
+    fs::write(place.file("data"), "no program").unwrap();
+    for (program, code) in [("no-such-command", 127), ("./no-such-file", 127), ("./data", 126), ("/", 126)] {
+        let output = place.run(["exec", "job", "--", program]);
+        assert_code(&output, code, program);
+        assert!(said(&output).contains(program), "{output:?}");
+    }
+    assert_eq!(place.status("job")["held"], false);
+}
+
+#[test]
+fn anything_else_is_70() {
+    let output = bare()
+        .args(["exec", "--url", &format!("file:/tmp/{}", "x".repeat(300)), "job", "true"])
+        .output()
+        .unwrap();
+    assert_code(&output, 70, "a name that the file system does not take");
+}
+
+#[test]
+fn help_version_and_completions_are_0() {
+    for arguments in [["--help"].as_slice(), &["--version"], &["exec", "--help"], &["completions", "bash"]] {
+        let output = bare().args(arguments).output().unwrap();
+        assert_code(&output, 0, arguments);
+        assert!(!output.stdout.is_empty());
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let output = bare().args(["completions", shell]).output().unwrap();
+        let script = String::from_utf8(output.stdout).unwrap();
+        for subcommand in ["exec", "hold", "status", "break"] {
+            assert!(script.contains(subcommand), "{shell}: {subcommand}");
+        }
+    }
+}
+
+#[test]
+fn the_error_is_an_event_for_machines() {
+    let place = Place::new();
+    let output = place.run(["exec", "--json", "job", "--", "no-such-command"]);
+    let last = said(&output).lines().last().unwrap().to_owned();
+    assert_code(&output, 127, &last);
+    // The lock was acquired and released around the attempt.
+    let event: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((event["event"].as_str(), event["code"].as_u64()), (Some("error"), Some(127)));
+}

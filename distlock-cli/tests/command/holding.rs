@@ -1,0 +1,77 @@
+//! `hold` and `status`.
+
+use nix::sys::signal::Signal;
+use std::process::Stdio;
+
+use crate::support::{Place, Running, assert_code};
+
+#[test]
+fn it_holds_until_standard_input_closes() {
+    let place = Place::new();
+    let mut holder = Running::start(place.distlock(["hold", "--json", "a/b"]).stdin(Stdio::piped()));
+    let acquired = holder.output_line();
+    let token = place.status("a/b")["holders"][0]["token"].as_str().unwrap().to_owned();
+    assert_eq!(acquired, format!(r#"{{"event":"acquired","name":"a/b","token":"{token}"}}"#));
+    holder.close_input();
+    assert_eq!(holder.output_line(), r#"{"event":"released","name":"a/b"}"#);
+    assert_eq!(holder.code(), 0);
+    assert_eq!(holder.rest(), "");
+    assert_eq!(place.status("a/b")["held"], false);
+}
+
+#[test]
+fn it_holds_until_a_signal_says_that_it_is_enough() {
+    let place = Place::new();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let mut holder = place.hold("job");
+        holder.signal(Signal::SIGUSR1);
+        assert_eq!(place.status("job")["held"], true);
+        holder.signal(signal);
+        assert_eq!(holder.output_event()["event"], "released");
+        assert_eq!(holder.code(), 0, "{signal}");
+    }
+}
+
+#[test]
+fn a_loss_is_told_and_is_76() {
+    let place = Place::new();
+    let mut holder = place.hold("job");
+    assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+    assert_eq!(holder.output_line(), r#"{"event":"lost","name":"job","reason":"broken"}"#);
+    assert_eq!(holder.code(), 76);
+}
+
+#[test]
+fn status_tells_holder_and_queue_in_order() {
+    let place = Place::new();
+    let holder = place.hold("job");
+    let first = Running::start(&mut place.distlock(["hold", "job"]));
+    place.until_waiting("job", 1);
+    let second = Running::start(&mut place.distlock(["hold", "job"]));
+    place.until_waiting("job", 2);
+
+    let status = place.status("job");
+    assert_eq!((status["name"].as_str(), status["held"].as_bool()), (Some("job"), Some(true)));
+    let [held_by] = status["holders"].as_array().unwrap().as_slice() else { panic!("{status}") };
+    assert_eq!(held_by["pid"], holder.pid().as_raw());
+    assert!(held_by["token"].as_str().unwrap().parse::<u64>().is_ok());
+    for key in ["id", "host", "since"] {
+        assert!(held_by[key].is_string(), "{key}: {status}");
+    }
+    let waiters: Vec<_> = status["waiters"].as_array().unwrap().iter().map(|waiter| &waiter["pid"]).collect();
+    assert_eq!(waiters, [first.pid().as_raw(), second.pid().as_raw()]);
+    // A lock between processes has no lease.
+    assert_eq!(status.get("remaining_ms"), None);
+
+    let output = place.run(["status", "job"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with(&format!("lock \"job\" is held by pid {} on ", holder.pid())), "{text}");
+    assert!(text.contains(&format!("1. pid {}", first.pid())), "{text}");
+}
+
+#[test]
+fn a_free_lock_is_free() {
+    let place = Place::new();
+    assert_eq!(place.status("job").to_string(), r#"{"name":"job","held":false,"holders":[],"waiters":[]}"#);
+    assert_eq!(place.run(["status", "job"]).stdout, b"lock \"job\" is free\n");
+}

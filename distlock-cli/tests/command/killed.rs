@@ -1,0 +1,83 @@
+//! `kill -9` of distlock itself.
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Place, lives, until};
+
+#[test]
+fn the_command_ends_with_distlock_and_the_lock_goes_on() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+    let child = job.pid_line();
+    let mut next = place.exec(&[], "echo mine");
+    place.until_waiting("job", 1);
+    job.signal(Signal::SIGKILL);
+    assert_eq!(next.output_line(), "mine");
+    // The child was dead before anybody else had the lock, because it held on to it by its descriptor.
+    assert!(!lives(child));
+    assert_eq!(next.code(), 0);
+}
+
+#[test]
+fn a_surviving_grandchild_keeps_the_lock_until_it_has_gone() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "sleep 1000 > /dev/null 2>&1 & echo $!; echo $$; wait");
+    let (grandchild, child) = (job.pid_line(), job.pid_line());
+    job.signal(Signal::SIGKILL);
+    until("the child ends", || !lives(child));
+    assert!(lives(grandchild));
+    assert_eq!(place.run(["exec", "--wait", "200ms", "job", "--", "true"]).status.code(), Some(75));
+    nix::sys::signal::kill(grandchild, Signal::SIGKILL).unwrap();
+    assert_eq!(place.run(["exec", "--wait", "30s", "job", "--", "true"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_grandchild_does_not_keep_it_with_close() {
+    let place = Place::new();
+    let mut job = place.exec(&["--close"], "sleep 1000 > /dev/null 2>&1 & echo $!; wait");
+    let grandchild = job.pid_line();
+    job.signal(Signal::SIGKILL);
+    assert_eq!(place.run(["exec", "--wait", "30s", "job", "--", "true"]).status.code(), Some(0));
+    assert!(lives(grandchild));
+    nix::sys::signal::kill(grandchild, Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn a_grandchild_does_not_keep_it_when_the_command_has_ended_in_good_order() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "sleep 1000 > /dev/null 2>&1 & echo $!");
+    let grandchild = job.pid_line();
+    assert_eq!(job.code(), 0);
+    assert!(lives(grandchild));
+    assert_eq!(place.run(["exec", "--no-wait", "job", "--", "true"]).status.code(), Some(0));
+    nix::sys::signal::kill(grandchild, Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn the_command_can_be_left_alive_and_then_keeps_the_lock() {
+    let place = Place::new();
+    let mut job = place.exec(&["--on-death", "ignore"], "echo $$; mkfifo pipe; read line < pipe");
+    let child = job.pid_line();
+    until("the command listens", || place.file("pipe").exists());
+    job.signal(Signal::SIGKILL);
+    assert_eq!(job.code(), 137);
+    assert!(lives(child));
+    assert_eq!(place.run(["exec", "--no-wait", "job", "--", "true"]).status.code(), Some(75));
+    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    assert_eq!(place.run(["exec", "--wait", "30s", "job", "--", "true"]).status.code(), Some(0));
+    until("the command ends", || !lives(child));
+}
+
+#[test]
+fn a_killed_waiter_leaves_the_queue() {
+    let place = Place::new();
+    let mut holder = place.hold("job");
+    let waiter = place.exec(&[], "touch ran");
+    place.until_waiting("job", 1);
+    let mut next = place.exec(&[], "exit 0");
+    place.until_waiting("job", 2);
+    waiter.signal(Signal::SIGKILL);
+    holder.close_input();
+    assert_eq!(next.code(), 0);
+    assert!(!place.file("ran").exists());
+}

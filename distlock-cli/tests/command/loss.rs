@@ -1,0 +1,98 @@
+//! A lock that is lost while the command runs.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, assert_code, lives, until};
+
+fn take_away(place: &Place) {
+    assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
+}
+
+#[test]
+fn the_whole_process_group_is_told_to_end() {
+    let place = Place::new();
+    let mut job = place.exec(
+        &[],
+        "sh -c 'trap \"touch helper-told; exit\" TERM; echo $$; while :; do sleep 0.01; done' & wait",
+    );
+    let helper = job.pid_line();
+    take_away(&place);
+    assert_eq!(job.event("lost")["reason"], "broken");
+    assert_eq!(job.event("terminating")["signal"], "SIGTERM");
+    assert_eq!(job.code(), 76);
+    assert!(!lives(helper));
+    assert!(place.file("helper-told").exists());
+}
+
+#[test]
+fn one_that_does_not_listen_is_killed_after_the_grace() {
+    let place = Place::new();
+    let mut job = place.exec(&["--grace", "300ms"], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+    let child = job.pid_line();
+    take_away(&place);
+    job.event("lost");
+    let begun = Instant::now();
+    assert_eq!(job.event("terminating")["signal"], "SIGTERM");
+    assert_eq!(job.event("terminating")["signal"], "SIGKILL");
+    // The events may be read a little later than they happened, never much earlier.
+    assert!(begun.elapsed() >= Duration::from_millis(250), "{:?}", begun.elapsed());
+    assert_eq!(job.event("exited")["signal"], "SIGKILL");
+    assert_eq!(job.code(), 76);
+    assert!(!lives(child));
+}
+
+#[test]
+fn helpers_that_do_not_listen_are_killed_after_the_grace_although_the_command_has_ended() {
+    let place = Place::new();
+    let mut job = place
+        .exec(&["--grace", "300ms"], "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.01; done' & wait");
+    let helper = job.pid_line();
+    take_away(&place);
+    assert_eq!(job.event("exited")["signal"], "SIGTERM");
+    assert_eq!(job.code(), 76);
+    until("the helper ends", || !lives(helper));
+}
+
+#[test]
+fn a_stopped_command_is_ended_as_well() {
+    let place = Place::new();
+    let mut job = place.exec(
+        &["--grace", "60s"],
+        "trap 'exit 0' TERM; echo $$; kill -STOP $$; while :; do sleep 0.01; done",
+    );
+    let child = job.pid_line();
+    until("the command stops", || crate::support::is_stopped(child));
+    take_away(&place);
+    assert_eq!(job.event("exited")["code"], 0);
+    assert_eq!(job.code(), 76);
+}
+
+#[test]
+fn it_can_be_ignored() {
+    let place = Place::new();
+    let mut job = place.exec(&["--on-lost", "ignore"], "mkfifo pipe; echo ready; read line < pipe; exit 4");
+    assert_eq!(job.output_line(), "ready");
+    take_away(&place);
+    job.event("lost");
+    assert!(job.runs());
+    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    assert_eq!(job.code(), 4);
+}
+
+#[test]
+fn the_next_one_has_the_lock_while_the_former_holder_is_still_ending() {
+    let place = Place::new();
+    let mut job =
+        place.exec(&["--grace", "60s"], "trap '' TERM; echo ready; mkfifo pipe; read line < pipe; exit 0");
+    assert_eq!(job.output_line(), "ready");
+    let first = job.event("acquired")["token"].as_str().unwrap().parse::<u64>().unwrap();
+    take_away(&place);
+    job.event("lost");
+    let mut next = place.exec(&["--wait", "30s"], "exit 0");
+    let second = next.event("acquired")["token"].as_str().unwrap().parse::<u64>().unwrap();
+    assert!(second > first, "{second} after {first}");
+    assert_eq!(next.code(), 0);
+    until("the command listens", || place.file("pipe").exists());
+    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    assert_eq!(job.code(), 76);
+}

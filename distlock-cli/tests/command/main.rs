@@ -1,0 +1,14 @@
+//! The command as its users run it: the real binary, real processes, real terminals.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a helper of tests that unwraps fails the test, as it should
+
+mod breaking;
+mod exclusion;
+mod exit_codes;
+mod holding;
+mod killed;
+mod loss;
+mod secrets;
+mod signals;
+mod support;
+mod terminal;

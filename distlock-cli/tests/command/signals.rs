@@ -1,0 +1,162 @@
+//! Signals without a terminal.
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use crate::support::{Place, Running, bare, code_of, is_stopped, lives, until, until_file_has};
+
+#[test]
+fn signals_reach_the_command() {
+    let place = Place::new();
+    for (signal, name) in [
+        (Signal::SIGTERM, "TERM"),
+        (Signal::SIGHUP, "HUP"),
+        (Signal::SIGINT, "INT"),
+        (Signal::SIGQUIT, "QUIT"),
+        (Signal::SIGUSR1, "USR1"),
+        (Signal::SIGUSR2, "USR2"),
+    ] {
+        let mut job = place.exec(
+            &[],
+            &format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.01; done"),
+        );
+        assert_eq!(job.output_line(), "ready");
+        job.signal(signal);
+        assert_eq!(job.output_line(), format!("got {name}"));
+        assert_eq!(job.code(), 5, "{name}");
+    }
+}
+
+#[test]
+fn the_lock_is_released_when_the_command_has_ended_and_not_before() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "trap 'echo stopping; read line < pipe; exit 0' TERM; mkfifo pipe; echo ready; while :; do sleep 0.01; done");
+    assert_eq!(job.output_line(), "ready");
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.output_line(), "stopping");
+    // The command takes its time to stop; nobody gets the lock meanwhile.
+    assert_eq!(place.run(["exec", "--no-wait", "job", "--", "true"]).status.code(), Some(75));
+    assert!(job.runs());
+    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    assert_eq!(job.code(), 0);
+    assert_eq!(place.status("job")["held"], false);
+}
+
+#[test]
+fn what_ends_the_command_ends_its_helpers_too() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "sleep 1000 & echo $!; wait");
+    let helper = job.pid_line();
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.code(), 143);
+    until("the helper ends", || !lives(helper));
+}
+
+#[test]
+fn a_signal_while_waiting_ends_the_wait_and_leaves_the_queue() {
+    let place = Place::new();
+    let mut holder = place.hold("job");
+    for (signal, code) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGINT, 130),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 131),
+        (Signal::SIGUSR1, 138),
+        (Signal::SIGUSR2, 140),
+    ] {
+        for subcommand in [["exec", "job", "touch", "ran"].as_slice(), &["hold", "job"]] {
+            let mut waiter = Running::start(&mut place.distlock(subcommand.iter().copied()));
+            place.until_waiting("job", 1);
+            waiter.signal(signal);
+            assert_eq!(waiter.code(), code, "{signal}");
+            assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
+        }
+    }
+    holder.close_input();
+    assert_eq!(holder.code(), 0);
+    assert!(!place.file("ran").exists());
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    // As `nohup` does it.
+    let place = Place::new();
+    let distlock = env!("CARGO_BIN_EXE_distlock");
+    let script = format!(
+        "trap '' HUP; exec {distlock} --url {} exec job -- sh -c 'echo $$; exec sleep 1000'",
+        place.url()
+    );
+    let mut job = Running::start(bare_shell(&script).current_dir(place.file("")));
+    let child = job.pid_line();
+    job.signal(Signal::SIGHUP);
+    nix::sys::signal::kill(child, Signal::SIGHUP).unwrap();
+    // SIGTERM comes after SIGHUP, so by then that has been delivered.
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.code(), 143);
+}
+
+#[test]
+fn stopping_and_continuing_reach_the_command() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+    let child = job.pid_line();
+    job.signal(Signal::SIGTSTP);
+    until("both stop", || is_stopped(child) && is_stopped(job.pid()));
+    job.signal(Signal::SIGCONT);
+    until("both go on", || !is_stopped(child) && !is_stopped(job.pid()));
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.code(), 143);
+}
+
+#[test]
+fn a_command_that_somebody_stops_keeps_the_lock_and_distlock_awake() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "echo $$; exec sleep 1000");
+    let child = job.pid_line();
+    nix::sys::signal::kill(child, Signal::SIGSTOP).unwrap();
+    until("the command stops", || is_stopped(child));
+    assert_eq!(place.status("job")["held"], true);
+    assert!(!is_stopped(job.pid()));
+    nix::sys::signal::kill(child, Signal::SIGCONT).unwrap();
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.code(), 143);
+}
+
+#[test]
+fn the_command_has_a_group_of_its_own_and_what_it_needs_in_its_environment() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat; echo $$; echo \"$DISTLOCK_NAME\"; echo $DISTLOCK_TOKEN");
+    let group: i32 = job.output_line().trim().parse().unwrap();
+    let child = job.pid_line();
+    assert_eq!(Pid::from_raw(group), child);
+    assert_eq!(job.output_line(), "job");
+    let token = job.output_line();
+    assert_eq!(job.event("acquired")["token"], token.as_str());
+    assert!(token.parse::<u64>().is_ok());
+    assert_eq!(job.code(), 0);
+}
+
+#[test]
+fn output_and_input_are_the_commands_own() {
+    let place = Place::new();
+    let input = place.file("input");
+    std::fs::write(&input, "one\ntwo\n").unwrap();
+    let output = place
+        .distlock(["exec", "job", "--", "sh", "-c", "cat; echo oops >&2"])
+        .stdin(std::fs::File::open(&input).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(code_of(output.status), 0);
+    assert_eq!(
+        (output.stdout.as_slice(), output.stderr.as_slice()),
+        (b"one\ntwo\n".as_slice(), b"oops\n".as_slice())
+    );
+    until_file_has(&input, "two");
+}
+
+fn bare_shell(script: &str) -> std::process::Command {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script]).env_remove("DISTLOCK_URL").stdin(std::process::Stdio::null());
+    let _ = bare;
+    command
+}

@@ -1,0 +1,230 @@
+//! Running the command and waiting for what it does.
+
+use std::fmt::Debug;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything may take on a busy machine before a test gives up on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder of locks of its own, and room for files.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// The URL of its locks.
+    pub(crate) fn url(&self) -> String {
+        format!("file:{}", self.locks().display())
+    }
+
+    /// The folder of its locks.
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.folder.path().join("locks")
+    }
+
+    /// A file of that name beside the locks.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `distlock` with these arguments, on its locks.
+    pub(crate) fn distlock<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = bare();
+        command.arg("--url").arg(self.url()).args(arguments).current_dir(self.folder.path());
+        command
+    }
+
+    /// Runs `distlock` with these arguments to its end.
+    pub(crate) fn run<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Output {
+        self.distlock(arguments).output().unwrap()
+    }
+
+    /// Holds a lock from another process; returns once it is held.
+    pub(crate) fn hold(&self, name: &str) -> Running {
+        let mut holder = Running::start(self.distlock(["hold", "--json", name]).stdin(Stdio::piped()));
+        holder.output_line();
+        holder
+    }
+
+    /// Starts `exec` of a shell script under the lock `job`, with events for machines.
+    pub(crate) fn exec(&self, options: &[&str], script: &str) -> Running {
+        let arguments = [["exec", "--json"].as_slice(), options, &["job", "--", "sh", "-c", script]].concat();
+        Running::start(&mut self.distlock(arguments))
+    }
+
+    /// What `status --json` says.
+    pub(crate) fn status(&self, name: &str) -> Value {
+        let output = self.run(["status", "--json", name]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until this many wait for the lock.
+    pub(crate) fn until_waiting(&self, name: &str, count: usize) {
+        until(&format!("{count} wait for {name}"), || {
+            self.status(name)["waiters"].as_array().unwrap().len() == count
+        });
+    }
+}
+
+/// `distlock` without anything from the environment of the tests.
+pub(crate) fn bare() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+    command.env_remove("DISTLOCK_URL").stdin(Stdio::null());
+    command
+}
+
+/// A process that ends with the test at the latest.
+pub(crate) struct Running {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    errors: Receiver<String>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let errors = lines_of(child.stderr.take().unwrap());
+        Self { child, output, errors }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    pub(crate) fn close_input(&mut self) {
+        self.child.stdin.take();
+    }
+
+    /// The next line on standard output.
+    pub(crate) fn output_line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "ended without a line: {:?}", self.errors.iter().collect::<Vec<_>>());
+        line.trim_end().to_owned()
+    }
+
+    /// The number on the next line.
+    pub(crate) fn pid_line(&mut self) -> Pid {
+        Pid::from_raw(self.output_line().parse().unwrap())
+    }
+
+    /// The next line on standard output, as JSON.
+    pub(crate) fn output_event(&mut self) -> Value {
+        serde_json::from_str(&self.output_line()).unwrap()
+    }
+
+    /// Waits for an event of this kind on standard error.
+    pub(crate) fn event(&self, kind: &str) -> Value {
+        loop {
+            let line = self.errors.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no event {kind:?}"));
+            let event: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+            if event["event"] == kind {
+                return event;
+            }
+        }
+    }
+
+    /// Waits for the end; answers the code, or 128 + the signal.
+    pub(crate) fn code(&mut self) -> i32 {
+        let mut status = None;
+        until("the command ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        code_of(status.unwrap())
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// What it has written to standard output and not been asked for.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        rest
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines_of(errors: ChildStderr) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
+
+/// The code, or 128 + the signal, as a shell has it in `$?`.
+pub(crate) fn code_of(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap()
+}
+
+/// Waits until something has become true.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process is there and no zombie.
+pub(crate) fn lives(pid: Pid) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with(['Z', 'X']))
+}
+
+/// Whether a process is stopped.
+pub(crate) fn is_stopped(pid: Pid) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(") ").next().unwrap_or_default().starts_with('T'))
+}
+
+/// Waits until a file has this in it.
+pub(crate) fn until_file_has(file: &Path, text: &str) {
+    until(&format!("{} has {text:?}", file.display()), || {
+        std::fs::read_to_string(file).is_ok_and(|content| content.contains(text))
+    });
+}
+
+/// Asserts how a finished command ended.
+#[track_caller]
+pub(crate) fn assert_code(output: &Output, code: i32, hint: impl Debug) {
+    assert_eq!(code_of(output.status), code, "{hint:?}: {output:?}");
+}
+
+/// What a finished command said.
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}

@@ -1,0 +1,377 @@
+//! The command on a terminal, started from an interactive shell.
+//!
+//! What is typed is echoed, so the texts that are waited for are written apart in the scripts: `echo start""ed`.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+
+use nix::unistd::Pid;
+
+use crate::support::{PATIENCE, Place, is_stopped, lives, until};
+
+const PROMPT: &str = "at-the-prompt>";
+const CTRL_C: &str = "\x03";
+const CTRL_D: &str = "\x04";
+const CTRL_Z: &str = "\x1a";
+
+/// A terminal with an interactive shell, in which `$D` is distlock on the locks of a place.
+struct Screen {
+    shell: Child,
+    keyboard: File,
+    shown: Receiver<Vec<u8>>,
+    unread: String,
+}
+
+impl Screen {
+    fn open(place: &Place) -> Self {
+        let (terminal, line) = pty_process::blocking::open().unwrap();
+        let shell = pty_process::blocking::Command::new("bash")
+            .args(["--norc", "--noprofile", "-i"])
+            .env("PS1", PROMPT)
+            .env("D", format!("{} --url {}", env!("CARGO_BIN_EXE_distlock"), place.url()))
+            .env("TERM", "dumb")
+            .env_remove("DISTLOCK_URL")
+            .env_remove("PROMPT_COMMAND")
+            .current_dir(place.file(""))
+            .spawn(line)
+            .unwrap();
+        let keyboard = File::from(OwnedFd::from(terminal));
+        let mut display = keyboard.try_clone().unwrap();
+        let (sender, shown) = channel();
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // The read fails when the last process has let go of the terminal.
+            while let Ok(count) = display.read(&mut buffer) {
+                let _ = sender.send(buffer[..count].to_vec());
+            }
+        });
+        let mut screen = Self { shell, keyboard, shown, unread: String::new() };
+        screen.expect(PROMPT);
+        screen
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types a line for the shell, and waits until it has got it. What programs read is pressed instead: whether it is
+    /// echoed depends on who has the terminal at that moment.
+    fn enter(&mut self, line: &str) {
+        self.press(&format!("{line}\n"));
+        self.expect("\n");
+    }
+
+    /// Waits until this is shown; answers what was shown before it.
+    #[track_caller]
+    fn expect(&mut self, text: &str) -> String {
+        loop {
+            if let Some(start) = self.unread.find(text) {
+                let before = self.unread[..start].to_owned();
+                self.unread.drain(..start + text.len());
+                return before;
+            }
+            match self.shown.recv_timeout(PATIENCE) {
+                Ok(bytes) => self.unread += &String::from_utf8_lossy(&bytes),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("{text:?} is not shown, but {:?}", self.unread)
+                }
+            }
+        }
+    }
+
+    /// Waits for a line that begins with this, and answers its rest.
+    #[track_caller]
+    fn number_after(&mut self, text: &str) -> Pid {
+        self.expect(text);
+        Pid::from_raw(self.expect("\r\n").trim().parse().unwrap())
+    }
+
+    /// Asserts that the shell is back, and that the last command ended with this code.
+    #[track_caller]
+    fn expect_prompt_after(&mut self, code: i32) {
+        self.expect(PROMPT);
+        self.enter("echo code=$?=");
+        self.expect(&format!("code={code}="));
+        self.expect(PROMPT);
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+#[test]
+fn the_command_reads_from_the_terminal() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(r#"$D exec job -- sh -c 'read line; echo "go""t $line"; test -t 1'"#);
+    screen.press("hello\n");
+    screen.expect("got hello");
+    screen.expect_prompt_after(0);
+}
+
+#[test]
+fn ctrl_c_ends_the_command_and_the_loop_around_it() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(r#"for i in 1 2 3; do $D exec job -- sh -c 'echo start""ed $$; exec sleep 1000'; done"#);
+    let child = screen.number_after("started ");
+    screen.press(CTRL_C);
+    let shown = screen.expect(PROMPT);
+    assert!(!shown.contains("started"), "{shown}");
+    assert!(!lives(child));
+    assert_eq!(place.status("job")["held"], false);
+}
+
+#[test]
+fn ctrl_c_has_the_code_that_it_has_without_distlock() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(r#"$D exec job -- sh -c 'echo start""ed; exec sleep 1000'"#);
+    screen.expect("started");
+    screen.press(CTRL_C);
+    screen.expect_prompt_after(130);
+    screen.enter(r#"$D exec job -- sh -c 'trap "exit 7" INT; echo start""ed; while :; do sleep 0.01; done'"#);
+    screen.expect("started");
+    screen.press(CTRL_C);
+    screen.expect_prompt_after(7);
+}
+
+#[test]
+fn ctrl_z_stops_the_command_and_fg_continues_it() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; read line; echo "go""t $line"'"#);
+    let child = screen.number_after("started ");
+    for round in 0..3 {
+        screen.press(CTRL_Z);
+        screen.expect("Stopped");
+        screen.expect(PROMPT);
+        assert!(is_stopped(child), "round {round}");
+        assert_eq!(place.status("job")["held"], true);
+        screen.enter("fg");
+        until("the command goes on", || !is_stopped(child));
+    }
+    screen.press("hello\n");
+    screen.expect("got hello");
+    screen.expect_prompt_after(0);
+}
+
+#[test]
+fn bg_lets_it_go_on_in_the_background() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(
+        r#"$D exec job -- sh -c 'echo start""ed $$; while [ ! -e go ]; do sleep 0.01; done; touch done'"#,
+    );
+    let child = screen.number_after("started ");
+    screen.press(CTRL_Z);
+    screen.expect("Stopped");
+    screen.expect(PROMPT);
+    screen.enter("bg");
+    screen.expect(PROMPT);
+    until("the command goes on", || !is_stopped(child));
+    screen.enter("touch go; wait; ls done");
+    screen.expect("done");
+    screen.expect(PROMPT);
+    // The shell still has the terminal.
+    screen.enter("echo sti''ll here");
+    screen.expect("still here");
+}
+
+#[test]
+fn a_background_command_that_wants_the_terminal_is_stopped_until_fg() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; read line; echo "go""t $line"' &"#);
+    let child = screen.number_after("started ");
+    until("the command stops", || is_stopped(child));
+    screen.enter("");
+    screen.expect("Stopped");
+    screen.expect(PROMPT);
+    screen.enter("fg");
+    until("the command goes on", || !is_stopped(child));
+    screen.press("hello\n");
+    screen.expect("got hello");
+    screen.expect(PROMPT);
+}
+
+#[test]
+fn in_a_pipeline_the_command_gets_the_terminal_when_it_asks_for_it() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(r#"$D exec job -- sh -c 'read line < /dev/tty; echo "go""t $line"' | cat"#);
+    screen.press("hello\n");
+    screen.expect("got hello");
+    screen.expect_prompt_after(0);
+}
+
+#[test]
+fn in_a_pipeline_ctrl_c_and_ctrl_z_reach_the_command() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$ >&2; exec sleep 1000' | cat"#);
+    let child = screen.number_after("started ");
+    screen.press(CTRL_Z);
+    screen.expect("Stopped");
+    screen.expect(PROMPT);
+    until("the command stops", || is_stopped(child));
+    screen.enter("fg");
+    until("the command goes on", || !is_stopped(child));
+    screen.press(CTRL_C);
+    screen.expect(PROMPT);
+    until("the command ends", || !lives(child));
+    until("the lock is free", || place.status("job")["held"] == false);
+}
+
+#[test]
+fn ctrl_c_ends_a_whole_script() {
+    let place = Place::new();
+    std::fs::write(
+        place.file("script"),
+        "$D exec job -- sh -c 'echo started; exec sleep 1000'\ntouch went-on\n",
+    )
+    .unwrap();
+    let mut screen = Screen::open(&place);
+    screen.enter("bash script");
+    screen.expect("started");
+    screen.press(CTRL_C);
+    screen.expect_prompt_after(130);
+    assert!(!place.file("went-on").exists());
+}
+
+#[test]
+fn ctrl_z_stops_a_whole_script_and_fg_continues_it() {
+    let place = Place::new();
+    std::fs::write(
+        place.file("script"),
+        "$D exec job -- sh -c 'echo started; read line; echo got $line'\necho went on\n",
+    )
+    .unwrap();
+    let mut screen = Screen::open(&place);
+    screen.enter("sh script");
+    screen.expect("started");
+    screen.press(CTRL_Z);
+    screen.expect("Stopped");
+    screen.expect(PROMPT);
+    screen.enter("fg");
+    screen.press("hello\n");
+    screen.expect("got hello");
+    screen.expect("went on");
+    screen.expect_prompt_after(0);
+}
+
+#[test]
+fn an_interactive_shell_runs_under_a_lock() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter("PS1='ins''ide>' $D exec job -- bash --norc --noprofile -i");
+    screen.expect("inside>");
+    screen.enter(r#"sh -c 'echo sleep""ing $$; exec sleep 1000'"#);
+    let inner = screen.number_after("sleeping ");
+    screen.press(CTRL_Z);
+    screen.expect("Stopped");
+    screen.expect("inside>");
+    screen.enter("fg");
+    until("the program goes on", || !is_stopped(inner));
+    screen.press(CTRL_C);
+    screen.expect("inside>");
+    screen.enter("exit 3");
+    screen.expect_prompt_after(3);
+    screen.enter("cat");
+    screen.press("still reading\n");
+    screen.expect("still reading");
+    screen.press(CTRL_D);
+    screen.expect_prompt_after(0);
+}
+
+#[test]
+fn a_stopped_command_ends_when_its_lock_was_lost_meanwhile() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; while :; do sleep 0.01; done'"#);
+    let child = screen.number_after("started ");
+    screen.press(CTRL_Z);
+    screen.expect("Stopped");
+    screen.expect(PROMPT);
+    assert!(place.run(["break", "--yes", "job"]).status.success());
+    screen.enter("fg");
+    screen.expect("was lost");
+    screen.expect_prompt_after(76);
+    assert!(!lives(child));
+}
+
+#[test]
+fn a_waiter_says_who_holds_the_lock_and_ctrl_c_ends_the_wait() {
+    let place = Place::new();
+    let holder = place.hold("job");
+    let mut screen = Screen::open(&place);
+    screen.enter("for i in 1 2 3; do $D exec job -- echo ra''n; done");
+    screen.expect(&format!("waiting for lock \"job\", held by pid {} on ", holder.pid()));
+    screen.expect(" since ");
+    screen.expect(" ago)");
+    screen.press(CTRL_C);
+    let shown = screen.expect(PROMPT);
+    assert!(!shown.contains("waiting") && !shown.contains("ran"), "{shown}");
+    assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
+    screen.enter("$D exec job -- true");
+    screen.expect("waiting");
+    screen.press(CTRL_C);
+    screen.expect_prompt_after(130);
+}
+
+#[test]
+fn hold_ends_with_ctrl_d() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter("$D hold job");
+    screen.expect("holding lock \"job\"");
+    assert_eq!(place.status("job")["held"], true);
+    screen.press(CTRL_D);
+    screen.expect_prompt_after(0);
+    assert_eq!(place.status("job")["held"], false);
+}
+
+#[test]
+fn hold_in_the_background_keeps_the_lock_and_fg_brings_it_back() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    screen.enter("$D hold job &");
+    screen.expect("holding lock \"job\"");
+    screen.enter("echo typed by som''eone else");
+    screen.expect("typed by someone else");
+    let holder = &place.status("job")["holders"][0]["pid"];
+    let holder = Pid::from_raw(i32::try_from(holder.as_i64().unwrap()).unwrap());
+    assert!(!is_stopped(holder));
+    screen.enter("fg");
+    screen.expect("hold job");
+    screen.press(CTRL_D);
+    screen.expect_prompt_after(0);
+    assert_eq!(place.status("job")["held"], false);
+}
+
+#[test]
+fn break_shows_the_holder_and_asks() {
+    let place = Place::new();
+    let mut holder = place.hold("job");
+    let mut screen = Screen::open(&place);
+    screen.enter("$D break job");
+    screen.expect(&format!("lock \"job\" is held by pid {}", holder.pid()));
+    screen.expect("[y/N]");
+    screen.enter("");
+    screen.expect("left alone");
+    screen.expect_prompt_after(75);
+    assert!(holder.runs());
+    screen.enter("$D break job");
+    screen.expect("[y/N]");
+    screen.enter("y");
+    screen.expect_prompt_after(0);
+    assert_eq!(holder.code(), 76);
+}
