@@ -113,6 +113,7 @@ fn the_lock_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
     waiter.expect("granted");
 }
 
+/// The child keeps the file open, so that nobody is told of its closing.
 #[test]
 fn a_release_does_not_wait_for_a_child_that_inherited_the_lock() {
     let scratch = Scratch::new();
@@ -121,8 +122,30 @@ fn a_release_does_not_wait_for_a_child_that_inherited_the_lock() {
     holder.acquires("a");
     holder.say("child a");
     let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    let mut waiter = Process::without_second_chances(&scratch.path);
+    waiter.say("acquire a");
+    eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
+    waiter.is_asleep_soon();
     holder.say("release a");
     holder.expect("released");
+    waiter.expect("granted");
+    kill_process(child, Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_broken_holder_is_told_by_the_system() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let mut holder = Process::without_second_chances(&scratch.path);
+    holder.acquires("a");
+    holder.say("child a");
+    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    holder.say("lost a");
+    // Older than the first look after the grant, so that only a notice can tell it.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let id = status(&client, "a").holders.remove(0).id;
+    block_on(client.break_holder("a", &id)).unwrap();
+    holder.expect("lost Broken");
     assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
     kill_process(child, Signal::KILL).unwrap();
 }

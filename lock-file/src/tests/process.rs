@@ -108,6 +108,24 @@ impl Process {
         eventually("the process stops itself", || self.state() == 'T');
     }
 
+    /// Its watcher thread waits for notices.
+    #[track_caller]
+    pub(super) fn is_asleep_soon(&self) {
+        let watcher_sleeps = || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok()).any(
+                |stat| {
+                    stat.contains("(distlock-files)") && stat.rsplit_once(") ").unwrap().1.starts_with('S')
+                },
+            )
+        };
+        let mut ticks_asleep = 0;
+        eventually("its watcher sleeps", || {
+            ticks_asleep = if watcher_sleeps() { ticks_asleep + 1 } else { 0 };
+            ticks_asleep == 50
+        });
+    }
+
     pub(super) fn state(&self) -> char {
         self.stat().rsplit_once(") ").unwrap().1.chars().next().unwrap()
     }

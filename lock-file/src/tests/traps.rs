@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::{DistributedLockExt, ErrorKind};
 use rustix::fs::FlockOperation;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::Process;
 use super::{SOON, Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
@@ -44,20 +44,27 @@ fn a_process_stopped_in_the_gate_makes_nobody_late() {
     eventually("the released lock is tidied away", || scratch.leftovers().is_empty());
 }
 
+/// A child has the file open, so that nobody is told of its closing, and unlocking tells nobody.
 #[test]
 fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut holder = Process::start(&scratch.path);
+    holder.acquires("a");
+    holder.say("child a");
+    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
     let mut waiter = Process::without_second_chances(&scratch.path);
     waiter.say("acquire a");
     eventually("it waits", || pids_of_waiters(&client, "a") == [waiter.pid()]);
+    waiter.is_asleep_soon();
     let stopped = Process::stopping_at(&scratch.path, Point::InGate);
     stopped.is_stopped_soon();
-    block_on(guard.release()).unwrap();
+    holder.say("release a");
+    holder.expect("released");
     assert!(waiter.has_said_nothing());
     stopped.signal(Signal::CONT);
     waiter.expect("granted");
+    kill_process(child, Signal::KILL).unwrap();
 }
 
 /// A number that is computed, stalls, and becomes a ticket after higher ones would let two in, or the later one first.
