@@ -1,7 +1,7 @@
 //! Killed holders and waiters, and what they leave.
 
 use lock_core::{DistributedLockExt, LossReason};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::process::{Process, observer};
 use super::{Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
@@ -100,8 +100,7 @@ fn the_lock_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
     let client = scratch.client();
     let mut holder = Process::start(&scratch.path);
     holder.acquires("a");
-    holder.say("child a");
-    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    let child = holder.starts_child("a");
     let mut waiter = Process::start(&scratch.path);
     waiter.say("acquire a");
     eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
@@ -109,7 +108,7 @@ fn the_lock_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
     assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
     assert_eq!(pid_of_holder(&client, "a"), Some(holder.pid()));
     assert!(waiter.has_said_nothing());
-    kill_process(child, Signal::KILL).unwrap();
+    drop(child);
     waiter.expect("granted");
 }
 
@@ -120,8 +119,7 @@ fn a_release_does_not_wait_for_a_child_that_inherited_the_lock() {
     let client = scratch.client();
     let mut holder = Process::start(&scratch.path);
     holder.acquires("a");
-    holder.say("child a");
-    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    let child = holder.starts_child("a");
     let mut waiter = Process::without_second_chances(&scratch.path);
     waiter.say("acquire a");
     eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
@@ -129,7 +127,7 @@ fn a_release_does_not_wait_for_a_child_that_inherited_the_lock() {
     holder.say("release a");
     holder.expect("released");
     waiter.expect("granted");
-    kill_process(child, Signal::KILL).unwrap();
+    drop(child);
 }
 
 #[test]
@@ -138,8 +136,7 @@ fn a_broken_holder_is_told_by_the_system() {
     let client = scratch.client();
     let mut holder = Process::without_second_chances(&scratch.path);
     holder.acquires("a");
-    holder.say("child a");
-    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    let child = holder.starts_child("a");
     holder.say("lost a");
     // Older than the first look after the grant, so that only a notice can tell it.
     std::thread::sleep(std::time::Duration::from_millis(200));
@@ -147,7 +144,7 @@ fn a_broken_holder_is_told_by_the_system() {
     block_on(client.break_holder("a", &id)).unwrap();
     holder.expect("lost Broken");
     assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
-    kill_process(child, Signal::KILL).unwrap();
+    drop(child);
 }
 
 #[test]
@@ -159,11 +156,10 @@ fn a_child_does_not_inherit_by_accident() {
     holder.acquires("a");
     waiter.say("acquire a");
     eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
-    holder.say("child other");
-    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    let child = holder.starts_child("other");
     holder.kill();
     waiter.expect("granted");
-    kill_process(child, Signal::KILL).unwrap();
+    drop(child);
 }
 
 #[test]

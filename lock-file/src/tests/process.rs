@@ -91,6 +91,13 @@ impl Process {
         self.expect("granted").parse().unwrap()
     }
 
+    /// Has it start a child that inherits the lock.
+    #[track_caller]
+    pub(super) fn starts_child(&mut self, name: &str) -> Heir {
+        self.say(&format!("child {name}"));
+        Heir(Pid::from_raw(self.expect("child").parse().unwrap()).unwrap())
+    }
+
     pub(super) fn has_said_nothing(&self) -> bool {
         self.output.try_recv().is_err()
     }
@@ -157,6 +164,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A process that has inherited a lock; it ends when this is dropped.
+pub(super) struct Heir(Pid);
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
     }
 }
 
@@ -247,8 +263,12 @@ impl Helper {
     fn start_child(&self, name: &str) -> String {
         let hold = self.guards[name].hold();
         let descriptor = hold.descriptor().unwrap().as_fd().try_clone_to_owned().unwrap();
-        let child =
-            Command::new("sleep").arg("1000").stdin(Stdio::from(descriptor)).stdout(Stdio::null()).spawn();
+        let child = Command::new("sleep")
+            .arg("1000")
+            .stdin(Stdio::from(descriptor))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         format!("child {}", child.unwrap().id())
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::{DistributedLockExt, ErrorKind};
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::process::Process;
 use super::{SOON, Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
@@ -51,8 +51,7 @@ fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
     let client = scratch.client();
     let mut holder = Process::start(&scratch.path);
     holder.acquires("a");
-    holder.say("child a");
-    let child = Pid::from_raw(holder.expect("child").parse().unwrap()).unwrap();
+    let child = holder.starts_child("a");
     let mut waiter = Process::without_second_chances(&scratch.path);
     waiter.say("acquire a");
     eventually("it waits", || pids_of_waiters(&client, "a") == [waiter.pid()]);
@@ -64,7 +63,7 @@ fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
     assert!(waiter.has_said_nothing());
     stopped.signal(Signal::CONT);
     waiter.expect("granted");
-    kill_process(child, Signal::KILL).unwrap();
+    drop(child);
 }
 
 /// A number that is computed, stalls, and becomes a ticket after higher ones would let two in, or the later one first.
