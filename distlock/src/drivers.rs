@@ -31,7 +31,7 @@ const DRIVERS: &[Driver] = &[
         feature: "file",
         schemes: &["file"],
         #[cfg(feature = "file")]
-        connect: Some(|url, builder| Box::pin(async move { lock_file::connect(&url, builder).await })),
+        connect: Some(|url, builder| Box::pin(async move { lock_file::connect(&url, builder) })),
         #[cfg(not(feature = "file"))]
         connect: None,
     },
@@ -40,20 +40,13 @@ const DRIVERS: &[Driver] = &[
 /// How to connect to what `scheme` means.
 pub(crate) fn find(scheme: &str) -> Result<Connect, LockError> {
     let invalid = |cause: String| LockError::new(ErrorKind::InvalidOption, Operation::Connect).because(cause);
-    let driver = DRIVERS
-        .iter()
-        .find(|driver| driver.schemes.contains(&scheme))
-        .ok_or_else(|| {
-            invalid(format!("there is no backend for {scheme}: URLs")).remedy(format!(
-                "the schemes that are compiled in: {}",
-                compiled_in().join(", ")
-            ))
-        })?;
+    let driver = DRIVERS.iter().find(|driver| driver.schemes.contains(&scheme)).ok_or_else(|| {
+        invalid(format!("there is no backend for {scheme}: URLs"))
+            .remedy(format!("the schemes that are compiled in: {}", compiled_in().join(", ")))
+    })?;
     driver.connect.ok_or_else(|| {
-        invalid(format!("the backend for {scheme}: URLs is not compiled in")).remedy(format!(
-            "build distlock with the cargo feature {:?}",
-            driver.feature
-        ))
+        invalid(format!("the backend for {scheme}: URLs is not compiled in"))
+            .remedy(format!("build distlock with the cargo feature {:?}", driver.feature))
     })
 }
 

@@ -11,10 +11,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::{AcquireRequest, AnyLease, Grant, Term, Wait};
+use crate::engine::contained;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
 use crate::hold::{Granted, HoldCore, Lasting};
-use crate::janitor;
+use crate::janitor::{self, Chore};
 use crate::local::{Attempted, Patience, Start, Undo};
 use crate::supervise::Backoff;
 use crate::validity::Validity;
@@ -30,35 +31,38 @@ pub(crate) fn drive(
     start: Start<Arc<AcquireRequest>>,
 ) -> impl Future<Output = ()> + Send + 'static {
     // Made now and not at the first poll, which a runtime that has ended never makes.
-    let mut unfinished = Unfinished {
-        front,
-        state: Progress::UnderWay,
-    };
+    let mut unfinished = Unfinished { front, state: Progress::UnderWay };
     async move {
         let front = Arc::clone(&unfinished.front);
         let mut next = Some(start);
-        while let Some(Start {
-            attempt: request,
-            patience,
-        }) = next
-        {
+        while let Some(Start { attempt: request, patience }) = next {
             unfinished.is(Progress::UnderWay);
             let outcome = make_attempt(&front, &request, patience).await;
             unfinished.is(Progress::Answered);
-            next = match outcome {
-                Some(outcome) => report(&front, outcome),
-                None => {
-                    janitor::cancel(&front, &request);
-                    None
-                }
+            next = if let Some(outcome) = outcome {
+                report(&front, &request, outcome)
+            } else {
+                janitor::cancel(&front, &request);
+                None
             };
         }
     }
 }
 
-fn report(front: &Arc<Front>, outcome: Outcome) -> Option<Start<Arc<AcquireRequest>>> {
-    let (undo, next) = front.local.attempted(outcome, || front.new_attempt());
+fn report(
+    front: &Arc<Front>,
+    request: &Arc<AcquireRequest>,
+    outcome: Outcome,
+) -> Option<Start<Arc<AcquireRequest>>> {
+    let may_have_left_something = matches!(outcome, Attempted::Failed(_) | Attempted::Void);
+    let (undo, next) = front.local.attempted(outcome, |patience| front.new_attempt(patience));
     front.undo(undo);
+    if may_have_left_something {
+        janitor::cancel(front, request);
+    } else {
+        // If it was stopped too late to notice: what there was to undo has been handed over by now.
+        drop(request.signals.take_chore());
+    }
     next
 }
 
@@ -85,16 +89,9 @@ impl Drop for Unfinished {
         if self.state == Progress::Answered {
             return;
         }
-        if std::thread::panicking() {
-            let defect =
-                LockError::new(ErrorKind::Internal, Operation::Acquire).because("the backend panicked");
-            let next = report(&self.front, Attempted::Failed(defect));
-            self.front.start_there(next);
-        } else {
-            let ended = LockError::new(ErrorKind::Closed, Operation::Acquire)
-                .because("the runtime that the client's work runs on has ended");
-            let _ = self.front.local.close(&ended);
-        }
+        let ended = LockError::new(ErrorKind::Closed, Operation::Acquire)
+            .because("the runtime that the client's work runs on has ended");
+        let _ = self.front.local.close(&ended);
     }
 }
 
@@ -107,20 +104,16 @@ async fn make_attempt(
     let client = front.client();
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
-        match until_stopped(request, client.backend.acquire(request)).await? {
+        let acquiring = contained(Operation::Acquire, client.backend.acquire(request));
+        match until_stopped(request, acquiring).await? {
             Ok(Some(grant)) => return Some(hold_of(front, request, grant)),
-            Ok(None) if patience == Patience::Once || is_over(front, request) => {
-                return Some(Attempted::Refused);
-            }
-            Ok(None) => {}
+            Ok(None) if is_over(front, request) => return Some(Attempted::Refused),
+            Ok(None) => return Some(Attempted::Void),
             Err(error) if error.is_retryable() && patience != Patience::Once => {
-                tracing::warn!(lock = %front.name(), %error, "an attempt failed and is repeated");
+                tracing::debug!(lock = %front.name(), %error, "an attempt failed and is repeated");
                 request.signals.unreachable(error);
             }
-            Err(error) => {
-                janitor::cancel_in_background(front, request);
-                return Some(Attempted::Failed(error));
-            }
+            Err(error) => return Some(Attempted::Failed(error)),
         }
         let pause = client.clock.now().plus(backoff.next_pause());
         until_stopped(request, client.clock.sleep_until(pause)).await?;
@@ -153,10 +146,7 @@ fn hold_of(front: &Arc<Front>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         Term::Leased { anchor, length } => {
             match Validity::new(length, front.client().settings.abort_margin) {
                 Ok(validity) => Lasting::Leased { anchor, validity },
-                Err(error) => {
-                    janitor::cancel_in_background(front, request);
-                    return Attempted::Failed(error);
-                }
+                Err(error) => return Attempted::Failed(error),
             }
         }
     };
@@ -170,7 +160,8 @@ fn hold_of(front: &Arc<Front>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
     };
     let hold = HoldCore::new(Arc::clone(front), granted);
     front.client().keeper.register(&hold);
-    if let Some(reason) = request.signals.bind(&hold) {
+    let lost_before = request.signals.bind(&hold).or_else(|| front.client().keeper.end_of(hold.grant.group));
+    if let Some(reason) = lost_before {
         hold.declare_lost(reason);
     }
     if !hold.is_standing() {
@@ -185,7 +176,7 @@ impl Front {
     pub(crate) fn undo(self: &Arc<Self>, undo: Undo<Arc<HoldCore>, Arc<AcquireRequest>>) {
         match undo {
             Undo::Nothing => {}
-            Undo::Attempt(request) => request.signals.stop(),
+            Undo::Attempt(request) => request.signals.stop(Chore::begin(self)),
             Undo::Hold(hold) => drop(janitor::release(&hold)),
         }
     }

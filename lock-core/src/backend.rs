@@ -16,7 +16,9 @@
 //! 5. **The anchor of a lease is the moment before the request was sent** that the server answered with the lease.
 //! 6. **Requests are bounded.** A server that does not answer is an error after the backend's own request timeout, with
 //!    the exception of `acquire` while it is queued.
-//! 7. **A first poll is quick.** It runs on the thread of whoever calls; anything that blocks goes elsewhere.
+//! 7. **A first poll is quick.** That of `acquire`, `cancel` and `release` runs on the thread of whoever calls, with the
+//!    engine's runtime entered; anything that blocks goes elsewhere. Everything else runs on the engine.
+//! 8. **The number of a group that is lost is not used again.** Whatever is granted in it later is lost too.
 //!
 //! `docs/backends/writing-one.md` goes through the in-memory backend as a worked example.
 
@@ -48,8 +50,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What this backend can do.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Makes one attempt: `Some` when the lock is granted, `None` when it is not to be had now (for [`Wait::Try`]) or
-    /// was not to be had in time (for the others, where the core ends the wait by itself and the backend need not).
+    /// Makes one attempt: `Some` when the lock is granted, `None` when it is not to be had now.
+    ///
+    /// With [`Wait::Try`] that is the answer. With the others the core ends the wait by itself when the time is up, so
+    /// `None` before that means that this attempt has come to nothing (its place in the queue is gone): the core cancels
+    /// it and begins anew, with a new id.
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Self::Lease>>, LockError>;
 
     /// Undoes the attempt, whatever came of it. Called again until it answers `Ok`.
@@ -170,14 +175,7 @@ impl AcquireRequest {
         wait: Wait,
         holder: Arc<HolderInfo>,
     ) -> Self {
-        Self {
-            id,
-            name,
-            physical,
-            mode: Mode::Exclusive,
-            holder,
-            signals: Signals::new(wait),
-        }
+        Self { id, name, physical, mode: Mode::Exclusive, holder, signals: Signals::new(wait) }
     }
 
     /// The attempt's id.
@@ -205,8 +203,9 @@ impl AcquireRequest {
         &self.holder
     }
 
-    /// How long the attempt may wait. **It may grow while the attempt waits**, because an attempt passes from one local
-    /// waiter to the next: whoever gives it to a server as a bound reads it again when the bound is reached.
+    /// How long the attempt may wait. [`Wait::Try`] stays what it is. **The others may grow while the attempt waits**,
+    /// because an attempt passes from one local waiter to the next: whoever gives it to a server as a bound reads it
+    /// again when the bound is reached.
     pub fn wait(&self) -> Wait {
         self.signals.wait()
     }

@@ -1,5 +1,7 @@
 //! What a backend can do, as data. The core checks it before it calls the backend; users and tests read it.
 
+use std::time::Duration;
+
 use crate::name::NameRules;
 
 /// How far the exclusion of a backend reaches.
@@ -78,6 +80,9 @@ pub struct Capabilities {
     pub breaking: Breaking,
     /// What the server accepts as a lock's name.
     pub names: NameRules,
+    /// How long what a lost client has left behind lasts at the server at most: its places in queues, its grants. `None`
+    /// when it lasts until it is undone.
+    pub leftovers_last: Option<Duration>,
 }
 
 impl Capabilities {
@@ -91,6 +96,7 @@ impl Capabilities {
             inspection: Inspection::None,
             breaking: Breaking::Unsupported,
             names,
+            leftovers_last: None,
         }
     }
 
@@ -112,6 +118,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_inspection(mut self, inspection: Inspection) -> Self {
         self.inspection = inspection;
+        self
+    }
+
+    /// Declares how long leftovers last: an attempt that cannot be undone for that long is left to the server.
+    #[must_use]
+    pub const fn with_leftovers_gone_after(mut self, longest: Duration) -> Self {
+        self.leftovers_last = Some(longest);
         self
     }
 

@@ -11,13 +11,12 @@ use crate::backend::{AnyBackend, AttemptId, Backend, Erased, Host, InspectReques
 use crate::capabilities::{Breaking, Capabilities, Inspection};
 use crate::clock::Clock;
 use crate::deadline;
-use crate::engine::{Engine, EngineChoice};
+use crate::engine::{Engine, EngineChoice, contained};
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
 use crate::hold::LossReason;
 use crate::janitor::Janitor;
 use crate::keeper::{Keeper, within};
-use crate::local::Undo;
 use crate::lock::{DistributedLock, ReentrantLock};
 use crate::name::LockName;
 use crate::status::{Broken, HolderId, HolderInfo, LockStatus};
@@ -54,11 +53,11 @@ impl LockClient {
         if self.capabilities().inspection == Inspection::None {
             return Err(self.0.unsupported(Operation::Inspect, &request.name));
         }
-        self.0
-            .backend
-            .inspect(&request)
-            .await
-            .map_err(|error| error.on(&request.name))
+        let name = request.name.clone();
+        let asked = self
+            .0
+            .on_engine(Operation::Inspect, move |core| async move { core.backend.inspect(&request).await });
+        asked.await.map_err(|error| error.on(&name).during(Operation::Inspect))
     }
 
     /// Takes the lock from `holder`, who reports it as lost: from that holder or from nobody.
@@ -75,11 +74,11 @@ impl LockClient {
         if self.capabilities().breaking == Breaking::Unsupported {
             return Err(self.0.unsupported(Operation::Break, &request.name));
         }
-        self.0
-            .backend
-            .break_holder(&request, holder)
-            .await
-            .map_err(|error| error.on(&request.name))
+        let (name, holder) = (request.name.clone(), holder.clone());
+        let broken = self.0.on_engine(Operation::Break, move |core| async move {
+            core.backend.break_holder(&request, &holder).await
+        });
+        broken.await.map_err(|error| error.on(&name).during(Operation::Break))
     }
 
     /// What the backend can do.
@@ -114,32 +113,19 @@ impl LockClient {
             core.janitor.idle().await;
         };
         let in_time = within(&core.clock, deadline, all_done).await;
-        let left_behind = if in_time.is_some() {
-            None
-        } else {
-            Some(core.end_holds().await)
-        };
-        let _ = within(
-            &core.clock,
-            core.clock.now().plus(CLOSE_BACKEND_WITHIN),
-            core.backend.close(),
-        )
-        .await;
+        let left_behind = if in_time.is_some() { None } else { Some(core.end_holds().await) };
+        let closing = core.on_engine(Operation::Close, |core| async move {
+            core.backend.close().await;
+            Ok(())
+        });
+        let _ = within(&core.clock, core.clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
         left_behind.map_or(Ok(()), Err)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn core(&self) -> &Arc<ClientCore> {
-        &self.0
     }
 }
 
 impl fmt::Debug for LockClient {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("LockClient")
-            .field("backend", &self.0.backend)
-            .finish_non_exhaustive()
+        formatter.debug_struct("LockClient").field("backend", &self.0.backend).finish_non_exhaustive()
     }
 }
 
@@ -189,11 +175,8 @@ impl ClientCore {
         if let Some(front) = fronts.by_name.get(&name).and_then(Weak::upgrade) {
             return Ok(front);
         }
-        let front = Arc::new(Front::new(
-            NEXT_FRONT.fetch_add(1, Ordering::Relaxed),
-            name.clone(),
-            Arc::clone(self),
-        ));
+        let front =
+            Arc::new(Front::new(NEXT_FRONT.fetch_add(1, Ordering::Relaxed), name.clone(), Arc::clone(self)));
         fronts.by_name.insert(name, Arc::downgrade(&front));
         Ok(front)
     }
@@ -201,29 +184,37 @@ impl ClientCore {
     /// Forgets a front that nobody uses any more, unless another has taken its place.
     pub(crate) fn forget_front(&self, name: &LockName) {
         let mut fronts = self.fronts.lock();
-        if fronts
-            .by_name
-            .get(name)
-            .is_some_and(|front| front.strong_count() == 0)
-        {
+        if fronts.by_name.get(name).is_some_and(|front| front.strong_count() == 0) {
             fronts.by_name.remove(name);
         }
     }
 
+    /// Calls the backend on the engine, where its connections live, whatever the caller runs on.
+    async fn on_engine<T, F>(
+        self: &Arc<Self>,
+        operation: Operation,
+        call: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, LockError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, LockError>> + Send + 'static,
+    {
+        let mut calling = AbortOnDrop(self.engine.spawn(contained(operation, call(Arc::clone(self)))));
+        (&mut calling.0).await.unwrap_or_else(|error| {
+            Err(LockError::new(ErrorKind::Closed, operation)
+                .because("the runtime that the client's work runs on has ended")
+                .caused_by(error))
+        })
+    }
+
     fn inspect_request(&self, name: LockName) -> InspectRequest {
-        InspectRequest {
-            physical: self.backend.capabilities().names.apply(&name),
-            name,
-        }
+        InspectRequest { physical: self.backend.capabilities().names.apply(&name), name }
     }
 
     fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {
         LockError::new(ErrorKind::Unsupported, operation)
             .on(name)
-            .because(format!(
-                "the backend {:?} has no way to do it",
-                self.backend.capabilities().backend
-            ))
+            .because(format!("the backend {:?} has no way to do it", self.backend.capabilities().backend))
     }
 
     fn refuse_acquisitions(&self) {
@@ -234,9 +225,7 @@ impl ClientCore {
             fronts.by_name.values().filter_map(Weak::upgrade).collect()
         };
         for front in fronts {
-            if let Undo::Attempt(request) = front.local.close(&closed) {
-                request.signals.stop();
-            }
+            front.undo(front.local.close(&closed));
         }
     }
 
@@ -247,23 +236,10 @@ impl ClientCore {
         for hold in &holds {
             hold.declare_lost(LossReason::SessionClosed);
         }
-        let _ = within(
-            &self.clock,
-            self.clock.now().plus(CLOSE_BACKEND_WITHIN),
-            self.janitor.idle(),
-        )
-        .await;
+        let _ = within(&self.clock, self.clock.now().plus(CLOSE_BACKEND_WITHIN), self.janitor.idle()).await;
         LockError::new(ErrorKind::Unconfirmed, Operation::Close)
-            .because(format!(
-                "{} locks were still held and {releases} releases not answered",
-                holds.len()
-            ))
+            .because(format!("{} locks were still held and {releases} releases not answered", holds.len()))
             .remedy("release every lock before close, or give close more time")
-    }
-
-    #[cfg(test)]
-    pub(crate) fn front_count(&self) -> usize {
-        self.fronts.lock().by_name.len()
     }
 }
 
@@ -281,10 +257,7 @@ impl Default for ClientBuilder {
         Self {
             clock: Clock::system(),
             engine: EngineChoice::Own,
-            settings: Settings {
-                abort_margin: Duration::ZERO,
-                max_hold: None,
-            },
+            settings: Settings { abort_margin: Duration::ZERO, max_hold: None },
             label: None,
         }
     }
@@ -302,10 +275,9 @@ impl ClientBuilder {
     /// # Errors
     /// [`ErrorKind::InvalidOption`], naming the option.
     pub fn with_url_options(mut self, options: &mut UrlOptions) -> Result<Self, LockError> {
-        if let Some(engine) = options.take_choice(
-            "engine",
-            &[("own", EngineChoice::Own), ("caller", EngineChoice::Caller)],
-        )? {
+        if let Some(engine) =
+            options.take_choice("engine", &[("own", EngineChoice::Own), ("caller", EngineChoice::Caller)])?
+        {
             self.engine = engine;
         }
         if let Some(margin) = options.take_duration("abort_margin")? {
@@ -429,7 +401,7 @@ impl Parts {
     fn host(&self) -> Host {
         Host {
             clock: self.clock.clone(),
-            runtime: self.engine.handle().clone(),
+            tasks: Arc::clone(self.engine.backend_tasks()),
             holder: Arc::clone(&self.holder),
             keeper: Arc::clone(&self.keeper),
             abort_margin: self.settings.abort_margin,

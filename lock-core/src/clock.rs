@@ -40,19 +40,13 @@ impl Moment {
     /// The moment `duration` later; [`Moment::FOREVER`] instead of an overflow.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// The moment `duration` earlier; the clock's start instead of an underflow.
     #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long after `earlier` this is; zero when it is not later.
@@ -117,11 +111,7 @@ impl Clock {
     /// # Cancel safety
     /// Dropping it cancels the alarm.
     pub fn sleep_until(&self, moment: Moment) -> Sleep {
-        Sleep {
-            clock: self.clone(),
-            moment,
-            bell: None,
-        }
+        Sleep { clock: self.clone(), moment, bell: None }
     }
 }
 
@@ -182,13 +172,9 @@ impl Future for Sleep {
         if self.clock.now() >= self.moment {
             return Poll::Ready(());
         }
-        let bell = Arc::new(Bell {
-            rung: AtomicBool::new(false),
-            waker: Mutex::new(Some(context.waker().clone())),
-        });
-        let handle = self
-            .clock
-            .schedule(self.moment, Arc::clone(&bell) as Arc<dyn Alarm>);
+        let bell =
+            Arc::new(Bell { rung: AtomicBool::new(false), waker: Mutex::new(Some(context.waker().clone())) });
+        let handle = self.clock.schedule(self.moment, Arc::clone(&bell) as Arc<dyn Alarm>);
         self.bell = Some((bell, handle));
         Poll::Pending
     }
@@ -196,10 +182,7 @@ impl Future for Sleep {
 
 impl fmt::Debug for Sleep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Sleep")
-            .field("moment", &self.moment)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Sleep").field("moment", &self.moment).finish_non_exhaustive()
     }
 }
 
@@ -268,9 +251,7 @@ impl Schedule {
         if self.earliest()? > now {
             return None;
         }
-        self.alarms
-            .pop_first()
-            .map(|((_, number), alarm)| (number, alarm))
+        self.alarms.pop_first().map(|((_, number), alarm)| (number, alarm))
     }
 
     /// Puts an alarm back that wants to ring again, unless its handle was dropped while it rang.
@@ -342,10 +323,7 @@ impl ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("ManualClock")
-            .field("now", &self.0.now)
-            .finish_non_exhaustive()
+        formatter.debug_struct("ManualClock").field("now", &self.0.now).finish_non_exhaustive()
     }
 }
 
@@ -376,11 +354,7 @@ mod tests {
     fn an_alarm_that_is_put_off_rings_again_until_its_handle_is_dropped() {
         let (clock, time) = Clock::manual();
         let rung = Arc::default();
-        let alarm = Recorder {
-            rung: Arc::clone(&rung),
-            number: 0,
-            again: Mutex::new(vec![at(30), at(20)]),
-        };
+        let alarm = Recorder { rung: Arc::clone(&rung), number: 0, again: Mutex::new(vec![at(30), at(20)]) };
         let handle = clock.schedule(at(10), Arc::new(alarm));
         time.advance_to(at(25));
         assert_eq!(*rung.lock(), [(0, at(10)), (0, at(20))]);
@@ -399,10 +373,6 @@ mod tests {
                 panic!("on purpose")
             }
         }
-        let clock = Clock::system();
-        let _panics = clock.schedule(clock.now(), Arc::new(Panics));
-        let wanted = clock.now().plus(Duration::from_millis(20));
-        let (sender, receiver) = std::sync::mpsc::channel();
         struct Sends(std::sync::mpsc::Sender<Moment>);
         impl Alarm for Sends {
             fn ring(&self, now: Moment) -> Option<Moment> {
@@ -410,10 +380,11 @@ mod tests {
                 None
             }
         }
-        let _later = clock.schedule(
-            wanted.plus(Duration::from_secs(60)),
-            Arc::new(Sends(sender.clone())),
-        );
+        let clock = Clock::system();
+        let _panics = clock.schedule(clock.now(), Arc::new(Panics));
+        let wanted = clock.now().plus(Duration::from_millis(20));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let _later = clock.schedule(wanted.plus(Duration::from_secs(60)), Arc::new(Sends(sender.clone())));
         let _handle = clock.schedule(wanted, Arc::new(Sends(sender)));
         let rung = receiver.recv_timeout(Duration::from_secs(10)).unwrap();
         assert!(rung >= wanted);

@@ -36,15 +36,10 @@ fn running() -> io::Result<&'static Arc<DeadlineThread>> {
         return Ok(thread);
     }
     let (bell, waiter) = platform::bell()?;
-    let shared = Arc::new(DeadlineThread {
-        schedule: Mutex::default(),
-        looks_at: Mutex::new(Moment::FOREVER),
-        bell,
-    });
+    let shared =
+        Arc::new(DeadlineThread { schedule: Mutex::default(), looks_at: Mutex::new(Moment::FOREVER), bell });
     let for_thread = Arc::clone(&shared);
-    thread::Builder::new()
-        .name("distlock-deadline".to_owned())
-        .spawn(move || for_thread.run(&waiter))?;
+    thread::Builder::new().name("distlock-deadline".to_owned()).spawn(move || for_thread.run(&waiter))?;
     Ok(THREAD.get_or_init(|| shared))
 }
 
@@ -131,10 +126,7 @@ mod platform {
     }
 
     pub(super) fn bell() -> io::Result<(Bell, Waiter)> {
-        let timer = timerfd_create(
-            TimerfdClockId::Boottime,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )?;
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let rung = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         Ok((Bell(Arc::clone(&rung)), Waiter { timer, rung }))
     }
@@ -149,10 +141,8 @@ mod platform {
     impl Waiter {
         pub(super) fn wait_until(&self, moment: Moment) {
             let armed = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer_value(moment));
-            let mut events = [
-                PollFd::new(&self.timer, PollFlags::IN),
-                PollFd::new(&*self.rung, PollFlags::IN),
-            ];
+            let mut events =
+                [PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&*self.rung, PollFlags::IN)];
             if armed.is_err() || poll(&mut events, None).is_err() {
                 // Interrupted, or a kernel that refuses: look again soon rather than late.
                 thread::sleep(Duration::from_millis(1));
@@ -168,14 +158,8 @@ mod platform {
         let nanoseconds = moment.as_nanoseconds().clamp(1, i64::MAX.unsigned_abs());
         let part = |value: u64| value.try_into().unwrap_or_default();
         Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: Timespec {
-                tv_sec: part(nanoseconds / SECOND),
-                tv_nsec: part(nanoseconds % SECOND),
-            },
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec { tv_sec: part(nanoseconds / SECOND), tv_nsec: part(nanoseconds % SECOND) },
         }
     }
 }

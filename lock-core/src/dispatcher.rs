@@ -33,11 +33,7 @@ struct Notice {
 
 impl Notice {
     fn deliver(&self) {
-        let Self {
-            listener,
-            event,
-            hold,
-        } = self;
+        let Self { listener, event, hold } = self;
         let delivered = catch_unwind(AssertUnwindSafe(|| match event {
             Event::Acquired => listener.on_acquired(hold),
             Event::Released => listener.on_released(hold),
@@ -73,11 +69,7 @@ impl Lane {
     /// Has `listener` told of `event` after everything that it is to be told before.
     pub(crate) fn post(self: &Arc<Self>, listener: Arc<dyn LockListener>, event: Event, hold: Hold) {
         let mut notices = self.0.lock();
-        notices.waiting.push_back(Notice {
-            listener,
-            event,
-            hold,
-        });
+        notices.waiting.push_back(Notice { listener, event, hold });
         if notices.progress == Progress::Idle {
             notices.progress = Progress::Queued;
             drop(notices);
@@ -164,9 +156,8 @@ impl Dispatcher {
     fn start_workers(self: &Arc<Self>, work: &mut Work, count: usize) {
         for _ in 0..count.min(MOST_WORKERS.saturating_sub(work.workers)) {
             let dispatcher = Arc::clone(self);
-            let started = thread::Builder::new()
-                .name("distlock-listener".to_owned())
-                .spawn(move || dispatcher.run());
+            let started =
+                thread::Builder::new().name("distlock-listener".to_owned()).spawn(move || dispatcher.run());
             match started {
                 Ok(_) => work.workers += 1,
                 Err(error) => tracing::error!(%error, "no thread for listeners"),
@@ -193,10 +184,8 @@ impl Dispatcher {
                 return Some(lane);
             }
             work.idle += 1;
-            let (woken, waited) = self
-                .arrived
-                .wait_timeout(work, IDLE_FOR)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) =
+                self.arrived.wait_timeout(work, IDLE_FOR).unwrap_or_else(PoisonError::into_inner);
             work = woken;
             work.idle -= 1;
             if waited.timed_out() && work.lanes.is_empty() && work.workers > 1 {

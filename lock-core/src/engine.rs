@@ -5,15 +5,19 @@
 //! [`EngineChoice::Caller`] the same tasks run on the caller's runtime instead.
 
 use std::fmt;
-use std::future::Future;
-use std::task::{Context, Waker};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::error::{ErrorKind, LockError, Operation};
+use crate::sync::Mutex;
 
 /// Where a client's background work runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +33,7 @@ pub enum EngineChoice {
 
 pub(crate) struct Engine {
     handle: Handle,
+    backend_tasks: Arc<BackendTasks>,
     /// Dropped with the engine, which ends its thread.
     _running: Option<oneshot::Sender<()>>,
 }
@@ -37,16 +42,13 @@ impl Engine {
     pub(crate) fn start(choice: EngineChoice) -> Result<Self, LockError> {
         match choice {
             EngineChoice::Own => Self::own(),
-            EngineChoice::Caller => Handle::try_current()
-                .map(|handle| Self {
-                    handle,
-                    _running: None,
-                })
-                .map_err(|_| {
+            EngineChoice::Caller => {
+                Handle::try_current().map(|handle| Self::on(handle, None)).map_err(|_| {
                     LockError::new(ErrorKind::InvalidOption, Operation::Connect)
                         .because("the engine is to be the caller's runtime, and there is none")
                         .remedy("make the client inside a tokio runtime, or leave the engine option out")
-                }),
+                })
+            }
         }
     }
 
@@ -57,10 +59,7 @@ impl Engine {
                 .remedy("check the limits on threads and open files")
                 .caused_by(error)
         };
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(failed)?;
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let (running, ended) = oneshot::channel();
         thread::Builder::new()
@@ -69,10 +68,12 @@ impl Engine {
                 let _ = runtime.block_on(ended);
             })
             .map_err(failed)?;
-        Ok(Self {
-            handle,
-            _running: Some(running),
-        })
+        Ok(Self::on(handle, Some(running)))
+    }
+
+    fn on(handle: Handle, running: Option<oneshot::Sender<()>>) -> Self {
+        let backend_tasks = Arc::new(BackendTasks { handle: handle.clone(), tasks: Mutex::default() });
+        Self { handle, backend_tasks, _running: running }
     }
 
     /// Runs `future` to its end. What completes at its first poll does so on the calling thread, before this returns;
@@ -99,6 +100,51 @@ impl Engine {
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
+
+    pub(crate) fn backend_tasks(&self) -> &Arc<BackendTasks> {
+        &self.backend_tasks
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for task in self.backend_tasks.tasks.lock().drain(..) {
+            task.abort();
+        }
+    }
+}
+
+/// The tasks that a backend has spawned: they end with the client, also on a runtime that lives on.
+pub(crate) struct BackendTasks {
+    handle: Handle,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+impl BackendTasks {
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let task = self.handle.spawn(future).abort_handle();
+        let mut tasks = self.tasks.lock();
+        if tasks.len() == tasks.capacity() {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(task);
+    }
+}
+
+/// Makes an error of a panic: a backend with a defect costs the one call, not the task that made it.
+pub(crate) async fn contained<T>(
+    operation: Operation,
+    future: impl Future<Output = Result<T, LockError>>,
+) -> Result<T, LockError> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))).unwrap_or_else(|_| {
+            Poll::Ready(Err(LockError::new(ErrorKind::Internal, operation)
+                .because("the backend panicked")
+                .remedy("report this as a defect of the backend")))
+        })
+    })
+    .await
 }
 
 impl fmt::Debug for Engine {

@@ -146,21 +146,12 @@ struct Details {
 
 impl Details {
     fn text(&self) -> String {
-        let mut text = format!("cannot {}", self.operation);
-        if let Some(name) = &self.name {
-            text += &format!(" lock {name:?}");
-        }
-        text += &format!(": {}", self.kind);
-        if let Some(reason) = self.loss {
-            text += &format!(": {reason}");
-        }
-        if !self.cause.is_empty() {
-            text += &format!(": {}", self.cause);
-        }
-        if !self.remedy.is_empty() {
-            text += &format!(" ({})", self.remedy);
-        }
-        text
+        let name = self.name.as_ref().map(|name| format!(" lock {name:?}"));
+        let reason = self.loss.map(|reason| format!(": {reason}"));
+        let cause = if self.cause.is_empty() { None } else { Some(format!(": {}", self.cause)) };
+        let remedy = if self.remedy.is_empty() { None } else { Some(format!(" ({})", self.remedy)) };
+        let what = format!("cannot {}{}: {}", self.operation, name.unwrap_or_default(), self.kind);
+        [Some(what), reason, cause, remedy].into_iter().flatten().collect()
     }
 }
 
@@ -181,9 +172,7 @@ impl LockError {
 
     /// The error of a hold that was lost for `reason`.
     pub fn lost(operation: Operation, name: &LockName, reason: LossReason) -> Self {
-        Self::new(ErrorKind::Lost, operation)
-            .on(name)
-            .with(|details| details.loss = Some(reason))
+        Self::new(ErrorKind::Lost, operation).on(name).with(|details| details.loss = Some(reason))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Details)) -> Self {
@@ -195,6 +184,12 @@ impl LockError {
     #[must_use]
     pub fn on(self, name: &LockName) -> Self {
         self.with(|details| details.name = Some(name.clone()))
+    }
+
+    /// Says what was being done, where that is known better than to who made the error.
+    #[must_use]
+    pub fn during(self, operation: Operation) -> Self {
+        self.with(|details| details.operation = operation)
     }
 
     /// Says in words why it failed. The text must not contain a secret.

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::acquire::drive;
 use crate::backend::{AcquireRequest, Mode, Wait};
@@ -15,8 +16,9 @@ use crate::dispatcher::{Event, Lane};
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::hold::{Hold, HoldCore, LossReason};
 use crate::janitor;
+use crate::keeper::within;
 use crate::listener::LockListener;
-use crate::local::{Attempt, Entered, Exited, LocalMutex, Patience, Settled, Start, Ticket};
+use crate::local::{Attempt, Entered, Exited, LocalMutex, Patience, Prospect, Settled, Start, Ticket};
 use crate::name::{LockName, PhysicalName};
 use crate::owner::Owner;
 use crate::signals::Signals;
@@ -35,10 +37,12 @@ pub(crate) struct Front {
 impl Attempt for Arc<AcquireRequest> {
     type Failure = LockError;
 
-    fn extend(&self, patience: &Patience) {
-        if let Patience::Until(until) = patience {
-            self.signals.extend(Moment::from_nanoseconds(*until));
-        }
+    fn extend(&self, until: u64) {
+        self.signals.extend(until);
+    }
+
+    fn outage(&self) -> Option<LockError> {
+        self.signals.outage()
     }
 
     fn obstacle(&self) -> Option<LockError> {
@@ -96,14 +100,14 @@ impl Front {
         }
     }
 
-    pub(crate) fn new_attempt(&self) -> Arc<AcquireRequest> {
+    pub(crate) fn new_attempt(&self, patience: Patience) -> Arc<AcquireRequest> {
         Arc::new(AcquireRequest {
             id: self.client.next_attempt(),
             name: self.name.clone(),
             physical: self.physical.clone(),
             mode: Mode::Exclusive,
             holder: Arc::clone(&self.client.holder),
-            signals: Signals::new(Wait::Try),
+            signals: Signals::with_patience(patience),
         })
     }
 
@@ -117,7 +121,7 @@ impl Front {
             Wait::Try => Patience::Once,
             wait => Patience::Until(wait.deadline().as_nanoseconds()),
         };
-        let (entered, start) = self.local.enter(owner, patience, || self.new_attempt());
+        let (entered, start) = self.local.enter(owner, patience, |patience| self.new_attempt(patience));
         let settled = match entered {
             Entered::Reentered(hold) => return Ok(Some(Hold(hold))),
             Entered::Refused => Settled::Refused,
@@ -135,14 +139,14 @@ impl Front {
                 Ok(Some(Hold(hold)))
             }
             Settled::Refused => Ok(None),
-            Settled::Failed(error) => Err(error.on(&self.name)),
+            Settled::Failed(error) => Err(error.on(&self.name).during(Operation::Acquire)),
             Settled::Lost(reason) => Err(LockError::lost(Operation::Acquire, &self.name, reason)),
         }
     }
 
     /// Ends one entry of `owner`. The first poll ends it; the rest goes on even if nobody waits for it.
     pub(crate) async fn release(self: &Arc<Self>, owner: Owner) -> Result<(), LockError> {
-        let (exited, start) = self.local.exit(owner, || self.new_attempt());
+        let (exited, start) = self.local.exit(owner, |patience| self.new_attempt(patience));
         self.start_there(start);
         match exited {
             Exited::StillHeld => Ok(()),
@@ -156,13 +160,11 @@ impl Front {
         let outcome = janitor::release(hold);
         tracing::debug!(lock = %self.name, held = ?Hold(Arc::clone(hold)).age(), "released");
         let answer = std::future::poll_fn(|context| outcome.poll(context));
-        match crate::keeper::within(self.clock(), janitor::patience(hold), answer).await {
-            Some(result) => result,
-            None => {
-                hold.finish_release(None);
-                Err(janitor::unconfirmed(self))
-            }
+        if let Some(result) = within(self.clock(), janitor::patience(hold), answer).await {
+            return result;
         }
+        hold.finish_release(None);
+        Err(janitor::unconfirmed(self))
     }
 
     fn not_owner(&self, owner: Owner) -> LockError {
@@ -174,7 +176,7 @@ impl Front {
 
     /// Ends one entry of `owner` without waiting: at the end of a scope, or when a guard is dropped.
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner) {
-        let (exited, start) = self.local.exit(owner, || self.new_attempt());
+        let (exited, start) = self.local.exit(owner, |patience| self.new_attempt(patience));
         self.start_there(start);
         if let Exited::Release(hold) = exited {
             drop(janitor::release(&hold));
@@ -183,17 +185,16 @@ impl Front {
 
     /// A release or a cancel has been answered: the next in the queue may try.
     pub(crate) fn cleared(self: &Arc<Self>) {
-        let start = self.local.cleared(|| self.new_attempt());
+        let start = self.local.cleared(|patience| self.new_attempt(patience));
         self.start_there(start);
     }
 
     /// The hold is lost, and says so already: frees the front, tells the listener, leaves nothing at the server.
     pub(crate) fn hold_lost(self: &Arc<Self>, hold: &Arc<HoldCore>, reason: LossReason) {
-        tracing::warn!(lock = %self.name, %reason, held = ?Hold(Arc::clone(hold)).age(), "lost");
         hold.report_lost();
         hold.end_watch();
-        let start = self.local.lost(hold, &reason, || self.new_attempt());
-        janitor::clear_lost(hold);
+        let start = self.local.lost(hold, &reason, |patience| self.new_attempt(patience));
+        janitor::clear_lost(hold, reason);
         self.start_there(start);
     }
 
@@ -214,10 +215,7 @@ impl Front {
 
 impl fmt::Debug for Front {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Front")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Front").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -235,23 +233,25 @@ struct Place {
     /// `None` when the wait has been decided.
     ticket: Option<Ticket>,
     deadline: Option<Sleep>,
+    /// Runs when the time is up and the server has not been heard of yet.
+    first_word: Option<Sleep>,
     patience: Patience,
-    since: Moment,
+    since: Option<Moment>,
 }
+
+/// However short a wait is, the server gets this long for its first answer, as it does when one tries once: an answer
+/// that is on its way is no outage. One that is heard of ends a short wait in time.
+const FIRST_WORD: Duration = Duration::from_secs(1);
 
 impl Place {
     fn new(front: &Arc<Front>, ticket: Ticket, patience: Patience) -> Self {
-        let since = if tracing::enabled!(tracing::Level::DEBUG) {
-            front.clock().now()
-        } else {
-            Moment::FOREVER
-        };
         Self {
             front: Arc::clone(front),
             ticket: Some(ticket),
             deadline: None,
+            first_word: None,
             patience,
-            since,
+            since: None,
         }
     }
 
@@ -261,9 +261,23 @@ impl Place {
             return Poll::Pending;
         };
         let clock = self.front.clock();
-        let sleep = self
-            .deadline
-            .get_or_insert_with(|| clock.sleep_until(Moment::from_nanoseconds(until)));
+        let sleep = self.deadline.get_or_insert_with(|| clock.sleep_until(Moment::from_nanoseconds(until)));
+        Pin::new(sleep).poll(context)
+    }
+
+    /// Whether the server has been heard of, or has had time enough.
+    fn poll_first_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(ticket) = self.ticket else { return Poll::Ready(()) };
+        match self.front.local.prospect(ticket) {
+            Prospect::None => return Poll::Ready(()),
+            Prospect::Attempt(attempt) if attempt.signals.poll_contact(context).is_ready() => {
+                return Poll::Ready(());
+            }
+            Prospect::Attempt(_) | Prospect::Answer => {}
+        }
+        let clock = self.front.clock();
+        let until = self.since.unwrap_or_else(|| clock.now()).plus(FIRST_WORD);
+        let sleep = self.first_word.get_or_insert_with(|| clock.sleep_until(until));
         Pin::new(sleep).poll(context)
     }
 }
@@ -278,7 +292,10 @@ impl Future for Place {
         let settled = match self.front.local.poll(ticket, context) {
             Poll::Ready(settled) => settled,
             Poll::Pending => {
-                if self.poll_deadline(context).is_pending() {
+                if self.since.is_none() {
+                    self.since = Some(self.front.clock().now());
+                }
+                if self.poll_deadline(context).is_pending() || self.poll_first_word(context).is_pending() {
                     return Poll::Pending;
                 }
                 let (settled, undo) = self.front.local.give_up(ticket);
@@ -287,8 +304,8 @@ impl Future for Place {
             }
         };
         self.ticket = None;
-        if self.since != Moment::FOREVER {
-            let waited = self.front.clock().now().since(self.since);
+        if let Some(since) = self.since.filter(|_| tracing::enabled!(tracing::Level::DEBUG)) {
+            let waited = self.front.clock().now().since(since);
             tracing::debug!(lock = %self.front.name, ?waited, ?settled, "the wait ended");
         }
         Poll::Ready(settled)

@@ -34,12 +34,7 @@ enum Entry {
 
 impl LockGuard {
     pub(crate) fn new(front: Arc<Front>, owner: Owner, hold: Hold) -> Self {
-        Self {
-            front,
-            owner,
-            hold,
-            entry: Entry::Mine,
-        }
+        Self { front, owner, hold, entry: Entry::Mine }
     }
 
     /// The hold that the guard keeps.

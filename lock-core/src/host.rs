@@ -5,10 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 use crate::backend::GroupId;
 use crate::clock::Clock;
+use crate::engine::BackendTasks;
 use crate::error::LockError;
 use crate::hold::LossReason;
 use crate::keeper::Keeper;
@@ -19,7 +18,7 @@ use crate::validity::Validity;
 #[derive(Clone)]
 pub struct Host {
     pub(crate) clock: Clock,
-    pub(crate) runtime: Handle,
+    pub(crate) tasks: Arc<BackendTasks>,
     pub(crate) holder: Arc<HolderInfo>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) abort_margin: Duration,
@@ -33,7 +32,7 @@ impl Host {
 
     /// Runs `future` on the engine, until it ends or the client does.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(future);
+        self.tasks.spawn(future);
     }
 
     /// What this client tells the server about itself.
@@ -46,7 +45,15 @@ impl Host {
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), with a text that says which option to change.
     pub fn check_lease(&self, length: Duration) -> Result<(), LockError> {
-        Validity::new(length, self.abort_margin).map(drop)
+        self.renewal_interval(length).map(drop)
+    }
+
+    /// How often the core renews leases of `length`; the rhythm for a waiter's heartbeats as well.
+    ///
+    /// # Errors
+    /// As [`Host::check_lease`].
+    pub fn renewal_interval(&self, length: Duration) -> Result<Duration, LockError> {
+        Validity::new(length, self.abort_margin).map(|validity| validity.interval())
     }
 
     /// Contact is lost for everything in the group; it still stands.
@@ -56,8 +63,15 @@ impl Host {
         }
     }
 
-    /// Everything in the group is lost.
+    /// Contact has returned for the group: what has a lease is renewed now instead of after the next pause.
+    pub fn group_restored(&self, group: GroupId) {
+        self.keeper.renew_now(group, self.clock.now());
+    }
+
+    /// Everything in the group is lost, and so is whatever is granted in it from now on: its number is not to be used
+    /// again.
     pub fn group_lost(&self, group: GroupId, reason: LossReason) {
+        self.keeper.end_group(group, reason);
         for hold in self.keeper.holds_of(group) {
             hold.declare_lost(reason);
         }
@@ -66,9 +80,6 @@ impl Host {
 
 impl fmt::Debug for Host {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Host")
-            .field("clock", &self.clock)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Host").field("clock", &self.clock).finish_non_exhaustive()
     }
 }

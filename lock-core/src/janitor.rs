@@ -5,6 +5,8 @@
 //! has run out at the server by itself.
 
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -14,9 +16,11 @@ use tokio::sync::Notify;
 
 use crate::backend::{AcquireRequest, Released};
 use crate::clock::Moment;
+use crate::engine::contained;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
-use crate::hold::{HoldCore, LossReason};
+use crate::hold::{Hold, HoldCore, LossReason};
+use crate::keeper::within;
 use crate::supervise::Backoff;
 use crate::sync::Mutex;
 
@@ -28,10 +32,10 @@ pub(crate) struct Janitor {
 }
 
 /// One thing that is not certain yet.
-struct Chore(Arc<Front>);
+pub(crate) struct Chore(Arc<Front>);
 
 impl Chore {
-    fn begin(front: &Arc<Front>) -> Self {
+    pub(crate) fn begin(front: &Arc<Front>) -> Self {
         front.client().janitor.pending.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(front))
     }
@@ -68,6 +72,25 @@ impl Janitor {
 struct OnFirstAnswer(Option<Arc<Front>>);
 
 impl OnFirstAnswer {
+    /// Waits for an answer, and tells the front when it is overdue.
+    async fn awaiting<T>(
+        &self,
+        front: &Front,
+        answer: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        if self.0.is_none() {
+            return answer.await;
+        }
+        let mut answer = pin!(answer);
+        let clock = front.clock();
+        let overdue = clock.now().plus(OVERDUE);
+        if let Some(answered) = within(clock, overdue, answer.as_mut()).await {
+            return answered;
+        }
+        front.local.overdue(&no_answer());
+        answer.await
+    }
+
     fn answered(&mut self) {
         if let Some(front) = self.0.take() {
             front.cleared();
@@ -86,81 +109,73 @@ pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
     let outcome = Arc::new(Outcome::default());
     let front = &hold.front;
     front.client().keeper.unregister(hold);
-    let report = Report {
-        hold: Arc::clone(hold),
-        outcome: Arc::clone(&outcome),
-    };
+    let chore = Chore::begin(front);
+    let report = Report { hold: Arc::clone(hold), outcome: Arc::clone(&outcome) };
     let first_answer = OnFirstAnswer(Some(Arc::clone(front)));
-    front.client().engine.run(release_until_certain(
-        Arc::clone(hold),
-        Some(report),
-        first_answer,
-    ));
+    front.client().engine.run(release_until_certain(chore, Arc::clone(hold), Some(report), first_answer));
     outcome
 }
 
 /// Makes sure that nothing of a lost hold is left at the server.
-pub(crate) fn clear_lost(hold: &Arc<HoldCore>) {
-    let front = &hold.front;
+pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason) {
+    let front = Arc::clone(&hold.front);
     front.client().keeper.unregister(hold);
-    front
-        .client()
-        .engine
-        .spawn(release_until_certain(Arc::clone(hold), None, OnFirstAnswer(None)));
-}
-
-/// Undoes an attempt that nobody waits for any more, and reopens the front at the first answer.
-pub(crate) fn cancel(front: &Arc<Front>, request: &Arc<AcquireRequest>) {
-    let first_answer = OnFirstAnswer(Some(Arc::clone(front)));
-    front.client().engine.run(cancel_until_certain(
-        Arc::clone(front),
-        Arc::clone(request),
-        first_answer,
-    ));
-}
-
-/// Undoes an attempt that has failed without a known outcome.
-pub(crate) fn cancel_in_background(front: &Arc<Front>, request: &Arc<AcquireRequest>) {
+    let chore = Chore::begin(&front);
     let nothing = OnFirstAnswer(None);
-    front.client().engine.spawn(cancel_until_certain(
-        Arc::clone(front),
-        Arc::clone(request),
-        nothing,
-    ));
+    let hold = Arc::clone(hold);
+    front.client().engine.spawn(async move {
+        // Here, because whoever reports the loss may be the deadline thread, and a log may block.
+        tracing::warn!(lock = %hold.front.name(), %reason, held = ?Hold(Arc::clone(&hold)).age(), "lost");
+        release_until_certain(chore, hold, None, nothing).await;
+    });
+}
+
+/// Undoes an attempt that nobody waits for any more, or that has failed without a known outcome, and reopens the front at
+/// the first answer.
+pub(crate) fn cancel(front: &Arc<Front>, request: &Arc<AcquireRequest>) {
+    let chore = request.signals.take_chore().unwrap_or_else(|| Chore::begin(front));
+    let first_answer = OnFirstAnswer(Some(Arc::clone(front)));
+    front.client().engine.run(cancel_until_certain(chore, Arc::clone(request), first_answer));
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-async fn cancel_until_certain(
-    front: Arc<Front>,
-    request: Arc<AcquireRequest>,
-    mut first_answer: OnFirstAnswer,
-) {
-    let _chore = Chore::begin(&front);
+/// From when on an answer is overdue, so that a wait that ends does not take the silence for another holder.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+async fn cancel_until_certain(chore: Chore, request: Arc<AcquireRequest>, mut first_answer: OnFirstAnswer) {
+    let front = &chore.0;
     let client = front.client();
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    while let Err(error) = client.backend.cancel(&request).await {
-        tracing::warn!(lock = %front.name(), %error, "an attempt could not be undone yet");
+    let leftovers_last = client.backend.capabilities().leftovers_last;
+    let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| client.clock.now().plus(longest));
+    loop {
+        let cancelling = contained(Operation::Cancel, client.backend.cancel(&request));
+        let Err(error) = first_answer.awaiting(front, cancelling).await else { return };
+        tracing::debug!(lock = %front.name(), %error, "an attempt could not be undone yet");
         first_answer.answered();
-        client
-            .clock
-            .sleep_until(client.clock.now().plus(backoff.next_pause()))
-            .await;
+        let next = client.clock.now().plus(backoff.next_pause());
+        if next > gone_by {
+            return;
+        }
+        client.clock.sleep_until(next).await;
     }
 }
 
 async fn release_until_certain(
+    chore: Chore,
     hold: Arc<HoldCore>,
     mut report: Option<Report>,
     mut first_answer: OnFirstAnswer,
 ) {
-    let _chore = Chore::begin(&hold.front);
-    let client = hold.front.client();
+    let front = &chore.0;
+    let client = front.client();
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut sent_before = false;
     loop {
-        match client.backend.release(&hold.grant.lease).await {
+        let releasing = contained(Operation::Release, client.backend.release(&hold.grant.lease));
+        match first_answer.awaiting(front, releasing).await {
             Ok(released) => {
                 if let Some(report) = report.take() {
                     report.certain(released, sent_before);
@@ -168,7 +183,7 @@ async fn release_until_certain(
                 return;
             }
             Err(error) => {
-                tracing::warn!(lock = %hold.front.name(), %error, "a release failed");
+                tracing::debug!(lock = %front.name(), %error, "a release failed");
                 report = report.and_then(|report| report.failed(error));
             }
         }
@@ -196,8 +211,7 @@ impl Report {
             Released::Clean | Released::WasLost(_) => None,
         };
         self.hold.finish_release(loss);
-        self.outcome
-            .set(loss.map_or(Ok(()), |reason| Err(self.lost(reason))));
+        self.outcome.set(loss.map_or(Ok(()), |reason| Err(self.lost(reason))));
     }
 
     /// Goes on when the next request may fare better; else the owner is told now.
@@ -220,6 +234,13 @@ impl Drop for Report {
         self.hold.finish_release(None);
         self.outcome.set(Err(unconfirmed(&self.hold.front)));
     }
+}
+
+fn no_answer() -> LockError {
+    LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+        .because("the server has not answered the previous release")
+        .remedy("check the server, or wait longer")
+        .retryable()
 }
 
 /// A release whose outcome is not known.

@@ -18,14 +18,16 @@ use tokio::sync::Notify;
 use crate::backend::{GroupId, LeaseState};
 use crate::client::ClientCore;
 use crate::clock::{Clock, Moment};
-use crate::error::LockError;
-use crate::hold::{HoldCore, Lasting};
+use crate::engine::contained;
+use crate::error::{LockError, Operation};
+use crate::hold::{HoldCore, Lasting, LossReason};
 use crate::sync::Mutex;
 
 /// Everything that a client holds.
 #[derive(Default)]
 pub(crate) struct Keeper {
     groups: Mutex<HashMap<GroupId, Group>>,
+    ended: Mutex<HashMap<GroupId, LossReason>>,
     emptied: Notify,
 }
 
@@ -54,13 +56,7 @@ impl Keeper {
         let mut groups = self.groups.lock();
         let group = groups.entry(hold.grant.group).or_default();
         let is_first_due = group.holds.values().all(|kept| renew_at < kept.renew_at);
-        group.holds.insert(
-            key(hold),
-            Kept {
-                hold: Arc::clone(hold),
-                renew_at,
-            },
-        );
+        group.holds.insert(key(hold), Kept { hold: Arc::clone(hold), renew_at });
         if renew_at == Moment::FOREVER {
             return;
         }
@@ -74,9 +70,29 @@ impl Keeper {
         group.task = Some(Arc::clone(&task));
         drop(groups);
         let client = Arc::clone(hold.front.client());
-        client
-            .engine
-            .spawn(keep(Arc::clone(&client), hold.grant.group, task));
+        client.engine.spawn(keep(Arc::clone(&client), hold.grant.group, task));
+    }
+
+    /// Remembers that a group is lost, for what is granted in it and not registered yet.
+    pub(crate) fn end_group(&self, group: GroupId, reason: LossReason) {
+        self.ended.lock().insert(group, reason);
+    }
+
+    /// Why everything in the group is lost, if it is.
+    pub(crate) fn end_of(&self, group: GroupId) -> Option<LossReason> {
+        self.ended.lock().get(&group).copied()
+    }
+
+    /// Has everything in the group that has a lease renewed now.
+    pub(crate) fn renew_now(&self, group: GroupId, now: Moment) {
+        let mut groups = self.groups.lock();
+        let Some(group) = groups.get_mut(&group) else { return };
+        for kept in group.holds.values_mut().filter(|kept| kept.renew_at != Moment::FOREVER) {
+            kept.renew_at = kept.renew_at.min(now);
+        }
+        if let Some(task) = &group.task {
+            task.notify_one();
+        }
     }
 
     /// Lets go of a hold that has ended, or whose release begins.
@@ -123,9 +139,8 @@ impl Keeper {
     /// When the group's next renewal is due; `None` when the group has ended.
     fn next_due(&self, group: GroupId, task: &Arc<Notify>) -> Option<Moment> {
         let groups = self.groups.lock();
-        let group = groups
-            .get(&group)
-            .filter(|group| group.task.as_ref().is_some_and(|of| Arc::ptr_eq(of, task)))?;
+        let group =
+            groups.get(&group).filter(|group| group.task.as_ref().is_some_and(|of| Arc::ptr_eq(of, task)))?;
         group.holds.values().map(|kept| kept.renew_at).min()
     }
 
@@ -144,9 +159,8 @@ impl Keeper {
 
     fn put_off(&self, hold: &Arc<HoldCore>, renew_at: Moment) {
         let mut groups = self.groups.lock();
-        if let Some(kept) = groups
-            .get_mut(&hold.grant.group)
-            .and_then(|group| group.holds.get_mut(&key(hold)))
+        if let Some(kept) =
+            groups.get_mut(&hold.grant.group).and_then(|group| group.holds.get_mut(&key(hold)))
         {
             kept.renew_at = renew_at;
         }
@@ -161,10 +175,7 @@ impl Group {
 
 impl fmt::Debug for Keeper {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Keeper")
-            .field("groups", &self.groups.lock().len())
-            .finish_non_exhaustive()
+        formatter.debug_struct("Keeper").field("groups", &self.groups.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -185,19 +196,11 @@ async fn keep(client: Arc<ClientCore>, group: GroupId, task: Arc<Notify>) {
 
 async fn renew(client: &ClientCore, group: GroupId) {
     let holds = client.keeper.leased(group);
-    let interval = holds
-        .iter()
-        .filter_map(|hold| interval(hold))
-        .min()
-        .unwrap_or(Duration::MAX);
+    let interval = holds.iter().filter_map(|hold| interval(hold)).min().unwrap_or(Duration::MAX);
     let leases: Vec<_> = holds.iter().map(|hold| Arc::clone(&hold.grant.lease)).collect();
     let anchor = client.clock.now();
-    let answer = within(
-        &client.clock,
-        anchor.plus(interval),
-        client.backend.renew(group, &leases),
-    )
-    .await;
+    let renewing = contained(Operation::Renew, client.backend.renew(group, &leases));
+    let answer = within(&client.clock, anchor.plus(interval), renewing).await;
     let retry_at = client.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
     let states = match answer {
         Some(Ok(states)) => states,
@@ -208,9 +211,7 @@ async fn renew(client: &ClientCore, group: GroupId) {
     for (hold, state) in holds.iter().zip(states) {
         match state {
             LeaseState::Held => {
-                client
-                    .keeper
-                    .put_off(hold, anchor.plus(self::interval(hold).unwrap_or(interval)));
+                client.keeper.put_off(hold, anchor.plus(self::interval(hold).unwrap_or(interval)));
                 hold.renewed(anchor);
             }
             LeaseState::Lost(reason) => hold.declare_lost(reason),

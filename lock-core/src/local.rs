@@ -45,11 +45,14 @@ pub(crate) trait Attempt: Clone {
     /// Why a wait failed.
     type Failure: Clone;
 
-    /// The attempt is also wanted by someone who waits as long as this.
-    fn extend(&self, patience: &Patience);
+    /// The attempt is also wanted by someone who waits until then.
+    fn extend(&self, until: u64);
 
     /// Why a wait that ends now must not be reported as "held by someone else", if it must not.
     fn obstacle(&self) -> Option<Self::Failure>;
+
+    /// The same, when it is known that the server is away, and not just unknown whether it is.
+    fn outage(&self) -> Option<Self::Failure>;
 }
 
 /// How long somebody waits, in nanoseconds of the client's clock.
@@ -84,10 +87,16 @@ struct State<O, H: Occupant, A: Attempt> {
     closed: Option<A::Failure>,
 }
 
-enum Occupancy<O, H, A> {
+enum Occupancy<O, H, A: Attempt> {
     Free,
-    Attempting { attempt: A, patience: Patience },
-    Clearing,
+    Attempting {
+        attempt: A,
+        patience: Patience,
+    },
+    Clearing {
+        /// Set when the answer is overdue.
+        overdue: Option<A::Failure>,
+    },
     Held(Tenancy<O, H>),
 }
 
@@ -104,7 +113,16 @@ struct Tenancy<O, H> {
 struct Waiter<O> {
     owner: O,
     patience: Patience,
+    time: Time,
     waker: Option<Waker>,
+}
+
+/// Whether a waiter still has time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Time {
+    Left,
+    /// It only waits for a word from the server.
+    Up,
 }
 
 /// How a wait ended.
@@ -133,11 +151,26 @@ pub(crate) enum Entered<H: Occupant, F> {
     Lost(H::Loss),
 }
 
+/// What a wait whose time is up may still be decided by.
+pub(crate) enum Prospect<A> {
+    /// Nothing: it has failed.
+    None,
+    /// The first answer to a release or a cancel, after which the server can be asked.
+    Answer,
+    /// An attempt that is under way.
+    Attempt(A),
+}
+
 /// What came of an attempt.
+///
+/// An attempt that failed, or is void, may have left something behind: the caller undoes it and reports
+/// [`LocalMutex::cleared`].
 pub(crate) enum Attempted<H, F> {
     Granted(H),
     Refused,
     Failed(F),
+    /// It came to nothing although there is time left: whoever waits needs another.
+    Void,
 }
 
 /// What the caller must undo after [`LocalMutex::attempted`] or [`LocalMutex::leave`]; [`LocalMutex::cleared`] follows.
@@ -181,7 +214,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         owner: O,
         patience: Patience,
-        make: impl FnMut() -> A,
+        make: impl FnOnce(Patience) -> A,
     ) -> (Entered<H, A::Failure>, Option<Start<A>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -233,10 +266,25 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         }
         let obstacle = match &state.occupancy {
             Occupancy::Attempting { attempt, .. } => attempt.obstacle(),
+            Occupancy::Clearing { overdue } => overdue.clone(),
             _ => None,
         };
         let undo = state.leave(ticket, &mut Vec::new());
         (obstacle.map_or(Settled::Refused, Settled::Failed), undo)
+    }
+
+    /// What the wait of `ticket`, whose time is up, may still be decided by. The waiter is woken when that changes.
+    pub(crate) fn prospect(&self, ticket: Ticket) -> Prospect<A> {
+        let mut state = self.state.lock();
+        let is_head = state.head() == Some(ticket);
+        if let Some(waiter) = state.queue.get_mut(&ticket) {
+            waiter.time = Time::Up;
+        }
+        match &state.occupancy {
+            Occupancy::Attempting { attempt, .. } => Prospect::Attempt(attempt.clone()),
+            Occupancy::Clearing { overdue: None } if is_head => Prospect::Answer,
+            _ => Prospect::None,
+        }
     }
 
     /// Ends the wait of `ticket` because nobody looks at it any more.
@@ -251,7 +299,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     pub(crate) fn attempted(
         &self,
         outcome: Attempted<H, A::Failure>,
-        make: impl FnMut() -> A,
+        make: impl FnOnce(Patience) -> A,
     ) -> (Undo<H, A>, Option<Start<A>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -263,7 +311,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     }
 
     /// Ends one entry of `owner`.
-    pub(crate) fn exit(&self, owner: O, make: impl FnMut() -> A) -> (Exited<H>, Option<Start<A>>) {
+    pub(crate) fn exit(&self, owner: O, make: impl FnOnce(Patience) -> A) -> (Exited<H>, Option<Start<A>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let exited = state.exit(owner);
@@ -274,10 +322,10 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     }
 
     /// Reports that a release or a cancel has been answered for the first time, whatever the answer.
-    pub(crate) fn cleared(&self, make: impl FnMut() -> A) -> Option<Start<A>> {
+    pub(crate) fn cleared(&self, make: impl FnOnce(Patience) -> A) -> Option<Start<A>> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        if matches!(state.occupancy, Occupancy::Clearing) {
+        if matches!(state.occupancy, Occupancy::Clearing { .. }) {
             state.occupancy = Occupancy::Free;
         }
         let start = state.start_next(make, &mut wakers);
@@ -286,8 +334,28 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         start
     }
 
+    /// Reports that the answer to a release or a cancel is overdue: a wait that ends now ends with `failure`.
+    ///
+    /// Those who try once are told so now.
+    pub(crate) fn overdue(&self, failure: &A::Failure) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        if let Occupancy::Clearing { overdue } = &mut state.occupancy {
+            *overdue = Some(failure.clone());
+            state.settle_those_who_try_once(&Settled::Failed(failure.clone()), &mut wakers);
+            wakers.extend(state.queue.values_mut().filter_map(Waiter::waker_when_time_is_up));
+        }
+        drop(state);
+        wake(wakers);
+    }
+
     /// Reports that `hold` has been lost. The caller has set the level before.
-    pub(crate) fn lost(&self, hold: &H, loss: &H::Loss, make: impl FnMut() -> A) -> Option<Start<A>> {
+    pub(crate) fn lost(
+        &self,
+        hold: &H,
+        loss: &H::Loss,
+        make: impl FnOnce(Patience) -> A,
+    ) -> Option<Start<A>> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         state.lost(hold, loss);
@@ -344,17 +412,12 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        if let Occupancy::Attempting { attempt, .. } = &self.occupancy {
-            attempt.extend(&patience);
+        if let (Occupancy::Attempting { attempt, patience: Patience::Until(_) }, Patience::Until(until)) =
+            (&self.occupancy, patience)
+        {
+            attempt.extend(until);
         }
-        self.queue.insert(
-            ticket,
-            Waiter {
-                owner,
-                patience,
-                waker: None,
-            },
-        );
+        self.queue.insert(ticket, Waiter { owner, patience, time: Time::Left, waker: None });
         Entered::Waiting(ticket)
     }
 
@@ -372,18 +435,17 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    /// One who tries once and would have to stand behind a local holder or waiter is refused at once. Behind a release
-    /// that is on its way, it waits for the answer.
+    /// One who tries once and would have to stand behind a local holder or waiter is refused at once. Behind a release or
+    /// another try that is on its way, it waits for the answer.
     fn settle_if_hopeless(&mut self, ticket: Ticket) -> Entered<H, A::Failure> {
-        let tries_once = self
-            .queue
-            .get(&ticket)
-            .is_some_and(|waiter| waiter.patience == Patience::Once);
+        let tries_once = self.queue.get(&ticket).is_some_and(|waiter| waiter.patience == Patience::Once);
         let obstacle = match &self.occupancy {
             _ if !tries_once => return Entered::Waiting(ticket),
-            Occupancy::Clearing | Occupancy::Free => return Entered::Waiting(ticket),
+            Occupancy::Clearing { .. }
+            | Occupancy::Free
+            | Occupancy::Attempting { patience: Patience::Once, .. } => return Entered::Waiting(ticket),
+            Occupancy::Attempting { attempt, .. } => attempt.outage(),
             Occupancy::Held(_) => None,
-            Occupancy::Attempting { attempt, .. } => attempt.obstacle(),
         };
         self.queue.remove(&ticket);
         obstacle.map_or(Entered::Refused, Entered::Failed)
@@ -391,10 +453,10 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
 
     fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
         let settled = self.settled.remove(&ticket)?;
-        if let Occupancy::Held(tenancy) = &mut self.occupancy {
-            if tenancy.promised.remove(&ticket) {
-                tenancy.entries += 1;
-            }
+        if let Occupancy::Held(tenancy) = &mut self.occupancy
+            && tenancy.promised.remove(&ticket)
+        {
+            tenancy.entries += 1;
         }
         Some(settled)
     }
@@ -416,73 +478,88 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Starts the attempt of whoever is at the head, if nothing else goes on.
-    fn start_next(&mut self, mut make: impl FnMut() -> A, wakers: &mut Vec<Waker>) -> Option<Start<A>> {
+    fn start_next(&mut self, make: impl FnOnce(Patience) -> A, wakers: &mut Vec<Waker>) -> Option<Start<A>> {
         if !matches!(self.occupancy, Occupancy::Free) {
             return None;
         }
-        let (_, head) = self.queue.first_key_value()?;
-        let patience = head.patience;
-        let attempt = make();
-        for waiter in self.queue.values() {
-            attempt.extend(&waiter.patience);
-        }
+        let mut head = self.queue.first_entry()?;
+        let patience = head.get().patience;
+        wakers.extend(head.get_mut().waker_when_time_is_up());
+        let attempt = make(patience);
         if patience != Patience::Once {
-            self.refuse_those_who_try_once(wakers);
+            self.settle_those_who_try_once(&Settled::Refused, wakers);
+            for waiter in self.queue.values() {
+                if let Patience::Until(until) = waiter.patience {
+                    attempt.extend(until);
+                }
+            }
         }
-        self.occupancy = Occupancy::Attempting {
-            attempt: attempt.clone(),
-            patience,
-        };
+        self.occupancy = Occupancy::Attempting { attempt: attempt.clone(), patience };
         Some(Start { attempt, patience })
     }
 
-    fn refuse_those_who_try_once(&mut self, wakers: &mut Vec<Waker>) {
+    fn settle_those_who_try_once(&mut self, settled: &Settled<H, A::Failure>, wakers: &mut Vec<Waker>) {
         let trying: Vec<_> = self
             .queue
             .iter()
             .filter_map(|(ticket, waiter)| (waiter.patience == Patience::Once).then_some(*ticket))
             .collect();
         for ticket in trying {
-            self.settle(ticket, Settled::Refused, wakers);
+            self.settle(ticket, settled.clone(), wakers);
         }
     }
 
     fn attempted(&mut self, outcome: Attempted<H, A::Failure>, wakers: &mut Vec<Waker>) -> Undo<H, A> {
         if !matches!(self.occupancy, Occupancy::Attempting { .. }) {
-            // The last waiter left meanwhile, and what was granted is nobody's.
+            // The last waiter left meanwhile, and what was granted is nobody's. What else there is to undo, is undone in
+            // any case, which ends the clearing.
+            if matches!(outcome, Attempted::Refused) {
+                self.occupancy = Occupancy::Free;
+            }
             return match outcome {
                 Attempted::Granted(hold) => Undo::Hold(hold),
                 _ => Undo::Nothing,
             };
         }
         let attempted = std::mem::replace(&mut self.occupancy, Occupancy::Free);
-        let Some((ticket, patience)) = self
-            .queue
-            .first_key_value()
-            .map(|(ticket, head)| (*ticket, head.patience))
+        let Some((ticket, patience)) =
+            self.queue.first_key_value().map(|(ticket, head)| (*ticket, head.patience))
         else {
-            return Undo::Nothing;
+            return self.undo_unwanted(outcome);
         };
         // An attempt that was to try once says nothing about how it goes for a head that waits: that one gets its own.
-        let speaks_for_head = !matches!(
-            attempted,
-            Occupancy::Attempting {
-                patience: Patience::Once,
-                ..
-            }
-        ) || patience == Patience::Once;
+        let speaks_for_head = !matches!(attempted, Occupancy::Attempting { patience: Patience::Once, .. })
+            || patience == Patience::Once;
         match outcome {
             Attempted::Granted(hold) => match hold.verify() {
                 Ok(()) => self.give(ticket, hold, wakers),
-                Err(loss) => self.settle(ticket, Settled::Lost(loss), wakers),
+                Err(loss) if patience == Patience::Once => self.settle(ticket, Settled::Lost(loss), wakers),
+                // Nobody has known of it, and there is time for another.
+                Err(_) => {}
             },
             Attempted::Refused if speaks_for_head => self.settle(ticket, Settled::Refused, wakers),
-            Attempted::Failed(failure) if speaks_for_head => {
-                self.settle(ticket, Settled::Failed(failure), wakers);
+            Attempted::Refused => {}
+            Attempted::Failed(failure) => {
+                self.occupancy = Occupancy::Clearing { overdue: None };
+                if speaks_for_head {
+                    self.settle(ticket, Settled::Failed(failure), wakers);
+                }
             }
-            Attempted::Refused | Attempted::Failed(_) => {}
+            Attempted::Void => self.occupancy = Occupancy::Clearing { overdue: None },
         }
         Undo::Nothing
+    }
+
+    /// An attempt that nobody waits for has ended by itself.
+    fn undo_unwanted(&mut self, outcome: Attempted<H, A::Failure>) -> Undo<H, A> {
+        if matches!(outcome, Attempted::Refused) {
+            return Undo::Nothing;
+        }
+        self.occupancy = Occupancy::Clearing { overdue: None };
+        match outcome {
+            Attempted::Granted(hold) => Undo::Hold(hold),
+            _ => Undo::Nothing,
+        }
     }
 
     /// Gives the hold to a waiter, and to everyone who waits for the same owner.
@@ -498,21 +575,13 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         for ticket in &promised {
             self.settle(*ticket, Settled::Granted(hold.clone()), wakers);
         }
-        self.occupancy = Occupancy::Held(Tenancy {
-            owner,
-            hold,
-            entries: 0,
-            promised,
-        });
+        self.occupancy = Occupancy::Held(Tenancy { owner, hold, entries: 0, promised });
+        self.settle_those_who_try_once(&Settled::Refused, wakers);
     }
 
     fn leave(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Undo<H, A> {
         if self.queue.remove(&ticket).is_some() {
-            return if self.queue.is_empty() {
-                self.abandon_attempt()
-            } else {
-                Undo::Nothing
-            };
+            return if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
         }
         match self.settled.remove(&ticket) {
             Some(Settled::Granted(hold)) => self.pass_on(ticket, hold, wakers),
@@ -525,7 +594,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             return Undo::Nothing;
         };
         let attempt = attempt.clone();
-        self.occupancy = Occupancy::Clearing;
+        self.occupancy = Occupancy::Clearing { overdue: None };
         Undo::Attempt(attempt)
     }
 
@@ -537,15 +606,15 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         if !tenancy.promised.remove(&ticket) || !tenancy.promised.is_empty() || tenancy.entries > 0 {
             return Undo::Nothing;
         }
-        if hold.verify().is_ok() {
-            if let Some(next) = self.head() {
-                self.give(next, hold, wakers);
-                return Undo::Nothing;
-            }
+        if let Some(next) = self.head()
+            && hold.verify().is_ok()
+        {
+            self.give(next, hold, wakers);
+            return Undo::Nothing;
         }
         match hold.begin_release() {
             Ok(()) => {
-                self.occupancy = Occupancy::Clearing;
+                self.occupancy = Occupancy::Clearing { overdue: None };
                 Undo::Hold(hold)
             }
             // The report of its loss is on its way and frees the mutex.
@@ -558,11 +627,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             return self.take_tombstone(owner).map_or(Exited::NotOwner, Exited::Lost);
         };
         let is_last = tenancy.entries == 1 && tenancy.promised.is_empty();
-        let ended = if is_last {
-            tenancy.hold.begin_release()
-        } else {
-            tenancy.hold.verify()
-        };
+        let ended = if is_last { tenancy.hold.begin_release() } else { tenancy.hold.verify() };
         match ended {
             Err(loss) => {
                 self.end_lost_tenancy(&loss);
@@ -570,7 +635,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             }
             Ok(()) if is_last => {
                 let hold = tenancy.hold.clone();
-                self.occupancy = Occupancy::Clearing;
+                self.occupancy = Occupancy::Clearing { overdue: None };
                 Exited::Release(hold)
             }
             Ok(()) => {
@@ -621,6 +686,12 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             self.tombstones.pop_front();
         }
         self.tombstones.push_back((owner, loss));
+    }
+}
+
+impl<O> Waiter<O> {
+    fn waker_when_time_is_up(&mut self) -> Option<Waker> {
+        (self.time == Time::Up).then(|| self.waker.take()).flatten()
     }
 }
 

@@ -141,9 +141,8 @@ impl CharacterSet {
     };
 
     /// As [`CharacterSet::PORTABLE`] without capital letters, for servers that do not tell `A` from `a`.
-    pub const PORTABLE_LOWER_CASE: Self = Self {
-        contains: |character| matches!(character, 'a'..='z' | '0'..='9' | '-' | '_' | '.'),
-    };
+    pub const PORTABLE_LOWER_CASE: Self =
+        Self { contains: |character| matches!(character, 'a'..='z' | '0'..='9' | '-' | '_' | '.') };
 
     /// A set of the backend's own.
     pub const fn of(contains: fn(char) -> bool) -> Self {
@@ -171,15 +170,8 @@ impl NameRules {
     ///
     /// A `max_length` below 33 counts as 33: the hash must fit, or two locks could become one.
     pub const fn new(characters: CharacterSet, max_length: usize) -> Self {
-        let max_length = if max_length < SUFFIX_LENGTH {
-            SUFFIX_LENGTH
-        } else {
-            max_length
-        };
-        Self {
-            characters,
-            max_length,
-        }
+        let max_length = if max_length < SUFFIX_LENGTH { SUFFIX_LENGTH } else { max_length };
+        Self { characters, max_length }
     }
 
     /// Maps a name to what the server is given; see the module's documentation for the rule.
@@ -205,11 +197,7 @@ impl NameRules {
         let mut prefix = String::new();
         for (position, character) in text.chars().enumerate() {
             let hides = position == 0 && character == '.';
-            let shown = if self.characters.contains(character) && !hides {
-                character
-            } else {
-                '_'
-            };
+            let shown = if self.characters.contains(character) && !hides { character } else { '_' };
             if prefix.len() + shown.len_utf8() > room {
                 break;
             }
@@ -225,9 +213,7 @@ fn hash(text: &str) -> String {
     let mut encoded = String::with_capacity(SUFFIX_LENGTH);
     // 5 bytes are 8 characters, so 20 bytes leave no rest.
     for block in digest[..20].chunks_exact(5) {
-        let bits = block
-            .iter()
-            .fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        let bits = block.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
         for position in (0..8).rev() {
             encoded.push(char::from(ALPHABET[(bits >> (5 * position) & 31) as usize]));
         }

@@ -89,11 +89,7 @@ impl Owner {
     /// Dropping the returned future drops `future` and releases what it still holds, in the background.
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
         let outer = SCOPE.try_with(Arc::clone).ok();
-        let scope = Arc::new(Scope {
-            owner: self,
-            outer,
-            entries: Mutex::new(HashMap::new()),
-        });
+        let scope = Arc::new(Scope { owner: self, outer, entries: Mutex::new(HashMap::new()) });
         let _at_end = ReleaseAtEnd(Arc::clone(&scope));
         SCOPE.scope(scope, future).await
     }
@@ -130,10 +126,8 @@ pub(crate) fn note_entry(owner: Owner, front: &Arc<Front>) {
     let _ = SCOPE.try_with(|scope| {
         if scope.owner == owner {
             let mut entries = scope.entries.lock();
-            let entry = entries.entry(front.id()).or_insert_with(|| Entries {
-                front: Arc::clone(front),
-                count: 0,
-            });
+            let entry =
+                entries.entry(front.id()).or_insert_with(|| Entries { front: Arc::clone(front), count: 0 });
             entry.count += 1;
         }
     });

@@ -9,6 +9,8 @@ use crate::backend::Wait;
 use crate::clock::Moment;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::hold::{HoldCore, LossReason};
+use crate::janitor::Chore;
+use crate::local::Patience;
 use crate::sync::Mutex;
 
 /// By which a backend tells the core what becomes of an attempt. Cheap to clone; keep a clone where the server's
@@ -17,8 +19,9 @@ use crate::sync::Mutex;
 pub struct Signals(Arc<State>);
 
 struct State {
+    patience: Patience,
     /// When the last of those who want the attempt stops waiting.
-    patience: AtomicU64,
+    until: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -26,8 +29,16 @@ struct Inner {
     contact: Contact,
     loss: Option<LossReason>,
     hold: Option<Weak<HoldCore>>,
-    stopped: bool,
+    /// Set when nobody wants the attempt any more: what is to be undone.
+    stopped: Option<Stop>,
     driver: Option<Waker>,
+    /// Those whose time is up and who wait for a first word from the server.
+    awaiting_contact: Vec<Waker>,
+}
+
+enum Stop {
+    Asked(Chore),
+    Noticed,
 }
 
 enum Contact {
@@ -40,27 +51,62 @@ enum Contact {
 
 impl Signals {
     pub(crate) fn new(wait: Wait) -> Self {
+        let patience = match wait {
+            Wait::Try => Patience::Once,
+            wait => Patience::Until(wait.deadline().as_nanoseconds()),
+        };
+        Self::with_patience(patience)
+    }
+
+    pub(crate) fn with_patience(patience: Patience) -> Self {
+        let until = match patience {
+            Patience::Once => 0,
+            Patience::Until(until) => until,
+        };
         Self(Arc::new(State {
-            patience: AtomicU64::new(wait.deadline().as_nanoseconds()),
+            patience,
+            until: AtomicU64::new(until),
             inner: Mutex::new(Inner {
                 contact: Contact::Unconfirmed,
                 loss: None,
                 hold: None,
-                stopped: false,
+                stopped: None,
                 driver: None,
+                awaiting_contact: Vec::new(),
             }),
         }))
     }
 
     /// The server has confirmed that someone else holds the lock and that the attempt waits in good order.
+    ///
+    /// It counts until [`Signals::unreachable`]: a backend whose waiters have heartbeats says that as soon as one fails.
     pub fn queued(&self) {
-        self.0.inner.lock().contact = Contact::Queued;
+        self.set_contact(Contact::Queued);
     }
 
     /// Contact with the server is lost while the attempt waits. If the wait ends before [`Signals::queued`] is said
     /// again, it ends with this error instead of "not acquired".
     pub fn unreachable(&self, error: LockError) {
-        self.0.inner.lock().contact = Contact::Unreachable(error);
+        self.set_contact(Contact::Unreachable(error));
+    }
+
+    fn set_contact(&self, contact: Contact) {
+        let awaiting = {
+            let mut inner = self.0.inner.lock();
+            inner.contact = contact;
+            std::mem::take(&mut inner.awaiting_contact)
+        };
+        awaiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether the server has been heard of; else has the caller woken when it is.
+    pub(crate) fn poll_contact(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.0.inner.lock();
+        if !matches!(inner.contact, Contact::Unconfirmed) {
+            return Poll::Ready(());
+        }
+        inner.awaiting_contact.push(context.waker().clone());
+        Poll::Pending
     }
 
     /// The lock is lost: a watch fired, the key is gone, the session has ended. Latches: it may be said before the core
@@ -102,17 +148,23 @@ impl Signals {
     }
 
     pub(crate) fn wait(&self) -> Wait {
-        match Moment::from_nanoseconds(self.0.patience.load(Ordering::Acquire)) {
-            moment if moment.as_nanoseconds() == 0 => Wait::Try,
+        match Moment::from_nanoseconds(self.0.until.load(Ordering::Acquire)) {
+            _ if self.0.patience == Patience::Once => Wait::Try,
             Moment::FOREVER => Wait::Forever,
             moment => Wait::Until(moment),
         }
     }
 
-    pub(crate) fn extend(&self, until: Moment) {
-        self.0
-            .patience
-            .fetch_max(until.as_nanoseconds(), Ordering::AcqRel);
+    pub(crate) fn extend(&self, until: u64) {
+        self.0.until.fetch_max(until, Ordering::AcqRel);
+    }
+
+    /// The outage that the backend has reported, if it has and contact has not returned.
+    pub(crate) fn outage(&self) -> Option<LockError> {
+        match &self.0.inner.lock().contact {
+            Contact::Unreachable(error) => Some(error.clone()),
+            Contact::Queued | Contact::Unconfirmed => None,
+        }
     }
 
     /// Why a wait that ends now cannot say that someone else holds the lock.
@@ -129,11 +181,15 @@ impl Signals {
         }
     }
 
-    /// Nobody wants the attempt any more.
-    pub(crate) fn stop(&self) {
+    /// Nobody wants the attempt any more; `chore` lasts until it is undone.
+    pub(crate) fn stop(&self, chore: Chore) {
         let driver = {
             let mut inner = self.0.inner.lock();
-            inner.stopped = true;
+            if matches!(inner.stopped, Some(Stop::Noticed)) {
+                // It has ended by itself meanwhile, and been dealt with.
+                return;
+            }
+            inner.stopped = Some(Stop::Asked(chore));
             inner.driver.take()
         };
         if let Some(driver) = driver {
@@ -143,19 +199,25 @@ impl Signals {
 
     pub(crate) fn poll_stopped(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.0.inner.lock();
-        if inner.stopped {
+        if inner.stopped.is_some() {
             return Poll::Ready(());
         }
         inner.driver = Some(context.waker().clone());
         Poll::Pending
     }
+
+    /// The chore of undoing the attempt, if it was stopped. It cannot be stopped any more after this.
+    pub(crate) fn take_chore(&self) -> Option<Chore> {
+        let mut inner = self.0.inner.lock();
+        match inner.stopped.replace(Stop::Noticed) {
+            Some(Stop::Asked(chore)) => Some(chore),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Debug for Signals {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Signals")
-            .field("wait", &self.wait())
-            .finish_non_exhaustive()
+        formatter.debug_struct("Signals").field("wait", &self.wait()).finish_non_exhaustive()
     }
 }

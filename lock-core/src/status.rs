@@ -47,11 +47,7 @@ pub struct HolderInfo {
 impl HolderInfo {
     /// The machine and process that this runs in.
     pub fn of_this_process() -> Self {
-        Self {
-            host: host_name(),
-            pid: std::process::id(),
-            label: None,
-        }
+        Self { host: host_name(), pid: std::process::id(), label: None }
     }
 }
 
@@ -86,14 +82,7 @@ pub struct Participant {
 impl Participant {
     /// A participant of which only the id is known.
     pub fn new(id: HolderId) -> Self {
-        Self {
-            id,
-            token: None,
-            host: None,
-            pid: None,
-            label: None,
-            since: None,
-        }
+        Self { id, token: None, host: None, pid: None, label: None, since: None }
     }
 
     /// Adds what the participant said about itself.
@@ -137,12 +126,7 @@ pub struct LockStatus {
 impl LockStatus {
     /// The status of a lock that nobody holds or waits for.
     pub fn free(name: LockName) -> Self {
-        Self {
-            name,
-            holders: Vec::new(),
-            waiters: Vec::new(),
-            remaining: None,
-        }
+        Self { name, holders: Vec::new(), waiters: Vec::new(), remaining: None }
     }
 
     /// Whether anybody holds it.
@@ -174,10 +158,7 @@ pub enum TakenAway {
 impl Broken {
     /// The named holder has lost the lock.
     pub fn taken_away() -> Self {
-        Self {
-            taken_away: TakenAway::Yes,
-            also_lost: Vec::new(),
-        }
+        Self { taken_away: TakenAway::Yes, also_lost: Vec::new() }
     }
 
     /// The named holder did not hold the lock any more.

@@ -17,11 +17,7 @@ impl Backoff {
     pub fn new(first: Duration, most: Duration) -> Self {
         // Jitter need not be unpredictable: without random numbers from the system it is only less spread.
         let random = getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15);
-        Self {
-            bound: first,
-            most,
-            random: random | 1,
-        }
+        Self { bound: first, most, random: random | 1 }
     }
 
     /// The next pause.

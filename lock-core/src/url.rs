@@ -38,15 +38,11 @@ impl LockUrl {
     /// [`ErrorKind::InvalidOption`] when there is no scheme, an option has no value or stands twice, or an escape is not
     /// UTF-8. The text does not repeat the URL, which may have a password in it.
     pub fn parse(text: &str) -> Result<Self, LockError> {
-        let (scheme, rest) = text
-            .split_once(':')
-            .filter(|(scheme, _)| is_scheme(scheme))
-            .ok_or_else(|| {
+        let (scheme, rest) =
+            text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)).ok_or_else(|| {
                 invalid("the URL has no scheme").remedy("write for example memory: or file:/some/folder")
             })?;
-        let (rest, query) = rest
-            .split_once('?')
-            .map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (authority, path) = match rest.strip_prefix("//") {
             Some(rest) => {
                 let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -89,10 +85,8 @@ impl LockUrl {
     /// # Errors
     /// [`ErrorKind::InvalidOption`] when an escape is not UTF-8.
     pub fn user(&self) -> Result<Option<String>, LockError> {
-        let user = self
-            .credentials
-            .as_deref()
-            .map(|text| text.split_once(':').map_or(text, |(user, _)| user));
+        let user =
+            self.credentials.as_deref().map(|text| text.split_once(':').map_or(text, |(user, _)| user));
         user.filter(|user| !user.is_empty()).map(decode).transpose()
     }
 
@@ -109,9 +103,7 @@ impl LockUrl {
     pub fn has_secret(&self) -> bool {
         self.credentials.is_some()
             || self.options.pairs.iter().any(|(key, _)| {
-                ["password", "secret", "token", "key", "auth"]
-                    .iter()
-                    .any(|part| key.contains(part))
+                ["password", "secret", "token", "key", "auth"].iter().any(|part| key.contains(part))
             })
     }
 
@@ -200,10 +192,7 @@ impl UrlOptions {
         let Some(text) = self.take(key) else {
             return Ok(None);
         };
-        let choice = choices
-            .iter()
-            .find(|(word, _)| *word == text)
-            .map(|(_, choice)| *choice);
+        let choice = choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice);
         let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
         choice
             .map(Some)
@@ -219,11 +208,7 @@ impl UrlOptions {
         match self.pairs.first() {
             None => Ok(()),
             Some((key, _)) => {
-                let known = if self.known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    self.known.join(", ")
-                };
+                let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
                 Err(invalid(format!("there is no option {key:?}"))
                     .remedy(format!("the options are: {known}")))
             }
@@ -233,10 +218,7 @@ impl UrlOptions {
 
 impl fmt::Debug for UrlOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_list()
-            .entries(self.pairs.iter().map(|(key, _)| key))
-            .finish()
+        formatter.debug_list().entries(self.pairs.iter().map(|(key, _)| key)).finish()
     }
 }
 
@@ -259,18 +241,12 @@ mod tests {
     fn reads_several_hosts_and_escapes() {
         let url = LockUrl::parse("zookeeper://u%40x:p%3Aq@h1:2181,h2:2181/lo%20cks?label=a%26b&max_hold=5m")
             .unwrap();
-        assert_eq!(
-            (url.scheme(), url.hosts(), url.path()),
-            ("zookeeper", "h1:2181,h2:2181", "/lo cks")
-        );
+        assert_eq!((url.scheme(), url.hosts(), url.path()), ("zookeeper", "h1:2181,h2:2181", "/lo cks"));
         assert_eq!(url.user().unwrap().as_deref(), Some("u@x"));
         assert_eq!(url.password().unwrap().as_deref(), Some("p:q"));
         let mut options = url.options();
         assert_eq!(options.take("label").as_deref(), Some("a&b"));
-        assert_eq!(
-            options.take_duration("max_hold").unwrap(),
-            Some(Duration::from_secs(300))
-        );
+        assert_eq!(options.take_duration("max_hold").unwrap(), Some(Duration::from_secs(300)));
         options.finish().unwrap();
     }
 

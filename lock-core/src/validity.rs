@@ -40,18 +40,15 @@ pub(crate) struct Validity {
 impl Validity {
     /// The validity of leases of `length` whose holders need `abort_margin` to stop.
     pub(crate) fn new(length: Duration, abort_margin: Duration) -> Result<Self, LockError> {
-        let usable = (length - length / DRIFT_DIVISOR)
-            .checked_sub(TIMER_SLIP + abort_margin)
-            .unwrap_or_default();
+        let usable = length
+            .saturating_sub(length / DRIFT_DIVISOR)
+            .saturating_sub(TIMER_SLIP)
+            .saturating_sub(abort_margin);
         let interval = (length / 4).min(usable / 3);
         if interval < SHORTEST_INTERVAL.max(length / MOST_RENEWALS) {
             return Err(too_short(length, abort_margin));
         }
-        Ok(Self {
-            length,
-            usable,
-            interval,
-        })
+        Ok(Self { length, usable, interval })
     }
 
     /// Until when a hold is valid whose last acknowledged renewal was sent at `anchor`.
@@ -92,10 +89,7 @@ mod tests {
     fn thirty_seconds_are_renewed_every_seven_and_a_half() {
         let validity = Validity::new(30 * SECOND, Duration::ZERO).unwrap();
         assert_eq!(validity.interval(), Duration::from_millis(7500));
-        assert_eq!(
-            validity.deadline(Moment::from_nanoseconds(0)).as_nanoseconds(),
-            29_300_000_000
-        );
+        assert_eq!(validity.deadline(Moment::from_nanoseconds(0)).as_nanoseconds(), 29_300_000_000);
     }
 
     #[test]
@@ -103,10 +97,7 @@ mod tests {
         let error = Validity::new(12 * SECOND, 10 * SECOND).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         let text = error.to_string();
-        assert!(
-            text.contains("12s") && text.contains("10s") && text.contains("--grace"),
-            "{text}"
-        );
+        assert!(text.contains("12s") && text.contains("10s") && text.contains("--grace"), "{text}");
         assert!(Validity::new(13 * SECOND, 10 * SECOND).is_ok());
     }
 
@@ -128,7 +119,7 @@ mod tests {
             if let Ok(validity) = Validity::new(lease, margin) {
                 let anchor = Moment::from_nanoseconds(anchor);
                 // The server starts counting at the anchor at the earliest; its clock may run fast by 1 %.
-                let length = lease.as_nanos() as i128;
+                let length = i128::try_from(lease.as_nanos()).unwrap();
                 let given_away = i128::from(anchor.as_nanoseconds()) + length - length * i128::from(drift) / 10_000;
                 let stopped = validity.deadline(anchor).plus(TIMER_SLIP + margin);
                 prop_assert!(i128::from(stopped.as_nanoseconds()) <= given_away);

@@ -3,6 +3,7 @@
 //!
 //! The two rooms are compiled into this test as they are, on loom's mutex instead of the standard one.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
 #![allow(dead_code)] // the rooms have entrances that no model uses
 #![allow(missing_docs, unreachable_pub)] // the rooms are private here, and documented where they are public
 
@@ -30,7 +31,9 @@ mod sync {
 
 use std::future::poll_fn;
 
-use local::{Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Patience, Settled, Start, Ticket, Undo};
+use local::{
+    Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Patience, Settled, Start, Ticket, Undo,
+};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -67,14 +70,18 @@ struct Ask(Arc<AtomicBool>);
 impl Attempt for Ask {
     type Failure = Reason;
 
-    fn extend(&self, _: &Patience) {}
+    fn extend(&self, _: u64) {}
+
+    fn outage(&self) -> Option<Reason> {
+        None
+    }
 
     fn obstacle(&self) -> Option<Reason> {
         None
     }
 }
 
-fn ask() -> Ask {
+fn ask(_: Patience) -> Ask {
     Ask(Arc::new(AtomicBool::new(false)))
 }
 
@@ -84,6 +91,8 @@ struct World {
     remotely_held: AtomicUsize,
     inside: AtomicUsize,
     acquisitions: AtomicUsize,
+    /// How many attempts fail from now on.
+    failures: AtomicUsize,
 }
 
 impl World {
@@ -93,6 +102,7 @@ impl World {
             remotely_held: AtomicUsize::new(0),
             inside: AtomicUsize::new(0),
             acquisitions: AtomicUsize::new(0),
+            failures: AtomicUsize::new(0),
         })
     }
 
@@ -101,6 +111,12 @@ impl World {
         let mut next = start;
         while let Some(Start { attempt, .. }) = next {
             if attempt.0.load(Ordering::SeqCst) {
+                next = self.local.cleared(ask);
+                continue;
+            }
+            if self.failures.load(Ordering::SeqCst) > 0 {
+                self.failures.fetch_sub(1, Ordering::SeqCst);
+                assert!(self.local.attempted(Attempted::Failed("failed"), ask).1.is_none());
                 next = self.local.cleared(ask);
                 continue;
             }
@@ -133,6 +149,17 @@ impl World {
 
     fn enter(&self, owner: u8) -> (Entered<Hold, Reason>, Option<Start<Ask>>) {
         self.local.enter(owner, FOREVER, ask)
+    }
+
+    fn try_lock(&self, owner: u8) -> bool {
+        let (entered, start) = self.local.enter(owner, Patience::Once, ask);
+        self.drive(start);
+        let granted = match entered {
+            Entered::Waiting(ticket) => self.wait(ticket),
+            Entered::Refused => Settled::Refused,
+            _ => panic!("neither granted, nor refused, nor waiting"),
+        };
+        matches!(granted, Settled::Granted(_))
     }
 
     fn wait(&self, ticket: Ticket) -> Settled<Hold, Reason> {
@@ -231,13 +258,54 @@ fn a_waiter_that_leaves_at_any_moment_leaves_nothing_and_the_next_one_gets_in() 
 }
 
 #[test]
+fn an_attempt_that_fails_while_its_waiter_leaves_blocks_nobody() {
+    explore(|| {
+        let world = World::new();
+        world.failures.store(1, Ordering::SeqCst);
+        let (entered, start) = world.enter(1);
+        let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
+        let driver = Arc::clone(&world);
+        let driving = thread::spawn(move || driver.drive(start));
+        let (settled, undo) = world.local.give_up(ticket);
+        world.undo(undo);
+        driving.join().unwrap();
+        assert!(!matches!(settled, Settled::Granted(_)));
+        world.failures.store(0, Ordering::SeqCst);
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn tries_behind_a_release_are_answered_while_the_winner_still_holds() {
+    explore(|| {
+        let world = World::new();
+        assert!(world.lock(1));
+        let tries = |owner| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.try_lock(owner))
+        };
+        // Nobody unlocks before both have been answered.
+        let (second, third) = (tries(2), tries(3));
+        world.unlock(1).unwrap();
+        let (second, third) = (second.join().unwrap(), third.join().unwrap());
+        assert!(!(second && third));
+        for (owner, granted) in [(2, second), (3, third)] {
+            assert_eq!(world.unlock(owner).is_ok(), granted);
+        }
+        world.assert_empty();
+    });
+}
+
+#[test]
 fn a_live_attempt_passes_to_the_next_waiter() {
     explore(|| {
         let world = World::new();
         let (first, start) = world.enter(1);
         let (second, none) = world.enter(2);
         assert!(none.is_none());
-        let (Entered::Waiting(first), Entered::Waiting(second)) = (first, second) else { panic!("both wait") };
+        let (Entered::Waiting(first), Entered::Waiting(second)) = (first, second) else {
+            panic!("both wait")
+        };
         let driver = Arc::clone(&world);
         let driving = thread::spawn(move || driver.drive(start));
         world.undo(world.local.leave(first));
@@ -333,7 +401,9 @@ fn two_waits_of_one_owner_are_both_granted() {
         let world = World::new();
         let (first, start) = world.enter(1);
         let (second, _) = world.enter(1);
-        let (Entered::Waiting(first), Entered::Waiting(second)) = (first, second) else { panic!("both wait") };
+        let (Entered::Waiting(first), Entered::Waiting(second)) = (first, second) else {
+            panic!("both wait")
+        };
         let driver = Arc::clone(&world);
         let driving = thread::spawn(move || driver.drive(start));
         assert!(matches!(world.wait(second), Settled::Granted(_)));

@@ -75,10 +75,7 @@ impl Hold {
     /// Between this answer and whatever follows it the process may be paused for any length of time. Only the
     /// [fencing token](FencingToken) protects against that.
     pub fn is_valid(&self) -> bool {
-        self.0
-            .state
-            .standing_until()
-            .is_some_and(|deadline| self.0.is_before(deadline))
+        self.0.state.standing_until().is_some_and(|deadline| self.0.is_before(deadline))
     }
 
     /// How long the hold is valid if no renewal succeeds from now on; `None` where there is no lease, zero when it has
@@ -132,10 +129,7 @@ fn watch<T, W>(hold: &Arc<HoldCore>, wanted: W) -> impl Future<Output = T> + Sen
 where
     W: Fn(&Phase<LossReason>) -> Option<T> + Send,
 {
-    let mut watcher = Watcher {
-        hold: Arc::clone(hold),
-        place: None,
-    };
+    let mut watcher = Watcher { hold: Arc::clone(hold), place: None };
     poll_fn(move |context| {
         let Watcher { hold, place } = &mut watcher;
         hold.state.poll(place, context, &wanted)
@@ -183,8 +177,9 @@ pub(crate) struct HoldCore {
     reports: AtomicU8,
 }
 
-const ACQUIRED: u8 = 1;
-const LOST: u8 = 2;
+const CLAIMED: u8 = 1;
+const ACQUIRED: u8 = 2;
+const LOST: u8 = 4;
 
 /// What the server gave, and what follows from it.
 pub(crate) struct Granted {
@@ -206,11 +201,8 @@ pub(crate) enum Lasting {
 impl HoldCore {
     pub(crate) fn new(front: Arc<Front>, grant: Granted) -> Arc<Self> {
         let granted_at = front.clock().now();
-        let longest = front
-            .client()
-            .settings
-            .max_hold
-            .map_or(Moment::FOREVER, |length| granted_at.plus(length));
+        let longest =
+            front.client().settings.max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length));
         let deadline = match grant.lasting {
             Lasting::UntilReported => longest,
             Lasting::Leased { anchor, validity } => validity.deadline(anchor).min(longest),
@@ -256,7 +248,7 @@ impl HoldCore {
 
     pub(crate) fn declare_suspect(self: &Arc<Self>) {
         if self.state.suspect() {
-            tracing::warn!(lock = %self.front.name(), "contact lost; the lock is still held");
+            tracing::debug!(lock = %self.front.name(), "contact lost; the lock is still held");
             self.front.announce(Event::Suspect, self);
         }
     }
@@ -311,7 +303,7 @@ impl HoldCore {
 
     /// The owner has the hold in hand: reports the acquisition, once, and the loss if that was quicker.
     pub(crate) fn report_acquired(self: &Arc<Self>) {
-        if self.reports.load(Ordering::Acquire) & ACQUIRED != 0 {
+        if self.reports.fetch_or(CLAIMED, Ordering::AcqRel) & CLAIMED != 0 {
             return;
         }
         self.front.announce(Event::Acquired, self);
@@ -352,10 +344,7 @@ struct Deadline(Weak<HoldCore>);
 impl Alarm for Deadline {
     fn ring(&self, now: Moment) -> Option<Moment> {
         let hold = self.0.upgrade()?;
-        match hold.state.expire(
-            now.max(hold.front.clock().now()).as_nanoseconds(),
-            LossReason::Expired,
-        ) {
+        match hold.state.expire(now.max(hold.front.clock().now()).as_nanoseconds(), LossReason::Expired) {
             Checked::Until(deadline) => Some(Moment::from_nanoseconds(deadline)),
             Checked::Expired => {
                 hold.front.hold_lost(&hold, LossReason::Expired);

@@ -16,6 +16,8 @@ pub enum Fault {
     Fail(LockError),
     /// The request is carried out, and the reply is lost: the client sees an unreachable server.
     DropReply,
+    /// The backend panics.
+    Panic,
     /// The request waits at the gate before it is carried out.
     Delay(Gate),
     /// The request is carried out, and the reply waits at the gate.
@@ -82,10 +84,7 @@ impl Gate {
 
 impl fmt::Debug for Gate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Gate")
-            .field("open", &self.0.lock().open)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Gate").field("open", &self.0.lock().open).finish_non_exhaustive()
     }
 }
 
@@ -152,6 +151,7 @@ impl Faults {
         };
         match fault {
             Some(Fault::Fail(error)) => Err(error),
+            Some(Fault::Panic) => panic_on_request(),
             Some(Fault::Delay(gate)) => {
                 gate.pass().await;
                 Ok(None)
@@ -166,11 +166,13 @@ impl Faults {
             Some(Fault::DelayReply(gate)) => gate.pass().await,
             _ => {}
         }
-        match self.0.lock().severed {
-            true => Err(Outage(operation).into_error()),
-            false => Ok(()),
-        }
+        if self.0.lock().severed { Err(Outage(operation).into_error()) } else { Ok(()) }
     }
+}
+
+#[allow(clippy::panic)] // this is what the test asked for
+fn panic_on_request() -> ! {
+    panic!("a panic on request")
 }
 
 /// The server is away.

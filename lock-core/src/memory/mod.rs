@@ -80,11 +80,7 @@ impl MemoryServer {
     /// The server that every `memory:name` URL of this process means.
     pub fn named(name: &str) -> Self {
         static SERVERS: LazyLock<Mutex<HashMap<String, MemoryServer>>> = LazyLock::new(Mutex::default);
-        SERVERS
-            .lock()
-            .entry(name.to_owned())
-            .or_insert_with(Self::new)
-            .clone()
+        SERVERS.lock().entry(name.to_owned()).or_insert_with(Self::new).clone()
     }
 
     /// A client without leases, with the default settings.
@@ -92,10 +88,7 @@ impl MemoryServer {
     /// # Errors
     /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when the system has no threads left.
     pub fn client(&self) -> Result<LockClient, LockError> {
-        self.client_with(
-            MemoryOptions::default(),
-            ClientBuilder::new().clock(self.0.clock().clone()),
-        )
+        self.client_with(MemoryOptions::default(), ClientBuilder::new().clock(self.0.clock().clone()))
     }
 
     /// A client with settings. The builder's clock must be the server's.
@@ -110,13 +103,11 @@ impl MemoryServer {
         let server = Arc::clone(&self.0);
         builder.build(|host| {
             options.lease.map_or(Ok(()), |lease| host.check_lease(lease))?;
-            Ok(MemoryBackend {
-                server,
-                host,
-                options,
-                capabilities: capabilities(),
-                group: GroupId::new(0),
-            })
+            let capabilities = match options.lease {
+                Some(lease) => capabilities().with_leftovers_gone_after(lease),
+                None => capabilities(),
+            };
+            Ok(MemoryBackend { server, host, options, capabilities, group: GroupId::new(0) })
         })
     }
 
@@ -148,10 +139,7 @@ impl MemoryServer {
 
 impl fmt::Debug for MemoryServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("MemoryServer")
-            .field("locks", &self.len())
-            .finish()
+        formatter.debug_struct("MemoryServer").field("locks", &self.len()).finish()
     }
 }
 
@@ -159,12 +147,30 @@ impl fmt::Debug for MemoryServer {
 #[derive(Debug, Clone, Default)]
 pub struct MemoryOptions {
     lease: Option<Duration>,
+    replies: Replies,
+}
+
+/// When the server's replies come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Replies {
+    /// At once, within the first poll of a request.
+    #[default]
+    AtOnce,
+    /// Never within the first poll, as from a server across a network.
+    Later,
 }
 
 impl MemoryOptions {
     /// No lease: a lock is held until it is released.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// When replies come; at once by default.
+    #[must_use]
+    pub fn replies(mut self, replies: Replies) -> Self {
+        self.replies = replies;
+        self
     }
 
     /// With a lease, which is renewed as for a network server.
@@ -182,23 +188,17 @@ impl MemoryOptions {
 pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let mut options = url.options();
     let builder = builder.with_url_options(&mut options)?;
-    let memory = MemoryOptions {
-        lease: options.take_duration("lease")?,
-    };
+    let memory = MemoryOptions { lease: options.take_duration("lease")?, ..MemoryOptions::default() };
     options.finish()?;
     MemoryServer::named(url.path()).client_with(memory, builder)
 }
 
 fn capabilities() -> Capabilities {
-    Capabilities::new(
-        "memory",
-        Reach::Process,
-        NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH + 64),
-    )
-    .with_fencing(Fencing::WhileServerLives)
-    .with_fairness(Fairness::Fifo)
-    .with_inspection(Inspection::HolderAndQueue)
-    .with_breaking(Breaking::Supported)
+    Capabilities::new("memory", Reach::Process, NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH + 64))
+        .with_fencing(Fencing::WhileServerLives)
+        .with_fairness(Fairness::Fifo)
+        .with_inspection(Inspection::HolderAndQueue)
+        .with_breaking(Breaking::Supported)
 }
 
 /// What a client remembers of a grant: by which id the server knows it, and what became of it.
@@ -219,11 +219,7 @@ struct MemoryBackend {
 
 impl MemoryBackend {
     fn requested(&self, request: &AcquireRequest) -> Requested {
-        Requested {
-            id: request.id(),
-            name: request.physical().clone(),
-            lease: self.options.lease,
-        }
+        Requested { id: request.id(), name: request.physical().clone(), lease: self.options.lease }
     }
 
     /// Runs `request` as a call to a server that may be away, slow, or lose the reply.
@@ -232,6 +228,9 @@ impl MemoryBackend {
         operation: Operation,
         request: impl FnOnce(&Server) -> T,
     ) -> Result<T, LockError> {
+        if self.options.replies == Replies::Later {
+            tokio::task::yield_now().await;
+        }
         let fault = self.server.faults().before(operation).await?;
         let reply = request(&self.server);
         self.server.faults().after(operation, fault).await?;
@@ -251,22 +250,15 @@ impl Backend for MemoryBackend {
         let requested = self.requested(request);
         let tries_once = request.wait() == Wait::Try;
         let sent_at = self.host.clock().now();
-        let granted = self
-            .call(Operation::Acquire, |server| {
-                server.request(&requested, tries_once, request)
-            })
-            .await?;
+        let granted =
+            self.call(Operation::Acquire, |server| server.request(&requested, tries_once, request)).await?;
         let (fate, anchor) = match granted {
             Some(fate) => (fate, sent_at),
             None if tries_once => return Ok(None),
             None => {
                 request.signals().queued();
                 // The grant that ends the wait is made at a moment of the same clock, so that is the anchor.
-                let fate = self
-                    .server
-                    .granted(&requested)
-                    .await
-                    .map_err(Outage::into_error)?;
+                let fate = self.server.granted(&requested).await.map_err(Outage::into_error)?;
                 let granted_at = fate.granted_at();
                 (fate, granted_at)
             }
@@ -276,49 +268,31 @@ impl Backend for MemoryBackend {
             None => Term::UntilReported,
         };
         let token = fate.token();
-        Ok(Some(
-            Grant::new(MemoryLease { requested, fate }, self.group, term).with_token(token),
-        ))
+        Ok(Some(Grant::new(MemoryLease { requested, fate }, self.group, term).with_token(token)))
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
         let requested = self.requested(request);
-        self.call(Operation::Cancel, |server| server.withdraw(&requested))
-            .await
-            .map(drop)
+        self.call(Operation::Cancel, |server| server.withdraw(&requested)).await.map(drop)
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<MemoryLease>]) -> Result<Vec<LeaseState>, LockError> {
         self.call(Operation::Renew, |server| {
-            leases
-                .iter()
-                .map(|lease| server.renew(&lease.requested, &lease.fate))
-                .collect()
+            leases.iter().map(|lease| server.renew(&lease.requested, &lease.fate)).collect()
         })
         .await
     }
 
     async fn release(&self, lease: &MemoryLease) -> Result<Released, LockError> {
-        let was_held = self
-            .call(Operation::Release, |server| server.withdraw(&lease.requested))
-            .await?;
-        Ok(match was_held {
-            true => Released::Clean,
-            false => Released::WasLost(lease.fate.reason()),
-        })
+        let was_held = self.call(Operation::Release, |server| server.withdraw(&lease.requested)).await?;
+        Ok(if was_held { Released::Clean } else { Released::WasLost(lease.fate.reason()) })
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        self.call(Operation::Inspect, |server| {
-            server.inspect(request.name(), request.physical())
-        })
-        .await
+        self.call(Operation::Inspect, |server| server.inspect(request.name(), request.physical())).await
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        self.call(Operation::Break, |server| {
-            server.break_holder(request.physical(), holder)
-        })
-        .await
+        self.call(Operation::Break, |server| server.break_holder(request.physical(), holder)).await
     }
 }

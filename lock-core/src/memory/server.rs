@@ -112,9 +112,7 @@ impl Waiter {
     }
 
     fn participant(&self) -> Participant {
-        Participant::new(holder_id(self.id))
-            .with_info(&self.info)
-            .with_since(self.since)
+        Participant::new(holder_id(self.id)).with_info(&self.info).with_since(self.since)
     }
 }
 
@@ -196,10 +194,7 @@ impl Server {
             return false;
         };
         lock.queue.retain(|waiter| waiter.id != requested.id);
-        let was_held = lock
-            .holder
-            .as_ref()
-            .is_some_and(|holder| holder.waiter.id == requested.id);
+        let was_held = lock.holder.as_ref().is_some_and(|holder| holder.waiter.id == requested.id);
         let ended = if was_held { lock.holder.take() } else { None };
         let next = self.promote(&mut locks, &requested.name);
         drop(locks);
@@ -210,10 +205,7 @@ impl Server {
 
     pub(super) fn renew(&self, requested: &Requested, fate: &Fate) -> LeaseState {
         let mut locks = self.locks.lock();
-        match locks
-            .get_mut(&requested.name)
-            .and_then(|lock| lock.holder.as_mut())
-        {
+        match locks.get_mut(&requested.name).and_then(|lock| lock.holder.as_mut()) {
             Some(holder) if holder.waiter.id == requested.id => {
                 holder.expires_at = self.end_of(holder.waiter.lease);
                 LeaseState::Held
@@ -229,13 +221,8 @@ impl Server {
             return status;
         };
         if let Some(holder) = &lock.holder {
-            status
-                .holders
-                .push(holder.waiter.participant().with_token(Some(holder.fate.token)));
-            status.remaining = holder
-                .waiter
-                .lease
-                .map(|_| holder.expires_at.since(self.clock.now()));
+            status.holders.push(holder.waiter.participant().with_token(Some(holder.fate.token)));
+            status.remaining = holder.waiter.lease.map(|_| holder.expires_at.since(self.clock.now()));
         }
         status.waiters.extend(lock.queue.iter().map(Waiter::participant));
         status
@@ -266,21 +253,12 @@ impl Server {
         let stranger = Waiter {
             id: AttemptId::new(u128::MAX),
             lease: None,
-            info: Arc::new(HolderInfo {
-                host: "elsewhere".to_owned(),
-                pid: 0,
-                label: None,
-            }),
+            info: Arc::new(HolderInfo { host: "elsewhere".to_owned(), pid: 0, label: None }),
             since: SystemTime::now(),
             signals: Signals::new(crate::backend::Wait::Forever),
             waker: None,
         };
-        self.locks
-            .lock()
-            .entry(name.clone())
-            .or_default()
-            .queue
-            .push_front(stranger);
+        self.locks.lock().entry(name.clone()).or_default().queue.push_front(stranger);
     }
 
     fn end_holder(
@@ -319,26 +297,13 @@ impl Server {
 
     fn grant(&self, name: &PhysicalName, waiter: Waiter) -> Holder {
         let token = FencingToken::new(self.next_token.fetch_add(1, Ordering::Relaxed));
-        let fate = Arc::new(Fate {
-            token,
-            granted_at: self.clock.now(),
-            loss: Mutex::new(None),
-        });
+        let fate = Arc::new(Fate { token, granted_at: self.clock.now(), loss: Mutex::new(None) });
         let expires_at = self.end_of(waiter.lease);
         let alarm = waiter.lease.map(|_| {
-            let alarm = LeaseEnd {
-                server: Weak::clone(&self.this),
-                name: name.clone(),
-                id: waiter.id,
-            };
+            let alarm = LeaseEnd { server: Weak::clone(&self.this), name: name.clone(), id: waiter.id };
             self.clock.schedule(expires_at, Arc::new(alarm))
         });
-        Holder {
-            waiter,
-            fate,
-            expires_at,
-            _alarm: alarm,
-        }
+        Holder { waiter, fate, expires_at, _alarm: alarm }
     }
 
     fn end_of(&self, lease: Option<Duration>) -> Moment {

@@ -1,0 +1,232 @@
+//! Every future, dropped at every await: nothing is held, queued or leaked.
+//!
+//! Each operation is polled N times and then dropped, for N = 0, 1, 2 … until it completes, against a server whose
+//! replies come at once, later, or are held up before or after the request is carried out.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::memory::faults::{Fault, Gate};
+use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
+use lock_core::{ClientBuilder, DistributedLock, DistributedLockExt, LockClient, Operation, Owner};
+use support::{DropAfter, SOON, name};
+
+const NAME: &str = "orders/42";
+
+/// How the server behaves while an operation is dropped.
+#[derive(Debug, Clone, Copy)]
+enum Server {
+    Prompt,
+    Remote,
+    /// The request waits before it is carried out, and goes on after the drop.
+    SlowRequest(Operation),
+    /// The request is carried out, and the reply waits until after the drop.
+    SlowReply(Operation),
+    /// Somebody else holds the lock, and releases it after the drop.
+    HeldByAnother,
+}
+
+struct World {
+    server: MemoryServer,
+    client: LockClient,
+    lock: Arc<dyn DistributedLock>,
+    gate: Gate,
+    stranger: Option<lock_core::LockGuard>,
+}
+
+impl World {
+    /// A lock that is free, or held by this task when `Held` says so, at a server that behaves.
+    async fn new(behaviour: Server, held: Held) -> Self {
+        let server = MemoryServer::new();
+        let replies = if matches!(behaviour, Server::Prompt) { Replies::AtOnce } else { Replies::Later };
+        let client = server.client_with(MemoryOptions::new().replies(replies), ClientBuilder::new()).unwrap();
+        let lock = client.lock(NAME).unwrap();
+        if matches!(held, Held::ByThisTask) {
+            lock.lock().await.unwrap();
+        }
+        let gate = Gate::new();
+        let mut stranger = None;
+        match behaviour {
+            Server::SlowRequest(operation) => server.faults().inject(operation, Fault::Delay(gate.clone())),
+            Server::SlowReply(operation) => {
+                server.faults().inject(operation, Fault::DelayReply(gate.clone()))
+            }
+            Server::HeldByAnother => {
+                stranger = Some(server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap());
+            }
+            Server::Prompt | Server::Remote => {}
+        }
+        Self { server, client, lock, gate, stranger }
+    }
+
+    /// Lets everything that is under way come to its end, and checks that nothing is left.
+    async fn assert_nothing_is_left(mut self, what: &str) {
+        self.gate.open();
+        if let Some(stranger) = self.stranger.take() {
+            stranger.release().await.unwrap();
+        }
+        tokio::time::timeout(SOON, self.client.idle()).await.unwrap_or_else(|_| panic!("{what}: never idle"));
+        assert_eq!(self.server.waiting_for(&name(NAME)), 0, "{what}: queued");
+        assert!(!self.lock.is_locked(), "{what}: held locally");
+        assert!(self.server.is_empty(), "{what}: held at the server");
+        // The front works: neither closed nor occupied by a ghost.
+        let guard = tokio::time::timeout(SOON, self.lock.acquire()).await;
+        guard
+            .unwrap_or_else(|_| panic!("{what}: the next one waits for ever"))
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        self.client.close(SOON).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Held {
+    ByNobody,
+    ByThisTask,
+}
+
+/// How many polls are tried. Woken futures complete in far fewer.
+const MOST_POLLS: usize = 12;
+
+/// Runs `operation` for every number of polls and every behaviour; it says whether it completed.
+async fn at_every_poll(
+    what: &str,
+    held: Held,
+    behaviours: &[Server],
+    operation: impl AsyncFn(&World, usize) -> Completed,
+) {
+    for behaviour in behaviours {
+        for polls in 0..MOST_POLLS {
+            let world = World::new(*behaviour, held).await;
+            // Some behaviours keep the operation pending for ever: then the last poll has come when time is up.
+            let limited = tokio::time::timeout(Duration::from_millis(20), operation(&world, polls));
+            let completed = limited.await.unwrap_or(Completed::Never);
+            let case = format!("{what}, {behaviour:?}, dropped after {polls} polls");
+            if matches!(held, Held::ByThisTask) && world.lock.is_held() {
+                // Unpolled, it changed nothing.
+                assert_eq!(polls, 0, "{case}");
+                world.gate.open();
+                world.lock.unlock().await.unwrap();
+            }
+            world.assert_nothing_is_left(&case).await;
+            if completed != Completed::No {
+                break;
+            }
+            assert!(polls + 1 < MOST_POLLS, "{case}: it never completes");
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Completed {
+    Yes,
+    No,
+    Never,
+}
+
+fn completed<T>(output: Option<&T>) -> Completed {
+    if output.is_some() { Completed::Yes } else { Completed::No }
+}
+
+const ACQUIRING: [Server; 5] = [
+    Server::Prompt,
+    Server::Remote,
+    Server::SlowRequest(Operation::Acquire),
+    Server::SlowReply(Operation::Acquire),
+    Server::HeldByAnother,
+];
+
+const RELEASING: [Server; 4] = [
+    Server::Prompt,
+    Server::Remote,
+    Server::SlowRequest(Operation::Release),
+    Server::SlowReply(Operation::Release),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock() {
+    at_every_poll("lock", Held::ByNobody, &ACQUIRING, async |world, polls| {
+        let output = DropAfter::new(polls, world.lock.lock()).await;
+        if let Some(Ok(())) = output {
+            world.lock.unlock().await.unwrap();
+        }
+        completed(output.as_ref())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn try_lock_for() {
+    at_every_poll("try_lock_for", Held::ByNobody, &ACQUIRING, async |world, polls| {
+        let output = DropAfter::new(polls, world.lock.try_lock_for(SOON)).await;
+        if let Some(Ok(true)) = output {
+            world.lock.unlock().await.unwrap();
+        }
+        completed(output.as_ref())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acquire() {
+    at_every_poll("acquire", Held::ByNobody, &ACQUIRING, async |world, polls| {
+        completed(DropAfter::new(polls, world.lock.acquire()).await.as_ref())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unlock() {
+    at_every_poll("unlock", Held::ByThisTask, &RELEASING, async |world, polls| {
+        completed(DropAfter::new(polls, world.lock.unlock()).await.as_ref())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release() {
+    at_every_poll("release", Held::ByNobody, &RELEASING, async |world, polls| {
+        let guard = world.lock.acquire().await.unwrap();
+        completed(DropAfter::new(polls, guard.release()).await.as_ref())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_lock() {
+    at_every_poll("with_lock", Held::ByNobody, &ACQUIRING, async |world, polls| {
+        let lock = Arc::clone(&world.lock);
+        let body = async |_| {
+            lock.lock().await.unwrap();
+            tokio::task::yield_now().await;
+        };
+        completed(DropAfter::new(polls, world.lock.with_lock(body)).await.as_ref())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_waits_that_end_at_the_moment_of_the_grant_leave_nothing() {
+    let server = MemoryServer::new();
+    let client =
+        server.client_with(MemoryOptions::new().replies(Replies::Later), ClientBuilder::new()).unwrap();
+    let lock = client.lock(NAME).unwrap();
+    for round in 0..1000_u64 {
+        let held = lock.acquire_as(Owner::new(), lock_core::Wait::Forever).await.unwrap().unwrap();
+        let waiting = Arc::clone(&lock);
+        let waiting = tokio::spawn(async move {
+            waiting.try_acquire_for(Duration::from_micros(1 + round % 100)).await.unwrap().is_some()
+        });
+        tokio::task::yield_now().await;
+        drop(held);
+        let _ = tokio::time::timeout(SOON, waiting).await.expect("decided, one way or the other").unwrap();
+    }
+    client.idle().await;
+    assert!(server.is_empty());
+}

@@ -1,0 +1,161 @@
+//! The end of things: clients that close, guards that outlive their runtime.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::memory::faults::{Fault, Gate};
+use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
+use lock_core::{ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, HoldEnd, LossReason, Operation};
+use support::{Recorder, SOON, Told, eventually, futures_block_on, name, next};
+
+const NAME: &str = "orders/42";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn close_waits_for_releases() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let gate = Gate::new();
+    server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
+    drop(client.lock(NAME).unwrap().acquire().await.unwrap());
+    gate.reached().await;
+    let closing = client.clone();
+    let closing = tokio::spawn(async move { closing.close(SOON).await });
+    tokio::task::yield_now().await;
+    assert!(!server.is_empty() && !closing.is_finished());
+    gate.open();
+    closing.await.unwrap().unwrap();
+    assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn close_refuses_the_new_ends_the_waiting_and_lets_the_holders_finish() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let waiting = Arc::clone(&lock);
+    let waiting = tokio::spawn(async move { waiting.acquire().await.map(drop) });
+    let stranger = server.client().unwrap().lock("other").unwrap().acquire().await.unwrap();
+    let remote = client.lock("other").unwrap();
+    let waiting_remotely = tokio::spawn(async move { remote.acquire().await.map(drop) });
+    eventually("it waits", || server.waiting_for(&name("other")) == 1).await;
+
+    let closing = client.clone();
+    let closing = tokio::spawn(async move { closing.close(SOON).await });
+    assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(waiting_remotely.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(client.lock("new").unwrap_err().kind(), ErrorKind::Closed);
+    assert!(guard.hold().is_valid() && !closing.is_finished());
+    guard.release().await.unwrap();
+    closing.await.unwrap().unwrap();
+    drop(stranger);
+    eventually("nothing is left", || server.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_still_held_when_close_runs_out_of_time_is_lost_and_its_holder_told() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(next(&told), Told::Acquired);
+    let error = client.close(Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unconfirmed);
+    assert_eq!(next(&told), Told::Abort(LossReason::SessionClosed));
+    assert_eq!(guard.hold().end(), Some(HoldEnd::Lost(LossReason::SessionClosed)));
+    assert!(server.is_empty());
+}
+
+#[test]
+fn a_guard_may_be_dropped_inside_outside_and_after_the_runtime() {
+    for engine in [EngineChoice::Own, EngineChoice::Caller] {
+        let server = MemoryServer::new();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let options = MemoryOptions::new().replies(Replies::Later).lease(Duration::from_secs(1));
+        let client = runtime
+            .block_on(async { server.client_with(options, ClientBuilder::new().engine(engine)).unwrap() });
+        let acquire = || runtime.block_on(client.lock(NAME).unwrap().acquire()).unwrap();
+
+        let guard = acquire();
+        runtime.block_on(async { drop(guard) });
+        runtime.block_on(eventually("released inside", || server.is_empty()));
+
+        drop(acquire());
+        runtime.block_on(eventually("released outside", || server.is_empty()));
+
+        let guard = acquire();
+        drop(runtime);
+        drop(guard);
+        // On a runtime that has ended nobody sends a release: the lease ends it.
+        let watching = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        watching.block_on(eventually("gone after the runtime", || server.is_empty()));
+    }
+}
+
+#[test]
+fn whoever_waits_on_a_runtime_that_has_ended_is_told() {
+    let server = MemoryServer::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let client = runtime.block_on(async {
+        let builder = ClientBuilder::new().engine(EngineChoice::Caller);
+        server.client_with(MemoryOptions::new().replies(Replies::Later), builder).unwrap()
+    });
+    let lock = client.lock(NAME).unwrap();
+    let stranger = runtime.block_on(server.client().unwrap().lock(NAME).unwrap().acquire()).unwrap();
+    let mut waiting = Box::pin(lock.acquire());
+    runtime.block_on(async {
+        let first = support::DropAfter::new(1, waiting.as_mut()).await;
+        assert!(first.is_none());
+    });
+    drop(runtime);
+    assert_eq!(futures_block_on(waiting).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(futures_block_on(lock.acquire()).unwrap_err().kind(), ErrorKind::Closed);
+    drop(stranger);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_its_task_left_behind_stays_until_it_is_bounded_or_closed() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let lock = client.lock(NAME).unwrap();
+    tokio::spawn(async move { lock.lock().await.unwrap() }).await.unwrap();
+    // Nobody has the lock in hand any more; it is held all the same.
+    assert!(client.lock(NAME).unwrap().is_locked());
+    assert!(!server.is_empty());
+    assert_eq!(client.close(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Unconfirmed);
+    assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_last_handle_is_gone_ends_its_thread() {
+    let threads = || {
+        std::fs::read_dir("/proc/self/task").map_or(0, |entries| {
+            entries
+                .flatten()
+                .filter(|entry| {
+                    std::fs::read_to_string(entry.path().join("comm"))
+                        .is_ok_and(|name| name.starts_with("distlock-engine"))
+                })
+                .count()
+        })
+    };
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let server = MemoryServer::new();
+    let before = threads();
+    let clients: Vec<_> = (0..8).map(|_| server.client().unwrap()).collect();
+    for client in &clients {
+        let lock = client.lock(NAME).unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    drop(clients);
+    eventually("the engines have ended", || threads() <= before).await;
+}

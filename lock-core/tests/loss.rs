@@ -1,0 +1,364 @@
+//! Losing a lock: one outcome, one event, in time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use lock_core::memory::faults::{Fault, Gate};
+use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
+use lock_core::{
+    ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LossReason,
+    Operation, Owner,
+};
+use support::{LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
+
+const NAME: &str = "orders/42";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_while_held_is_a_level_and_one_event_and_the_owner_is_told_once() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    lock.lock().await.unwrap();
+    lock.lock().await.unwrap();
+    let hold = lock.hold().unwrap();
+    assert_eq!(next(&told), Told::Acquired);
+
+    assert!(server.lose(&name(NAME), Loss::Delete, Notice::AtOnce));
+    assert_eq!(next(&told), Told::Abort(LossReason::Deleted));
+    assert_eq!(hold.lost().await, LossReason::Deleted);
+    assert_eq!(hold.end(), Some(HoldEnd::Lost(LossReason::Deleted)));
+    assert_eq!(hold.remaining(), Some(Duration::ZERO));
+    assert!(!lock.is_held() && lock.hold().is_none());
+
+    let error = lock.unlock().await.unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(LossReason::Deleted)));
+    assert_eq!(lock.unlock().await.unwrap_err().kind(), ErrorKind::NotOwner);
+    nothing_more(&told, &lock);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_front_is_free_after_a_loss_although_the_owner_never_unlocks() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    lock.lock().await.unwrap();
+    let waiting = Arc::clone(&lock);
+    let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap().release().await });
+    server.lose(&name(NAME), Loss::Expire, Notice::AtOnce);
+    waiting.await.unwrap().unwrap();
+    // The owner is told when it locks again, once.
+    assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
+    lock.lock().await.unwrap();
+    lock.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_in_a_scope_is_told_as_well() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let error = lock
+        .with_lock(|hold| {
+            let (server, lock) = (server.clone(), Arc::clone(&lock));
+            async move {
+                server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+                hold.lost().await;
+                assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
+            }
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_of_a_lost_hold_says_so_and_cannot_be_reentered() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    server.lose(&name(NAME), Loss::Steal, Notice::AtOnce);
+    assert_eq!(guard.lost().await, LossReason::Taken);
+    assert_eq!(guard.reenter().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Taken));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_lost_while_its_reply_is_on_its_way_is_nobodys_and_the_wait_goes_on() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let gate = Gate::new();
+    server.faults().inject(Operation::Acquire, Fault::DelayReply(gate.clone()));
+    let waiting = Arc::clone(&lock);
+    let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+    gate.reached().await;
+    server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+    gate.open();
+    let guard = waiting.await.unwrap();
+    assert_eq!(guard.token().unwrap().get(), 2);
+    assert!(guard.hold().is_valid());
+    guard.release().await.unwrap();
+    assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Released));
+
+    // One who tries once has no time for another.
+    let gate = Gate::new();
+    server.faults().inject(Operation::Acquire, Fault::DelayReply(gate.clone()));
+    let trying = Arc::clone(&lock);
+    let trying = tokio::spawn(async move { trying.try_acquire().await.map(drop) });
+    gate.reached().await;
+    server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+    gate.open();
+    assert_eq!(trying.await.unwrap().unwrap_err().loss(), Some(LossReason::Deleted));
+    nothing_more(&told, &lock);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_that_the_release_finds_is_its_answer_and_no_abort_follows() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let guard = lock.acquire().await.unwrap();
+    let hold = guard.hold().clone();
+    server.lose(&name(NAME), Loss::Delete, Notice::WhenAsked);
+    assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Deleted));
+    assert_eq!(hold.end(), Some(HoldEnd::Lost(LossReason::Deleted)));
+    assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Released));
+    nothing_more(&told, &lock);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_after_the_release_has_begun_fires_nothing() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let guard = lock.acquire().await.unwrap();
+    let gate = Gate::new();
+    server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
+    let releasing = tokio::spawn(guard.release());
+    gate.reached().await;
+    server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+    gate.open();
+    assert_eq!(releasing.await.unwrap().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Released));
+    nothing_more(&told, &lock);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn not_mine_on_a_repeated_release_means_released() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    server.faults().inject(Operation::Release, Fault::DropReply);
+    guard.release().await.unwrap();
+    assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_finds_a_loss() {
+    let timed = Timed::new();
+    let lock = timed.client.lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(next(&told), Told::Acquired);
+    timed.server.lose(&name(NAME), Loss::Steal, Notice::WhenAsked);
+    assert!(guard.hold().is_valid());
+    timed.time.advance(LEASE / 4);
+    assert_eq!(next(&told), Told::Abort(LossReason::Taken));
+    assert!(!guard.hold().is_valid());
+}
+
+/// Lets `step` pass again and again, and lets the engine work in between, until `condition` holds.
+async fn advance_until(timed: &Timed, step: Duration, mut condition: impl FnMut() -> bool) -> Duration {
+    let start = timed.clock.now();
+    while !condition() {
+        timed.time.advance(step);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(timed.clock.now().since(start) < 10 * LEASE, "it never came to be");
+    }
+    timed.clock.now().since(start)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_break_is_suspect_then_restored_and_a_long_one_is_lost_before_the_lease_ends() {
+    let timed = Timed::new();
+    let lock = timed.client.lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(next(&told), Told::Acquired);
+    let step = Duration::from_millis(50);
+
+    timed.server.faults().sever();
+    let mut seen = Vec::new();
+    advance_until(&timed, step, || {
+        seen.extend(told.try_iter());
+        !seen.is_empty()
+    })
+    .await;
+    assert_eq!(seen, [Told::Suspect]);
+    assert!(guard.hold().is_valid());
+
+    timed.server.faults().heal();
+    advance_until(&timed, step, || {
+        seen.extend(told.try_iter());
+        seen.len() == 2
+    })
+    .await;
+    assert_eq!(seen, [Told::Suspect, Told::Restored]);
+
+    // Renewed for many leases, without an event.
+    for _ in 0..100 {
+        timed.time.advance(LEASE / 10);
+        eventually("it is renewed", || guard.hold().remaining().unwrap() > LEASE / 2).await;
+    }
+    assert!(told.try_recv().is_err());
+
+    timed.server.faults().sever();
+    let remaining = guard.hold().remaining().unwrap();
+    let waited = advance_until(&timed, step, || {
+        seen.extend(told.try_iter());
+        seen.len() == 4
+    })
+    .await;
+    assert_eq!(seen[2..], [Told::Suspect, Told::Abort(LossReason::Expired)]);
+    assert!(waited >= remaining && waited < LEASE, "{remaining:?} {waited:?}");
+    timed.server.faults().heal();
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_ends_at_the_length_that_the_client_bounds_it_to() {
+    let timed = Timed::new();
+    let builder = Timed::builder(&timed.clock).max_hold(Duration::from_secs(60));
+    let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    timed.time.advance(Duration::from_millis(59_999));
+    assert!(guard.hold().is_valid());
+    timed.time.advance(Duration::from_millis(1));
+    assert_eq!(guard.hold().end(), Some(HoldEnd::Lost(LossReason::Expired)));
+    client.idle().await;
+    assert!(timed.server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_abort_margin_comes_off_the_lease_and_a_lease_too_short_for_it_is_refused() {
+    let timed = Timed::new();
+    let client = |margin| {
+        let builder = Timed::builder(&timed.clock).abort_margin(margin);
+        timed.server.client_with(MemoryOptions::new().lease(LEASE), builder)
+    };
+    let guard = client(Duration::from_secs(3)).unwrap().lock(NAME).unwrap().acquire().await.unwrap();
+    assert_eq!(guard.hold().remaining(), Some(Duration::from_millis(6_700)));
+    let error = client(Duration::from_secs(9)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOption);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_remote_unlock_frees_the_local_front() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let broken = LockError::new(ErrorKind::Server, Operation::Release).because("on purpose");
+    server.faults().inject(Operation::Release, Fault::Fail(broken));
+    lock.lock().await.unwrap();
+    assert_eq!(lock.unlock().await.unwrap_err().kind(), ErrorKind::Server);
+    assert!(!lock.is_locked());
+    // The janitor goes on, so the next owner gets the lock from the server as well.
+    tokio::time::timeout(SOON, lock.lock()).await.unwrap().unwrap();
+    lock.unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_is_not_answered_is_unconfirmed_by_the_deadline() {
+    let timed = Timed::new();
+    let lock = timed.client.lock(NAME).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
+    let releasing = tokio::spawn(guard.release());
+    gate.reached().await;
+    advance_until(&timed, LEASE / 10, || releasing.is_finished()).await;
+    assert_eq!(releasing.await.unwrap().unwrap_err().kind(), ErrorKind::Unconfirmed);
+    gate.open();
+    timed.client.idle().await;
+    assert!(timed.server.is_empty());
+}
+
+#[test]
+fn a_runtime_blocked_for_two_leases_still_gets_the_abort_before_the_lease_ends() {
+    let server = MemoryServer::new();
+    let lease = Duration::from_secs(2);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // On the caller's runtime the renewals stop with it: the worst case.
+        let builder = ClientBuilder::new().engine(EngineChoice::Caller);
+        let client = server.client_with(MemoryOptions::new().lease(lease), builder).unwrap();
+        let rival = server.client().unwrap().lock(NAME).unwrap();
+        let lock = client.lock(NAME).unwrap();
+        let (sender, told) = channel();
+        lock.set_listener(Some(Arc::new(move |hold: &Hold, _: &LossReason| {
+            // Still ours at the server: nobody else can have it yet.
+            let rivals = support::futures_block_on(rival.try_acquire()).unwrap();
+            let _ = sender.send((hold.age(), rivals.is_none()));
+        })));
+        let _guard = lock.acquire().await.unwrap();
+        std::thread::sleep(2 * lease);
+        let (age, still_ours) = told.recv_timeout(SOON).unwrap();
+        assert!(age < lease && still_ours, "told after {age:?}");
+    });
+}
+
+#[tokio::test]
+async fn an_engine_of_its_own_renews_while_the_callers_runtime_is_blocked() {
+    let server = MemoryServer::new();
+    let lease = Duration::from_secs(1);
+    let client = server.client_with(MemoryOptions::new().lease(lease), ClientBuilder::new()).unwrap();
+    let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    std::thread::sleep(2 * lease);
+    assert!(guard.hold().is_valid());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_is_reported_as_a_loss_and_takes_the_lock_from_that_holder_only() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(next(&told), Told::Acquired);
+    let holder = client.status(NAME).await.unwrap().holders[0].id.clone();
+    let broken = client.break_holder(NAME, &holder).await.unwrap();
+    assert_eq!(broken.taken_away, lock_core::TakenAway::Yes);
+    assert_eq!(next(&told), Told::Abort(LossReason::Broken));
+    drop(guard);
+
+    let later = lock.acquire().await.unwrap();
+    let again = client.break_holder(NAME, &holder).await.unwrap();
+    assert_eq!(again.taken_away, lock_core::TakenAway::No);
+    assert!(later.hold().is_valid());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_holds_at_once_are_renewed_together() {
+    let timed = Timed::new();
+    let mut guards = Vec::new();
+    for number in 0..10_000 {
+        let lock = timed.client.lock(format!("orders/{number}")).unwrap();
+        guards.push(lock.acquire_as(Owner::new(), lock_core::Wait::Try).await.unwrap().unwrap());
+    }
+    assert_eq!(timed.server.len(), 10_000);
+    for _ in 0..8 {
+        timed.time.advance(LEASE / 4);
+        let last = guards.last().unwrap().hold();
+        eventually("all are renewed", || last.remaining().unwrap() > LEASE * 9 / 10).await;
+    }
+    assert!(guards.iter().all(|guard| guard.hold().is_valid()));
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert!(timed.server.is_empty());
+}

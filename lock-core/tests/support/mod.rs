@@ -1,0 +1,169 @@
+//! What the tests of the core have in common.
+
+#![allow(dead_code)] // each test uses some of it
+#![allow(clippy::unwrap_used, clippy::expect_used)] // outside a #[test] function, but for tests only
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lock_core::memory::{MemoryOptions, MemoryServer};
+use lock_core::{
+    ClientBuilder, Clock, DistributedLock, Hold, LockClient, LockListener, LockName, LossReason, ManualClock,
+};
+
+/// Long enough for anything that must happen, on a machine that is busy with something else.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+/// A server whose leases run by a clock that the test advances, and a client with leases of ten seconds.
+pub(crate) struct Timed {
+    pub(crate) server: MemoryServer,
+    pub(crate) client: LockClient,
+    pub(crate) time: ManualClock,
+    pub(crate) clock: Clock,
+}
+
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
+
+impl Timed {
+    pub(crate) fn new() -> Self {
+        let (clock, time) = Clock::manual();
+        let server = MemoryServer::with_clock(clock.clone());
+        let client = server.client_with(MemoryOptions::new().lease(LEASE), Self::builder(&clock)).unwrap();
+        Self { server, client, time, clock }
+    }
+
+    pub(crate) fn builder(clock: &Clock) -> ClientBuilder {
+        ClientBuilder::new().clock(clock.clone())
+    }
+
+    /// Another client of the same server, without leases.
+    pub(crate) fn other(&self) -> LockClient {
+        self.server.client().unwrap()
+    }
+}
+
+/// What a listener was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Acquired,
+    Released,
+    Suspect,
+    Restored,
+    Abort(LossReason),
+}
+
+/// A listener that passes on what it is told, and checks that the level came first.
+pub(crate) struct Recorder(Sender<Told>);
+
+impl Recorder {
+    pub(crate) fn listen(lock: &Arc<dyn DistributedLock>) -> Receiver<Told> {
+        let (sender, receiver) = channel();
+        lock.set_listener(Some(Arc::new(Self(sender))));
+        receiver
+    }
+}
+
+impl LockListener for Recorder {
+    fn on_abort(&self, hold: &Hold, reason: &LossReason) {
+        assert!(!hold.is_valid(), "the level comes before the event");
+        let _ = self.0.send(Told::Abort(*reason));
+    }
+
+    fn on_suspect(&self, _: &Hold) {
+        let _ = self.0.send(Told::Suspect);
+    }
+
+    fn on_restored(&self, _: &Hold) {
+        let _ = self.0.send(Told::Restored);
+    }
+
+    fn on_acquired(&self, _: &Hold) {
+        let _ = self.0.send(Told::Acquired);
+    }
+
+    fn on_released(&self, _: &Hold) {
+        let _ = self.0.send(Told::Released);
+    }
+}
+
+/// The next thing that the listener is told.
+pub(crate) fn next(told: &Receiver<Told>) -> Told {
+    told.recv_timeout(SOON).expect("the listener is told something")
+}
+
+/// Asserts that the listener has been told nothing more, after everything before has been delivered.
+pub(crate) fn nothing_more(told: &Receiver<Told>, lock: &Arc<dyn DistributedLock>) {
+    // Events of one lock are delivered in order, so a marker that arrives next shows that nothing else was under way.
+    let marker = futures_block_on(async {
+        use lock_core::DistributedLockExt;
+        lock.acquire().await.unwrap().release().await
+    });
+    marker.unwrap();
+    assert_eq!(next(told), Told::Acquired);
+    assert_eq!(next(told), Told::Released);
+    assert!(told.try_recv().is_err());
+}
+
+/// Runs a future on this thread, outside any runtime.
+pub(crate) fn futures_block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+/// Completes with `None` when the future has been polled `polls` times without completing, and drops it then. Between
+/// polls it waits to be woken.
+pub(crate) struct DropAfter<F> {
+    pub(crate) future: Pin<Box<F>>,
+    pub(crate) polls: usize,
+}
+
+impl<F: Future> DropAfter<F> {
+    pub(crate) fn new(polls: usize, future: F) -> Self {
+        Self { future: Box::pin(future), polls }
+    }
+}
+
+impl<F: Future> Future for DropAfter<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        if self.polls == 0 {
+            return Poll::Ready(None);
+        }
+        self.polls -= 1;
+        match self.future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.polls == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Waits until `condition` holds; it must come to hold soon.
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + SOON;
+    while !condition() {
+        assert!(std::time::Instant::now() < deadline, "it never came to be: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
