@@ -90,6 +90,14 @@ pub(crate) enum Outcome {
 pub(crate) struct Knocking {
     since: Instant,
     pause: Duration,
+    reported: Reported,
+}
+
+/// Whether the user has been told who is in the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reported {
+    No,
+    Yes,
 }
 
 impl Knocking {
@@ -99,7 +107,7 @@ impl Knocking {
     const REMARKABLE: Duration = Duration::from_millis(50);
 
     pub(crate) fn since(since: Instant) -> Self {
-        Self { since, pause: Self::FIRST_PAUSE }
+        Self { since, pause: Self::FIRST_PAUSE, reported: Reported::No }
     }
 
     /// For how long until the next time.
@@ -222,13 +230,18 @@ impl Attempt {
         let knocking = state.knocking.get_or_insert(Knocking::since(Instant::now()));
         let pause = knocking.pause();
         let lasts = knocking.lasts();
-        if self.busy == Busy::Leave && lasts >= self.means.gate_patience {
-            state.phase = Phase::Failed(Gate::busy(&self.means.place));
-            return Next::Over;
-        }
-        if self.busy == Busy::Queue && lasts >= Knocking::REMARKABLE && pause == Knocking::LONGEST_PAUSE {
-            let trouble = Gate::busy(&self.means.place);
-            self.signals.unreachable(trouble.into_error(Operation::Acquire, None));
+        match self.busy {
+            Busy::Leave if lasts >= self.means.gate_patience => {
+                state.phase = Phase::Failed(Gate::busy(&self.means.place));
+                return Next::Over;
+            }
+            // If the wait ends now, nobody knows whether the lock was free: let it end with this error.
+            Busy::Queue if lasts >= Knocking::REMARKABLE && knocking.reported == Reported::No => {
+                knocking.reported = Reported::Yes;
+                let trouble = Gate::busy(&self.means.place);
+                self.signals.unreachable(trouble.into_error(Operation::Acquire, None));
+            }
+            Busy::Leave | Busy::Queue => {}
         }
         Next::Again(pause)
     }

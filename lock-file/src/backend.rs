@@ -61,13 +61,9 @@ impl FileBackend {
     /// # Errors
     /// [`ErrorKind::Denied`] when the folder, or something in it, is a symbolic link, belongs to another user, can be used
     /// by others, is on a network file system or cannot be written to; [`ErrorKind::InvalidOption`] for a path that is
-    /// not absolute; [`ErrorKind::Server`] when a system call fails, on a full disk for example.
+    /// not absolute or a `poll_interval` of zero; [`ErrorKind::Server`] when a system call fails, on a full disk for example.
     pub fn open(options: &FileOptions, host: Host) -> Result<Self, LockError> {
-        if !options.folder.is_absolute() {
-            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Connect)
-                .because(format!("the folder {} is not an absolute path", options.folder.display()))
-                .remedy("write for example file:/home/me/locks"));
-        }
+        options.check()?;
         let connect = |trouble: Trouble| trouble.into_error(Operation::Connect, None);
         let means = Means {
             place: Arc::new(Place::open(&options.folder).map_err(connect)?),

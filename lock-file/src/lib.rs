@@ -24,7 +24,7 @@
 //! folder that is moved away as a whole is noticed by the inspection that follows every 30 s.
 //!
 //! # What happens at each failure
-//! The tests named here force it; they are in `src/tests`.
+//! The tests named here force it; most are in `src/tests`, with a process of their own for each role.
 //!
 //! | failure | what happens | forced by |
 //! |---|---|---|

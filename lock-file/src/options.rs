@@ -63,6 +63,22 @@ impl FileOptions {
         self
     }
 
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        let invalid =
+            |cause: String| LockError::new(ErrorKind::InvalidOption, Operation::Connect).because(cause);
+        if !self.folder.is_absolute() {
+            let folder = self.folder.display();
+            return Err(invalid(format!("the folder {folder} is not an absolute path"))
+                .remedy("write for example file:/home/me/locks"));
+        }
+        if self.poll_interval.is_zero() {
+            return Err(
+                invalid("poll_interval is zero".to_owned()).remedy("write for example poll_interval=100ms")
+            );
+        }
+        Ok(())
+    }
+
     /// Opens the folder.
     ///
     /// # Errors

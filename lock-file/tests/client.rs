@@ -1,12 +1,12 @@
 //! The backend behind a client of the core, in one process.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)] // also in what the tests share
+#![allow(clippy::unwrap_used, clippy::expect_used)] // also in what the tests share
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockClient, LossReason};
+use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockClient, LockUrl, LossReason};
 use lock_file::FileOptions;
 
 struct Folder {
@@ -39,7 +39,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
             if path.parent().unwrap().ends_with("queue") {
                 files.push(path);
             }
-        } else if !path.ends_with("gate") {
+        } else if path != folder.join("gate") || !folder.ends_with("locks") {
             files.push(path);
         }
     }
@@ -97,5 +97,64 @@ async fn unlock_and_reentry() {
     })
     .await
     .unwrap();
+    assert_eq!(folder.files(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_url_says_where_and_is_read_strictly() {
+    let folder = Folder::new();
+    let path = folder.path.display();
+    let connect = |text: String| lock_file::connect(&LockUrl::parse(&text).unwrap(), ClientBuilder::new());
+    let ours = connect(format!("file:{path}?label=me&poll_interval=50ms&gate_patience=1s")).unwrap();
+    let theirs = connect(format!("file://{path}")).unwrap();
+    let guard = ours.lock("a").unwrap().acquire().await.unwrap();
+    let status = theirs.status("a").await.unwrap();
+    assert_eq!(status.holders[0].label.as_deref(), Some("me"));
+    guard.release().await.unwrap();
+    for (url, expected) in [
+        (format!("file:{path}?pol_interval=1s"), "pol_interval"),
+        (format!("file:{path}?poll_interval=soon"), "poll_interval"),
+        (format!("file:{path}?poll_interval=0s"), "poll_interval"),
+        (format!("file://elsewhere{path}"), "elsewhere"),
+        ("file:locks".to_owned(), "absolute"),
+    ] {
+        let error = connect(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+/// Names that a file system would confuse, or that lead elsewhere, are different locks.
+#[tokio::test]
+async fn all_names_are_different_locks() {
+    let folder = Folder::new();
+    let locks = folder.client();
+    let long = "x".repeat(512);
+    let names = [
+        "a/b",
+        "a_b",
+        "A",
+        "a",
+        "../x",
+        "..",
+        ".",
+        "🔒",
+        "a~b",
+        "held",
+        "gate",
+        "a b",
+        "a\nb",
+        &long,
+        &long[..511],
+    ];
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(locks.lock(name).unwrap().try_acquire().await.unwrap().expect(name));
+        assert_eq!(locks.status(name).await.unwrap().name.as_str(), name);
+    }
+    assert_eq!(folder.files().len(), names.len());
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
     assert_eq!(folder.files(), Vec::<PathBuf>::new());
 }
