@@ -252,6 +252,9 @@ impl Run<'_> {
     fn pass_on(&mut self, signal: Signal) {
         match signal {
             Signal::SIGTSTP => self.job.request_stop(&self.child),
+            // Otherwise it tells that we were continued, with which the child has been continued already; by now it may have
+            // been stopped again.
+            Signal::SIGCONT if !self.job.has_left_child_stopped() => {}
             // These mean something to the program itself; its helpers would be ended by them.
             Signal::SIGUSR1 | Signal::SIGUSR2 => self.child.signal(signal),
             // Those that end the program must not leave its helpers behind, running without the lock.

@@ -19,6 +19,8 @@ pub(crate) struct Job {
     place: Place,
     /// Somebody has asked for a stop that did not come from the child.
     stop_requested: bool,
+    /// The child was stopped, and left to others to continue.
+    left_stopped: bool,
 }
 
 /// Where the child's group stands.
@@ -46,7 +48,7 @@ impl Job {
         let terminal = Terminal::controlling();
         let ours = terminal.as_ref().is_some_and(Terminal::is_ours);
         let place = if ours && terminal::is_interactive() { Place::Foreground } else { Place::Background };
-        Self { terminal, place, stop_requested: false }
+        Self { terminal, place, stop_requested: false, left_stopped: false }
     }
 
     /// The terminal, if the child is to start in its foreground.
@@ -60,8 +62,19 @@ impl Job {
         child.signal_group(Signal::SIGTSTP);
     }
 
+    /// Whether the child was stopped last time and left that way.
+    pub(crate) fn has_left_child_stopped(&self) -> bool {
+        self.left_stopped
+    }
+
     /// The child has been stopped by `signal`. Returns when it is to be continued or left alone.
     pub(crate) fn child_stopped(&mut self, child: &Child, signal: Signal) -> AfterStop {
+        let after = self.follow(child, signal);
+        self.left_stopped = after == AfterStop::Leave;
+        after
+    }
+
+    fn follow(&mut self, child: &Child, signal: Signal) -> AfterStop {
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if wants_terminal && self.give_terminal(child) {
             return AfterStop::Continue;

@@ -27,15 +27,13 @@ fn the_whole_process_group_is_told_to_end() {
 #[test]
 fn one_that_does_not_listen_is_killed_after_the_grace() {
     let place = Place::new();
-    let mut job = place.exec(&["--grace", "300ms"], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+    let mut job = place.exec(&["--grace", "1s"], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
     let child = job.pid_line();
-    take_away(&place);
-    job.event("lost");
     let begun = Instant::now();
+    take_away(&place);
     assert_eq!(job.event("terminating")["signal"], "SIGTERM");
     assert_eq!(job.event("terminating")["signal"], "SIGKILL");
-    // The events may be read a little later than they happened, never much earlier.
-    assert!(begun.elapsed() >= Duration::from_millis(250), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
     assert_eq!(job.event("exited")["signal"], "SIGKILL");
     assert_eq!(job.code(), 76);
     assert!(!lives(child));

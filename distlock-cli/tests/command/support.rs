@@ -201,14 +201,18 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Whether a process is there and no zombie.
 pub(crate) fn lives(pid: Pid) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with(['Z', 'X']))
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// Whether a process is stopped.
 pub(crate) fn is_stopped(pid: Pid) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(") ").next().unwrap_or_default().starts_with('T'))
+    state(pid) == Some('T')
+}
+
+/// The letter that the system has for a process's state.
+fn state(pid: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
 }
 
 /// Waits until a file has this in it.

@@ -1,5 +1,8 @@
 //! The command on a terminal, started from an interactive shell.
 //!
+//! Programs that are stopped here start no others meanwhile: a shell that is stopped in the middle of a `vfork` does not
+//! stop, with distlock or without.
+//!
 //! What is typed is echoed, so the texts that are waited for are written apart in the scripts: `echo start""ed`.
 
 use std::fs::File;
@@ -168,9 +171,7 @@ fn ctrl_z_stops_the_command_and_fg_continues_it() {
 fn bg_lets_it_go_on_in_the_background() {
     let place = Place::new();
     let mut screen = Screen::open(&place);
-    screen.enter(
-        r#"$D exec job -- sh -c 'echo start""ed $$; while [ ! -e go ]; do sleep 0.01; done; touch done'"#,
-    );
+    screen.enter(r#"$D exec job -- sh -c 'mkfifo pipe; echo start""ed $$; read line < pipe; touch done'"#);
     let child = screen.number_after("started ");
     screen.press(CTRL_Z);
     screen.expect("Stopped");
@@ -178,7 +179,7 @@ fn bg_lets_it_go_on_in_the_background() {
     screen.enter("bg");
     screen.expect(PROMPT);
     until("the command goes on", || !is_stopped(child));
-    screen.enter("touch go; wait; ls done");
+    screen.enter("echo > pipe; wait; ls do*");
     screen.expect("done");
     screen.expect(PROMPT);
     // The shell still has the terminal.
@@ -192,10 +193,11 @@ fn a_background_command_that_wants_the_terminal_is_stopped_until_fg() {
     let mut screen = Screen::open(&place);
     screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; read line; echo "go""t $line"' &"#);
     let child = screen.number_after("started ");
-    until("the command stops", || is_stopped(child));
-    screen.enter("");
-    screen.expect("Stopped");
-    screen.expect(PROMPT);
+    until("the shell notices that it is stopped", || {
+        screen.enter("jobs");
+        screen.expect(PROMPT).contains("Stopped")
+    });
+    assert!(is_stopped(child));
     screen.enter("fg");
     until("the command goes on", || !is_stopped(child));
     screen.press("hello\n");
@@ -296,7 +298,7 @@ fn an_interactive_shell_runs_under_a_lock() {
 fn a_stopped_command_ends_when_its_lock_was_lost_meanwhile() {
     let place = Place::new();
     let mut screen = Screen::open(&place);
-    screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; while :; do sleep 0.01; done'"#);
+    screen.enter(r#"$D exec job -- sh -c 'echo start""ed $$; exec sleep 1000'"#);
     let child = screen.number_after("started ");
     screen.press(CTRL_Z);
     screen.expect("Stopped");
