@@ -137,6 +137,11 @@ fn a_relative_path_is_refused() {
 
 /// A process in a folder on a small file system of its own, which `prepare` has been let loose on.
 fn on_a_file_system(scratch: &Scratch, options: &str, prepare: &str) -> Process {
+    let possible = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
+    assert!(
+        possible.is_ok_and(|status| status.success()),
+        "this test mounts a file system of its own: install util-linux and allow user namespaces, or run it as root"
+    );
     let helper = command(&scratch.path);
     std::fs::create_dir(&scratch.path).unwrap();
     let mut unshare = Command::new("unshare");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use lock_core::{DistributedLockExt, FencingToken};
@@ -147,11 +148,17 @@ fn works_without_inotify() {
         std::os::unix::fs::PermissionsExt::from_mode(0o777),
     )
     .unwrap();
+    let program = scratch.path.with_extension("helper");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let start = || {
-        let mut command = command(&scratch.path);
+        let helper = command(&scratch.path);
+        let mut command = Command::new(&program);
+        command
+            .args(helper.get_args())
+            .envs(helper.get_envs().filter_map(|(key, value)| Some((key, value?))));
         if geteuid().is_root() {
-            // The limit is per user: take it from a user whom nobody else needs.
-            command.uid(54_321).gid(54_321);
+            // The limit is per user: take it from a user whom nobody else needs, who may not read where we were built.
+            command.uid(54_321).gid(54_321).current_dir("/");
         }
         Process::spawn(&mut command)
     };
