@@ -18,16 +18,20 @@ pub enum Ability {
     Outages,
     /// Carrying out a request and losing the reply: [`Harness::lose_reply`].
     LostReplies,
+    /// Carrying out a request and keeping the reply back for a while: [`Harness::hold_reply`],
+    /// [`Harness::reply_is_held`], [`Harness::let_replies_go`].
+    SlowReplies,
     /// Taking a lock away in this manner: [`Harness::take_away`].
     Removal(Removal),
 }
 
 impl Ability {
     /// Every ability that there is.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SeparateProcesses,
         Self::Outages,
         Self::LostReplies,
+        Self::SlowReplies,
         Self::Removal(Removal::Deletion),
         Self::Removal(Removal::Expiry),
         Self::Removal(Removal::Theft),
@@ -112,6 +116,22 @@ pub trait Harness: Send + Sync + 'static {
     async fn lose_reply(&self, operation: Operation) -> Outcome {
         let _ = operation;
         Err(unsupported("lose_reply"))
+    }
+
+    /// Has the next request for `operation` carried out and its reply kept back until [`Harness::let_replies_go`].
+    async fn hold_reply(&self, operation: Operation) -> Outcome {
+        let _ = operation;
+        Err(unsupported("hold_reply"))
+    }
+
+    /// Waits until a request has come whose reply is kept back.
+    async fn reply_is_held(&self) -> Outcome {
+        Err(unsupported("reply_is_held"))
+    }
+
+    /// Lets all replies go that are kept back.
+    async fn let_replies_go(&self) -> Outcome {
+        Err(unsupported("let_replies_go"))
     }
 
     /// Takes the lock from whoever holds it.

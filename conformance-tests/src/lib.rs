@@ -53,7 +53,6 @@ pub use case::{Case, Need};
 pub use cases::all;
 pub use failure::{During, Failure, Outcome};
 pub use harness::{Ability, Harness, Removal};
-pub use stage::Stage;
 pub use suite::{Verdict, main, run_case};
 
 /// Makes the main function of a test program that runs all cases against the backend of a [`Harness`].

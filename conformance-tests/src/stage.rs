@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 struct Opened(Vec<LockClient>);
 
 /// The place of one case.
-pub struct Stage {
+pub(crate) struct Stage {
     harness: Box<dyn Harness>,
     opened: Mutex<Opened>,
     count: AtomicUsize,

@@ -104,20 +104,26 @@ async fn breaking_one_who_waits_changes_nothing(stage: &Stage) -> Outcome {
 /// The client of a lost hold cleans up after itself; that must not take the lock from whoever has it now.
 async fn the_release_of_a_broken_hold_does_not_touch_the_next(stage: &Stage) -> Outcome {
     let (ours, theirs, others) = (stage.client().await?, stage.client().await?, stage.client().await?);
+    let lock = theirs.lock("room")?;
     for _ in 0..5 {
         let lost = ours.lock("room")?.acquire().await?;
-        let holder = stage.holder(&theirs, "room").await?;
-        theirs.break_holder("room", &holder.id).await?;
-        let next = stage.soon("the turn of the next", theirs.lock("room")?.acquire()).await??;
+        // In the queue, so that the lock is never free in between.
+        let mut waiter = ByHand::new(lock.acquire());
+        ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+        stage.queued(&others, "room", 1).await?;
+        let holder = stage.holder(&others, "room").await?;
+        others.break_holder("room", &holder.id).await?;
+        stage.soon("the turn of the next", waiter.wants_poll()).await?;
+        let next = waiter.poll().ok_or_else(|| crate::Failure::new("woken and not served"))??;
         stage.soon("the loss", lost.lost()).await?;
         let kind = lost.release().await.map_err(|error| error.kind());
         ensure!(kind == Err(ErrorKind::Lost), "the release of a broken hold was answered {kind:?}");
         ours.idle().await;
         stage.is_held(&others, "room").await?;
-        ensure!(next.hold().is_valid(), "the next holder has lost it: {:?}", next.hold().end());
-        let end = next.hold().clone();
+        let hold = next.hold().clone();
+        ensure!(hold.is_valid(), "the next holder has lost it: {:?}", hold.end());
         next.release().await?;
-        ensure!(end.end() == Some(HoldEnd::Released), "{:?}", end.end());
+        ensure!(hold.end() == Some(HoldEnd::Released), "released, and ended as {:?}", hold.end());
     }
     stage.is_free(&others, "room").await
 }

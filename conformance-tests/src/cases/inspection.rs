@@ -3,6 +3,7 @@
 use lock_core::{ClientBuilder, DistributedLockExt, HolderInfo, Participant};
 
 use super::exclusion::quit;
+use super::order::take_turns;
 use crate::case::{Need, cases};
 use crate::failure::{Outcome, ensure};
 use crate::stage::{Stage, has_tokens};
@@ -65,12 +66,7 @@ async fn the_queue_is_shown_in_order(stage: &Stage) -> Outcome {
     ids.sort_unstable();
     ids.dedup();
     ensure!(ids.len() == 4, "two participants have the same id: {status:?}");
-    for turn in 0..4 {
-        if turn > 0 {
-            workers[turn].granted("room").await?;
-        }
-        workers[turn].release("room").await?;
-    }
+    take_turns("room", &mut workers).await?;
     quit(workers).await
 }
 

@@ -7,6 +7,7 @@ use crate::case::{Need, cases};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::probe::ByHand;
 use crate::stage::Stage;
+use crate::worker::Worker;
 
 cases!("order":
     clients_are_served_in_the_order_of_their_arrival [Need::Order],
@@ -26,14 +27,21 @@ async fn clients_are_served_in_the_order_of_their_arrival(stage: &Stage) -> Outc
         worker.ask("door")?;
         stage.queued(&observer, "door", before + 1).await?;
     }
-    for served in 0..WAITERS {
-        workers[served].release("door").await?;
-        // Only the next one in the queue is asked: if another got the lock, this never answers.
-        workers[served + 1].granted("door").await?;
-    }
-    workers[WAITERS].release("door").await?;
+    take_turns("door", &mut workers).await?;
     stage.is_free(&observer, "door").await?;
     quit(workers).await
+}
+
+/// The first one holds the lock, and the others wait for it in this order: each releases when it has got it.
+pub(super) async fn take_turns(name: &str, workers: &mut [Worker]) -> Outcome {
+    let Some((first, others)) = workers.split_first_mut() else { return Ok(()) };
+    first.release(name).await?;
+    for worker in others {
+        // Nobody else is asked: if another got the lock, this is never answered.
+        worker.granted(name).await?;
+        worker.release(name).await?;
+    }
+    Ok(())
 }
 
 async fn tasks_of_one_client_are_served_in_the_order_of_their_arrival(stage: &Stage) -> Outcome {
@@ -93,18 +101,18 @@ async fn a_cancelled_head_leaves_its_place_to_its_client(stage: &Stage) -> Outco
     let held = holder.lock("door")?.acquire().await?;
     let our_lock = ours.lock("door")?;
     let their_lock = theirs.lock("door")?;
-    let mut head = ByHand::new(our_lock.acquire());
-    ensure!(head.poll().is_none(), "a lock that is held was granted");
+    let mut cancelled = ByHand::new(our_lock.acquire());
+    ensure!(cancelled.poll().is_none(), "a lock that is held was granted");
     stage.queued(&holder, "door", 1).await?;
     let mut stranger = ByHand::new(their_lock.acquire());
     ensure!(stranger.poll().is_none(), "a lock that is held was granted");
     stage.queued(&holder, "door", 2).await?;
-    let mut heir = ByHand::new(our_lock.acquire());
-    ensure!(heir.poll().is_none(), "a lock that is held was granted");
-    drop(head);
+    let mut inheriting = ByHand::new(our_lock.acquire());
+    ensure!(inheriting.poll().is_none(), "a lock that is held was granted");
+    drop(cancelled);
     held.release().await?;
-    stage.soon("the heir's turn", heir.wants_poll()).await?;
-    let inherited = heir.poll().ok_or_else(|| Failure::new("the heir was woken and not served"))??;
+    stage.soon("the heir's turn", inheriting.wants_poll()).await?;
+    let inherited = inheriting.poll().ok_or_else(|| Failure::new("the heir was woken and not served"))??;
     ensure!(stranger.poll().is_none(), "both were served");
     inherited.release().await?;
     stage.soon("the stranger's turn", stranger.wants_poll()).await?;

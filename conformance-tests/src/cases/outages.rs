@@ -1,8 +1,9 @@
 //! A server that is away: nobody is told what is not known, and contact that returns is contact.
 
+use std::fmt;
 use std::time::Duration;
 
-use lock_core::{Clock, DistributedLockExt, ErrorKind};
+use lock_core::{Clock, DistributedLockExt, ErrorKind, Operation};
 
 use crate::case::{Need, cases};
 use crate::failure::{Failure, Outcome, ensure};
@@ -16,6 +17,10 @@ cases!("outages":
     a_wait_that_was_cut_off_is_an_error_too [Need::Ability(Ability::Outages)],
     a_wait_goes_on_after_a_short_outage [Need::Ability(Ability::Outages)],
     a_cancelled_wait_leaves_nothing_behind_after_an_outage [Need::Ability(Ability::Outages)],
+    a_wait_behind_an_unanswered_cancel_is_an_error [Need::Ability(Ability::SlowReplies)],
+    a_wait_behind_an_unanswered_release_is_an_error [Need::Ability(Ability::SlowReplies)],
+    a_grant_that_comes_too_late_goes_back [Need::Ability(Ability::SlowReplies)],
+    close_ends_in_time_although_the_server_is_silent [Need::Ability(Ability::SlowReplies)],
     a_hold_survives_a_short_outage_and_says_so [Need::Ability(Ability::Outages), Need::Lease],
     a_long_outage_ends_a_hold_before_its_lease [Need::Ability(Ability::Outages), Need::Lease],
     a_hold_is_renewed_for_as_long_as_it_lasts [Need::Lease],
@@ -23,9 +28,9 @@ cases!("outages":
 
 const SHORT: Duration = Duration::from_millis(100);
 
-fn is_unreachable<T>(answer: Result<T, lock_core::LockError>, what: &str) -> Outcome {
-    let kind = answer.map(drop).map_err(|error| error.kind());
-    ensure!(kind == Err(ErrorKind::Unreachable), "{what} was answered {kind:?}");
+fn is_unreachable<T: fmt::Debug>(answer: Result<T, lock_core::LockError>, what: &str) -> Outcome {
+    let kind = answer.map_err(|error| error.kind());
+    ensure!(matches!(kind, Err(ErrorKind::Unreachable)), "{what} was answered {kind:?}");
     Ok(())
 }
 
@@ -96,6 +101,62 @@ async fn a_cancelled_wait_leaves_nothing_behind_after_an_outage(stage: &Stage) -
     tokio::time::sleep(SHORT).await;
     stage.harness().heal().await?;
     stage.becomes_free(&theirs, "room").await
+}
+
+/// The lock is free by now, and the server has not said otherwise: it has not answered anything since it was.
+async fn a_wait_behind_an_unanswered_cancel_is_an_error(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let held = theirs.lock("room")?.acquire().await?;
+    let lock = ours.lock("room")?;
+    let mut waiter = ByHand::new(lock.acquire());
+    ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&theirs, "room", 1).await?;
+    stage.harness().hold_reply(Operation::Cancel).await?;
+    drop(waiter);
+    stage.soon("the cancel", stage.harness().reply_is_held()).await??;
+    held.release().await?;
+    let answer = lock.try_acquire_for(SHORT).await;
+    stage.harness().let_replies_go().await?;
+    is_unreachable(answer, "a wait behind an unanswered cancel")?;
+    stage.becomes_free(&theirs, "room").await
+}
+
+async fn a_wait_behind_an_unanswered_release_is_an_error(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lock = ours.lock("room")?;
+    let guard = lock.acquire().await?;
+    stage.harness().hold_reply(Operation::Release).await?;
+    drop(guard);
+    stage.soon("the release", stage.harness().reply_is_held()).await??;
+    let answer = lock.try_acquire_for(SHORT).await;
+    stage.harness().let_replies_go().await?;
+    is_unreachable(answer, "a wait behind an unanswered release")?;
+    stage.becomes_free(&theirs, "room").await
+}
+
+/// The server has granted the lock, and the reply comes when nobody waits for it any more.
+async fn a_grant_that_comes_too_late_goes_back(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    stage.harness().hold_reply(Operation::Acquire).await?;
+    let answer = ours.lock("room")?.try_acquire_for(SHORT).await;
+    is_unreachable(answer, "a wait that nobody answered")?;
+    stage.harness().let_replies_go().await?;
+    stage.becomes_free(&theirs, "room").await
+}
+
+async fn close_ends_in_time_although_the_server_is_silent(stage: &Stage) -> Outcome {
+    let observer = stage.client().await?;
+    // Not of the stage's own, which are to close without complaint.
+    let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
+    let guard = client.lock("room")?.acquire().await?;
+    stage.harness().hold_reply(Operation::Release).await?;
+    drop(guard);
+    stage.soon("the release", stage.harness().reply_is_held()).await??;
+    let closed = stage.soon("the end of close", client.close(SHORT)).await?;
+    let kind = closed.map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Unconfirmed), "close with a release unanswered was answered {kind:?}");
+    stage.harness().let_replies_go().await?;
+    stage.becomes_free(&observer, "room").await
 }
 
 async fn a_hold_survives_a_short_outage_and_says_so(stage: &Stage) -> Outcome {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::exclusion::quit;
+use super::order::take_turns;
 use crate::case::{Need, cases};
 use crate::failure::{Outcome, ensure};
 use crate::harness::Ability;
@@ -59,12 +60,7 @@ async fn a_killed_waiter_leaves_the_queue(stage: &Stage) -> Outcome {
     let mut killed = workers.remove(2);
     killed.kill()?;
     stage.queued(&observer, "room", 2).await?;
-    for turn in 0..3 {
-        if turn > 0 {
-            workers[turn].granted("room").await?;
-        }
-        workers[turn].release("room").await?;
-    }
+    take_turns("room", &mut workers).await?;
     quit(workers).await
 }
 
@@ -137,9 +133,9 @@ async fn a_stopped_waiter_does_not_keep_the_others_from_their_deadlines(stage: &
     }
     ensure!(began.elapsed() < wait + Duration::from_secs(5), "a wait of {wait:?} took {:?}", began.elapsed());
     workers[1].resume()?;
-    for turn in 1..3 {
-        workers[turn].granted("room").await?;
-        workers[turn].release("room").await?;
+    for worker in &mut workers[1..] {
+        worker.granted("room").await?;
+        worker.release("room").await?;
     }
     stage.becomes_free(&observer, "room").await?;
     quit(workers).await

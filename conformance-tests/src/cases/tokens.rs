@@ -50,10 +50,10 @@ async fn every_way_in_gives_a_token(stage: &Stage) -> Outcome {
     let guard = lock.acquire().await?;
     tokens.push(guard.token());
     let their_lock = theirs.lock("fenced")?;
-    let waiter = tokio::spawn(async move { their_lock.acquire().await });
+    let waiting = tokio::spawn(async move { their_lock.acquire().await });
     stage.queued(&ours, "fenced", 1).await?;
     guard.release().await?;
-    let waited = waiter.await??;
+    let waited = waiting.await??;
     tokens.push(waited.token());
     waited.release().await?;
     let tried = lock.try_acquire().await?.ok_or_else(|| Failure::new("a free lock was refused"))?;

@@ -129,7 +129,7 @@ async fn a_wait_that_ends_with_the_grant_is_decided_once(stage: &Stage) -> Outco
 /// Half of the time is spent behind a task of the same client, the rest behind another client.
 async fn one_deadline_covers_the_local_and_the_remote_wait(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let wait = Duration::from_millis(2000);
+    let wait = Duration::from_secs(3);
     let lock = ours.lock("door")?;
     let their_lock = theirs.lock("door")?;
     let held = lock.acquire().await?;

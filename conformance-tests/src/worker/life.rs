@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::process::{Child, ChildStdin};
 
+#[cfg(unix)]
+use rustix::process::{Pid, Signal, WaitOptions};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::protocol::Command;
@@ -50,35 +52,48 @@ impl Life {
         }
     }
 
+    #[cfg(unix)]
     pub(super) fn stop(&self) -> io::Result<()> {
-        self.signal(Sign::Stop)
-    }
-
-    pub(super) fn resume(&self) -> io::Result<()> {
-        self.signal(Sign::Continue)
+        self.signal(Signal::STOP)?;
+        self.wait_until_stopped()
     }
 
     #[cfg(unix)]
-    fn signal(&self, sign: Sign) -> io::Result<()> {
-        let Self::Process { child, .. } = self else {
-            return Err(not_a_process());
-        };
-        let signal = match sign {
-            Sign::Stop => rustix::process::Signal::STOP,
-            Sign::Continue => rustix::process::Signal::CONT,
-        };
-        Ok(rustix::process::kill_process(rustix::process::Pid::from_child(child), signal)?)
+    pub(super) fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
     }
 
     #[cfg(not(unix))]
-    fn signal(&self, _: Sign) -> io::Result<()> {
+    pub(super) fn stop(&self) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "processes cannot be stopped here"))
     }
-}
 
-enum Sign {
-    Stop,
-    Continue,
+    #[cfg(not(unix))]
+    pub(super) fn resume(&self) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "processes cannot be stopped here"))
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(rustix::process::kill_process(self.process()?, signal)?)
+    }
+
+    /// The signal is sent at once and takes its time.
+    #[cfg(unix)]
+    fn wait_until_stopped(&self) -> io::Result<()> {
+        match rustix::process::waitpid(Some(self.process()?), WaitOptions::UNTRACED)? {
+            Some((_, status)) if status.stopped() => Ok(()),
+            _ => Err(io::Error::other("the process has ended instead of stopping")),
+        }
+    }
+
+    #[cfg(unix)]
+    fn process(&self) -> io::Result<Pid> {
+        match self {
+            Self::Process { child, .. } => Ok(Pid::from_child(child)),
+            Self::Thread { .. } => Err(not_a_process()),
+        }
+    }
 }
 
 fn not_a_process() -> io::Error {

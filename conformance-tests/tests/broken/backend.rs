@@ -12,7 +12,7 @@ use lock_core::{
     Wait,
 };
 
-use super::table::{Answer, Defect, Table, Waiting, unreachable};
+use super::table::{Answer, Defect, Table, Waiting};
 
 /// How often a waiter looks by itself, so that it sees leases end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -147,7 +147,9 @@ impl Harness for TableHarness {
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
             Ability::SeparateProcesses => Some("the table is in the memory of one process"),
-            Ability::Removal(Removal::Expiry | Removal::Theft) => Some("the table is simple"),
+            Ability::SlowReplies | Ability::Removal(Removal::Expiry | Removal::Theft) => {
+                Some("the table is simple")
+            }
             _ => None,
         }
     }
@@ -198,9 +200,10 @@ impl Harness for TableHarness {
     }
 
     async fn take_away(&self, name: &LockName, _: Removal) -> Outcome {
-        match self.table.delete(&self.table.key(name.as_str())) {
-            true => Ok(()),
-            false => Err(unreachable(Operation::Break).into()),
+        if self.table.delete(&self.table.key(name.as_str())) {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("nobody holds {name:?}")))
         }
     }
 }

@@ -77,46 +77,42 @@ fn run(case: &Case, defect: Defect, lease: Option<Duration>, patience: Duration)
     })
 }
 
-fn case_named(name: &str) -> &'static Case {
-    all().iter().find(|case| case.name() == name).unwrap_or_else(|| panic!("there is no case {name:?}"))
-}
-
-fn is_caught(defect: Defect, name: &str, words: &str, lease: Option<Duration>) {
-    // Short: a case waits that long for what the defect keeps from happening.
-    let patience = lease.unwrap_or_default() + Duration::from_secs(3);
-    match run(case_named(name), defect, lease, patience) {
-        Verdict::Failed(failure) => {
-            let text = failure.to_string();
-            assert!(text.contains(words), "{defect:?}: {name} failed for another reason: {text}");
-        }
-        verdict => panic!("{defect:?} is not caught by {name}: {verdict:?}"),
+/// Nothing, or why the defect counts as missed.
+fn why_missed(defect: Defect, name: &str, words: &str, lease: Option<Duration>) -> Option<String> {
+    let Some(case) = all().iter().find(|case| case.name() == name) else {
+        return Some(format!("there is no case {name:?}"));
+    };
+    // A case waits that long for what the defect keeps from happening: short, unless there is a lot to do before.
+    let is_long = name == "exclusion::unguarded_increments_lose_nothing";
+    let patience = lease.unwrap_or_default() + Duration::from_secs(if is_long { 60 } else { 3 });
+    match run(case, defect, lease, patience) {
+        Verdict::Failed(failure) if failure.to_string().contains(words) => None,
+        verdict => Some(format!("{defect:?}: {name} was to fail with {words:?}: {verdict:?}")),
     }
 }
 
 /// Runs all of them side by side: most of them wait.
-fn are_caught(list: &'static [(Defect, &str, &str)], lease: Option<Duration>) {
-    let runs: Vec<_> = list
-        .iter()
-        .map(|(defect, name, words)| {
-            (
-                format!("{defect:?}: {name}"),
-                std::thread::spawn(move || is_caught(*defect, name, words, lease)),
-            )
-        })
-        .collect();
-    let missed: Vec<_> =
-        runs.into_iter().filter_map(|(name, run)| run.join().is_err().then_some(name)).collect();
-    assert!(missed.is_empty(), "not caught, or for another reason: {missed:#?}");
+fn all_missed(list: &[(Defect, &'static str, &'static str)], lease: Option<Duration>) -> Vec<String> {
+    std::thread::scope(|scope| {
+        let start = |(defect, name, words): &(Defect, &'static str, &'static str)| {
+            let (defect, name, words) = (*defect, *name, *words);
+            scope.spawn(move || why_missed(defect, name, words, lease))
+        };
+        let runs: Vec<_> = list.iter().map(start).collect();
+        runs.into_iter()
+            .filter_map(|run| run.join().unwrap_or_else(|_| Some("a run panicked".to_owned())))
+            .collect()
+    })
 }
 
 #[test]
 fn every_seeded_defect_is_caught() {
-    are_caught(CAUGHT, None);
+    assert_eq!(all_missed(CAUGHT, None), Vec::<String>::new());
 }
 
 #[test]
 fn every_seeded_defect_of_leases_is_caught() {
-    are_caught(CAUGHT_WITH_LEASE, Some(LEASE));
+    assert_eq!(all_missed(CAUGHT_WITH_LEASE, Some(LEASE)), Vec::<String>::new());
 }
 
 /// Else a case could catch a defect by failing always.

@@ -1,7 +1,7 @@
 //! A small lock server in one process, with one defect at a time that somebody might well write.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lock_core::{
@@ -112,7 +112,7 @@ impl Table {
 
     /// The state, with what has expired gone from it.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let is_over = |held: &Held| held.until.is_some_and(|until| until <= now);
         let over: Vec<_> = state
@@ -197,7 +197,7 @@ impl Table {
     /// Ends what the attempt has. Answers whether it held the lock.
     pub(crate) fn release(&self, key: &str, id: AttemptId) -> bool {
         let mut state = self.state();
-        let Some(lock) = state.locks.get(key) else { return false };
+        let Some(lock) = state.locks.get(key) else { return self.has(Defect::DoubleGrant) };
         let is_holder = lock.holder.as_ref().is_some_and(|held| held.by.id == id);
         if self.has(Defect::ReleaseDoesNothing) {
             return is_holder;
@@ -307,7 +307,7 @@ impl Table {
     }
 }
 
-pub(crate) fn unreachable(operation: Operation) -> LockError {
+fn unreachable(operation: Operation) -> LockError {
     LockError::new(lock_core::ErrorKind::Unreachable, operation).because("the table is away").retryable()
 }
 

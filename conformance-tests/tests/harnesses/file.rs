@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, During, Failure, Harness, Outcome, Removal};
-use lock_core::{ClientBuilder, LockClient, LockError, LockName, LockUrl};
+use lock_core::{ClientBuilder, LockClient, LockError, LockName};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use tempfile::TempDir;
 
@@ -43,7 +43,9 @@ impl Harness for Folder {
     fn lacks(&self, ability: Ability) -> Option<&'static str> {
         match ability {
             Ability::Outages => Some("there is no connection that could be cut"),
-            Ability::LostReplies => Some("there is no server whose reply could be lost"),
+            Ability::LostReplies | Ability::SlowReplies => {
+                Some("there is no server that could fail to reply")
+            }
             Ability::Removal(Removal::Expiry) => Some("there is no lease that could end"),
             _ => None,
         }
@@ -58,7 +60,7 @@ impl Harness for Folder {
     }
 
     async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-        lock_file::connect(&LockUrl::parse(address)?, builder)
+        distlock::connect_with(address, builder).await
     }
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {

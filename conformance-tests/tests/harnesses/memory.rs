@@ -1,122 +1,132 @@
-//! The harness of the memory backend.
+//! The harness of the memory backend: `docs/backends/writing-one.md` goes through it.
 #![allow(dead_code)] // each program uses one of the two
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::{Ability, During, Failure, Harness, Outcome, Removal};
-use lock_core::memory::faults::Fault;
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
+use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// A server whose clients have no lease.
-pub(crate) struct WithoutLease(MemoryServer);
+/// A server whose clients have no lease: it tells of a loss at once.
+pub(crate) struct WithoutLease(Place);
 
-/// A server whose clients have a lease.
-pub(crate) struct WithLease(MemoryServer);
+/// A server whose clients have a lease: they find a loss out when they renew.
+pub(crate) struct WithLease(Place);
 
-#[async_trait]
-impl Harness for WithoutLease {
-    async fn start() -> Outcome<Self> {
-        Ok(Self(MemoryServer::new()))
+struct Place {
+    server: MemoryServer,
+    lease: Option<Duration>,
+    gate: Mutex<Gate>,
+}
+
+impl Place {
+    fn new(lease: Option<Duration>) -> Self {
+        Self { server: MemoryServer::new(), lease, gate: Mutex::default() }
     }
 
-    fn lacks(&self, ability: Ability) -> Option<&'static str> {
-        lacks(ability)
+    fn options(&self) -> MemoryOptions {
+        self.lease.map_or_else(MemoryOptions::new, |lease| MemoryOptions::new().lease(lease))
     }
 
-    async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-        self.0.client_with(MemoryOptions::new(), builder)
+    fn leftovers(&self) -> Vec<String> {
+        (0..self.server.len()).map(|number| format!("lock {number} of the server")).collect()
     }
 
-    async fn leftovers(&self) -> Outcome<Vec<String>> {
-        Ok(leftovers(&self.0))
+    fn gate(&self) -> Gate {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn sever(&self) -> Outcome {
-        self.0.faults().sever();
-        Ok(())
+    fn hold_reply(&self, operation: Operation) {
+        let gate = Gate::new();
+        *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate.clone();
+        self.server.faults().inject(operation, Fault::DelayReply(gate));
     }
 
-    async fn heal(&self) -> Outcome {
-        self.0.faults().heal();
-        Ok(())
-    }
-
-    async fn lose_reply(&self, operation: Operation) -> Outcome {
-        self.0.faults().inject(operation, Fault::DropReply);
-        Ok(())
-    }
-
-    async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
-        take_away(&self.0, name, removal, Told::AtOnce)
+    fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+        let loss = match removal {
+            Removal::Deletion => Loss::Delete,
+            Removal::Expiry => Loss::Expire,
+            Removal::Theft => Loss::Steal,
+        };
+        let told = if self.lease.is_some() { Told::WhenAsked } else { Told::AtOnce };
+        if self.server.lose(name, loss, told) {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("nobody holds {name:?}")))
+        }
     }
 }
 
-#[async_trait]
-impl Harness for WithLease {
-    async fn start() -> Outcome<Self> {
-        Ok(Self(MemoryServer::new()))
-    }
+/// Both harnesses differ in the lease alone.
+macro_rules! harness {
+    ($harness:ident, $lease:expr) => {
+        #[async_trait]
+        impl Harness for $harness {
+            async fn start() -> Outcome<Self> {
+                Ok(Self(Place::new($lease)))
+            }
 
-    fn lacks(&self, ability: Ability) -> Option<&'static str> {
-        lacks(ability)
-    }
+            fn lacks(&self, ability: Ability) -> Option<&'static str> {
+                match ability {
+                    Ability::SeparateProcesses => Some("the server lives in the memory of one process"),
+                    _ => None,
+                }
+            }
 
-    fn lease(&self) -> Option<Duration> {
-        Some(LEASE)
-    }
+            fn lease(&self) -> Option<Duration> {
+                self.0.lease
+            }
 
-    async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-        self.0.client_with(MemoryOptions::new().lease(LEASE), builder)
-    }
+            async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                self.0.server.client_with(self.0.options(), builder)
+            }
 
-    async fn leftovers(&self) -> Outcome<Vec<String>> {
-        Ok(leftovers(&self.0))
-    }
+            async fn leftovers(&self) -> Outcome<Vec<String>> {
+                Ok(self.0.leftovers())
+            }
 
-    async fn sever(&self) -> Outcome {
-        self.0.faults().sever();
-        Ok(())
-    }
+            async fn sever(&self) -> Outcome {
+                self.0.server.faults().sever();
+                Ok(())
+            }
 
-    async fn heal(&self) -> Outcome {
-        self.0.faults().heal();
-        Ok(())
-    }
+            async fn heal(&self) -> Outcome {
+                self.0.server.faults().heal();
+                Ok(())
+            }
 
-    async fn lose_reply(&self, operation: Operation) -> Outcome {
-        self.0.faults().inject(operation, Fault::DropReply);
-        Ok(())
-    }
+            async fn lose_reply(&self, operation: Operation) -> Outcome {
+                self.0.server.faults().inject(operation, Fault::DropReply);
+                Ok(())
+            }
 
-    async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
-        take_away(&self.0, name, removal, Told::WhenAsked)
-    }
-}
+            async fn hold_reply(&self, operation: Operation) -> Outcome {
+                self.0.hold_reply(operation);
+                Ok(())
+            }
 
-fn lacks(ability: Ability) -> Option<&'static str> {
-    match ability {
-        Ability::SeparateProcesses => Some("the server lives in the memory of one process"),
-        _ => None,
-    }
-}
+            async fn reply_is_held(&self) -> Outcome {
+                self.0.gate().reached().await;
+                Ok(())
+            }
 
-fn leftovers(server: &MemoryServer) -> Vec<String> {
-    (0..server.len()).map(|number| format!("lock {number} of the server")).collect()
-}
+            async fn let_replies_go(&self) -> Outcome {
+                self.0.gate().open();
+                Ok(())
+            }
 
-fn take_away(server: &MemoryServer, name: &LockName, removal: Removal, told: Told) -> Outcome {
-    let loss = match removal {
-        Removal::Deletion => Loss::Delete,
-        Removal::Expiry => Loss::Expire,
-        Removal::Theft => Loss::Steal,
+            async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+                self.0.take_away(name, removal)
+            }
+        }
     };
-    match server.lose(name, loss, told) {
-        true => Ok(()),
-        false => Err(Failure::new("nobody holds it")).during(name),
-    }
 }
+
+harness!(WithoutLease, None);
+harness!(WithLease, Some(LEASE));
