@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
 use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
+use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
@@ -16,7 +16,8 @@ const LEASE: Duration = Duration::from_secs(3);
 /// A server whose clients have no lease: it tells of a loss at once.
 pub(crate) struct WithoutLease(Place);
 
-/// A server whose clients have a lease: they find a loss out when they renew.
+/// A server whose clients have a lease, and which never replies at once, like one across a network: its clients find a loss
+/// out when they renew.
 pub(crate) struct WithLease(Place);
 
 struct Place {
@@ -31,7 +32,10 @@ impl Place {
     }
 
     fn options(&self) -> MemoryOptions {
-        self.lease.map_or_else(MemoryOptions::new, |lease| MemoryOptions::new().lease(lease))
+        match self.lease {
+            Some(lease) => MemoryOptions::new().lease(lease).replies(Replies::Later),
+            None => MemoryOptions::new(),
+        }
     }
 
     fn leftovers(&self) -> Vec<String> {
