@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{DistributedLock, Hold, LockListener, LossReason};
+use distlock::{DistributedLock, Hold, LockClient, LockListener, LossReason, Reach};
 use tokio::sync::mpsc;
 
 use crate::event::Event;
@@ -11,9 +11,9 @@ use crate::event::Event;
 /// What is told about contact with the server while a lock is held. The loss of the lock is told by its hold.
 #[derive(Debug)]
 pub(crate) struct Contact {
-    changes: mpsc::UnboundedReceiver<Change>,
-    /// Keeps the queue open, so that waiting for the next change never ends without one.
-    _open: mpsc::UnboundedSender<Change>,
+    lock: Arc<dyn DistributedLock>,
+    /// `None` where there is no contact that could be lost.
+    changes: Option<mpsc::UnboundedReceiver<Change>>,
 }
 
 #[derive(Debug)]
@@ -37,11 +37,14 @@ impl LockListener for Teller {
 }
 
 impl Contact {
-    /// Begins to listen to `lock`.
-    pub(crate) fn watch(lock: &dyn DistributedLock) -> Self {
-        let (sender, changes) = mpsc::unbounded_channel();
-        lock.set_listener(Some(Arc::new(Teller(sender.clone()))));
-        Self { changes, _open: sender }
+    /// Begins to listen to `lock`, unless its backend is on this machine: a listener costs a thread.
+    pub(crate) fn watch(locks: &LockClient, lock: Arc<dyn DistributedLock>) -> Self {
+        let changes = (locks.capabilities().reach == Reach::Network).then(|| {
+            let (sender, changes) = mpsc::unbounded_channel();
+            lock.set_listener(Some(Arc::new(Teller(sender))));
+            changes
+        });
+        Self { lock, changes }
     }
 
     /// Waits for the next change.
@@ -49,10 +52,21 @@ impl Contact {
     /// # Cancel safety
     /// A change is either answered or left for the next call.
     pub(crate) async fn change(&mut self) -> Event<'static> {
-        match self.changes.recv().await {
+        let change = match &mut self.changes {
+            Some(changes) => changes.recv().await,
+            None => None,
+        };
+        match change {
             Some(Change::Suspect(remaining)) => Event::Suspect { remaining },
             Some(Change::Restored) => Event::Restored,
             None => std::future::pending().await,
         }
+    }
+}
+
+impl Drop for Contact {
+    /// Nobody is told of the release, so that no thread has to be started for it.
+    fn drop(&mut self) {
+        self.lock.set_listener(None);
     }
 }

@@ -42,7 +42,7 @@ async fn run_with(
         Waited::Acquired(guard) => guard,
         Waited::Ended(ending) => return Ok(ending),
     };
-    let mut contact = Contact::watch(&*lock);
+    let mut contact = Contact::watch(locks, lock);
     report.note(Level::Progress, &format!("holding lock {:?} until Ctrl-D or Ctrl-C", hold.name));
     let mut input_closes = std::pin::pin!(input::closes());
     loop {
@@ -54,6 +54,7 @@ async fn run_with(
             () = &mut input_closes => break,
         }
     }
+    drop(contact);
     match guard.release().await {
         Ok(()) => report.event(&hold.name, &Event::Released),
         Err(error) => match error.loss() {
