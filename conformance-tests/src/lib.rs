@@ -64,3 +64,8 @@ macro_rules! conformance_suite {
         }
     };
 }
+
+/// The example of a harness in the documentation, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/backends/writing-one.md")]
+pub struct WritingOne;

@@ -136,6 +136,21 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_names_cases_that_there_are() {
+        let text = include_str!("../../docs/backends/writing-one.md");
+        let groups: BTreeSet<_> = all().iter().filter_map(|case| case.name.split("::").next()).collect();
+        let named: Vec<_> = text
+            .split('`')
+            .filter(|part| part.split_once("::").is_some_and(|(group, _)| groups.contains(group)))
+            .filter(|name| !name.contains('\u{2026}'))
+            .collect();
+        assert!(named.len() >= 5, "only {named:?} found");
+        for name in named {
+            assert!(all().iter().any(|case| case.name == name), "there is no case {name:?}");
+        }
+    }
+
+    #[test]
     fn no_two_cases_have_the_same_name() {
         let names: BTreeSet<_> = all().iter().map(Case::name).collect();
         assert_eq!(names.len(), all().len());

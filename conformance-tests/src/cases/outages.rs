@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::{Clock, DistributedLockExt, ErrorKind, Operation};
+use lock_core::{Clock, DistributedLockExt, ErrorKind, LockGuard, Operation};
 
 use crate::case::{Need, cases};
 use crate::failure::{Failure, Outcome, ensure};
@@ -24,6 +24,7 @@ cases!("outages":
     a_hold_survives_a_short_outage_and_says_so [Need::Ability(Ability::Outages), Need::Lease],
     a_long_outage_ends_a_hold_before_its_lease [Need::Ability(Ability::Outages), Need::Lease],
     a_hold_is_renewed_for_as_long_as_it_lasts [Need::Lease],
+    a_user_who_blocks_the_runtime_keeps_the_lock [Need::Lease],
 );
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -220,6 +221,28 @@ async fn a_hold_is_renewed_for_as_long_as_it_lasts(stage: &Stage) -> Outcome {
     stage.is_held(&theirs, "room").await?;
     ensure!(guard.hold().remaining().is_some_and(|left| left <= lease), "{:?}", guard.hold().remaining());
     ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    guard.release().await?;
+    stage.is_free(&theirs, "room").await
+}
+
+/// Renewals do not depend on the runtime of whoever holds the lock.
+async fn a_user_who_blocks_the_runtime_keeps_the_lock(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lock = ours.lock("room")?;
+    let diary = Diary::of(&lock);
+    let blocked_for = stage.harness().lease().unwrap_or_default() * 2;
+    let block = move || -> Outcome<LockGuard> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let guard = lock.acquire().await?;
+            std::thread::sleep(blocked_for);
+            Ok(guard)
+        })
+    };
+    let guard = tokio::task::spawn_blocking(block).await??;
+    ensure!(guard.hold().is_valid(), "lost while the runtime was blocked: {:?}", guard.hold().end());
+    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    stage.is_held(&theirs, "room").await?;
     guard.release().await?;
     stage.is_free(&theirs, "room").await
 }

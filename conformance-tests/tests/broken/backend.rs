@@ -54,6 +54,9 @@ impl TableBackend {
 
     fn grant(&self, key: String, id: AttemptId, token: u64, anchor: lock_core::Moment) -> Grant<TableLease> {
         let term = match self.table.lease {
+            Some(length) if self.table.defect == Defect::AnchorTooLate => {
+                Term::Leased { anchor: anchor.plus(length / 2), length }
+            }
             Some(length) => Term::Leased { anchor, length },
             None => Term::UntilReported,
         };

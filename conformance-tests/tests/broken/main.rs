@@ -66,7 +66,13 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
 
 /// The same for defects of leases.
 const CAUGHT_WITH_LEASE: &[(Defect, &str, &str)] = &[
-    (Defect::RenewsNothing, "outages::a_hold_is_renewed_for_as_long_as_it_lasts", ""),
+    (Defect::RenewsNothing, "outages::a_hold_is_renewed_for_as_long_as_it_lasts", "lost within two leases"),
+    (
+        Defect::RenewsNothing,
+        "outages::a_user_who_blocks_the_runtime_keeps_the_lock",
+        "lost while the runtime was blocked",
+    ),
+    (Defect::AnchorTooLate, "outages::a_long_outage_ends_a_hold_before_its_lease", "after the last contact"),
     (Defect::RenewsTheLost, "loss::a_deleted_hold_is_lost", "the loss"),
 ];
 

@@ -52,6 +52,8 @@ pub(crate) enum Defect {
     ShowsQueueBackwards,
     /// What the clients say about themselves is not shown.
     ShowsNobody,
+    /// The holder counts its lease from a moment when the server has long been counting.
+    AnchorTooLate,
     /// Renewals are answered and extend nothing.
     RenewsNothing,
     /// Renewals are answered as if the lock were still held.
