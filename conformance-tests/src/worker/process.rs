@@ -6,10 +6,11 @@ use std::process::{ExitCode, Stdio};
 use std::thread;
 
 use lock_core::{ClientBuilder, LockError};
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::life::Life;
-use super::protocol::{Command, Report};
+use super::protocol::Report;
 use super::{kind_of, serve};
 use crate::harness::Harness;
 
@@ -29,18 +30,18 @@ pub(super) fn start(address: &str, label: &str) -> io::Result<(Life, UnboundedRe
     };
     let (sender, reports) = mpsc::unbounded_channel();
     let life = Life::Process { child, input };
-    read_lines(BufReader::new(output), sender)?;
+    read_lines(BufReader::new(output), sender, || ())?;
     Ok((life, reports))
 }
 
-/// Sends each line on, decoded, until there are no more.
-fn read_lines<T: serde::de::DeserializeOwned + Send + 'static>(
+/// Sends each line on, decoded, until there are no more; then calls `at_end`.
+fn read_lines<T: DeserializeOwned + Send + 'static>(
     input: impl BufRead + Send + 'static,
     sender: UnboundedSender<T>,
+    at_end: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     let reader = move || {
-        for line in input.lines() {
-            let Ok(line) = line else { return };
+        for line in input.lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
                 Ok(message) => {
                     if sender.send(message).is_err() {
@@ -50,8 +51,14 @@ fn read_lines<T: serde::de::DeserializeOwned + Send + 'static>(
                 Err(error) => eprintln!("not understood ({error}): {line}"),
             }
         }
+        at_end();
     };
     thread::Builder::new().name("worker-lines".to_owned()).spawn(reader).map(drop)
+}
+
+/// Whoever told this worker what to do is gone, and may have been killed while the worker is busy.
+fn end_at_once() {
+    std::process::exit(1);
 }
 
 /// Whether this process is to be a worker: the address, and the label.
@@ -59,7 +66,7 @@ pub(crate) fn requested() -> Option<(String, String)> {
     Some((env::var(ADDRESS).ok()?, env::var(LABEL).ok()?))
 }
 
-/// Is a worker, until it is told to quit or its input ends.
+/// Is a worker, until it is told to quit. When its input ends before that, so does it.
 pub(crate) fn serve_process<H: Harness>(address: &str, label: &str) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -69,7 +76,7 @@ pub(crate) fn serve_process<H: Harness>(address: &str, label: &str) -> ExitCode 
         }
     };
     let (sender, commands) = mpsc::unbounded_channel();
-    if let Err(error) = read_lines(BufReader::new(io::stdin()), sender) {
+    if let Err(error) = read_lines(BufReader::new(io::stdin()), sender, end_at_once) {
         eprintln!("{label}: no thread: {error}");
         return ExitCode::FAILURE;
     }
@@ -92,9 +99,4 @@ fn print(report: Report) {
         // Nobody reads any more when that fails, and the input ends as well.
         let _ = writeln!(io::stdout(), "{line}");
     }
-}
-
-impl Command {
-    /// What a worker does when its input ends.
-    pub(super) const AT_END: Self = Self::Quit;
 }

@@ -47,7 +47,7 @@ pub(super) async fn serve(
     let desk = Desk { client, held: Arc::default(), tell };
     (desk.tell)(Report::Ready);
     loop {
-        match commands.recv().await.unwrap_or(Command::AT_END) {
+        match commands.recv().await.unwrap_or(Command::Quit) {
             Command::Acquire { name, patience } => {
                 // In a task, so that the worker can be asked other things while it waits.
                 tokio::spawn(desk.clone().acquire(name, patience));
