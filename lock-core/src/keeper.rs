@@ -1,6 +1,6 @@
 //! Renews what a client holds, group by group, and declares what is lost.
 //!
-//! A group has one task, which lives as long as the group has holds with a lease. It sleeps until the first of them is
+//! A group has one task, which lives as long as the group has holds with a lease, and a little longer. It sleeps until the first of them is
 //! due and then renews all of them in one call, so that holds of a group come to be renewed together. The time is taken
 //! before the call, and is the anchor of whatever the server acknowledges. A call that takes longer than the interval
 //! between renewals is dropped and made again: it is one of the three that a lease has time for.
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Keeper {
         group.task = Some(Arc::clone(&task));
         drop(groups);
         let client = Arc::clone(hold.front.client());
-        client.engine.spawn(keep(Arc::clone(&client), hold.grant.group, task));
+        client.engine.spawn(keep(Arc::downgrade(&client), client.clock.clone(), hold.grant.group, task));
     }
 
     /// Remembers that a group is lost, for what is granted in it and not registered yet.
@@ -102,13 +102,11 @@ impl Keeper {
             return;
         };
         let removed = group.holds.remove(&key(hold));
-        if group.holds.is_empty() {
-            let task = groups.remove(&hold.grant.group).and_then(|group| group.task);
-            if let Some(task) = task {
-                task.notify_one();
-            }
+        // A group that has a task is left to it: the next hold comes sooner, more often than not.
+        if group.holds.is_empty() && group.task.is_none() {
+            groups.remove(&hold.grant.group);
         }
-        let is_empty = groups.is_empty();
+        let is_empty = groups.values().all(|group| group.holds.is_empty());
         drop(groups);
         drop(removed);
         if is_empty {
@@ -129,19 +127,25 @@ impl Keeper {
     pub(crate) async fn empty(&self) {
         loop {
             let emptied = self.emptied.notified();
-            if self.groups.lock().is_empty() {
+            if self.groups.lock().values().all(|group| group.holds.is_empty()) {
                 return;
             }
             emptied.await;
         }
     }
 
-    /// When the group's next renewal is due; `None` when the group has ended.
-    fn next_due(&self, group: GroupId, task: &Arc<Notify>) -> Option<Moment> {
-        let groups = self.groups.lock();
-        let group =
-            groups.get(&group).filter(|group| group.task.as_ref().is_some_and(|of| Arc::ptr_eq(of, task)))?;
-        group.holds.values().map(|kept| kept.renew_at).min()
+    /// When the group's next renewal is due; `None` when there is nothing to renew, and its task ends.
+    fn next_due(&self, id: GroupId) -> Option<Moment> {
+        let mut groups = self.groups.lock();
+        let group = groups.get_mut(&id)?;
+        let due = group.holds.values().map(|kept| kept.renew_at).filter(|due| *due != Moment::FOREVER).min();
+        if due.is_none() {
+            group.task = None;
+            if group.holds.is_empty() {
+                groups.remove(&id);
+            }
+        }
+        due
     }
 
     fn leased(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
@@ -184,13 +188,20 @@ fn key(hold: &Arc<HoldCore>) -> usize {
 }
 
 /// The task of one group.
-async fn keep(client: Arc<ClientCore>, group: GroupId, task: Arc<Notify>) {
-    while let Some(due) = client.keeper.next_due(group, &task) {
-        if client.clock.now() < due {
-            first_of(client.clock.sleep_until(due), task.notified()).await;
-        } else {
-            renew(&client, group).await;
-        }
+///
+/// While it sleeps it keeps nothing alive, so that a client whose last handle goes can end.
+async fn keep(client: Weak<ClientCore>, clock: Clock, group: GroupId, woken: Arc<Notify>) {
+    loop {
+        let due = {
+            let Some(client) = client.upgrade() else { return };
+            let Some(due) = client.keeper.next_due(group) else { return };
+            if clock.now() >= due {
+                renew(&client, group).await;
+                continue;
+            }
+            due
+        };
+        first_of(clock.sleep_until(due), woken.notified()).await;
     }
 }
 

@@ -441,9 +441,10 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         let tries_once = self.queue.get(&ticket).is_some_and(|waiter| waiter.patience == Patience::Once);
         let obstacle = match &self.occupancy {
             _ if !tries_once => return Entered::Waiting(ticket),
-            Occupancy::Clearing { .. }
+            Occupancy::Clearing { overdue: None }
             | Occupancy::Free
             | Occupancy::Attempting { patience: Patience::Once, .. } => return Entered::Waiting(ticket),
+            Occupancy::Clearing { overdue } => overdue.clone(),
             Occupancy::Attempting { attempt, .. } => attempt.outage(),
             Occupancy::Held(_) => None,
         };

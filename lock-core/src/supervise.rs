@@ -9,15 +9,14 @@ use std::time::Duration;
 pub struct Backoff {
     bound: Duration,
     most: Duration,
-    random: u64,
+    /// Drawn when the first pause is: most operations need none.
+    random: Option<u64>,
 }
 
 impl Backoff {
     /// Pauses from `first` up to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
-        // Jitter need not be unpredictable: without random numbers from the system it is only less spread.
-        let random = getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15);
-        Self { bound: first, most, random: random | 1 }
+        Self { bound: first, most, random: None }
     }
 
     /// The next pause.
@@ -29,10 +28,13 @@ impl Backoff {
 
     /// An even fraction from 0 to 1, by xorshift64 (Marsaglia, "Xorshift RNGs", 2003).
     fn next_fraction(&mut self) -> f64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        f64::from(u32::try_from(self.random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+        // Jitter need not be unpredictable: without random numbers from the system it is only less spread.
+        let mut random = self.random.unwrap_or_else(|| getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15) | 1);
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        self.random = Some(random);
+        f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
     }
 }
 

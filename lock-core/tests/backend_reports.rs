@@ -1,0 +1,140 @@
+//! What a backend reports about a whole group, and what becomes of one that has a defect, with a backend made for it.
+
+mod support;
+
+#[allow(clippy::unwrap_used)] // a test
+mod odd {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use lock_core::backend::Released;
+    use lock_core::{
+        AcquireRequest, Backend, Broken, Capabilities, CharacterSet, Grant, GroupId, HolderId, Host,
+        InspectRequest, LeaseState, LockError, LockStatus, LossReason, NameRules, Reach, Term,
+    };
+
+    /// A backend that grants everything, and does what a test asks for besides.
+    #[derive(Debug)]
+    pub(crate) struct Odd {
+        pub(crate) host: Host,
+        pub(crate) capabilities: Capabilities,
+        pub(crate) script: Arc<Script>,
+    }
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Script {
+        pub(crate) group: AtomicU64,
+        /// Ends the group while the grant is on its way.
+        pub(crate) lose_group_before_grant: AtomicUsize,
+        pub(crate) panics_in_renew: AtomicUsize,
+        pub(crate) renewals: AtomicUsize,
+        pub(crate) lease: Option<Duration>,
+    }
+
+    impl Odd {
+        pub(crate) fn new(host: Host, script: Arc<Script>) -> Self {
+            let names = NameRules::new(CharacterSet::ANY, 600);
+            Self { host, capabilities: Capabilities::new("odd", Reach::Process, names), script }
+        }
+    }
+
+    fn take(count: &AtomicUsize) -> bool {
+        count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+
+    #[async_trait]
+    impl Backend for Odd {
+        type Lease = ();
+
+        fn capabilities(&self) -> &Capabilities {
+            &self.capabilities
+        }
+
+        async fn acquire(&self, _: &AcquireRequest) -> Result<Option<Grant<()>>, LockError> {
+            let group = GroupId::new(self.script.group.load(Ordering::SeqCst));
+            if take(&self.script.lose_group_before_grant) {
+                self.host.group_lost(group, LossReason::SessionClosed);
+                self.script.group.fetch_add(1, Ordering::SeqCst);
+            }
+            let term = match self.script.lease {
+                Some(length) => Term::Leased { anchor: self.host.clock().now(), length },
+                None => Term::UntilReported,
+            };
+            Ok(Some(Grant::new((), group, term)))
+        }
+
+        async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {
+            Ok(())
+        }
+
+        async fn renew(&self, _: GroupId, leases: &[Arc<()>]) -> Result<Vec<LeaseState>, LockError> {
+            assert!(!take(&self.script.panics_in_renew), "a panic on request");
+            self.script.renewals.fetch_add(1, Ordering::SeqCst);
+            Ok(vec![LeaseState::Held; leases.len()])
+        }
+
+        async fn release(&self, (): &()) -> Result<Released, LockError> {
+            Ok(Released::Clean)
+        }
+
+        async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+            Ok(LockStatus::free(request.name().clone()))
+        }
+
+        async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
+            Ok(Broken::not_held())
+        }
+    }
+}
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lock_core::{ClientBuilder, Clock, DistributedLockExt, ErrorKind, LossReason};
+use odd::{Odd, Script};
+use support::eventually;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_it() {
+    let script = Arc::new(Script::default());
+    let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let lock = client.lock("orders/42").unwrap();
+    script.lose_group_before_grant.store(1, Ordering::SeqCst);
+    let error = lock.try_acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(LossReason::SessionClosed)));
+    // One who waits gets a grant of the next session.
+    script.lose_group_before_grant.store(1, Ordering::SeqCst);
+    assert!(lock.acquire().await.unwrap().hold().is_valid());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_a_renewal_is_a_failed_renewal_and_the_group_goes_on() {
+    let (clock, time) = Clock::manual();
+    let script = Arc::new(Script { lease: Some(Duration::from_secs(10)), ..Script::default() });
+    let builder = ClientBuilder::new().clock(clock.clone());
+    let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+    script.panics_in_renew.store(1, Ordering::SeqCst);
+    time.advance(Duration::from_millis(2_500));
+    eventually("it has panicked", || script.panics_in_renew.load(Ordering::SeqCst) == 0).await;
+    assert!(guard.hold().is_valid());
+    eventually("it is renewed again", || {
+        time.advance(Duration::from_millis(10));
+        script.renewals.load(Ordering::SeqCst) > 0
+    })
+    .await;
+    assert!(guard.hold().is_valid());
+}
+
+#[tokio::test]
+async fn what_a_backend_cannot_do_is_refused_before_it_is_asked() {
+    let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::default()))).unwrap();
+    assert_eq!(client.status("orders/42").await.unwrap_err().kind(), ErrorKind::Unsupported);
+    let holder = lock_core::HolderId::new("somebody");
+    let error = client.break_holder("orders/42", &holder).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("\"orders/42\"") && error.to_string().contains("odd"), "{error}");
+}
