@@ -271,6 +271,23 @@ fn ctrl_z_stops_a_whole_script_and_fg_continues_it() {
 }
 
 #[test]
+fn a_script_has_the_terminal_back_when_the_command_has_ended() {
+    let place = Place::new();
+    std::fs::write(
+        place.file("script"),
+        "$D exec job -- sh -c 'echo started; read line'\nread line; echo got $line\n",
+    )
+    .unwrap();
+    let mut screen = Screen::open(&place);
+    screen.enter("sh script");
+    screen.expect("started");
+    screen.press("for the command\n");
+    screen.press("for the script\n");
+    screen.expect("got for the script");
+    screen.expect_prompt_after(0);
+}
+
+#[test]
 fn an_interactive_shell_runs_under_a_lock() {
     let place = Place::new();
     let mut screen = Screen::open(&place);
