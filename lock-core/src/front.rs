@@ -236,7 +236,7 @@ struct Place {
     /// Runs when the time is up and the server has not been heard of yet.
     first_word: Option<Sleep>,
     patience: Patience,
-    since: Option<Moment>,
+    since: Moment,
 }
 
 /// However short a wait is, the server gets this long for its first answer, as it does when one tries once: an answer
@@ -251,7 +251,7 @@ impl Place {
             deadline: None,
             first_word: None,
             patience,
-            since: None,
+            since: front.clock().now(),
         }
     }
 
@@ -268,15 +268,17 @@ impl Place {
     /// Whether the server has been heard of, or has had time enough.
     fn poll_first_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(ticket) = self.ticket else { return Poll::Ready(()) };
-        match self.front.local.prospect(ticket) {
+        let clock = self.front.clock();
+        let asked_at = match self.front.local.prospect(ticket) {
             Prospect::None => return Poll::Ready(()),
             Prospect::Attempt(attempt) if attempt.signals.poll_contact(context).is_ready() => {
                 return Poll::Ready(());
             }
-            Prospect::Attempt(_) | Prospect::Answer => {}
-        }
-        let clock = self.front.clock();
-        let until = self.since.unwrap_or_else(|| clock.now()).plus(FIRST_WORD);
+            Prospect::Attempt(_) => self.since,
+            // The holder before was one of this client until a moment ago.
+            Prospect::Answer => clock.now(),
+        };
+        let until = asked_at.plus(FIRST_WORD);
         let sleep = self.first_word.get_or_insert_with(|| clock.sleep_until(until));
         Pin::new(sleep).poll(context)
     }
@@ -292,20 +294,17 @@ impl Future for Place {
         let settled = match self.front.local.poll(ticket, context) {
             Poll::Ready(settled) => settled,
             Poll::Pending => {
-                if self.since.is_none() {
-                    self.since = Some(self.front.clock().now());
-                }
                 if self.poll_deadline(context).is_pending() || self.poll_first_word(context).is_pending() {
                     return Poll::Pending;
                 }
-                let (settled, undo) = self.front.local.give_up(ticket);
+                let (settled, undo) = self.front.local.give_up(ticket, janitor::no_answer);
                 self.front.undo(undo);
                 settled
             }
         };
         self.ticket = None;
-        if let Some(since) = self.since.filter(|_| tracing::enabled!(tracing::Level::DEBUG)) {
-            let waited = self.front.clock().now().since(since);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let waited = self.front.clock().now().since(self.since);
             tracing::debug!(lock = %self.front.name, ?waited, ?settled, "the wait ended");
         }
         Poll::Ready(settled)

@@ -236,7 +236,8 @@ impl Drop for Report {
     }
 }
 
-fn no_answer() -> LockError {
+/// The failure of a wait behind a release or a cancel that is not answered.
+pub(crate) fn no_answer() -> LockError {
     LockError::new(ErrorKind::Unreachable, Operation::Acquire)
         .because("the server has not answered the previous release")
         .remedy("check the server, or wait longer")

@@ -258,14 +258,21 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         Poll::Pending
     }
 
-    /// Ends the wait of `ticket` at its deadline: what has been decided by now counts, else it is refused.
-    pub(crate) fn give_up(&self, ticket: Ticket) -> (Settled<H, A::Failure>, Undo<H, A>) {
+    /// Ends the wait of `ticket` at its deadline: what has been decided by now counts, else it is refused, or has failed
+    /// when nobody has said that someone else holds the lock. `no_answer` is the failure of a head that stands behind a
+    /// release or a cancel without an answer.
+    pub(crate) fn give_up(
+        &self,
+        ticket: Ticket,
+        no_answer: impl FnOnce() -> A::Failure,
+    ) -> (Settled<H, A::Failure>, Undo<H, A>) {
         let mut state = self.state.lock();
         if let Some(settled) = state.take_settled(ticket) {
             return (settled, Undo::Nothing);
         }
         let obstacle = match &state.occupancy {
             Occupancy::Attempting { attempt, .. } => attempt.obstacle(),
+            Occupancy::Clearing { overdue: None } if state.head() == Some(ticket) => Some(no_answer()),
             Occupancy::Clearing { overdue } => overdue.clone(),
             _ => None,
         };

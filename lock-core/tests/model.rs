@@ -266,7 +266,7 @@ fn an_attempt_that_fails_while_its_waiter_leaves_blocks_nobody() {
         let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
         let driver = Arc::clone(&world);
         let driving = thread::spawn(move || driver.drive(start));
-        let (settled, undo) = world.local.give_up(ticket);
+        let (settled, undo) = world.local.give_up(ticket, || "no answer");
         world.undo(undo);
         driving.join().unwrap();
         assert!(!matches!(settled, Settled::Granted(_)));
@@ -326,7 +326,7 @@ fn a_wait_that_ends_at_the_moment_of_the_grant_is_decided_once() {
         let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
         let driver = Arc::clone(&world);
         let driving = thread::spawn(move || driver.drive(start));
-        let (settled, undo) = world.local.give_up(ticket);
+        let (settled, undo) = world.local.give_up(ticket, || "no answer");
         world.undo(undo);
         driving.join().unwrap();
         match settled {
