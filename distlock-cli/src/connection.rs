@@ -4,7 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use distlock::{ClientBuilder, LockClient, LockError, LockUrl};
+use distlock::{ClientBuilder, LockClient, LockError, LockUrl, Reach};
+use tokio::time::timeout;
 
 /// The variable that names the backend.
 pub(crate) const URL_VARIABLE: &str = "DISTLOCK_URL";
@@ -30,12 +31,17 @@ pub(crate) async fn open(url: Option<&str>, abort_margin: Duration) -> Result<Lo
     distlock::connect_with(url_or_default(url), ClientBuilder::new().abort_margin(abort_margin)).await
 }
 
-/// Ends the client in good order, so that the server need not find out by itself that nobody is there any more.
+/// Ends the client in good order, so that a server need not find out by itself that nobody is there any more.
 ///
 /// What is not certain in time, it does find out: a place in a queue, a session and a lease go with the connection or
 /// after their time. That is no reason for the command to fail.
 pub(crate) async fn close(locks: &LockClient) {
-    let _ = locks.close(CLOSE_WITHIN).await;
+    if locks.capabilities().reach == Reach::Network {
+        let _ = locks.close(CLOSE_WITHIN).await;
+    } else {
+        // There is no session to end, only what was begun to finish.
+        let _ = timeout(CLOSE_WITHIN, locks.idle()).await;
+    }
 }
 
 /// How long a command has to end after a loss, when its user has not said so.
