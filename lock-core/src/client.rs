@@ -281,7 +281,8 @@ impl ClientBuilder {
             self.engine = engine;
         }
         if let Some(margin) = options.take_duration("abort_margin")? {
-            self.settings.abort_margin = margin;
+            // Whoever made the builder knows what it needs to stop; a URL can only add to that.
+            self.settings.abort_margin = self.settings.abort_margin.max(margin);
         }
         if let Some(longest) = options.take_duration("max_hold")? {
             self.settings.max_hold = Some(longest);

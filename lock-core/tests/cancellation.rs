@@ -53,7 +53,7 @@ impl World {
         match behaviour {
             Server::SlowRequest(operation) => server.faults().inject(operation, Fault::Delay(gate.clone())),
             Server::SlowReply(operation) => {
-                server.faults().inject(operation, Fault::DelayReply(gate.clone()))
+                server.faults().inject(operation, Fault::DelayReply(gate.clone()));
             }
             Server::HeldByAnother => {
                 stranger = Some(server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap());
