@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::{Instrument, Span};
+
 use crate::acquire::drive;
 use crate::backend::{AcquireRequest, Mode, Wait};
 use crate::client::ClientCore;
@@ -198,17 +200,22 @@ impl Front {
         self.start_there(start);
     }
 
+    /// The span of what is done for this lock at the server.
+    pub(crate) fn span(&self) -> Span {
+        tracing::debug_span!("lock", name = %self.name)
+    }
+
     /// Makes an attempt, its first poll on this thread.
     fn start_here(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
         if let Some(start) = start {
-            self.client.engine.run(drive(Arc::clone(self), start));
+            self.client.engine.run(drive(Arc::clone(self), start).instrument(self.span()));
         }
     }
 
     /// Makes an attempt on the engine: whoever calls has nothing to do with it.
     pub(crate) fn start_there(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
         if let Some(start) = start {
-            self.client.engine.spawn(drive(Arc::clone(self), start));
+            self.client.engine.spawn(drive(Arc::clone(self), start).instrument(self.span()));
         }
     }
 }
@@ -305,7 +312,12 @@ impl Future for Place {
         self.ticket = None;
         if tracing::enabled!(tracing::Level::DEBUG) {
             let waited = self.front.clock().now().since(self.since);
-            tracing::debug!(lock = %self.front.name, ?waited, ?settled, "the wait ended");
+            match &settled {
+                Settled::Granted(hold) => {
+                    tracing::debug!(lock = %self.front.name, ?waited, token = ?hold.grant.token, "acquired");
+                }
+                other => tracing::debug!(lock = %self.front.name, ?waited, outcome = ?other, "not acquired"),
+            }
         }
         Poll::Ready(settled)
     }
