@@ -7,7 +7,7 @@
 #![allow(dead_code)] // the rooms have entrances that no model uses
 #![allow(missing_docs, unreachable_pub)] // the rooms are private here, and documented where they are public
 
-#[path = "../src/local.rs"]
+#[path = "../src/local/mod.rs"]
 mod local;
 #[path = "../src/hold/state.rs"]
 mod state;

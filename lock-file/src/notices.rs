@@ -5,7 +5,7 @@ pub(crate) type WatchId = i32;
 
 /// What happened to a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // nothing is noticed elsewhere
 pub(crate) enum Notice {
     /// It was removed, moved or had its attributes changed.
     Changed(WatchId),
@@ -17,7 +17,7 @@ pub(crate) enum Notice {
 
 /// What became of the wish to be told about a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // nothing is noticed elsewhere
 pub(crate) enum Watching {
     /// It is watched.
     Yes(WatchId),
@@ -157,12 +157,12 @@ mod portable {
             Ok(Self::default())
         }
 
-        #[allow(clippy::unused_self)]
+        #[allow(clippy::unused_self)] // used on Linux
         pub(crate) fn watch(&self, _path: &Path) -> Watching {
             Watching::Unable
         }
 
-        #[allow(clippy::unused_self)]
+        #[allow(clippy::unused_self)] // used on Linux
         pub(crate) fn unwatch(&self, _id: WatchId) {}
 
         pub(crate) fn ring(&self) {

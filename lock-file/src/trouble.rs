@@ -27,7 +27,7 @@ pub(crate) struct Occupant {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // elsewhere nobody can tell
 pub(crate) enum Activity {
     Stopped,
     Running,

@@ -1,0 +1,382 @@
+//! The state behind the mutex, and its transitions. Each method leaves it consistent; none of them wakes anyone or calls
+//! out, so that the mutex is let go of first.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::task::Waker;
+
+use super::{Attempt, Attempted, Entered, Exited, Holder, Occupant, Patience, Settled, Start, Ticket, Undo};
+
+pub(super) struct State<O, H: Occupant, A: Attempt> {
+    pub(super) occupancy: Occupancy<O, H, A>,
+    /// Those who wait, by ticket: the lowest is the head.
+    pub(super) queue: BTreeMap<Ticket, Waiter<O>>,
+    /// Those whose wait has been decided and who have not looked yet.
+    pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
+    pub(super) tombstones: VecDeque<(O, H::Loss)>,
+    pub(super) next_ticket: Ticket,
+    pub(super) closed: Option<A::Failure>,
+}
+
+pub(super) enum Occupancy<O, H, A: Attempt> {
+    Free,
+    Attempting {
+        attempt: A,
+        patience: Patience,
+    },
+    Clearing {
+        /// Set when the answer is overdue.
+        overdue: Option<A::Failure>,
+    },
+    Held(Tenancy<O, H>),
+}
+
+pub(super) struct Tenancy<O, H> {
+    pub(super) owner: O,
+    pub(super) hold: H,
+    /// How often the owner has entered and not left.
+    pub(super) entries: u64,
+    /// Waiters of the owner that the hold was granted to and who have not looked yet. More than one when branches of
+    /// one task wait for the same lock: the first grant is reentry for the others.
+    pub(super) promised: BTreeSet<Ticket>,
+}
+
+pub(super) struct Waiter<O> {
+    pub(super) owner: O,
+    pub(super) patience: Patience,
+    pub(super) time: Time,
+    pub(super) waker: Option<Waker>,
+}
+
+/// Whether a waiter still has time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Time {
+    Left,
+    /// It only waits for a word from the server.
+    Up,
+}
+/// Tombstones of owners that never come back are forgotten beyond this many.
+const MAX_TOMBSTONES: usize = 256;
+impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
+    pub(super) fn new() -> Self {
+        Self {
+            occupancy: Occupancy::Free,
+            queue: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            tombstones: VecDeque::new(),
+            next_ticket: 0,
+            closed: None,
+        }
+    }
+
+    pub(super) fn enter(&mut self, owner: O, patience: Patience) -> Entered<H, A::Failure> {
+        if let Some(failure) = &self.closed {
+            return Entered::Failed(failure.clone());
+        }
+        if let Some(loss) = self.take_tombstone(owner) {
+            return Entered::Lost(loss);
+        }
+        if let Some(entered) = self.reenter(owner) {
+            return entered;
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        if let (Occupancy::Attempting { attempt, patience: Patience::Until(_) }, Patience::Until(until)) =
+            (&self.occupancy, patience)
+        {
+            attempt.extend(until);
+        }
+        self.queue.insert(ticket, Waiter { owner, patience, time: Time::Left, waker: None });
+        Entered::Waiting(ticket)
+    }
+
+    pub(super) fn reenter(&mut self, owner: O) -> Option<Entered<H, A::Failure>> {
+        let tenancy = self.tenancy_of(owner)?;
+        match tenancy.hold.verify() {
+            Ok(()) => {
+                tenancy.entries += 1;
+                Some(Entered::Reentered(tenancy.hold.clone()))
+            }
+            Err(loss) => {
+                self.end_lost_tenancy(&loss);
+                Some(Entered::Lost(loss))
+            }
+        }
+    }
+
+    /// One who tries once and would have to stand behind a local holder or waiter is refused at once. Behind a release or
+    /// another try that is on its way, it waits for the answer.
+    pub(super) fn settle_if_hopeless(&mut self, ticket: Ticket) -> Entered<H, A::Failure> {
+        let tries_once = self.queue.get(&ticket).is_some_and(|waiter| waiter.patience == Patience::Once);
+        let obstacle = match &self.occupancy {
+            _ if !tries_once => return Entered::Waiting(ticket),
+            Occupancy::Clearing { overdue: None }
+            | Occupancy::Free
+            | Occupancy::Attempting { patience: Patience::Once, .. } => return Entered::Waiting(ticket),
+            Occupancy::Clearing { overdue } => overdue.clone(),
+            Occupancy::Attempting { attempt, .. } => attempt.outage(),
+            Occupancy::Held(_) => None,
+        };
+        self.queue.remove(&ticket);
+        obstacle.map_or(Entered::Refused, Entered::Failed)
+    }
+
+    pub(super) fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
+        let settled = self.settled.remove(&ticket)?;
+        if let Occupancy::Held(tenancy) = &mut self.occupancy
+            && tenancy.promised.remove(&ticket)
+        {
+            tenancy.entries += 1;
+        }
+        Some(settled)
+    }
+
+    pub(super) fn take_tombstone(&mut self, owner: O) -> Option<H::Loss> {
+        let position = self.tombstones.iter().position(|(of, _)| *of == owner)?;
+        self.tombstones.remove(position).map(|(_, loss)| loss)
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        ticket: Ticket,
+        settled: Settled<H, A::Failure>,
+        wakers: &mut Vec<Waker>,
+    ) {
+        if let Some(waiter) = self.queue.remove(&ticket) {
+            self.settled.insert(ticket, settled);
+            wakers.extend(waiter.waker);
+        }
+    }
+
+    pub(super) fn head(&self) -> Option<Ticket> {
+        self.queue.keys().next().copied()
+    }
+
+    /// Starts the attempt of whoever is at the head, if nothing else goes on.
+    pub(super) fn start_next(
+        &mut self,
+        make: impl FnOnce(Patience) -> A,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<Start<A>> {
+        if !matches!(self.occupancy, Occupancy::Free) {
+            return None;
+        }
+        let mut head = self.queue.first_entry()?;
+        let patience = head.get().patience;
+        wakers.extend(head.get_mut().waker_when_time_is_up());
+        let attempt = make(patience);
+        if patience != Patience::Once {
+            self.settle_those_who_try_once(&Settled::Refused, wakers);
+            for waiter in self.queue.values() {
+                if let Patience::Until(until) = waiter.patience {
+                    attempt.extend(until);
+                }
+            }
+        }
+        self.occupancy = Occupancy::Attempting { attempt: attempt.clone(), patience };
+        Some(Start { attempt, patience })
+    }
+
+    pub(super) fn settle_those_who_try_once(
+        &mut self,
+        settled: &Settled<H, A::Failure>,
+        wakers: &mut Vec<Waker>,
+    ) {
+        let trying: Vec<_> = self
+            .queue
+            .iter()
+            .filter_map(|(ticket, waiter)| (waiter.patience == Patience::Once).then_some(*ticket))
+            .collect();
+        for ticket in trying {
+            self.settle(ticket, settled.clone(), wakers);
+        }
+    }
+
+    pub(super) fn attempted(
+        &mut self,
+        outcome: Attempted<H, A::Failure>,
+        wakers: &mut Vec<Waker>,
+    ) -> Undo<H, A> {
+        if !matches!(self.occupancy, Occupancy::Attempting { .. }) {
+            // The last waiter left meanwhile, and what was granted is nobody's. What else there is to undo, is undone in
+            // any case, which ends the clearing.
+            if matches!(outcome, Attempted::Refused) {
+                self.occupancy = Occupancy::Free;
+            }
+            return match outcome {
+                Attempted::Granted(hold) => Undo::Hold(hold),
+                _ => Undo::Nothing,
+            };
+        }
+        let attempted = std::mem::replace(&mut self.occupancy, Occupancy::Free);
+        let Some((ticket, patience)) =
+            self.queue.first_key_value().map(|(ticket, head)| (*ticket, head.patience))
+        else {
+            return self.undo_unwanted(outcome);
+        };
+        // An attempt that was to try once says nothing about how it goes for a head that waits: that one gets its own.
+        let speaks_for_head = !matches!(attempted, Occupancy::Attempting { patience: Patience::Once, .. })
+            || patience == Patience::Once;
+        match outcome {
+            Attempted::Granted(hold) => match hold.verify() {
+                Ok(()) => self.give(ticket, hold, wakers),
+                Err(loss) if patience == Patience::Once => self.settle(ticket, Settled::Lost(loss), wakers),
+                // Nobody has known of it, and there is time for another.
+                Err(_) => {}
+            },
+            Attempted::Refused if speaks_for_head => self.settle(ticket, Settled::Refused, wakers),
+            Attempted::Refused => {}
+            Attempted::Failed(failure) => {
+                self.occupancy = Occupancy::Clearing { overdue: None };
+                if speaks_for_head {
+                    self.settle(ticket, Settled::Failed(failure), wakers);
+                }
+            }
+            Attempted::Void => self.occupancy = Occupancy::Clearing { overdue: None },
+        }
+        Undo::Nothing
+    }
+
+    /// An attempt that nobody waits for has ended by itself.
+    pub(super) fn undo_unwanted(&mut self, outcome: Attempted<H, A::Failure>) -> Undo<H, A> {
+        if matches!(outcome, Attempted::Refused) {
+            return Undo::Nothing;
+        }
+        self.occupancy = Occupancy::Clearing { overdue: None };
+        match outcome {
+            Attempted::Granted(hold) => Undo::Hold(hold),
+            _ => Undo::Nothing,
+        }
+    }
+
+    /// Gives the hold to a waiter, and to everyone who waits for the same owner.
+    pub(super) fn give(&mut self, ticket: Ticket, hold: H, wakers: &mut Vec<Waker>) {
+        let Some(owner) = self.queue.get(&ticket).map(|waiter| waiter.owner) else {
+            return;
+        };
+        let promised: BTreeSet<_> = self
+            .queue
+            .iter()
+            .filter_map(|(ticket, waiter)| (waiter.owner == owner).then_some(*ticket))
+            .collect();
+        for ticket in &promised {
+            self.settle(*ticket, Settled::Granted(hold.clone()), wakers);
+        }
+        self.occupancy = Occupancy::Held(Tenancy { owner, hold, entries: 0, promised });
+        self.settle_those_who_try_once(&Settled::Refused, wakers);
+    }
+
+    pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Undo<H, A> {
+        if self.queue.remove(&ticket).is_some() {
+            return if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
+        }
+        match self.settled.remove(&ticket) {
+            Some(Settled::Granted(hold)) => self.pass_on(ticket, hold, wakers),
+            _ => Undo::Nothing,
+        }
+    }
+
+    pub(super) fn abandon_attempt(&mut self) -> Undo<H, A> {
+        let Occupancy::Attempting { attempt, .. } = &self.occupancy else {
+            return Undo::Nothing;
+        };
+        let attempt = attempt.clone();
+        self.occupancy = Occupancy::Clearing { overdue: None };
+        Undo::Attempt(attempt)
+    }
+
+    /// A grant that its waiter did not live to see: nobody has known of it, so the next in the queue may have it.
+    pub(super) fn pass_on(&mut self, ticket: Ticket, hold: H, wakers: &mut Vec<Waker>) -> Undo<H, A> {
+        let Occupancy::Held(tenancy) = &mut self.occupancy else {
+            return Undo::Nothing;
+        };
+        if !tenancy.promised.remove(&ticket) || !tenancy.promised.is_empty() || tenancy.entries > 0 {
+            return Undo::Nothing;
+        }
+        if let Some(next) = self.head()
+            && hold.verify().is_ok()
+        {
+            self.give(next, hold, wakers);
+            return Undo::Nothing;
+        }
+        match hold.begin_release() {
+            Ok(()) => {
+                self.occupancy = Occupancy::Clearing { overdue: None };
+                Undo::Hold(hold)
+            }
+            // The report of its loss is on its way and frees the mutex.
+            Err(_) => Undo::Nothing,
+        }
+    }
+
+    pub(super) fn exit(&mut self, owner: O) -> Exited<H> {
+        let Some(tenancy) = self.tenancy_of(owner).filter(|tenancy| tenancy.entries > 0) else {
+            return self.take_tombstone(owner).map_or(Exited::NotOwner, Exited::Lost);
+        };
+        let is_last = tenancy.entries == 1 && tenancy.promised.is_empty();
+        let ended = if is_last { tenancy.hold.begin_release() } else { tenancy.hold.verify() };
+        match ended {
+            Err(loss) => {
+                self.end_lost_tenancy(&loss);
+                Exited::Lost(loss)
+            }
+            Ok(()) if is_last => {
+                let hold = tenancy.hold.clone();
+                self.occupancy = Occupancy::Clearing { overdue: None };
+                Exited::Release(hold)
+            }
+            Ok(()) => {
+                tenancy.entries -= 1;
+                Exited::StillHeld
+            }
+        }
+    }
+
+    pub(super) fn tenancy_of(&mut self, owner: O) -> Option<&mut Tenancy<O, H>> {
+        match &mut self.occupancy {
+            Occupancy::Held(tenancy) if tenancy.owner == owner => Some(tenancy),
+            _ => None,
+        }
+    }
+
+    /// The owner itself has found the loss, and is told here and now: no tombstone, and the report of the loss, when it
+    /// comes, finds nothing to do.
+    pub(super) fn end_lost_tenancy(&mut self, loss: &H::Loss) {
+        let tenancy = std::mem::replace(&mut self.occupancy, Occupancy::Free);
+        if let Occupancy::Held(tenancy) = tenancy {
+            self.break_promises(&tenancy.promised, loss);
+        }
+    }
+
+    pub(super) fn break_promises(&mut self, promised: &BTreeSet<Ticket>, loss: &H::Loss) {
+        for ticket in promised {
+            if let Some(settled) = self.settled.get_mut(ticket) {
+                *settled = Settled::Lost(loss.clone());
+            }
+        }
+    }
+
+    pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss) {
+        match std::mem::replace(&mut self.occupancy, Occupancy::Free) {
+            Occupancy::Held(tenancy) if tenancy.hold.is_same(hold) => {
+                self.break_promises(&tenancy.promised, loss);
+                if tenancy.entries > 0 {
+                    self.bury(tenancy.owner, loss.clone());
+                }
+            }
+            other => self.occupancy = other,
+        }
+    }
+
+    pub(super) fn bury(&mut self, owner: O, loss: H::Loss) {
+        if self.tombstones.len() == MAX_TOMBSTONES {
+            self.tombstones.pop_front();
+        }
+        self.tombstones.push_back((owner, loss));
+    }
+}
+
+impl<O> Waiter<O> {
+    pub(super) fn waker_when_time_is_up(&mut self) -> Option<Waker> {
+        (self.time == Time::Up).then(|| self.waker.take()).flatten()
+    }
+}
