@@ -30,7 +30,7 @@ async fn main() -> Result<(), LockError> {
     memory_of_a_hold().await
 }
 
-#[cfg(feature = "file")]
+#[cfg(all(feature = "file", unix))]
 async fn file() -> Result<(), LockError> {
     use std::os::unix::fs::DirBuilderExt;
     for (what, parent) in
@@ -47,7 +47,7 @@ async fn file() -> Result<(), LockError> {
     Ok(())
 }
 
-#[cfg(not(feature = "file"))]
+#[cfg(not(all(feature = "file", unix)))]
 async fn file() -> Result<(), LockError> {
     Ok(())
 }

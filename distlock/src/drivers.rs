@@ -30,9 +30,9 @@ const DRIVERS: &[Driver] = &[
     Driver {
         feature: "file",
         schemes: &["file"],
-        #[cfg(feature = "file")]
+        #[cfg(all(feature = "file", unix))]
         connect: Some(|url, builder| Box::pin(async move { lock_file::connect(&url, builder) })),
-        #[cfg(not(feature = "file"))]
+        #[cfg(not(all(feature = "file", unix)))]
         connect: None,
     },
 ];
@@ -45,8 +45,10 @@ pub(crate) fn find(scheme: &str) -> Result<Connect, LockError> {
             .remedy(format!("the schemes that are compiled in: {}", compiled_in().join(", ")))
     })?;
     driver.connect.ok_or_else(|| {
-        invalid(format!("the backend for {scheme}: URLs is not compiled in"))
-            .remedy(format!("build distlock with the cargo feature {:?}", driver.feature))
+        invalid(format!("the backend for {scheme}: URLs is not compiled in")).remedy(format!(
+            "build distlock with the cargo feature {:?}, on a system that has it",
+            driver.feature
+        ))
     })
 }
 

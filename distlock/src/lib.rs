@@ -21,8 +21,8 @@ mod drivers;
 
 pub use lock_core::*;
 
-/// Locks between the processes of one machine; see [`lock_file`].
-#[cfg(feature = "file")]
+/// Locks between the processes of one machine, on Unix; see [`lock_file`].
+#[cfg(all(feature = "file", unix))]
 pub use lock_file as file;
 
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].

@@ -81,9 +81,15 @@ impl Place {
     }
 }
 
+/// Runs what follows with every signal at its default: whoever runs the tests in the background, or under `nohup`, has some
+/// of them ignored, and that is inherited.
+pub(crate) const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
+
 /// `distlock` without anything from the environment of the tests.
 pub(crate) fn bare() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+    let [env, default_signals] = DEFAULT_SIGNALS;
+    let mut command = Command::new(env);
+    command.args([default_signals, env!("CARGO_BIN_EXE_distlock")]);
     command.env_remove("DISTLOCK_URL").stdin(Stdio::null());
     command
 }

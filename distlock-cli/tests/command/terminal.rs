@@ -14,7 +14,7 @@ use std::thread;
 
 use nix::unistd::Pid;
 
-use crate::support::{PATIENCE, Place, is_stopped, lives, until};
+use crate::support::{DEFAULT_SIGNALS, PATIENCE, Place, is_stopped, lives, until};
 
 const PROMPT: &str = "at-the-prompt>";
 const CTRL_C: &str = "\x03";
@@ -32,8 +32,9 @@ struct Screen {
 impl Screen {
     fn open(place: &Place) -> Self {
         let (terminal, line) = pty_process::blocking::open().unwrap();
-        let shell = pty_process::blocking::Command::new("bash")
-            .args(["--norc", "--noprofile", "-i"])
+        let [env, default_signals] = DEFAULT_SIGNALS;
+        let shell = pty_process::blocking::Command::new(env)
+            .args([default_signals, "bash", "--norc", "--noprofile", "-i"])
             .env("PS1", PROMPT)
             .env("D", format!("{} --url {}", env!("CARGO_BIN_EXE_distlock"), place.url()))
             .env("TERM", "dumb")
