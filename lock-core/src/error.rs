@@ -48,14 +48,14 @@ impl ErrorKind {
             Self::Lost => "the lock was lost",
             Self::NotOwner => "the caller does not hold it",
             Self::NoOwner => "there is no task, runtime or scope to own it",
-            Self::Unreachable => "the server cannot be reached",
+            Self::Unreachable => "the backend cannot be reached",
             Self::Unconfirmed => "the outcome is not known",
             Self::Denied => "access was refused",
             Self::Unsupported => "the backend does not support it",
             Self::InvalidName => "the name is not acceptable",
             Self::InvalidOption => "an option is not acceptable",
             Self::Closed => "the client is closed",
-            Self::Server => "the server reported an error",
+            Self::Server => "the backend reported an error",
             Self::Internal => "internal error",
         }
     }
@@ -121,7 +121,7 @@ impl fmt::Display for Operation {
 ///     .retryable();
 /// assert_eq!(
 ///     error.to_string(),
-///     "cannot acquire lock \"orders/42\": the server cannot be reached: no answer within 2s \
+///     "cannot acquire lock \"orders/42\": the backend cannot be reached: no answer within 2s \
 ///      (check that the server runs)"
 /// );
 /// assert!(error.is_retryable());

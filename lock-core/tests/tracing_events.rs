@@ -60,7 +60,7 @@ async fn events_have_the_locks_name_its_wait_time_and_its_hold_time() {
     assert!(lock.try_acquire().await.unwrap().is_none());
     server.lose(&name("orders/42"), Loss::Delete, Told::AtOnce);
     eventually("the loss is logged", || {
-        lines.have(&["WARN", "lost", "lock=orders/42", "reason=it was deleted at the server", "held="])
+        lines.have(&["WARN", "lost", "lock=orders/42", "reason=what stood for it was deleted", "held="])
     })
     .await;
     drop(guard);

@@ -27,7 +27,7 @@ pub enum LossReason {
     #[error("its lease expired")]
     Expired,
     /// What stood for it at the server was deleted.
-    #[error("it was deleted at the server")]
+    #[error("what stood for it was deleted")]
     Deleted,
     /// Someone else has it.
     #[error("someone else has taken it")]
