@@ -3,10 +3,11 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
-use distlock::{LockClient, Participant, TakenAway};
+use distlock::{LockClient, Participant, Reach, TakenAway};
 use serde_json::json;
 
 use crate::arguments::{Break, Common};
+use crate::condition::Condition;
 use crate::connection;
 use crate::event::with_head;
 use crate::exit::{self, Ending, Failure};
@@ -39,7 +40,8 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
         let outcome = if status.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
         return tell(common, arguments, outcome, &status.holders);
     }
-    if !is_meant(arguments, &chosen)? {
+    let left_behind = left_behind(locks.capabilities().reach, &chosen);
+    if !is_meant(arguments, &chosen, left_behind)? {
         return tell(common, arguments, Outcome::Declined, &status.holders);
     }
     let mut outcome = Outcome::NotHeld;
@@ -50,7 +52,11 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     }
     if outcome == Outcome::Broken {
         let broken: Vec<_> = chosen.into_iter().cloned().collect();
-        return tell(common, arguments, outcome, &broken);
+        let ending = tell(common, arguments, outcome, &broken);
+        if let Some(warning) = left_behind.filter(|_| !common.json && !common.quiet) {
+            let _ = writeln!(io::stderr(), "distlock: {warning}");
+        }
+        return ending;
     }
     let now = locks.status(&arguments.name).await?;
     let outcome = if now.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
@@ -71,7 +77,7 @@ async fn take_from(
 }
 
 /// Whether the user means it: says so in advance, or when asked.
-fn is_meant(arguments: &Break, holders: &[&Participant]) -> Result<bool, Failure> {
+fn is_meant(arguments: &Break, holders: &[&Participant], left_behind: Option<&str>) -> Result<bool, Failure> {
     if arguments.yes {
         return Ok(true);
     }
@@ -86,11 +92,18 @@ fn is_meant(arguments: &Break, holders: &[&Participant]) -> Result<bool, Failure
             ),
         ));
     }
-    ask(&format!(
-        "lock {:?} is held by {who}.\nThe program that holds it may run on for a while. Take it away? [y/N] ",
-        arguments.name
-    ))
-    .map_err(|error| Failure::of_system("ask", error))
+    let warning = left_behind.unwrap_or("the program that holds it may run on for a while");
+    ask(&format!("lock {:?} is held by {who};\n{warning}.\nTake it away? [y/N] ", arguments.name))
+        .map_err(|error| Failure::of_system("ask", error))
+}
+
+/// A word about processes that nobody can tell to end, because the one that started them has gone.
+fn left_behind(reach: Reach, holders: &[&Participant]) -> Option<&'static str> {
+    let gone = holders.iter().any(|holder| Condition::of(holder) == Some(Condition::Gone));
+    (gone && reach != Reach::Network).then_some(
+        "distlock itself has gone there, and the processes that it started are not told: they run on beside the next holder \
+         until somebody ends them",
+    )
 }
 
 fn ask(question: &str) -> io::Result<bool> {

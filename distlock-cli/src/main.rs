@@ -6,7 +6,7 @@
 //! * [`exec`], [`hold`], [`status`], [`breaking`] are the subcommands;
 //! * [`connection`] and [`wait`] get a lock, [`contact`] tells how it fares;
 //! * [`child`] is the program that runs under it, [`job`] its place on the [`terminal`], [`signals`] what it is told;
-//! * [`report`] says what happens ([`event`], [`people`]);
+//! * [`report`] says what happens ([`event`], [`people`] and the [`condition`] that they are in);
 //! * [`system`] has the only unsafe code.
 
 #[cfg(not(unix))]
@@ -15,6 +15,7 @@ compile_error!("the command distlock needs a Unix system; the library works else
 mod arguments;
 mod breaking;
 mod child;
+mod condition;
 mod connection;
 mod contact;
 mod event;

@@ -6,6 +6,8 @@ use std::time::SystemTime;
 use distlock::Participant;
 use serde::Serialize;
 
+use crate::condition::Condition;
+
 /// One holder or waiter as JSON. What the backend does not know is `null`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ParticipantJson {
@@ -47,13 +49,16 @@ pub(crate) fn describe(participant: &Participant, now: SystemTime) -> String {
     if let Some(label) = &participant.label {
         let _ = write!(text, " ({label:?})");
     }
+    if let Some(condition) = Condition::of(participant) {
+        let _ = write!(text, ", {condition},");
+    }
     if let Some(since) = participant.since {
         let _ = write!(text, " since {}", moment(since));
         if let Ok(ago) = now.duration_since(since) {
             let _ = write!(text, " ({} ago)", humantime::format_duration(whole_seconds(ago)));
         }
     }
-    text
+    text.trim_end_matches(',').to_owned()
 }
 
 /// All of them, after one another.

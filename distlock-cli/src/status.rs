@@ -2,10 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use distlock::{LockStatus, Participant};
+use distlock::{LockStatus, Participant, Reach};
 use serde_json::{Value, json};
 
 use crate::arguments::{Common, Status};
+use crate::condition::Condition;
 use crate::connection;
 use crate::event::{milliseconds, with_head};
 use crate::exit::{self, Ending, Failure};
@@ -16,12 +17,13 @@ use crate::report::write_output;
 pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
     let locks = connection::open(common.url.as_deref(), Duration::ZERO).await?;
     let answer = locks.status(&status.name).await;
+    let reach = locks.capabilities().reach;
     connection::close(&locks).await;
     let answer = answer?;
     if common.json {
         write_output(&format!("{}\n", to_json(&status.name, &answer)))?;
     } else {
-        write_output(&to_text(&status.name, &answer, SystemTime::now()))?;
+        write_output(&to_text(&status.name, &answer, reach, SystemTime::now()))?;
     }
     Ok(Ending::Code(exit::SUCCESS))
 }
@@ -41,14 +43,14 @@ fn to_json(name: &str, status: &LockStatus) -> Value {
     object
 }
 
-fn to_text(name: &str, status: &LockStatus, now: SystemTime) -> String {
+fn to_text(name: &str, status: &LockStatus, reach: Reach, now: SystemTime) -> String {
     let mut lines = Vec::new();
     if status.holders.is_empty() {
         lines.push(format!("lock {name:?} is free"));
     }
     for holder in &status.holders {
         lines.push(format!("lock {name:?} is held by {}", people::describe(holder, now)));
-        lines.extend(details(holder).map(|detail| format!("  {detail}")));
+        lines.extend(details(holder, reach).map(|detail| format!("  {detail}")));
     }
     if let Some(remaining) = status.remaining.filter(|_| status.is_held()) {
         let remaining = humantime::format_duration(Duration::from_millis(milliseconds(remaining)));
@@ -63,10 +65,14 @@ fn to_text(name: &str, status: &LockStatus, now: SystemTime) -> String {
     lines.join("\n") + "\n"
 }
 
-fn details(holder: &Participant) -> impl Iterator<Item = String> {
+fn details(holder: &Participant, reach: Reach) -> impl Iterator<Item = String> {
+    let left_behind = (Condition::of(holder) == Some(Condition::Gone)).then(|| match reach {
+        Reach::Network => "the server keeps the lock until it notices that".to_owned(),
+        _ => "processes that it started still keep the lock".to_owned(),
+    });
     let token = holder.token.map(|token| format!("token {token}"));
     let id = format!("id {}", people::printable(holder.id.as_str()));
-    token.into_iter().chain([id])
+    left_behind.into_iter().chain(token).chain([id])
 }
 
 #[cfg(test)]
@@ -94,11 +100,14 @@ mod tests {
     fn people_read_holder_lease_and_queue() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_460);
         assert_eq!(
-            to_text("a", &status(), now),
+            to_text("a", &status(), Reach::Machine, now),
             "lock \"a\" is held by pid 4711 on cache-1 since 1970-01-02 00:00:00 UTC (59s ago)\n  token 12\n  id 7f\n  \
              its lease ends in 2s 500ms unless it is renewed\n1 waiting, the next one first:\n  1. holder 80\n"
         );
-        assert_eq!(to_text("a", &LockStatus::free(LockName::new("a").unwrap()), now), "lock \"a\" is free\n");
+        assert_eq!(
+            to_text("a", &LockStatus::free(LockName::new("a").unwrap()), Reach::Machine, now),
+            "lock \"a\" is free\n"
+        );
     }
 
     #[test]

@@ -81,3 +81,29 @@ fn a_killed_waiter_leaves_the_queue() {
     assert_eq!(next.code(), 0);
     assert!(!place.file("ran").exists());
 }
+
+#[test]
+fn a_lock_that_only_grandchildren_keep_is_told_as_such() {
+    let place = Place::new();
+    let mut job = place.exec(&[], "sleep 1000 > /dev/null 2>&1 & echo $!; echo $$; wait");
+    let (grandchild, child) = (job.pid_line(), job.pid_line());
+    assert!(!told(&place.run(["status", "job"]).stdout).contains("gone"));
+    job.signal(Signal::SIGKILL);
+    assert_eq!(job.code(), 137);
+    until("the child ends", || !lives(child));
+
+    let status = told(&place.run(["status", "job"]).stdout);
+    assert!(status.contains(&format!("is held by pid {} on ", job.pid())), "{status}");
+    assert!(status.contains(", which is gone, since"), "{status}");
+    assert!(status.contains("processes that it started still keep the lock"), "{status}");
+
+    let broken = told(&place.run(["break", "--yes", "job"]).stderr);
+    assert!(broken.contains("they run on beside the next holder until somebody ends them"), "{broken}");
+    assert!(lives(grandchild));
+    assert_eq!(place.run(["exec", "--no-wait", "job", "--", "true"]).status.code(), Some(0));
+    nix::sys::signal::kill(grandchild, Signal::SIGKILL).unwrap();
+}
+
+fn told(text: &[u8]) -> String {
+    String::from_utf8(text.to_vec()).unwrap()
+}
