@@ -262,7 +262,9 @@ impl Attempt {
     fn is_behind_a_living_waiter(&self, state: &State) -> bool {
         match &state.phase {
             Phase::Waiting { ticket, behind: Behind::Waiter(number) } => {
-                Queue::of(ticket.folder(), &self.physical).is_alive(*number).unwrap_or(false)
+                // In a folder that was moved away nobody's turn matters any more.
+                ticket.folder().is_current()
+                    && Queue::of(ticket.folder(), &self.physical).is_alive(*number).unwrap_or(false)
             }
             _ => false,
         }

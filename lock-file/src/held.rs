@@ -170,8 +170,22 @@ pub(crate) fn break_holder(gate: &Gate, physical: &str, id: &str) -> Result<bool
 /// Removes what a dead holder left, or one whose release could not get into the gate.
 pub(crate) fn tidy(gate: &Gate, physical: &str) -> Result<(), Trouble> {
     let relative = relative(physical);
-    if is_free(gate.folder(), &relative)? {
-        gate.folder().remove(&relative)?;
+    let folder = gate.folder();
+    let Some(file) = folder.open_to_look(&relative)? else {
+        return Ok(());
+    };
+    // Held while it is removed: whoever locks it afterwards finds it gone from its place, even when somebody has removed
+    // the gate and is in another.
+    let free = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|errno| Trouble::system("lock", &folder.path_of(&relative), errno))?;
+    if free {
+        pause::at(Point::BeforeTidy);
+        let locked = rustix::fs::fstat(&file).ok().as_ref().map(Identity::of);
+        let is_in_place =
+            locked.is_some() && folder.identity_at(&relative).is_ok_and(|found| found == locked);
+        let removed = if is_in_place { folder.remove(&relative) } else { Ok(()) };
+        let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+        removed?;
     }
     Ok(())
 }

@@ -19,6 +19,8 @@ pub(crate) enum Point {
     BeforeSleep,
     /// The holder has been found to be the one to break, and nothing has been done yet.
     BeforeBreak,
+    /// What a dead holder left has been found to be free, and has not been removed yet.
+    BeforeTidy,
 }
 
 #[cfg(not(all(test, target_os = "linux")))]

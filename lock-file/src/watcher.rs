@@ -45,6 +45,9 @@ const FIRST_RETRY: Duration = Duration::from_micros(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 pub(crate) const RETRIES_END: Duration = Duration::from_secs(2);
 
+/// How long one pauses at most that still finds things changed under its eyes, or nothing there to watch.
+const LONGEST_CHASE: Duration = Duration::from_millis(100);
+
 /// How often one sleeper may find things changed under its eyes before the others have their turn.
 const LOOKS_IN_A_ROW: usize = 4;
 
@@ -85,6 +88,8 @@ struct Entry {
     watch: Option<WatchId>,
     due: Option<Instant>,
     retries: Option<Retries>,
+    /// The next pause if it has had its turn and still cannot sleep.
+    chase: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -130,7 +135,9 @@ impl Watcher {
         let mut state = self.shared.lock();
         let key = state.next_key;
         state.next_key += 1;
-        state.sleepers.insert(key, Entry { sleeper, watch: None, due: Some(due), retries: None });
+        state
+            .sleepers
+            .insert(key, Entry { sleeper, watch: None, due: Some(due), retries: None, chase: FIRST_RETRY });
         state.due.insert((due, key));
         let too_late = state.wakes_at.is_some_and(|wakes_at| wakes_at > due);
         if too_late {
@@ -209,7 +216,9 @@ impl Shared {
                 }
             }
         }
-        self.lock().schedule(key, FIRST_RETRY);
+        let mut state = self.lock();
+        let pause = state.sleepers.get_mut(&key).map_or(FIRST_RETRY, Entry::next_chase);
+        state.schedule(key, pause);
     }
 
     /// Whether nothing can have happened unnoticed since before the look: the same file was watched then. If so, the
@@ -224,6 +233,7 @@ impl Shared {
             return true;
         };
         if entry.watch == Some(watch) {
+            entry.chase = FIRST_RETRY;
             let pause = entry.next_pause(Instant::now());
             state.schedule(key, pause);
             return true;
@@ -324,6 +334,13 @@ impl Retries {
 }
 
 impl Entry {
+    /// How long to leave it alone. Longer each time, so that what never comes to rest does not take the processor.
+    fn next_chase(&mut self) -> Duration {
+        let pause = self.chase;
+        self.chase = (pause * 2).min(LONGEST_CHASE);
+        pause
+    }
+
     /// How long to sleep at most when nothing is heard.
     fn next_pause(&mut self, now: Instant) -> Duration {
         match &mut self.retries {
@@ -343,5 +360,37 @@ impl Entry {
 impl std::fmt::Debug for State {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("State").field("sleepers", &self.sleepers.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Wants to watch what is not there.
+    struct Hopeless {
+        looks: AtomicUsize,
+    }
+
+    impl Sleeper for Hopeless {
+        fn look(&self) -> Next {
+            self.looks.fetch_add(1, Ordering::SeqCst);
+            Next::Watch { path: PathBuf::from("/nonexistent/file"), otherwise: Duration::from_secs(1) }
+        }
+    }
+
+    #[test]
+    fn nothing_to_watch_is_no_reason_to_spin() {
+        let watcher = Watcher::start().unwrap();
+        let sleeper = Arc::new(Hopeless { looks: AtomicUsize::new(0) });
+        let care = watcher.look_after(Arc::clone(&sleeper) as Arc<dyn Sleeper>, Duration::ZERO);
+        // 12 pauses up to the longest, and some of those; without growing pauses it would be thousands of looks.
+        thread::sleep(Duration::from_millis(500));
+        let looks = sleeper.looks.load(Ordering::SeqCst);
+        assert!((LOOKS_IN_A_ROW + 1..LOOKS_IN_A_ROW * 30).contains(&looks), "{looks}");
+        drop(care);
     }
 }

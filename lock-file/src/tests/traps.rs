@@ -244,6 +244,54 @@ fn a_file_replaced_before_it_was_locked_is_not_the_lock() {
     assert_eq!(pid_of_holder(&client, "a"), Some(early.pid()));
 }
 
+/// Whoever tidies up has found the file free and is about to remove it; with the gate removed, another comes to the same
+/// file meanwhile. It must not hold a lock whose file is then taken away.
+#[test]
+fn a_file_that_is_being_tidied_away_is_not_the_lock() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let mut dead = Process::start(&scratch.path);
+    dead.acquires("a");
+    dead.kill();
+    let tidier = Process::stopping_at(&scratch.path, Point::BeforeTidy);
+    tidier.is_stopped_soon();
+    std::fs::remove_file(scratch.path.join("gate")).unwrap();
+    let mut next = Process::start(&scratch.path);
+    next.say("acquire a");
+    eventually("it holds or waits", || {
+        pid_of_holder(&client, "a") == Some(next.pid()) || pids_of_waiters(&client, "a") == [next.pid()]
+    });
+    tidier.signal(Signal::CONT);
+    next.expect("granted");
+    tidier.end();
+    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
+    assert_eq!(pid_of_holder(&client, "a"), Some(next.pid()));
+}
+
+/// The second waiter is told of something about the first one's ticket when the folder is no longer at its path. The
+/// stopped first waiter is in its way only in the old folder.
+#[test]
+fn a_stopped_waiter_in_a_folder_that_was_moved_away_is_in_nobodys_way() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let _guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut first = Process::start(&scratch.path);
+    first.say("acquire a");
+    eventually("the first waits", || pids_of_waiters(&client, "a").len() == 1);
+    let ticket = std::fs::read_dir(scratch.path.join("queue/a")).unwrap().next().unwrap().unwrap();
+    let mut second = Process::start(&scratch.path);
+    second.say("acquire a");
+    eventually("the second waits", || pids_of_waiters(&client, "a").len() == 2);
+    second.is_asleep_soon();
+    first.signal(Signal::STOP);
+    first.is_stopped_soon();
+    let moved = scratch.path.with_extension("moved");
+    std::fs::rename(&scratch.path, &moved).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(moved.join("queue/a").join(ticket.file_name()), mode).unwrap();
+    second.expect("granted");
+}
+
 /// A gate that is removed between opening and locking it lets nobody in.
 #[test]
 fn a_gate_replaced_before_it_was_locked_is_not_the_gate() {
