@@ -6,6 +6,7 @@ use distlock::{FencingToken, LossReason, Participant};
 use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 
+use crate::condition::Condition;
 use crate::people;
 
 /// Something that happened.
@@ -13,8 +14,8 @@ use crate::people;
 pub(crate) enum Event<'a> {
     /// The lock is not free; these hold it.
     Waiting { holders: &'a [Participant] },
-    /// The lock could not be had in time.
-    NotAcquired { holders: &'a [Participant], waited: Option<Duration> },
+    /// The lock could not be had in time: these hold it, or wait for it and come before us.
+    NotAcquired { holders: &'a [Participant], waiters: &'a [Participant], waited: Option<Duration> },
     /// The lock is held.
     Acquired { token: Option<FencingToken> },
     /// The command has been started.
@@ -72,9 +73,10 @@ impl Event<'_> {
     pub(crate) fn to_json(&self, name: &str) -> Value {
         let (word, details) = match self {
             Self::Waiting { holders } => ("waiting", json!({ "holders": people::to_json(holders) })),
-            Self::NotAcquired { holders, .. } => {
-                ("not_acquired", json!({ "holders": people::to_json(holders) }))
-            }
+            Self::NotAcquired { holders, waiters, .. } => (
+                "not_acquired",
+                json!({ "holders": people::to_json(holders), "waiters": people::to_json(waiters) }),
+            ),
             Self::Acquired { token } => {
                 ("acquired", json!({ "token": token.map(|token| token.to_string()) }))
             }
@@ -101,7 +103,13 @@ impl Event<'_> {
             Self::Waiting { holders } => {
                 format!("waiting for lock {name:?}, held by {}", people::describe_all(holders, now))
             }
-            Self::NotAcquired { holders, waited } => not_acquired(name, holders, *waited, now),
+            Self::NotAcquired { holders, waiters, waited } => {
+                format!(
+                    "lock {name:?} could not be had {}{}",
+                    within(*waited),
+                    who_is_before_us(holders, waiters, now)
+                )
+            }
             Self::Acquired { token: Some(token) } => format!("lock {name:?} is held (token {token})"),
             Self::Acquired { token: None } => format!("lock {name:?} is held"),
             Self::Started { pid } => format!("the command runs as pid {pid}"),
@@ -121,16 +129,36 @@ impl Event<'_> {
     }
 }
 
-fn not_acquired(name: &str, holders: &[Participant], waited: Option<Duration>, now: SystemTime) -> String {
-    let when = match waited {
+fn within(waited: Option<Duration>) -> String {
+    match waited {
         Some(Duration::ZERO) | None => "at once".to_owned(),
         Some(waited) => format!("within {}", humantime::format_duration(waited)),
-    };
-    let who = match holders {
-        [] => String::new(),
-        holders => format!(": held by {}", people::describe_all(holders, now)),
-    };
-    format!("lock {name:?} could not be had {when}{who}")
+    }
+}
+
+fn who_is_before_us(holders: &[Participant], waiters: &[Participant], now: SystemTime) -> String {
+    match (holders, waiters) {
+        ([], []) => String::new(),
+        ([], [first, ..]) => {
+            format!(
+                ": nobody holds it, but {} is first in line{}",
+                people::describe(first, now),
+                remedy(first)
+            )
+        }
+        (holders, _) => {
+            let remedies: String = holders.iter().map(remedy).collect();
+            format!(": held by {}{remedies}", people::describe_all(holders, now))
+        }
+    }
+}
+
+/// What to do about one that goes nowhere by itself.
+fn remedy(participant: &Participant) -> String {
+    match (Condition::of(participant), participant.pid) {
+        (Some(Condition::Stopped), Some(pid)) => format!(" (continue it with kill -CONT {pid}, or end it)"),
+        _ => String::new(),
+    }
 }
 
 /// An object that begins with `head`, for people who read it on a terminal.

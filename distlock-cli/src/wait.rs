@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use distlock::{HolderId, LockClient, LockError, LockGuard, Owner, Participant, Wait};
+use distlock::{HolderId, LockClient, LockError, LockGuard, LockStatus, Owner, Wait};
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
@@ -66,8 +66,10 @@ impl Attempt<'_> {
             self.report.event(self.name, &Event::Acquired { token: guard.hold().token() });
             return Ok(Waited::Acquired(guard));
         }
-        let holders = self.holders(Level::Warning).await;
-        self.report.event(self.name, &Event::NotAcquired { holders: &holders, waited: longest });
+        let status = self.status(Level::Warning).await;
+        let (holders, waiters) = status.map(|status| (status.holders, status.waiters)).unwrap_or_default();
+        let event = Event::NotAcquired { holders: &holders, waiters: &waiters, waited: longest };
+        self.report.event(self.name, &event);
         Ok(Waited::Ended(Ending::Code(self.waiting.conflict_exit_code)))
     }
 
@@ -79,7 +81,7 @@ impl Attempt<'_> {
         sleep(PATIENCE).await;
         let mut told: Option<Vec<HolderId>> = None;
         loop {
-            let holders = self.holders(Level::Progress).await;
+            let holders = self.status(Level::Progress).await.map(|status| status.holders).unwrap_or_default();
             let ids = holders.iter().map(|holder| holder.id.clone()).collect();
             // Between two holders there is none for a moment, which is not worth a line.
             if told.is_none() || (!holders.is_empty() && told.as_ref() != Some(&ids)) {
@@ -90,12 +92,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// Who holds the lock, if anybody is told at this level and the backend can tell.
-    async fn holders(&self, level: Level) -> Vec<Participant> {
+    /// Who holds the lock and who waits, if anybody is told at this level and the backend can tell.
+    async fn status(&self, level: Level) -> Option<LockStatus> {
         if !self.report.tells(level) {
-            return Vec::new();
+            return None;
         }
-        self.locks.status(self.name).await.map(|status| status.holders).unwrap_or_default()
+        self.locks.status(self.name).await.ok()
     }
 }
 

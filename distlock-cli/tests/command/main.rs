@@ -8,6 +8,7 @@ mod exit_codes;
 mod holding;
 mod killed;
 mod loss;
+mod queue;
 mod secrets;
 mod signals;
 mod support;

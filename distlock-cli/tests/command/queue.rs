@@ -1,0 +1,37 @@
+//! Who comes before us when nobody holds the lock.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::support::{Place, Running, assert_code, is_stopped, said, until};
+
+#[test]
+fn a_stopped_waiter_that_holds_up_the_queue_is_named_with_what_to_do_about_it() {
+    let place = Place::new();
+    let mut holder = place.hold("job");
+    let mut first = Running::start(&mut place.distlock(["exec", "job", "--", "echo", "mine"]));
+    place.until_waiting("job", 1);
+    first.signal(Signal::SIGSTOP);
+    until("the waiter stops", || is_stopped(first.pid()));
+    holder.close_input();
+    assert_eq!(holder.code(), 0);
+
+    for wait in ["--no-wait", "--wait=200ms"] {
+        let output = place.run(["exec", wait, "job", "--", "true"]);
+        assert_code(&output, 75, wait);
+        let first_in_line = format!("nobody holds it, but pid {} on ", first.pid());
+        let remedy = format!("is first in line (continue it with kill -CONT {}, or end it)", first.pid());
+        assert!(said(&output).contains(&first_in_line) && said(&output).contains(&remedy), "{output:?}");
+    }
+    let output = place.run(["exec", "--json", "--no-wait", "job", "--", "true"]);
+    let event: Value = serde_json::from_str(&said(&output)).unwrap();
+    assert_eq!(event["holders"].as_array().map(Vec::len), Some(0), "{event}");
+    let [waiter] = event["waiters"].as_array().unwrap().as_slice() else { panic!("{event}") };
+    assert_eq!(waiter["pid"], first.pid().as_raw());
+    let status = String::from_utf8(place.run(["status", "job"]).stdout).unwrap();
+    assert!(status.contains(", which is stopped"), "{status}");
+
+    first.signal(Signal::SIGCONT);
+    assert_eq!(first.output_line(), "mine");
+    assert_eq!(first.code(), 0);
+}
