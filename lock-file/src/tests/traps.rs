@@ -250,13 +250,15 @@ fn a_file_replaced_before_it_was_locked_is_not_the_lock() {
 fn a_file_that_is_being_tidied_away_is_not_the_lock() {
     let scratch = Scratch::new();
     let client = scratch.client();
+    let mut next = Process::start(&scratch.path);
+    // Once it obeys, it has swept the folder, and will not itself remove what the dead one is about to leave.
+    next.acquires("b");
     let mut dead = Process::start(&scratch.path);
     dead.acquires("a");
     dead.kill();
     let tidier = Process::stopping_at(&scratch.path, Point::BeforeTidy);
     tidier.is_stopped_soon();
     std::fs::remove_file(scratch.path.join("gate")).unwrap();
-    let mut next = Process::start(&scratch.path);
     next.say("acquire a");
     eventually("it holds or waits", || {
         pid_of_holder(&client, "a") == Some(next.pid()) || pids_of_waiters(&client, "a") == [next.pid()]
