@@ -23,7 +23,12 @@ use crate::record::Record;
 use crate::trouble::Trouble;
 
 /// The mode that tells a holder that it was broken, where a mere removal would not tell who did it. Changing a mode
-/// needs no space on the disk, and wakes the holder.
+/// needs no space on the disk, and wakes the holder. The sticky bit means nothing on a file, and nobody sets it by a
+/// `chmod -R` of the folder.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BROKEN: Mode = Mode::SVTX.union(WHOLE);
+/// Elsewhere only the superuser may set the sticky bit of a file.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 const BROKEN: Mode = Mode::RWXU;
 const WHOLE: Mode = Mode::RUSR.union(Mode::WUSR);
 

@@ -12,8 +12,9 @@ use crate::queue::Queue;
 use crate::trouble::Trouble;
 use crate::watcher::{Care, Next, Sleeper};
 
-/// How many locks are looked at when a client opens or closes. What is left over is found by another client.
-const SWEPT_AT_ONCE: usize = 64;
+/// How many locks are looked at when a client opens or closes. What is left over is found by another client. Few: a
+/// client may be opened for a single lock, and the others wait at the gate meanwhile.
+const SWEPT_AT_ONCE: usize = 4;
 
 /// The locks of a client that are to be tidied up.
 #[derive(Debug)]

@@ -208,6 +208,24 @@ fn breaks_that_holder_or_nobody() {
     next.expect("released");
 }
 
+/// As an operator does who sets the folder's permissions right.
+#[test]
+fn changing_the_modes_of_everything_breaks_nobody() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let file = scratch.path.join("held/a");
+    // Old enough to be watched.
+    std::thread::sleep(Duration::from_millis(60));
+    for mode in [0o700, 0o600, 0o400, 0o700] {
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        let loss =
+            block_on(async { tokio::time::timeout(Duration::from_millis(100), guard.hold().lost()).await });
+        assert!(loss.is_err(), "{mode:o}: {loss:?}");
+    }
+    block_on(guard.release()).unwrap();
+}
+
 #[test]
 fn a_dropped_wait_leaves_the_queue() {
     let scratch = Scratch::new();
