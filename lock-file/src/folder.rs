@@ -10,9 +10,7 @@
 //! All paths are resolved from the folder's own descriptor, and [`Folder::is_current`] tells whether that is still the
 //! folder at the path that the user gave.
 
-use std::fs::DirBuilder;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -62,18 +60,18 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> Result<Self, Trouble> {
         // Without a trailing slash, which would make the system follow a symbolic link.
         let path: PathBuf = path.components().collect();
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            Trouble::system("make the folder", &path, errno)
-        })?;
+        make_with_parents(&path).map_err(|errno| Trouble::system("make the folder", &path, errno))?;
         let directory =
             rustix::fs::open(&path, CAREFULLY | OFlags::DIRECTORY, Mode::empty()).map_err(|errno| {
-                refuse_link(&path).unwrap_or_else(|| Trouble::system("open the folder", &path, errno))
+                refuse_link(&path)
+                    .or_else(|| refuse_closed(&path))
+                    .unwrap_or_else(|| Trouble::system("open the folder", &path, errno))
             })?;
         let stat = rustix::fs::fstat(&directory)
             .map_err(|errno| Trouble::system("look at the folder", &path, errno))?;
         check_owner(&stat, &path)?;
         check_mode(&stat, &path, "chmod 700")?;
+        check_owners_bits(&stat, &path)?;
         network::check(&directory, &stat, &path)?;
         let folder = Self { identity: Identity::of(&stat), path, directory };
         folder.make_folder("held")?;
@@ -98,7 +96,7 @@ impl Folder {
 
     /// Makes a folder inside, if it is not there.
     pub(crate) fn make_folder(&self, relative: &str) -> Result<(), Trouble> {
-        match rustix::fs::mkdirat(&self.directory, relative, FOLDER_MODE) {
+        match make(self.directory.as_fd(), Path::new(relative)) {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => {
                 let path = self.path_of(relative);
@@ -145,7 +143,13 @@ impl Folder {
         let flags = CAREFULLY | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         for _ in 0..ATTEMPTS {
             match rustix::fs::openat(&self.directory, relative, flags, FILE_MODE) {
-                Ok(file) => return Ok(Some(file)),
+                Ok(file) => {
+                    // A umask may have taken bits of the owner's.
+                    rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| {
+                        Trouble::system("change the mode of", &self.path_of(relative), errno)
+                    })?;
+                    return Ok(Some(file));
+                }
                 Err(Errno::EXIST) => return Ok(None),
                 // A queue is removed by its last waiter at any moment.
                 Err(Errno::NOENT) => self.make_folders_of(relative)?,
@@ -161,7 +165,16 @@ impl Folder {
 
     /// Opens a file for reading and writing, or makes it.
     pub(crate) fn open_or_create(&self, relative: &str) -> Result<OwnedFd, Trouble> {
-        self.open_file(relative, OFlags::RDWR | OFlags::CREATE)
+        for _ in 0..ATTEMPTS {
+            match self.open_file(relative, OFlags::RDWR) {
+                Err(trouble) if trouble.is_missing() => {}
+                result => return result,
+            }
+            if let Some(file) = self.create(relative)? {
+                return Ok(file);
+            }
+        }
+        Err(Trouble::system("open", &self.path_of(relative), Errno::NOENT))
     }
 
     /// Opens a file only to look at it, or `None` if it is not there.
@@ -175,7 +188,7 @@ impl Folder {
     }
 
     fn open_file(&self, relative: &str, flags: OFlags) -> Result<OwnedFd, Trouble> {
-        rustix::fs::openat(&self.directory, relative, CAREFULLY | flags, FILE_MODE).map_err(|errno| {
+        rustix::fs::openat(&self.directory, relative, CAREFULLY | flags, Mode::empty()).map_err(|errno| {
             let path = self.path_of(relative);
             refuse_link(&path).unwrap_or_else(|| Trouble::system("open", &path, errno))
         })
@@ -215,6 +228,34 @@ impl Folder {
     }
 }
 
+/// Makes a folder that is not there, for its owner alone, whatever the umask is.
+fn make(parent: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
+    rustix::fs::mkdirat(parent, path, FOLDER_MODE)?;
+    let mode = Mode::from_raw_mode(rustix::fs::statat(parent, path, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
+    // Only then, because this would follow a link that somebody puts there.
+    if mode.contains(FOLDER_MODE) {
+        Ok(())
+    } else {
+        rustix::fs::chmodat(parent, path, FOLDER_MODE, AtFlags::empty())
+    }
+}
+
+/// Makes a folder and those that it is in, as far as they are not there.
+fn make_with_parents(path: &Path) -> Result<(), Errno> {
+    match (make(CWD, path), path.parent()) {
+        (Err(Errno::NOENT), Some(parent)) => {
+            make_with_parents(parent)?;
+            match make(CWD, path) {
+                Err(Errno::EXIST) => Ok(()),
+                result => result,
+            }
+        }
+        // Also where it may not be asked for: on a file system that is read-only, for example.
+        (Err(_), _) if path.is_dir() => Ok(()),
+        (result, _) => result,
+    }
+}
+
 fn check_owner(stat: &Stat, path: &Path) -> Result<(), Trouble> {
     let user = geteuid().as_raw();
     if stat.st_uid == user {
@@ -236,6 +277,25 @@ fn check_mode(stat: &Stat, path: &Path, remedy: &str) -> Result<(), Trouble> {
         format!("{path} has mode {:04o}, so that others can get at it", mode.bits() & 0o7777),
         format!("`{remedy} {path}`, if nobody else has written to it"),
     ))
+}
+
+/// A folder of the user's own in which the user may do nothing.
+fn check_owners_bits(stat: &Stat, path: &Path) -> Result<(), Trouble> {
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    if mode.contains(FOLDER_MODE) {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(Trouble::refused(
+        format!("{path} has mode {:04o}, so that its owner cannot use it", mode.bits() & 0o7777),
+        format!("`chmod 700 {path}`"),
+    ))
+}
+
+/// The refusal, if the folder at `path` is the user's own, and cannot be opened for that.
+fn refuse_closed(path: &Path) -> Option<Trouble> {
+    let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    check_owner(&stat, path).and_then(|()| check_owners_bits(&stat, path)).err()
 }
 
 /// The refusal, if it is a symbolic link that is at `path`. The system has several errors for that.

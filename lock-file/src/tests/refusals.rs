@@ -1,6 +1,7 @@
 //! Folders and files that are refused, and disks that are full.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -65,6 +66,48 @@ fn a_folder_that_others_can_use_is_refused() {
     set_mode(&scratch.path.join("gate"), 0o644);
     let error = refusal(&scratch.path);
     assert!(error.to_string().contains("chmod 600"), "{error}");
+}
+
+#[test]
+fn a_folder_that_its_owner_cannot_use_is_refused() {
+    let scratch = Scratch::new();
+    drop(scratch.client());
+    for mode in [0o000, 0o500, 0o600] {
+        set_mode(&scratch.path, mode);
+        let error = refusal(&scratch.path);
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains(&format!("chmod 700 {}", scratch.path.display())), "{error}");
+    }
+    set_mode(&scratch.path, 0o700);
+    drop(scratch.client());
+}
+
+/// As a user whom permissions bind, also where the tests are run by one whom they do not.
+#[test]
+fn a_strange_umask_takes_nothing_from_the_owner() {
+    let scratch = Scratch::new();
+    let folder = scratch.path.join("in/folders");
+    let (helper, program) = (command(&folder), scratch.path.with_extension("helper"));
+    std::fs::copy(helper.get_program(), &program).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 0777; exec \"$@\"", "sh"]).arg(&program).args(helper.get_args());
+    shell.envs(helper.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    if geteuid().is_root() {
+        let parent = scratch.path.parent().unwrap();
+        set_mode(parent, 0o777);
+        shell.uid(54_321).gid(54_321).current_dir("/");
+    }
+    let mut holder = Process::spawn(&mut shell);
+    holder.acquires("a");
+    let mut waiter = Process::spawn(&mut shell);
+    waiter.say("acquire a");
+    super::eventually("it waits", || folder.join("queue/a").is_dir());
+    waiter.is_asleep_soon();
+    let mut seen = Vec::new();
+    look_at_modes(&scratch.path, &mut seen);
+    holder.say("release a");
+    holder.expect("released");
+    waiter.expect("granted");
 }
 
 #[test]
