@@ -17,6 +17,7 @@ use crate::contact::Contact;
 use crate::event::Event;
 use crate::exit::{self, Ending, Failure};
 use crate::job::{AfterStop, Job};
+use crate::limits;
 use crate::report::Report;
 use crate::signals::{FROM_OTHERS, JOB_CONTROL, Signals};
 use crate::system::{self, ParentDeath};
@@ -139,6 +140,9 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
                 "cannot run {program:?}: no such command (check the spelling, the PATH, and a script's first line)"
             ),
         ),
+        _ if limits::is_reached(error) => {
+            Failure::new(exit::INTERNAL, format!("cannot run {program:?}: {error} ({})", limits::REMEDY))
+        }
         _ => Failure::new(
             exit::NOT_RUNNABLE,
             format!("cannot run {program:?}: {error} (check that it is a program and may be executed)"),

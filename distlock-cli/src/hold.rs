@@ -10,10 +10,13 @@ use crate::connection;
 use crate::contact::Contact;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
-use crate::input;
+use crate::input::{self, End};
 use crate::report::Report;
 use crate::signals::{FROM_OTHERS, Signals};
 use crate::wait::{Attempt, Waited, interrupted};
+
+const LET_GO_AT_ONCE: &str =
+    "standard input is closed, so the lock was let go at once; give it a pipe or a terminal";
 
 /// Waits for the lock, holds it, releases it.
 pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {
@@ -51,7 +54,12 @@ async fn run_with(
             reason = guard.lost() => return Ok(lost(&hold.name, reason, report)),
             event = contact.change() => report.event(&hold.name, &event),
             signal = signals.next() => if ends_hold(signal) { break },
-            () = &mut input_closes => break,
+            end = &mut input_closes => {
+                if end == End::AtOnce {
+                    report.note(Level::Warning, LET_GO_AT_ONCE);
+                }
+                break;
+            }
         }
     }
     drop(contact);

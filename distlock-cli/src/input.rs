@@ -15,24 +15,34 @@ use crate::terminal::Terminal;
 /// How long somebody else gets to read what was typed for them.
 const OTHERS_TURN: Duration = Duration::from_millis(200);
 
+/// How standard input came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was there before anybody looked: nothing was connected that could have kept it open.
+    AtOnce,
+    /// Somebody had it open for a while.
+    Later,
+}
+
 /// Waits until standard input has been closed; what comes in before is thrown away.
 ///
 /// # Cancel safety
 /// Dropped, it leaves a thread behind that goes on reading.
-pub(crate) async fn closes() {
+pub(crate) async fn closes() -> End {
     let (sender, closed) = oneshot::channel();
     let reader = thread::Builder::new().name("standard input".to_owned()).spawn(move || {
-        read_to_end();
-        let _ = sender.send(());
+        let _ = sender.send(read_to_end());
     });
     // Without a reader the lock is held until a signal comes.
-    if reader.is_err() || closed.await.is_err() {
-        pending::<()>().await;
+    match (reader, closed.await) {
+        (Ok(_), Ok(end)) => end,
+        _ => pending().await,
     }
 }
 
-fn read_to_end() {
+fn read_to_end() -> End {
     let mut input = io::stdin().lock();
+    let mut end = if is_readable(&input) { End::AtOnce } else { End::Later };
     let mut buffer = [0; 4096];
     loop {
         let mut ready = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
@@ -44,15 +54,20 @@ fn read_to_end() {
             }
             Ok(_) => {}
             Err(Errno::EINTR) => continue,
-            Err(_) => return,
+            Err(_) => return end,
         }
         match input.read(&mut buffer) {
-            Ok(0) => return,
-            Ok(_) => {}
+            Ok(0) => return end,
+            Ok(_) => end = End::Later,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Err(_) => return end,
         }
     }
+}
+
+fn is_readable(input: &impl AsFd) -> bool {
+    let mut ready = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+    poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
 fn is_anothers_terminal() -> bool {

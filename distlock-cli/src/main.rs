@@ -7,7 +7,7 @@
 //! * [`connection`] and [`wait`] get a lock, [`contact`] tells how it fares;
 //! * [`child`] is the program that runs under it, [`job`] its place on the [`terminal`], [`signals`] what it is told;
 //! * [`report`] says what happens ([`event`], [`people`] and the [`condition`] that they are in);
-//! * [`system`] has the only unsafe code.
+//! * [`limits`] tells when the system has too little left for it, [`system`] has the only unsafe code.
 
 #[cfg(not(unix))]
 compile_error!("the command distlock needs a Unix system; the library works elsewhere too");
@@ -24,6 +24,7 @@ mod exit;
 mod hold;
 mod input;
 mod job;
+mod limits;
 mod people;
 mod report;
 mod signals;
@@ -53,23 +54,25 @@ fn main() {
     }
     let json_to = if matches!(arguments.task, Task::Exec(_)) { JsonTo::Error } else { JsonTo::Output };
     let report = Report::new(&arguments.common, json_to);
-    // The runtime stays alive until the process ends: what runs in the background has had its time by then.
-    let ending = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::of_system("start", error))
-        .and_then(|runtime| {
-            let ending = runtime.block_on(run(&arguments, &report));
-            std::mem::forget(runtime);
-            ending
-        });
-    match ending {
+    match start(&arguments, &report) {
         Ok(ending) => ending.exit(),
         Err(failure) => {
             report.failure(&failure);
             Ending::Code(failure.code).exit()
         }
     }
+}
+
+fn start(arguments: &Arguments, report: &Report) -> Result<Ending, Failure> {
+    limits::check()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::of_system("start", error))?;
+    let ending = runtime.block_on(run(arguments, report));
+    // The runtime stays alive until the process ends: what runs in the background has had its time by then.
+    std::mem::forget(runtime);
+    ending
 }
 
 async fn run(arguments: &Arguments, report: &Report) -> Result<Ending, Failure> {

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use std::process::Stdio;
 
-use crate::support::{Place, Running, assert_code};
+use crate::support::{Place, Running, assert_code, said, until};
 
 #[test]
 fn it_holds_until_standard_input_closes() {
@@ -74,4 +74,28 @@ fn a_free_lock_is_free() {
     let place = Place::new();
     assert_eq!(place.status("job").to_string(), r#"{"name":"job","held":false,"holders":[],"waiters":[]}"#);
     assert_eq!(place.run(["status", "job"]).stdout, b"lock \"job\" is free\n");
+}
+
+#[test]
+fn a_standard_input_that_is_closed_to_begin_with_is_warned_of() {
+    let place = Place::new();
+    let output = place.run(["hold", "job"]);
+    assert_code(&output, 0, "no input");
+    assert!(said(&output).contains("standard input is closed, so the lock was let go at once"), "{output:?}");
+
+    let mut holder = Running::start(place.distlock(["hold", "-v", "job"]).stdin(Stdio::piped()));
+    while !holder.error_line().contains("until Ctrl-D") {}
+    let pid = holder.pid();
+    until("the input is read", || waits_for_input(pid));
+    holder.close_input();
+    assert_eq!(holder.code(), 0);
+    assert!(holder.error_line().contains("is released"));
+}
+
+/// Whether the thread that reads standard input has nothing to read.
+fn waits_for_input(pid: nix::unistd::Pid) -> bool {
+    std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().any(|task| {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        read("comm").starts_with("standard input") && read("stat").contains(") S ")
+    })
 }

@@ -139,6 +139,11 @@ impl Running {
         serde_json::from_str(&self.output_line()).unwrap()
     }
 
+    /// The next line on standard error.
+    pub(crate) fn error_line(&self) -> String {
+        self.errors.recv_timeout(PATIENCE).unwrap()
+    }
+
     /// Waits for an event of this kind on standard error.
     pub(crate) fn event(&self, kind: &str) -> Value {
         loop {

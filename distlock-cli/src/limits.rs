@@ -1,0 +1,51 @@
+//! Limits of the system: open files, processes and memory.
+
+use std::io;
+
+use nix::errno::Errno;
+use rustix::io::fcntl_dupfd_cloexec;
+
+use crate::exit::{self, Failure};
+
+/// What to do when a limit is reached.
+pub(crate) const REMEDY: &str = "a limit of the system is reached: raise it with `ulimit -n` for open files or `ulimit -u` for processes, or free some";
+
+/// How many descriptors the command needs beside those it is started with: the runtime and its signals, the backend, the
+/// terminal, and the start of the child.
+const DESCRIPTORS: usize = 20;
+
+/// Makes sure that there are enough descriptors before anything is begun: the runtime and its signals end in a panic where
+/// they find none, and a lock is better not taken when nothing can be run under it.
+pub(crate) fn check() -> Result<(), Failure> {
+    // Standard input is there in any case: where it was closed, it has been opened at the start.
+    let taken: io::Result<Vec<_>> =
+        (0..DESCRIPTORS).map(|_| Ok(fcntl_dupfd_cloexec(io::stdin(), 0)?)).collect();
+    taken.map(drop).map_err(|error| {
+        Failure::new(exit::INTERNAL, format!("cannot open the files that distlock needs: {error} ({REMEDY})"))
+    })
+}
+
+/// Whether an error says that there is none left of something that every program needs.
+pub(crate) fn is_reached(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw);
+    matches!(number, Some(Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN | Errno::ENOMEM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_no_property_of_the_program() {
+        for (number, reached) in [
+            (Errno::EMFILE, true),
+            (Errno::ENFILE, true),
+            (Errno::EAGAIN, true),
+            (Errno::ENOMEM, true),
+            (Errno::EACCES, false),
+            (Errno::ENOENT, false),
+        ] {
+            assert_eq!(is_reached(&number.into()), reached, "{number}");
+        }
+    }
+}
