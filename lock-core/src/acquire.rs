@@ -16,7 +16,7 @@ use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
 use crate::hold::{Granted, HoldCore, Lasting};
 use crate::janitor::{self, Chore};
-use crate::local::{Attempted, Patience, Start, Undo};
+use crate::local::{Attempted, Occupant, Patience, Start, Undo};
 use crate::supervise::Backoff;
 use crate::validity::Validity;
 
@@ -106,9 +106,16 @@ async fn make_attempt(
     loop {
         let acquiring = contained(Operation::Acquire, client.backend.acquire(request));
         match until_stopped(request, acquiring).await? {
-            Ok(Some(grant)) => return Some(hold_of(front, request, grant)),
-            Ok(None) if is_over(front, request) => return Some(Attempted::Refused),
-            Ok(None) => return Some(Attempted::Void),
+            Ok(Some(grant)) => {
+                let outcome = hold_of(front, request, grant);
+                if is_lost(&outcome) && patience != Patience::Once {
+                    // The next attempt may fare no better: not in a loop without a pause.
+                    let pause = client.clock.now().plus(backoff.next_pause());
+                    let _ = until_stopped(request, client.clock.sleep_until(pause)).await;
+                }
+                return Some(outcome);
+            }
+            Ok(None) => return Some(refused(front, request)),
             Err(error) if error.is_retryable() && patience != Patience::Once => {
                 tracing::debug!(lock = %front.name(), %error, "an attempt failed and is repeated");
                 request.signals.unreachable(error);
@@ -120,12 +127,18 @@ async fn make_attempt(
     }
 }
 
-fn is_over(front: &Front, request: &AcquireRequest) -> bool {
+/// The backend has not got it: an answer when the time is up, else nothing that anyone could be told.
+fn refused(front: &Front, request: &AcquireRequest) -> Outcome {
+    let now = front.clock().now();
     match request.wait() {
-        Wait::Try => true,
-        Wait::Until(deadline) => front.clock().now() >= deadline,
-        Wait::Forever => false,
+        Wait::Try => Attempted::Refused { by: u64::MAX },
+        Wait::Until(deadline) if now >= deadline => Attempted::Refused { by: now.as_nanoseconds() },
+        Wait::Until(_) | Wait::Forever => Attempted::Void,
     }
+}
+
+fn is_lost(outcome: &Outcome) -> bool {
+    matches!(outcome, Attempted::Granted(hold) if !hold.is_standing())
 }
 
 async fn until_stopped<T>(request: &AcquireRequest, future: impl Future<Output = T>) -> Option<T> {
@@ -177,7 +190,11 @@ impl Front {
         match undo {
             Undo::Nothing => {}
             Undo::Attempt(request) => request.signals.stop(Chore::begin(self)),
-            Undo::Hold(hold) => drop(janitor::release(&hold)),
+            Undo::Hold(hold) => {
+                // If it is lost already, what follows finds nothing to release.
+                let _ = hold.begin_release();
+                drop(janitor::release(&hold));
+            }
         }
     }
 }

@@ -26,8 +26,9 @@ use crate::url::UrlOptions;
 /// A client of one backend: makes locks, tells who holds them, and closes in good order. Cheap to clone; every clone is
 /// the same client.
 ///
-/// Dropping the last clone, lock and guard ends the client without ceremony: what is still held ends as it would if the
-/// process were killed. [`LockClient::close`] is the orderly way.
+/// Dropping the last clone, lock, guard and hold ends the client without ceremony, once the releases that are under way
+/// have been answered. A hold that was left behind by [`lock`](DistributedLock::lock) keeps the client, and is renewed for
+/// ever. [`LockClient::close`] is the orderly way.
 #[derive(Clone)]
 pub struct LockClient(Arc<ClientCore>);
 
@@ -97,7 +98,8 @@ impl LockClient {
     /// Closes the client in good order: refuses new acquisitions, ends waits with [`ErrorKind::Closed`], and waits until
     /// everything that is held has been released, for at most `timeout`.
     ///
-    /// What is still held then is lost to its holders, who are told ([`LossReason::SessionClosed`]), and released.
+    /// What is still held then is lost to its holders, who are told ([`LossReason::SessionClosed`]), and released after the
+    /// abort margin; that, and up to two seconds for the backend to answer, come on top of `timeout`.
     ///
     /// # Errors
     /// [`ErrorKind::Unconfirmed`] when something was still held, or a release not certain, at the end of `timeout`.
@@ -234,9 +236,10 @@ impl ClientCore {
         let holds = self.keeper.all_holds();
         let releases = self.janitor.pending();
         for hold in &holds {
-            hold.declare_lost(LossReason::SessionClosed);
+            hold.revoke(LossReason::SessionClosed);
         }
-        let _ = within(&self.clock, self.clock.now().plus(CLOSE_BACKEND_WITHIN), self.janitor.idle()).await;
+        let patience = self.settings.abort_margin.saturating_add(CLOSE_BACKEND_WITHIN);
+        let _ = within(&self.clock, self.clock.now().plus(patience), self.janitor.idle()).await;
         LockError::new(ErrorKind::Unconfirmed, Operation::Close)
             .because(format!("{} locks were still held and {releases} releases not answered", holds.len()))
             .remedy("release every lock before close, or give close more time")

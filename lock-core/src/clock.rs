@@ -255,19 +255,21 @@ impl Schedule {
         self.alarms.pop_first().map(|((_, number), alarm)| (number, alarm))
     }
 
-    /// Puts an alarm back that wants to ring again, unless its handle was dropped while it rang.
-    pub(crate) fn rung(&mut self, number: AlarmNumber, alarm: Arc<dyn Alarm>, again: Option<Moment>) {
-        match again {
-            Some(next) => {
-                if let Some(moment) = self.moments.get_mut(&number) {
-                    *moment = next;
-                    self.alarms.insert((next, number), alarm);
-                }
-            }
-            None => {
-                self.moments.remove(&number);
-            }
-        }
+    /// Puts an alarm back that wants to ring again, unless its handle was dropped while it rang. Else answers it, to be
+    /// dropped after the schedule is let go of.
+    pub(crate) fn rung(
+        &mut self,
+        number: AlarmNumber,
+        alarm: Arc<dyn Alarm>,
+        again: Option<Moment>,
+    ) -> Option<Arc<dyn Alarm>> {
+        let Some(next) = again else {
+            self.moments.remove(&number);
+            return Some(alarm);
+        };
+        let Some(moment) = self.moments.get_mut(&number) else { return Some(alarm) };
+        *moment = next;
+        self.alarms.insert((next, number), alarm)
     }
 }
 
@@ -283,7 +285,8 @@ pub(crate) fn ring_due(schedule: &Mutex<Schedule>, now: Moment) -> Option<Moment
         };
         // An alarm is code of this crate or of a backend; if it has a defect, every other deadline still stands.
         let again = catch_unwind(AssertUnwindSafe(|| alarm.ring(now))).unwrap_or_default();
-        schedule.lock().rung(number, alarm, again);
+        let done = schedule.lock().rung(number, alarm, again);
+        drop(done);
     }
 }
 

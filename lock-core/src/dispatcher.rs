@@ -32,17 +32,24 @@ struct Notice {
 }
 
 impl Notice {
-    fn deliver(&self) {
+    fn deliver(self) {
+        let (name, event) = (self.hold.name().clone(), self.event);
+        // The listener is dropped inside as well: that may be its last use, and its end may panic too.
+        if catch_unwind(AssertUnwindSafe(move || self.call())).is_err() {
+            tracing::error!(lock = %name, ?event, "a listener panicked");
+        }
+    }
+
+    fn call(self) {
         let Self { listener, event, hold } = self;
-        let delivered = catch_unwind(AssertUnwindSafe(|| match event {
-            Event::Acquired => listener.on_acquired(hold),
-            Event::Released => listener.on_released(hold),
-            Event::Suspect => listener.on_suspect(hold),
-            Event::Restored => listener.on_restored(hold),
-            Event::Abort(reason) => listener.on_abort(hold, reason),
-        }));
-        if delivered.is_err() {
-            tracing::error!(lock = %hold.name(), ?event, "a listener panicked");
+        match event {
+            Event::Acquired => listener.on_acquired(&hold),
+            Event::Released => listener.on_released(&hold),
+            Event::Abort(reason) => listener.on_abort(&hold, &reason),
+            // Overtaken by the end of the hold: nobody is to hear of doubts about what has ended.
+            Event::Suspect | Event::Restored if !hold.0.is_standing() => {}
+            Event::Suspect => listener.on_suspect(&hold),
+            Event::Restored => listener.on_restored(&hold),
         }
     }
 }
@@ -137,9 +144,12 @@ impl Dispatcher {
         work.lanes.push_back(lane);
         if work.idle > 0 {
             self.arrived.notify_one();
-        } else if work.workers == 0 {
+        }
+        if work.workers == 0 {
             self.start_workers(&mut work, 1);
-        } else if work.watch.is_none() {
+        } else if work.lanes.len() > work.idle && work.watch.is_none() {
+            // An idle worker counts as idle until it has woken, so two lanes may meet the same one: more lanes than idle
+            // workers are watched over even if there is one.
             work.delivered_at_last_look = work.delivered;
             let clock = Clock::system();
             work.watch = Some(clock.schedule(clock.now().plus(PATIENCE), Arc::clone(self) as Arc<dyn Alarm>));

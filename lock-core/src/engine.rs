@@ -80,6 +80,11 @@ impl Engine {
     /// the rest goes on in the background.
     pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
         let mut future = Box::pin(future);
+        if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
+            // The thread is ending, and a guard in one of its thread-local variables with it: nothing can be polled here.
+            drop(self.spawn(future));
+            return;
+        }
         let entered = self.handle.enter();
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(entered);

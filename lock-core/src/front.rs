@@ -16,7 +16,7 @@ use crate::client::ClientCore;
 use crate::clock::{Clock, Moment, Sleep};
 use crate::dispatcher::{Event, Lane};
 use crate::error::{ErrorKind, LockError, Operation};
-use crate::hold::{Hold, HoldCore, LossReason};
+use crate::hold::{Declared, Hold, HoldCore, LossReason};
 use crate::janitor;
 use crate::keeper::within;
 use crate::listener::LockListener;
@@ -125,10 +125,17 @@ impl Front {
         };
         let (entered, start) = self.local.enter(owner, patience, |patience| self.new_attempt(patience));
         let settled = match entered {
-            Entered::Reentered(hold) => return Ok(Some(Hold(hold))),
+            Entered::Reentered(hold) => {
+                hold.report_acquired();
+                return Ok(Some(Hold(hold)));
+            }
             Entered::Refused => Settled::Refused,
             Entered::Failed(error) => Settled::Failed(error),
-            Entered::Lost(reason) => Settled::Lost(reason),
+            Entered::Lost(reason) => {
+                // The loss may have been found here before it was reported, and then the next in the queue is served.
+                self.start_there(start);
+                Settled::Lost(reason)
+            }
             Entered::Waiting(ticket) => {
                 let place = Place::new(self, ticket, patience);
                 self.start_here(start);
@@ -146,9 +153,14 @@ impl Front {
         }
     }
 
-    /// Ends one entry of `owner`. The first poll ends it; the rest goes on even if nobody waits for it.
-    pub(crate) async fn release(self: &Arc<Self>, owner: Owner) -> Result<(), LockError> {
-        let (exited, start) = self.local.exit(owner, |patience| self.new_attempt(patience));
+    /// Ends one entry of `owner`, into the hold `of` if that is given. The first poll ends it; the rest goes on even if
+    /// nobody waits for it.
+    pub(crate) async fn release(
+        self: &Arc<Self>,
+        owner: Owner,
+        of: Option<&Arc<HoldCore>>,
+    ) -> Result<(), LockError> {
+        let (exited, start) = self.local.exit(owner, of, |patience| self.new_attempt(patience));
         self.start_there(start);
         match exited {
             Exited::StillHeld => Ok(()),
@@ -176,9 +188,9 @@ impl Front {
             .remedy("unlock in the task or scope that locked, once for each lock")
     }
 
-    /// Ends one entry of `owner` without waiting: at the end of a scope, or when a guard is dropped.
-    pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner) {
-        let (exited, start) = self.local.exit(owner, |patience| self.new_attempt(patience));
+    /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
+    pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Hold) {
+        let (exited, start) = self.local.exit(owner, Some(&hold.0), |patience| self.new_attempt(patience));
         self.start_there(start);
         if let Exited::Release(hold) = exited {
             drop(janitor::release(&hold));
@@ -192,11 +204,11 @@ impl Front {
     }
 
     /// The hold is lost, and says so already: frees the front, tells the listener, leaves nothing at the server.
-    pub(crate) fn hold_lost(self: &Arc<Self>, hold: &Arc<HoldCore>, reason: LossReason) {
+    pub(crate) fn hold_lost(self: &Arc<Self>, hold: &Arc<HoldCore>, reason: LossReason, declared: Declared) {
         hold.report_lost();
         hold.end_watch();
         let start = self.local.lost(hold, &reason, |patience| self.new_attempt(patience));
-        janitor::clear_lost(hold, reason);
+        janitor::clear_lost(hold, reason, declared);
         self.start_there(start);
     }
 

@@ -86,17 +86,17 @@ impl LockGuard {
         self.entry = Entry::Elsewhere;
         if let Some(HoldEnd::Lost(reason)) = self.hold.end() {
             // Clears what the owner may still have in the local queue's books, which is nothing if the loss was reported.
-            self.front.leave_in_background(self.owner);
+            self.front.leave_in_background(self.owner, &self.hold);
             return Err(self.lost_error(Operation::Release, Some(reason)));
         }
-        self.front.release(self.owner).await
+        self.front.release(self.owner, Some(&self.hold.0)).await
     }
 
     /// Leaves the entry to the owner, who ends it with [`unlock`](crate::DistributedLock::unlock). This is how the Java
     /// face is made of the Rust one.
     pub fn leave_to_owner(mut self) -> Hold {
         self.entry = Entry::Elsewhere;
-        owner::note_entry(self.owner, &self.front);
+        owner::note_entry(self.owner, &self.front, &self.hold);
         self.hold.clone()
     }
 
@@ -112,7 +112,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.entry == Entry::Mine {
-            self.front.leave_in_background(self.owner);
+            self.front.leave_in_background(self.owner, &self.hold);
         }
     }
 }

@@ -4,7 +4,6 @@
 //! the future that asked for it still lives. It repeats a call until the server has answered, or until the lease
 //! has run out at the server by itself.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::clock::Moment;
 use crate::engine::contained;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
-use crate::hold::{Hold, HoldCore, LossReason};
+use crate::hold::{Declared, Hold, HoldCore, LossReason};
 use crate::keeper::within;
 use crate::supervise::Backoff;
 use crate::sync::Mutex;
@@ -117,15 +116,23 @@ pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
 }
 
 /// Makes sure that nothing of a lost hold is left at the server.
-pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason) {
+///
+/// Where the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: nobody else
+/// is to have it while the holder stops.
+pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Declared) {
     let front = Arc::clone(&hold.front);
     front.client().keeper.unregister(hold);
     let chore = Chore::begin(&front);
     let nothing = OnFirstAnswer(None);
+    let clock = front.clock().clone();
+    let stopped_by = clock.now().plus(front.client().settings.abort_margin);
     let hold = Arc::clone(hold);
     front.client().engine.spawn(async move {
         // Here, because whoever reports the loss may be the deadline thread, and a log may block.
         tracing::warn!(lock = %hold.front.name(), %reason, held = ?Hold(Arc::clone(&hold)).age(), "lost");
+        if declared == Declared::ByCore {
+            clock.sleep_until(stopped_by).await;
+        }
         release_until_certain(chore, hold, None, nothing).await;
     });
 }
@@ -220,7 +227,7 @@ impl Report {
             return Some(self);
         }
         self.hold.finish_release(None);
-        self.outcome.set(Err(error));
+        self.outcome.set(Err(error.on(self.hold.front.name()).during(Operation::Release)));
         None
     }
 
@@ -259,7 +266,7 @@ pub(crate) struct Outcome(Mutex<OutcomeState>);
 #[derive(Debug, Default)]
 struct OutcomeState {
     result: Option<Result<(), LockError>>,
-    waiting: VecDeque<Waker>,
+    waiting: Option<Waker>,
 }
 
 impl Outcome {
@@ -270,7 +277,7 @@ impl Outcome {
             state.result.get_or_insert(result);
             std::mem::take(&mut state.waiting)
         };
-        for waker in waiting {
+        if let Some(waker) = waiting {
             waker.wake();
         }
     }
@@ -280,7 +287,7 @@ impl Outcome {
         if let Some(result) = &state.result {
             return Poll::Ready(result.clone());
         }
-        state.waiting.push_back(context.waker().clone());
+        state.waiting = Some(context.waker().clone());
         Poll::Pending
     }
 }

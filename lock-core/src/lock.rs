@@ -195,7 +195,8 @@ pub trait DistributedLockExt: DistributedLock {
     /// # Errors
     /// As [`DistributedLock::acquire_as`], before the body runs; and [`ErrorKind::Lost`] after it has run, when the lock
     /// was lost meanwhile: what the body did may not have been exclusive, so its result is not handed out. A body that
-    /// wants to stop early waits for [`Hold::lost`].
+    /// wants to stop early waits for [`Hold::lost`]. A release that is not answered does not take the result away: the lock
+    /// was held until then.
     ///
     /// # Cancel safety
     /// Dropping it drops the body and releases the lock in the background.
@@ -206,8 +207,14 @@ pub trait DistributedLockExt: DistributedLock {
         async {
             let guard = self.acquire().await?;
             let result = guard.owner().scope(body(guard.hold().clone())).await;
-            guard.release().await?;
-            Ok(result)
+            match guard.release().await {
+                Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "the release after a body is repeated in the background");
+                    Ok(result)
+                }
+                Ok(()) => Ok(result),
+            }
         }
     }
 }
@@ -227,11 +234,11 @@ impl ReentrantLock {
 
     async fn enter(&self, wait: Wait) -> Result<bool, LockError> {
         let owner = Owner::current()?;
-        let entered = self.front.acquire(owner, wait).await?.is_some();
-        if entered {
-            owner::note_entry(owner, &self.front);
+        let entered = self.front.acquire(owner, wait).await?;
+        if let Some(hold) = &entered {
+            owner::note_entry(owner, &self.front, hold);
         }
-        Ok(entered)
+        Ok(entered.is_some())
     }
 
     /// The entry of `owner` as it should be, whatever its hold has come to.
@@ -259,7 +266,7 @@ impl DistributedLock for ReentrantLock {
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
         owner::note_exit(owner, &self.front);
-        self.front.release(owner).await
+        self.front.release(owner, None).await
     }
 
     // The Java face would follow from the two above. Here it goes without a guard in between, and reentry costs one
@@ -279,7 +286,7 @@ impl DistributedLock for ReentrantLock {
     async fn unlock(&self) -> Result<(), LockError> {
         let owner = Owner::current()?;
         owner::note_exit(owner, &self.front);
-        self.front.release(owner).await
+        self.front.release(owner, None).await
     }
 
     fn hold_of(&self, owner: Owner) -> Option<Hold> {

@@ -22,6 +22,7 @@ use tokio::task;
 
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
+use crate::hold::Hold;
 use crate::sync::Mutex;
 
 /// Who holds a lock: a task, a thread, or something explicit that is neither.
@@ -118,16 +119,21 @@ struct Scope {
 
 struct Entries {
     front: Arc<Front>,
+    /// The hold that was entered: what comes after its loss is somebody else's to undo.
+    hold: Hold,
     count: u64,
 }
 
 /// The Java face entered `front` for `owner`: if that is the current scope's owner, its end will undo it.
-pub(crate) fn note_entry(owner: Owner, front: &Arc<Front>) {
+pub(crate) fn note_entry(owner: Owner, front: &Arc<Front>, hold: &Hold) {
     let _ = SCOPE.try_with(|scope| {
         if scope.owner == owner {
             let mut entries = scope.entries.lock();
-            let entry =
-                entries.entry(front.id()).or_insert_with(|| Entries { front: Arc::clone(front), count: 0 });
+            let fresh = || Entries { front: Arc::clone(front), hold: hold.clone(), count: 0 };
+            let entry = entries.entry(front.id()).or_insert_with(fresh);
+            if !Arc::ptr_eq(&entry.hold.0, &hold.0) {
+                *entry = fresh();
+            }
             entry.count += 1;
         }
     });
@@ -167,7 +173,7 @@ impl Drop for ReleaseAtEnd {
         let entries = std::mem::take(&mut *self.0.entries.lock());
         for entry in entries.into_values() {
             for _ in 0..entry.count {
-                entry.front.leave_in_background(self.0.owner);
+                entry.front.leave_in_background(self.0.owner, &entry.hold);
             }
         }
     }

@@ -105,7 +105,9 @@ impl Signals {
         if !matches!(inner.contact, Contact::Unconfirmed) {
             return Poll::Ready(());
         }
-        inner.awaiting_contact.push(context.waker().clone());
+        if !inner.awaiting_contact.iter().any(|waker| waker.will_wake(context.waker())) {
+            inner.awaiting_contact.push(context.waker().clone());
+        }
         Poll::Pending
     }
 

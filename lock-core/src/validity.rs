@@ -58,7 +58,7 @@ impl Validity {
 
     /// How long a lease lasts at a server whose clock is slow.
     pub(crate) fn length_at_most(&self) -> Duration {
-        self.length + self.length / DRIFT_DIVISOR
+        self.length.saturating_add(self.length / DRIFT_DIVISOR)
     }
 
     /// How long after `anchor` the next renewal is sent.

@@ -138,3 +138,20 @@ async fn what_a_backend_cannot_do_is_refused_before_it_is_asked() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("\"orders/42\"") && error.to_string().contains("odd"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_one_group_is_renewed_in_one_call() {
+    let (clock, time) = Clock::manual();
+    let script = Arc::new(Script { lease: Some(Duration::from_secs(10)), ..Script::default() });
+    let builder = ClientBuilder::new().clock(clock.clone());
+    let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let mut guards = Vec::new();
+    for number in 0..100 {
+        guards.push(client.lock(format!("orders/{number}")).unwrap().acquire().await.unwrap());
+    }
+    time.advance(Duration::from_millis(2_500));
+    let remaining = |guard: &lock_core::LockGuard| guard.hold().remaining().unwrap();
+    eventually("all are renewed", || guards.iter().all(|guard| remaining(guard) > Duration::from_secs(9)))
+        .await;
+    assert_eq!(script.renewals.load(Ordering::SeqCst), 1);
+}

@@ -179,7 +179,7 @@ impl World {
     }
 
     fn unlock(&self, owner: u8) -> Result<(), Reason> {
-        let (exited, start) = self.local.exit(owner, ask);
+        let (exited, start) = self.local.exit(owner, None, ask);
         self.drive(start);
         match exited {
             Exited::StillHeld => Ok(()),
@@ -413,6 +413,76 @@ fn two_waits_of_one_owner_are_both_granted() {
         assert!(world.local.held().is_some());
         world.unlock(1).unwrap();
         world.assert_empty();
+    });
+}
+
+#[test]
+fn a_loss_that_the_owner_finds_before_it_is_reported_strands_nobody() {
+    explore(|| {
+        let world = World::new();
+        assert!(world.lock(1));
+        let hold = world.local.held().unwrap();
+        let (second, none) = world.enter(2);
+        let Entered::Waiting(second) = second else { panic!("it waits") };
+        assert!(none.is_none());
+        let server = Arc::clone(&world);
+        let losing = thread::spawn(move || {
+            // Gone at the server before anybody here knows.
+            server.remotely_held.fetch_sub(1, Ordering::SeqCst);
+            assert!(hold.0.lose("taken"));
+            server.drive(server.local.lost(&hold, &"taken", ask));
+        });
+        // The owner enters again while the loss is under way.
+        let (entered, start) = world.enter(1);
+        world.drive(start);
+        losing.join().unwrap();
+        assert!(matches!(world.wait(second), Settled::Granted(_)));
+        world.unlock(2).unwrap();
+        match entered {
+            Entered::Reentered(_) => assert!(matches!(world.enter(1).0, Entered::Lost("taken"))),
+            Entered::Lost(_) => {}
+            Entered::Waiting(ticket) => world.undo(world.local.leave(ticket)),
+            _ => panic!("nothing was refused and nothing failed"),
+        }
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_hold_whose_token_was_seen_is_not_passed_on() {
+    explore(|| {
+        let world = World::new();
+        let (first, start) = world.enter(1);
+        let (second, _) = world.enter(1);
+        let (third, _) = world.enter(2);
+        let (Entered::Waiting(first), Entered::Waiting(second), Entered::Waiting(third)) =
+            (first, second, third)
+        else {
+            panic!("all wait")
+        };
+        world.drive(start);
+        assert!(matches!(world.wait(first), Settled::Granted(_)));
+        let dropping = Arc::clone(&world);
+        let dropped = thread::spawn(move || dropping.undo(dropping.local.leave(second)));
+        world.unlock(1).unwrap();
+        dropped.join().unwrap();
+        assert!(matches!(world.wait(third), Settled::Granted(_)));
+        assert_eq!(world.acquisitions.load(Ordering::SeqCst), 2);
+        world.unlock(2).unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_hold_that_has_expired_is_neither_renewed_nor_released_nor_verified() {
+    explore(|| {
+        let hold = HoldState::new(10);
+        assert_eq!(hold.verify(|| 9, "expired"), Ok(()));
+        assert_eq!(hold.verify(|| 10, "expired"), Err("expired"));
+        assert_eq!(hold.renew(20, || 10), Renewed::TooLate);
+        assert_eq!(hold.begin_release(|| 10, "expired"), Err("expired"));
+        assert_eq!(hold.phase(), Phase::Standing);
+        assert_eq!(hold.expire(10, "expired"), Checked::Expired);
     });
 }
 

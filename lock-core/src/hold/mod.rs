@@ -191,6 +191,15 @@ pub(crate) struct Granted {
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
 
+/// Who found that a hold is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// The backend: the server does not have it any more.
+    ByBackend,
+    /// The core, in time for the holder to stop: the server may have it still.
+    ByCore,
+}
+
 /// How long a hold lasts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lasting {
@@ -259,10 +268,19 @@ impl HoldCore {
         }
     }
 
-    /// The hold is lost, unless it has ended or its release has begun.
+    /// The backend has found the hold lost, unless it has ended or its release has begun.
     pub(crate) fn declare_lost(self: &Arc<Self>, reason: LossReason) {
+        self.lose(reason, Declared::ByBackend);
+    }
+
+    /// The core takes the hold from its holder, who gets the abort margin to stop.
+    pub(crate) fn revoke(self: &Arc<Self>, reason: LossReason) {
+        self.lose(reason, Declared::ByCore);
+    }
+
+    fn lose(self: &Arc<Self>, reason: LossReason, declared: Declared) {
         if self.state.lose(reason) {
-            self.front.hold_lost(self, reason);
+            self.front.hold_lost(self, reason, declared);
         }
     }
 
@@ -290,7 +308,8 @@ impl HoldCore {
 
     /// The release has been answered, or is not waited for any longer.
     pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
-        if self.state.finish(loss) {
+        // Whoever was granted it may not have lived to see it.
+        if self.state.finish(loss) && self.reports.load(Ordering::Acquire) & ACQUIRED != 0 {
             self.front.announce(Event::Released, self);
         }
         self.end_watch();
@@ -303,7 +322,10 @@ impl HoldCore {
 
     /// The owner has the hold in hand: reports the acquisition, once, and the loss if that was quicker.
     pub(crate) fn report_acquired(self: &Arc<Self>) {
-        if self.reports.fetch_or(CLAIMED, Ordering::AcqRel) & CLAIMED != 0 {
+        let is_claimed = |reports| reports & CLAIMED != 0;
+        if is_claimed(self.reports.load(Ordering::Acquire))
+            || is_claimed(self.reports.fetch_or(CLAIMED, Ordering::AcqRel))
+        {
             return;
         }
         self.front.announce(Event::Acquired, self);
@@ -347,7 +369,7 @@ impl Alarm for Deadline {
         match hold.state.expire(now.max(hold.front.clock().now()).as_nanoseconds(), LossReason::Expired) {
             Checked::Until(deadline) => Some(Moment::from_nanoseconds(deadline)),
             Checked::Expired => {
-                hold.front.hold_lost(&hold, LossReason::Expired);
+                hold.front.hold_lost(&hold, LossReason::Expired, Declared::ByCore);
                 None
             }
             Checked::Over => None,

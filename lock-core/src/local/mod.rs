@@ -25,7 +25,7 @@ mod state;
 use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
-use state::{Occupancy, State, Time, Waiter};
+use state::{Occupancy, Sighting, State, Time, Waiter};
 
 /// What the mutex needs to know of a hold.
 pub(crate) trait Occupant: Clone {
@@ -64,6 +64,15 @@ pub(crate) enum Patience {
     Once,
     /// Waits until then.
     Until(u64),
+}
+
+impl Patience {
+    fn is_over_by(self, moment: u64) -> bool {
+        match self {
+            Self::Once => true,
+            Self::Until(until) => until <= moment,
+        }
+    }
 }
 
 /// Who owns an entry: what the mutex compares.
@@ -119,7 +128,10 @@ pub(crate) enum Prospect<A> {
 /// [`LocalMutex::cleared`].
 pub(crate) enum Attempted<H, F> {
     Granted(H),
-    Refused,
+    /// It was not to be had by then, in nanoseconds of the client's clock; for one who tries once, that is for ever.
+    Refused {
+        by: u64,
+    },
     Failed(F),
     /// It came to nothing although there is time left: whoever waits needs another.
     Void,
@@ -176,6 +188,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.hold.is_same(hold) => {
                 tenancy.hold.verify().map_err(Some)?;
                 tenancy.entries += 1;
+                tenancy.sighting = Sighting::Seen;
                 Ok(())
             }
             _ => Err(None),
@@ -256,11 +269,17 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         (undo, start)
     }
 
-    /// Ends one entry of `owner`.
-    pub(crate) fn exit(&self, owner: O, make: impl FnOnce(Patience) -> A) -> (Exited<H>, Option<Start<A>>) {
+    /// Ends one entry of `owner`. With `of`, only an entry into that hold: the owner may have lost it and have another one
+    /// by now.
+    pub(crate) fn exit(
+        &self,
+        owner: O,
+        of: Option<&H>,
+        make: impl FnOnce(Patience) -> A,
+    ) -> (Exited<H>, Option<Start<A>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        let exited = state.exit(owner);
+        let exited = state.exit(owner, of);
         let start = state.start_next(make, &mut wakers);
         drop(state);
         wake(wakers);

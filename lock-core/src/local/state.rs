@@ -35,9 +35,17 @@ pub(super) struct Tenancy<O, H> {
     pub(super) hold: H,
     /// How often the owner has entered and not left.
     pub(super) entries: u64,
+    pub(super) sighting: Sighting,
     /// Waiters of the owner that the hold was granted to and who have not looked yet. More than one when branches of
     /// one task wait for the same lock: the first grant is reentry for the others.
     pub(super) promised: BTreeSet<Ticket>,
+}
+
+/// Whether the owner has ever had the hold in hand. Nobody else may have it then: its token has been seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sighting {
+    Unseen,
+    Seen,
 }
 
 pub(super) struct Waiter<O> {
@@ -94,6 +102,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         match tenancy.hold.verify() {
             Ok(()) => {
                 tenancy.entries += 1;
+                tenancy.sighting = Sighting::Seen;
                 Some(Entered::Reentered(tenancy.hold.clone()))
             }
             Err(loss) => {
@@ -126,6 +135,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             && tenancy.promised.remove(&ticket)
         {
             tenancy.entries += 1;
+            tenancy.sighting = Sighting::Seen;
         }
         Some(settled)
     }
@@ -199,7 +209,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         if !matches!(self.occupancy, Occupancy::Attempting { .. }) {
             // The last waiter left meanwhile, and what was granted is nobody's. What else there is to undo, is undone in
             // any case, which ends the clearing.
-            if matches!(outcome, Attempted::Refused) {
+            if matches!(outcome, Attempted::Refused { .. }) {
                 self.occupancy = Occupancy::Free;
             }
             return match outcome {
@@ -223,8 +233,10 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
                 // Nobody has known of it, and there is time for another.
                 Err(_) => {}
             },
-            Attempted::Refused if speaks_for_head => self.settle(ticket, Settled::Refused, wakers),
-            Attempted::Refused => {}
+            Attempted::Refused { by } if speaks_for_head && patience.is_over_by(by) => {
+                self.settle(ticket, Settled::Refused, wakers);
+            }
+            Attempted::Refused { .. } => {}
             Attempted::Failed(failure) => {
                 self.occupancy = Occupancy::Clearing { overdue: None };
                 if speaks_for_head {
@@ -238,7 +250,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
 
     /// An attempt that nobody waits for has ended by itself.
     pub(super) fn undo_unwanted(&mut self, outcome: Attempted<H, A::Failure>) -> Undo<H, A> {
-        if matches!(outcome, Attempted::Refused) {
+        if matches!(outcome, Attempted::Refused { .. }) {
             return Undo::Nothing;
         }
         self.occupancy = Occupancy::Clearing { overdue: None };
@@ -261,7 +273,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         for ticket in &promised {
             self.settle(*ticket, Settled::Granted(hold.clone()), wakers);
         }
-        self.occupancy = Occupancy::Held(Tenancy { owner, hold, entries: 0, promised });
+        self.occupancy =
+            Occupancy::Held(Tenancy { owner, hold, entries: 0, sighting: Sighting::Unseen, promised });
         self.settle_those_who_try_once(&Settled::Refused, wakers);
     }
 
@@ -292,7 +305,9 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         if !tenancy.promised.remove(&ticket) || !tenancy.promised.is_empty() || tenancy.entries > 0 {
             return Undo::Nothing;
         }
+        let is_unseen = tenancy.sighting == Sighting::Unseen;
         if let Some(next) = self.head()
+            && is_unseen
             && hold.verify().is_ok()
         {
             self.give(next, hold, wakers);
@@ -308,8 +323,10 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    pub(super) fn exit(&mut self, owner: O) -> Exited<H> {
-        let Some(tenancy) = self.tenancy_of(owner).filter(|tenancy| tenancy.entries > 0) else {
+    pub(super) fn exit(&mut self, owner: O, of: Option<&H>) -> Exited<H> {
+        let is_meant = |hold: &H| of.is_none_or(|of| hold.is_same(of));
+        let tenancy = self.tenancy_of(owner).filter(|tenancy| tenancy.entries > 0 && is_meant(&tenancy.hold));
+        let Some(tenancy) = tenancy else {
             return self.take_tombstone(owner).map_or(Exited::NotOwner, Exited::Lost);
         };
         let is_last = tenancy.entries == 1 && tenancy.promised.is_empty();

@@ -1,11 +1,12 @@
 //! What can go wrong at a [`MemoryServer`](super::MemoryServer), on request.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use crate::backend::AttemptId;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::sync::Mutex;
 
@@ -97,7 +98,7 @@ struct State {
     severed: bool,
     injected: Vec<(Operation, VecDeque<Fault>)>,
     /// Those who wait at the server and are to be told when it becomes unreachable.
-    watchers: Vec<Waker>,
+    watchers: HashMap<AttemptId, Waker>,
 }
 
 impl Faults {
@@ -117,7 +118,7 @@ impl Faults {
             state.severed = true;
             std::mem::take(&mut state.watchers)
         };
-        watchers.into_iter().for_each(Waker::wake);
+        watchers.into_values().for_each(Waker::wake);
     }
 
     /// Makes the server reachable again.
@@ -126,15 +127,18 @@ impl Faults {
     }
 
     /// Whether the server is away; else has `waker` woken when it goes.
-    pub(super) fn outage(&self, waker: &Waker) -> Option<Outage> {
+    pub(super) fn outage(&self, id: AttemptId, waker: &Waker) -> Option<Outage> {
         let mut state = self.0.lock();
         if state.severed {
             return Some(Outage(Operation::Acquire));
         }
-        if !state.watchers.iter().any(|other| other.will_wake(waker)) {
-            state.watchers.push(waker.clone());
-        }
+        state.watchers.insert(id, waker.clone());
         None
+    }
+
+    /// Forgets, when it is dropped, that an attempt waits.
+    pub(super) fn watch(&self, id: AttemptId) -> Watch<'_> {
+        Watch { faults: self, id }
     }
 
     pub(super) async fn before(&self, operation: Operation) -> Result<Option<Fault>, LockError> {
@@ -173,6 +177,18 @@ impl Faults {
 #[allow(clippy::panic)] // this is what the test asked for
 fn panic_on_request() -> ! {
     panic!("a panic on request")
+}
+
+pub(super) struct Watch<'a> {
+    faults: &'a Faults,
+    id: AttemptId,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let waker = self.faults.0.lock().watchers.remove(&self.id);
+        drop(waker);
+    }
 }
 
 /// The server is away.

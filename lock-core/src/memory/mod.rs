@@ -258,7 +258,8 @@ impl Backend for MemoryBackend {
             None => {
                 request.signals().queued();
                 // The grant that ends the wait is made at a moment of the same clock, so that is the anchor.
-                let fate = self.server.granted(&requested).await.map_err(Outage::into_error)?;
+                let granted = self.server.granted(&requested).await.map_err(Outage::into_error)?;
+                let Some(fate) = granted else { return Ok(None) };
                 let granted_at = fate.granted_at();
                 (fate, granted_at)
             }

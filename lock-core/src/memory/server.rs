@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
@@ -162,29 +162,31 @@ impl Server {
         None
     }
 
-    /// Waits until an attempt that is queued has been granted the lock.
-    pub(super) fn granted(
-        &self,
-        requested: &Requested,
-    ) -> impl Future<Output = Result<Arc<Fate>, Outage>> + Send {
-        poll_fn(move |context| {
-            if let Some(outage) = self.faults.outage(context.waker()) {
+    /// Waits until an attempt that is queued has been granted the lock; `None` when it has neither a grant nor a place any
+    /// more.
+    pub(super) async fn granted(&self, requested: &Requested) -> Result<Option<Arc<Fate>>, Outage> {
+        let _watch = self.faults.watch(requested.id);
+        poll_fn(|context| {
+            if let Some(outage) = self.faults.outage(requested.id, context.waker()) {
                 return Poll::Ready(Err(outage));
             }
             let mut locks = self.locks.lock();
-            let Some(lock) = locks.get_mut(&requested.name) else {
-                return Poll::Pending;
-            };
+            let Some(lock) = locks.get_mut(&requested.name) else { return Poll::Ready(Ok(None)) };
             match &lock.holder {
-                Some(holder) if holder.waiter.id == requested.id => Poll::Ready(Ok(Arc::clone(&holder.fate))),
-                _ => {
-                    if let Some(waiter) = lock.queue.iter_mut().find(|waiter| waiter.id == requested.id) {
-                        waiter.waker = Some(context.waker().clone());
-                    }
+                Some(holder) if holder.waiter.id == requested.id => {
+                    return Poll::Ready(Ok(Some(Arc::clone(&holder.fate))));
+                }
+                _ => {}
+            }
+            match lock.queue.iter_mut().find(|waiter| waiter.id == requested.id) {
+                Some(waiter) => {
+                    waiter.waker = Some(context.waker().clone());
                     Poll::Pending
                 }
+                None => Poll::Ready(Ok(None)),
             }
         })
+        .await
     }
 
     /// Ends what an attempt has: a grant or a place in the queue. Answers whether it held the lock.
