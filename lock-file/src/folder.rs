@@ -106,7 +106,8 @@ impl Folder {
                     return Err(Trouble::refused(format!("{} is not a folder", path.display()), "remove it"));
                 }
                 check_owner(&stat, &path)?;
-                check_mode(&stat, &path, "chmod 700")
+                check_mode(&stat, &path, "chmod 700")?;
+                check_owners_bits(&stat, &path)
             }
             Err(errno) => Err(Trouble::system("make the folder", &self.path_of(relative), errno)),
         }

@@ -43,11 +43,19 @@
 //! | broken | that holder or nobody: found and removed in one stay in the gate | `breaks_that_holder_or_nobody` |
 //! | `held` file or folder removed | the holder is told `Deleted`; the next client makes a new one | `a_holder_learns_that_its_file_or_folder_is_gone` |
 //! | file replaced between opening and locking | noticed by device and inode | `a_file_replaced_before_it_was_locked_is_not_the_lock`, `a_gate_replaced_before_it_was_locked_is_not_the_gate` |
+//! | tidied away while the gate is removed | the file is removed under its `flock`, so nobody holds a lock that vanishes | `a_file_that_is_being_tidied_away_is_not_the_lock` |
+//! | folder moved, first waiter stopped | the next one goes to the folder at the path | `a_stopped_waiter_in_a_folder_that_was_moved_away_is_in_nobodys_way` |
+//! | modes changed by `chmod -R` | nobody is taken for broken | `changing_the_modes_of_everything_breaks_nobody` |
+//! | first waiter stopped | the others wait; timed waits end in time | `behind_a_stopped_waiter_timed_waits_end_in_time` |
 //! | ticket removed | its waiter draws another, at the end | `a_waiter_whose_ticket_was_removed_draws_another` |
 //! | counter lost, torn or damaged | the clock and the last holder's record keep tokens rising | `numbers_rise_whatever_happens_to_the_file` |
 //! | disk full, folder read-only | an error that says so; nothing is held; a lock can still be released | `a_full_disk_is_a_clear_error`, `a_read_only_folder_is_a_clear_error`, `a_lock_is_given_back_on_a_full_disk` |
 //! | no inotify instance left | looks every [`poll_interval`](FileOptions::poll_interval) | `works_without_inotify` |
-//! | symbolic link, foreign owner, mode too open, network file system | refused | `refusals` |
+//! | no inotify watch left | the same | `works_without_inotify_watches` |
+//! | out of descriptors | an error that names the limit; what is held can be released | `a_limit_of_descriptors_is_a_clear_error` |
+//! | a umask that takes the owner's bits | taken back | `a_strange_umask_takes_nothing_from_the_owner` |
+//! | symbolic link, foreign owner, mode too open or too closed | refused | `refusals` |
+//! | network file system | refused | `refuses_a_network_file_system_by_its_number` |
 //!
 //! # Elsewhere than Linux
 //! On other Unix systems waiters and holders look every [`poll_interval`](FileOptions::poll_interval), network file systems are

@@ -10,7 +10,11 @@ use crate::trouble::Trouble;
 
 /// Refuses a folder on a network file system.
 pub(crate) fn check(directory: impl AsFd, stat: &Stat, path: &Path) -> Result<(), Trouble> {
-    match system::network_file_system(directory, stat) {
+    refuse(system::network_file_system(directory, stat), path)
+}
+
+fn refuse(network_file_system: Option<String>, path: &Path) -> Result<(), Trouble> {
+    match network_file_system {
         None => Ok(()),
         Some(kind) => Err(Trouble::refused(
             format!(
@@ -61,10 +65,19 @@ mod system {
         let file_system = rustix::fs::fstatfs(directory).ok()?;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the numbers have 32 bits
         let number = file_system.f_type as u32;
+        let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        kind_of(number, device, || std::fs::read_to_string("/proc/self/mountinfo").ok())
+    }
+
+    /// The network file system that `statfs` names by `number`, if it is one. `mounts` is asked for only when the number
+    /// does not tell.
+    pub(super) fn kind_of(
+        number: u32,
+        device: (u32, u32),
+        mounts: impl FnOnce() -> Option<String>,
+    ) -> Option<String> {
         if number == FUSE {
-            let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-            let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-            return kind_of_mount(&mounts, device).filter(|kind| is_remote_fuse(kind)).map(str::to_owned);
+            return kind_of_mount(&mounts()?, device).filter(|kind| is_remote_fuse(kind)).map(str::to_owned);
         }
         NETWORK.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
     }
@@ -85,7 +98,33 @@ mod system {
 
     #[cfg(test)]
     mod tests {
+        use std::path::Path;
+
+        use lock_core::{ErrorKind, Operation};
+
+        use super::super::refuse;
         use super::*;
+
+        #[test]
+        fn refuses_a_network_file_system_by_its_number() {
+            let folder = Path::new("/srv/locks");
+            let check = |number| {
+                refuse(
+                    kind_of(number, (0, 52), || Some("37 35 0:52 / /srv rw - fuse.sshfs host:/ rw".into())),
+                    folder,
+                )
+            };
+            for (number, name) in
+                [(0x6969, "NFS"), (0xFF53_4D42, "CIFS"), (0x0102_1997, "9P"), (FUSE, "fuse.sshfs")]
+            {
+                let error = check(number).unwrap_err().into_error(Operation::Connect, None);
+                assert_eq!(error.kind(), ErrorKind::Denied);
+                let text = error.to_string();
+                assert!(text.contains(&format!("/srv/locks is on a network file system ({name})")), "{text}");
+            }
+            let (ext4, tmpfs) = (0xEF53, 0x0102_1994);
+            assert!(check(ext4).is_ok() && check(tmpfs).is_ok());
+        }
 
         #[test]
         fn finds_the_program_behind_a_fuse_mount() {

@@ -95,6 +95,26 @@ fn a_stopped_holder_keeps_the_lock() {
 }
 
 #[test]
+fn behind_a_stopped_waiter_timed_waits_end_in_time() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut first = Process::start(&scratch.path);
+    first.say("acquire a");
+    eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
+    first.signal(Signal::STOP);
+    first.is_stopped_soon();
+    block_on(guard.release()).unwrap();
+    let lock = client.lock("a").unwrap();
+    assert!(block_on(lock.try_acquire()).unwrap().is_none());
+    let start = std::time::Instant::now();
+    assert!(block_on(lock.try_acquire_for(std::time::Duration::from_millis(200))).unwrap().is_none());
+    assert!((190..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    first.signal(Signal::CONT);
+    first.expect("granted");
+}
+
+#[test]
 fn the_lock_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
     let scratch = Scratch::new();
     let client = scratch.client();

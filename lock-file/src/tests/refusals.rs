@@ -244,3 +244,40 @@ fn a_lock_is_given_back_on_a_full_disk() {
     process.say("release b");
     process.expect("released");
 }
+
+#[test]
+fn a_limit_of_descriptors_is_a_clear_error() {
+    let scratch = Scratch::new();
+    let helper = command(&scratch.path);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]).arg(helper.get_program()).args(helper.get_args());
+    shell.envs(helper.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    let mut process = Process::spawn(&mut shell);
+    let error = (0..40).find_map(|number| {
+        process.say(&format!("acquire {number} 300"));
+        process.hear().strip_prefix("error").map(str::to_owned)
+    });
+    let error = error.expect("an error");
+    assert!(error.contains("`ulimit -n`"), "{error}");
+    // Those that are held can be given back, and that makes room: an acquisition has the gate open besides.
+    for name in ["0", "1"] {
+        process.say(&format!("release {name}"));
+        process.expect("released");
+    }
+    process.say("acquire 0 10000");
+    process.expect("granted");
+}
+
+/// The limit is set in a user namespace of the process's own, for itself.
+#[test]
+fn works_without_inotify_watches() {
+    let scratch = Scratch::new();
+    let limit = "/proc/sys/user/max_inotify_watches";
+    let prepare = format!("echo 0 > {limit}; test \"$(cat {limit})\" = 0");
+    let mut process = on_a_file_system(&scratch, "size=1m", &prepare);
+    process.acquires("a");
+    process.say("lost a");
+    let seen_from_here = format!("/proc/{}/root{}/held/a", process.pid(), scratch.path.display());
+    std::fs::remove_file(seen_from_here).unwrap();
+    process.expect("lost Deleted");
+}
