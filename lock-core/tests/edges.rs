@@ -270,8 +270,8 @@ async fn a_renewed_lease_counts_from_before_the_request_was_sent() {
     let on_its_way = Duration::from_secs(2);
     timed.time.advance(on_its_way);
     gate.open();
-    eventually("it is renewed", || guard.hold().remaining().unwrap() > full - LEASE / 4).await;
-    assert!(guard.hold().remaining().unwrap() <= full - on_its_way);
+    eventually("it is renewed", || guard.hold().remaining().unwrap() > full.saturating_sub(LEASE / 4)).await;
+    assert!(guard.hold().remaining().unwrap() <= full.saturating_sub(on_its_way));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -351,7 +351,9 @@ async fn two_losses_at_the_same_moment_are_both_told_although_each_listener_wait
                 server.lose(&name(lost), Loss::Delete, Notice::AtOnce);
             })
         });
-        losing.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in losing {
+            thread.join().unwrap();
+        }
         let count = seen.0.lock().unwrap();
         let (count, _) = seen.1.wait_timeout_while(count, SOON / 4, |count| *count < 2).unwrap();
         assert_eq!(*count, 2);
