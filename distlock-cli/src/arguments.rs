@@ -23,8 +23,6 @@ pub(crate) struct Common {
     #[arg(
         long,
         global = true,
-        env = "DISTLOCK_URL",
-        hide_env_values = true,
         value_name = "URL",
         help = URL_HELP,
         long_help = format!("{URL_HELP}\n\n{URL_DETAILS}")
@@ -180,7 +178,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 const URL_HELP: &str =
-    "Where the lock lives: file:/some/folder, redis://host/, … [default: file: in a folder of yours]";
+    "Where the lock lives, such as file:/srv/locks [env: DISTLOCK_URL] [default: file: in a folder of yours]";
 
 const URL_DETAILS: &str = "\
 Without it the lock is one between the processes of this machine that run as the same user. A URL with a password \
@@ -189,7 +187,7 @@ in it is better put into the environment than here, where every user of the mach
 const OVERVIEW: &str = "\
 Examples:
   distlock exec nightly-report -- ./report.sh
-  distlock exec --url redis://cache/ --wait 5m nightly-report -- ./report.sh
+  distlock exec --url file:/srv/locks --wait 5m nightly-report -- ./report.sh
   distlock status nightly-report
 
 Exit codes:

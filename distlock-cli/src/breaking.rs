@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::arguments::{Break, Common};
 use crate::condition::Condition;
-use crate::connection;
+use crate::connection::{self, Address};
 use crate::event::with_head;
 use crate::exit::{self, Ending, Failure};
 use crate::people;
@@ -25,7 +25,7 @@ enum Outcome {
 
 /// Shows who holds the lock, asks, and takes it away.
 pub(crate) async fn run(common: &Common, arguments: &Break) -> Result<Ending, Failure> {
-    let locks = connection::open(common.url.as_deref(), Duration::ZERO).await?;
+    let locks = Address::find(common.url.as_deref())?.open(Duration::ZERO).await?;
     let ending = run_with(&locks, common, arguments).await;
     connection::close(&locks).await;
     ending
@@ -145,11 +145,21 @@ fn sentence(outcome: Outcome, name: &str, holders: &[Participant]) -> String {
         Outcome::NotHeld => format!("lock {name:?} is not held; nothing to take away"),
         Outcome::HeldByAnother => {
             format!(
-                "lock {name:?} is held by another now, and was left alone: {who} (look at it with: distlock status)"
+                "lock {name:?} is held by another now, and was left alone: {who} (look at it with: distlock status {})",
+                shell_word(name)
             )
         }
         Outcome::Declined => format!("lock {name:?} was left alone"),
     }
+}
+
+/// A word that a shell reads as `text`.
+fn shell_word(text: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:@%+=,".contains(character);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", people::printable(text).replace('\'', r"'\''"))
 }
 
 fn code_for(outcome: Outcome) -> u8 {

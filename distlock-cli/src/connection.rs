@@ -7,6 +7,8 @@ use std::time::Duration;
 use distlock::{ClientBuilder, LockClient, LockError, LockUrl, Reach};
 use tokio::time::timeout;
 
+use crate::exit::{self, Failure};
+
 /// The variable that names the backend.
 pub(crate) const URL_VARIABLE: &str = "DISTLOCK_URL";
 
@@ -18,17 +20,74 @@ const PARTS_OF_LEASE: u32 = 3;
 /// How long the command may take to leave in good order.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The URL to use: an empty one is none.
-fn url_or_default(url: Option<&str>) -> &str {
-    url.filter(|url| !url.is_empty()).unwrap_or(DEFAULT_URL)
+/// The URL of the backend, and who gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    url: String,
+    source: Source,
 }
 
-/// Connects, for someone who needs `abort_margin` to stop after a loss.
-///
-/// # Cancel safety
-/// Dropping it ends the attempt to connect.
-pub(crate) async fn open(url: Option<&str>, abort_margin: Duration) -> Result<LockClient, LockError> {
-    distlock::connect_with(url_or_default(url), ClientBuilder::new().abort_margin(abort_margin)).await
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Option,
+    Variable,
+    Default,
+}
+
+impl Address {
+    /// The address that the option names, else the variable. An empty one is none.
+    pub(crate) fn find(option: Option<&str>) -> Result<Self, Failure> {
+        Self::choose(option, env::var_os(URL_VARIABLE))
+    }
+
+    fn choose(option: Option<&str>, variable: Option<OsString>) -> Result<Self, Failure> {
+        let (url, source) = match (option, variable.map(OsString::into_string)) {
+            (Some(url), _) => (url.to_owned(), Source::Option),
+            (None, Some(Ok(url))) => (url, Source::Variable),
+            (None, Some(Err(_))) => return Err(not_text()),
+            (None, None) => (String::new(), Source::Default),
+        };
+        if url.is_empty() {
+            return Ok(Self { url: DEFAULT_URL.to_owned(), source: Source::Default });
+        }
+        Ok(Self { url, source })
+    }
+
+    /// Connects, for someone who needs `abort_margin` to stop after a loss.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the attempt to connect.
+    pub(crate) async fn open(&self, abort_margin: Duration) -> Result<LockClient, Failure> {
+        distlock::connect_with(&self.url, ClientBuilder::new().abort_margin(abort_margin))
+            .await
+            .map_err(|error| self.failure(error))
+    }
+
+    /// How long a command has to end after a loss, when its user has not said so.
+    pub(crate) fn default_grace(&self) -> Result<Duration, Failure> {
+        let lease = LockUrl::parse(&self.url)
+            .and_then(|url| url.options().take_duration("lease"))
+            .map_err(|error| self.failure(error))?;
+        Ok(lease.map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
+    }
+
+    /// The error, with the place to look for a URL that was not meant.
+    fn failure(&self, error: LockError) -> Failure {
+        let mut failure = Failure::from(error);
+        failure.message += match self.source {
+            Source::Option => " (the URL is that of --url)",
+            Source::Variable => " (the URL is that of the variable DISTLOCK_URL)",
+            Source::Default => "",
+        };
+        failure
+    }
+}
+
+fn not_text() -> Failure {
+    Failure::new(
+        exit::USAGE,
+        format!("the variable {URL_VARIABLE} cannot be read: it is not UTF-8 (set it anew, or use --url)"),
+    )
 }
 
 /// Ends the client in good order, so that a server need not find out by itself that nobody is there any more.
@@ -42,12 +101,6 @@ pub(crate) async fn close(locks: &LockClient) {
         // There is no session to end, only what was begun to finish.
         let _ = timeout(CLOSE_WITHIN, locks.idle()).await;
     }
-}
-
-/// How long a command has to end after a loss, when its user has not said so.
-pub(crate) fn default_grace(url: Option<&str>) -> Result<Duration, LockError> {
-    let lease = LockUrl::parse(url_or_default(url))?.options().take_duration("lease")?;
-    Ok(lease.map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
 }
 
 /// Whether the environment has a URL that the command must not get to see.
@@ -72,7 +125,21 @@ mod tests {
         for (url, seconds) in
             [(None, 10), (Some(""), 10), (Some("redis://a/?lease=60s"), 10), (Some("redis://a/?lease=6s"), 2)]
         {
-            assert_eq!(default_grace(url).unwrap(), Duration::from_secs(seconds), "{url:?}");
+            let address = Address::choose(url, None).unwrap();
+            assert_eq!(address.default_grace().unwrap(), Duration::from_secs(seconds), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn the_option_comes_before_the_variable_and_an_empty_one_is_none() {
+        let of = |option, variable: Option<&str>| {
+            let address = Address::choose(option, variable.map(OsString::from)).unwrap();
+            (address.url, address.source)
+        };
+        assert_eq!(of(Some("file:/a"), Some("file:/b")), ("file:/a".to_owned(), Source::Option));
+        assert_eq!(of(None, Some("file:/b")), ("file:/b".to_owned(), Source::Variable));
+        for (option, variable) in [(None, None), (None, Some("")), (Some(""), Some("file:/b"))] {
+            assert_eq!(of(option, variable), ("file:".to_owned(), Source::Default));
         }
     }
 

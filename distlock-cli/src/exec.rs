@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 
 use crate::arguments::{Common, Exec, OnDeath, OnLost};
 use crate::child::{self, Change, Child};
-use crate::connection;
+use crate::connection::{self, Address};
 use crate::contact::Contact;
 use crate::event::Event;
 use crate::exit::{self, Ending, Failure};
@@ -31,12 +31,13 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
     let begun = Instant::now();
     let mut signals =
         Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
+    let address = Address::find(common.url.as_deref())?;
     let grace = match exec.grace {
         Some(grace) => grace,
-        None => connection::default_grace(common.url.as_deref())?,
+        None => address.default_grace()?,
     };
     let locks = tokio::select! {
-        locks = connection::open(common.url.as_deref(), margin(exec, grace)) => locks?,
+        locks = address.open(margin(exec, grace)) => locks?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
     let ending = run_with(&locks, exec, begun, grace, signals, report).await;

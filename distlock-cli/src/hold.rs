@@ -6,7 +6,7 @@ use distlock::{ErrorKind, LockClient, LossReason};
 use nix::sys::signal::Signal;
 
 use crate::arguments::{Common, Hold};
-use crate::connection;
+use crate::connection::{self, Address};
 use crate::contact::Contact;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
@@ -23,8 +23,9 @@ pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result
     let begun = Instant::now();
     let mut signals =
         Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
+    let address = Address::find(common.url.as_deref())?;
     let locks = tokio::select! {
-        locks = connection::open(common.url.as_deref(), Duration::ZERO) => locks?,
+        locks = address.open(Duration::ZERO) => locks?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
     let ending = run_with(&locks, hold, begun, signals, report).await;

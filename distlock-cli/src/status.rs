@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::{Common, Status};
 use crate::condition::Condition;
-use crate::connection;
+use crate::connection::{self, Address};
 use crate::event::{milliseconds, with_head};
 use crate::exit::{self, Ending, Failure};
 use crate::people;
@@ -15,7 +15,7 @@ use crate::report::write_output;
 
 /// Asks the backend and prints the answer.
 pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
-    let locks = connection::open(common.url.as_deref(), Duration::ZERO).await?;
+    let locks = Address::find(common.url.as_deref())?.open(Duration::ZERO).await?;
     let answer = locks.status(&status.name).await;
     let reach = locks.capabilities().reach;
     connection::close(&locks).await;

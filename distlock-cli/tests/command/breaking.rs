@@ -31,6 +31,9 @@ fn it_takes_the_lock_from_the_named_holder_or_from_nobody() {
     assert_eq!(event["holders"][0]["id"], id.as_str());
     assert_eq!(place.status("job")["held"], true);
 
+    let output = place.run(["break", "--yes", "--holder", "somebody-else", "job"]);
+    assert!(said(&output).contains("look at it with: distlock status job)"), "{output:?}");
+
     let output = place.run(["break", "--yes", "--json", "--holder", &id, "job"]);
     assert_code(&output, 0, "the holder");
     let event: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

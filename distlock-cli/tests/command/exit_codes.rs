@@ -132,8 +132,10 @@ fn a_bad_url_is_64_and_says_what_is_wrong_with_it() {
         let output = bare().args(["exec", "--url", url, "job", "--", "true"]).output().unwrap();
         assert_code(&output, 64, url);
         assert!(said(&output).contains(expected), "{url}: {output:?}");
+        assert!(said(&output).contains("--url"), "{url}: {output:?}");
         let output = bare().env("DISTLOCK_URL", url).args(["status", "job"]).output().unwrap();
         assert_code(&output, 64, url);
+        assert!(said(&output).contains("DISTLOCK_URL"), "{url}: {output:?}");
     }
 }
 
@@ -205,4 +207,31 @@ fn too_few_descriptors_are_70_with_the_remedy() {
         codes.push(code);
     }
     assert_eq!((codes.first(), codes.last()), (Some(&70), Some(&0)), "{codes:?}");
+}
+
+#[test]
+fn the_help_names_what_is_there_and_requires_nothing_that_is_not_required() {
+    for arguments in [["--help"].as_slice(), &["exec", "--help"], &["exec", "-h"], &["status", "--help"]] {
+        let help = String::from_utf8(bare().args(arguments).output().unwrap().stdout).unwrap();
+        assert!(!help.contains("redis"), "{help}");
+        assert!(help.contains("[env: DISTLOCK_URL]"), "{help}");
+    }
+    let place = Place::new();
+    let output = bare().env("DISTLOCK_URL", place.url()).args(["exec", "job"]).output().unwrap();
+    assert_code(&output, 64, "no command");
+    let usage = said(&output).lines().find(|line| line.starts_with("Usage:")).unwrap().to_owned();
+    assert!(!usage.contains("--url"), "{usage}");
+    let output =
+        bare().env("DISTLOCK_URL", place.url()).args(["exec", "job", "--", "true"]).output().unwrap();
+    assert_code(&output, 0, "the variable");
+    assert!(place.locks().exists());
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_64() {
+    use std::os::unix::ffi::OsStrExt;
+    let url = std::ffi::OsStr::from_bytes(b"file:/\xff");
+    let output = bare().env("DISTLOCK_URL", url).args(["status", "job"]).output().unwrap();
+    assert_code(&output, 64, "not UTF-8");
+    assert!(said(&output).contains("DISTLOCK_URL"), "{output:?}");
 }
