@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -91,6 +92,9 @@ pub(crate) fn bare() -> Command {
     let mut command = Command::new(env);
     command.args([default_signals, env!("CARGO_BIN_EXE_distlock")]);
     command.env_remove("DISTLOCK_URL").stdin(Stdio::null());
+    // A group of its own, as a shell gives it: where the tests run without a terminal's session their own group is orphaned,
+    // and the system stops nobody in an orphaned group.
+    command.process_group(0);
     command
 }
 
