@@ -90,7 +90,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
         enter(self, Wait::Forever).await.map(drop)
     }
 
-    /// As [`DistributedLock::lock`], without waiting: `false` when someone else holds the lock.
+    /// As [`DistributedLock::lock`], without waiting: `false` when someone else holds the lock, or stands before the caller in
+    /// this client. It takes at most the time that the backend gives a server to answer.
     ///
     /// # Errors
     /// As [`DistributedLock::lock`].

@@ -38,10 +38,10 @@ impl LockUrl {
     /// [`ErrorKind::InvalidOption`] when there is no scheme, an option has no value or stands twice, or an escape is not
     /// UTF-8. The text does not repeat the URL, which may have a password in it.
     pub fn parse(text: &str) -> Result<Self, LockError> {
-        let (scheme, rest) =
-            text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)).ok_or_else(|| {
-                invalid("the URL has no scheme").remedy("write for example memory: or file:/some/folder")
-            })?;
+        let (scheme, rest) = text
+            .split_once(':')
+            .filter(|(scheme, _)| is_scheme(scheme))
+            .ok_or_else(|| invalid("the URL has no scheme").remedy("write for example file:/some/folder"))?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (authority, path) = match rest.strip_prefix("//") {
             Some(rest) => {
