@@ -1,0 +1,2 @@
+//! The Redis backend of distlock.
+#![forbid(unsafe_code)]

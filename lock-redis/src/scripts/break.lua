@@ -1,0 +1,14 @@
+-- Takes the lock away from one holder, if that is who holds it, and gives it to the next waiter.
+--
+-- ARGV: id, how long the holder may take to ask (ms)
+-- Answers {1, more}, taken away; {0, 0}, that one does not hold it.
+local id = ARGV[1]
+local hold = redis.call('GET', hold_key)
+if not hold or string.match(hold, '^%S+') ~= id then return {0, 0} end
+redis.call('DEL', hold_key)
+-- For a holder that the message does not reach: its next renewal finds why.
+redis.call('SET', broken_key, id, 'PX', ARGV[2])
+local channel = string.match(hold, '^%S+ %d+ %d+ (%S+)')
+if channel then tell(channel, id .. ' broken') end
+local owner, more = promote()
+return {1, owner and 0 or more}

@@ -1,0 +1,21 @@
+-- Tells who holds the lock and who waits for it. Changes nothing.
+--
+-- Answers {hold or "", remaining lease (ms), waiter, state, waiter, state, …}, the waiters in the order of the queue.
+local MOST_AT_ONCE = 500
+
+local now = server_time() / 1000
+local answer = {redis.call('GET', hold_key) or '', redis.call('PTTL', hold_key)}
+local waiters = redis.call('ZRANGE', queue_key, 0, -1)
+for first = 1, #waiters, MOST_AT_ONCE do
+  local last = math.min(first + MOST_AT_ONCE - 1, #waiters)
+  local states = redis.call('HMGET', waiters_key, unpack(waiters, first, last))
+  for index = first, last do
+    local state = states[index - first + 1]
+    local ends = state and tonumber(string.match(state, '^%d+'))
+    if ends and ends > now then
+      answer[#answer + 1] = waiters[index]
+      answer[#answer + 1] = state
+    end
+  end
+end
+return answer
