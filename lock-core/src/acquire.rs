@@ -55,6 +55,9 @@ fn report(
     outcome: Outcome,
 ) -> Option<Start<Arc<AcquireRequest>>> {
     let may_have_left_something = matches!(outcome, Attempted::Failed(_) | Attempted::Void);
+    if matches!(outcome, Attempted::Void) {
+        front.keep_lost_place(request.signals.place());
+    }
     let (undo, next) = front.local.attempted(outcome, |patience| front.new_attempt(patience));
     front.undo(undo);
     if may_have_left_something {

@@ -24,7 +24,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// With [`Wait::Try`] that is the answer. With the others the core ends the wait by itself when the time is up, so
     /// `None` before that means that this attempt has come to nothing (its place in the queue is gone): the core cancels
-    /// it and begins anew, with a new id.
+    /// it and begins anew, with a new id, and with the place that the backend [kept](Signals::keep_place).
     ///
     /// # Cancel safety
     /// May be dropped at every await; the core then calls [`Backend::cancel`] with the same request.
@@ -231,6 +231,13 @@ impl AcquireRequest {
     /// again when the bound is reached.
     pub fn wait(&self) -> Wait {
         self.signals.wait()
+    }
+
+    /// The [place](Signals::keep_place) that an earlier attempt of the same waiter had in the server's queue and lost, so
+    /// that a short loss of contact does not send the waiter to the end of the queue. What the number means is the
+    /// backend's business.
+    pub fn place(&self) -> Option<NonZeroU64> {
+        self.signals.place()
     }
 
     /// By which the backend tells the core what becomes of the attempt, and of the hold that comes of it.

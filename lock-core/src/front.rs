@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -34,6 +35,8 @@ pub(crate) struct Front {
     pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
     listener: Mutex<Option<Arc<dyn LockListener>>>,
     lane: Arc<Lane>,
+    /// The place in the server's queue that the last attempt lost, for the one that is made instead of it.
+    lost_place: Mutex<Option<NonZeroU64>>,
 }
 
 impl Attempt for Arc<AcquireRequest> {
@@ -63,6 +66,7 @@ impl Front {
             local: LocalMutex::new(),
             listener: Mutex::new(None),
             lane: Arc::default(),
+            lost_place: Mutex::default(),
         }
     }
 
@@ -103,14 +107,22 @@ impl Front {
     }
 
     pub(crate) fn new_attempt(&self, patience: Patience) -> Arc<AcquireRequest> {
+        let signals = Signals::with_patience(patience);
+        if let (Some(place), Patience::Until(_)) = (self.lost_place.lock().take(), patience) {
+            signals.keep_place(place);
+        }
         Arc::new(AcquireRequest {
             id: self.client.next_attempt(),
             name: self.name.clone(),
             physical: self.physical.clone(),
             mode: Mode::Exclusive,
             holder: Arc::clone(&self.client.holder),
-            signals: Signals::with_patience(patience),
+            signals,
         })
+    }
+
+    pub(crate) fn keep_lost_place(&self, place: Option<NonZeroU64>) {
+        *self.lost_place.lock() = place;
     }
 
     /// Enters for `owner`: locally first, then remotely. `None` when it was not to be had in time.
@@ -200,6 +212,10 @@ impl Front {
     /// A release or a cancel has been answered: the next in the queue may try.
     pub(crate) fn cleared(self: &Arc<Self>) {
         let start = self.local.cleared(|patience| self.new_attempt(patience));
+        if start.is_none() {
+            // Whoever comes later has not waited, and takes its place at the end.
+            self.keep_lost_place(None);
+        }
         self.start_there(start);
     }
 

@@ -1,6 +1,7 @@
 //! What a backend tells the core about an attempt, and about the hold that comes of it.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -22,6 +23,8 @@ struct State {
     patience: Patience,
     /// When the last of those who want the attempt stops waiting.
     until: AtomicU64,
+    /// Zero when there is none.
+    place: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -66,6 +69,7 @@ impl Signals {
         Self(Arc::new(State {
             patience,
             until: AtomicU64::new(until),
+            place: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 contact: Contact::Unconfirmed,
                 loss: None,
@@ -82,6 +86,16 @@ impl Signals {
     /// It counts until [`Signals::unreachable`]: a backend whose waiters have heartbeats says that as soon as one fails.
     pub fn queued(&self) {
         self.set_contact(Contact::Queued);
+    }
+
+    /// Remembers the attempt's place in the server's queue. Should the place be lost (`acquire` answers `None` before its
+    /// time), the attempt that the core makes instead [starts from it](crate::AcquireRequest::place).
+    pub fn keep_place(&self, place: NonZeroU64) {
+        self.0.place.store(place.get(), Ordering::Release);
+    }
+
+    pub(crate) fn place(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.0.place.load(Ordering::Acquire))
     }
 
     /// Contact with the server is lost while the attempt waits. If the wait ends before [`Signals::queued`] is said

@@ -4,8 +4,9 @@ mod support;
 
 #[allow(clippy::unwrap_used)] // a test
 mod odd {
-    use std::sync::Arc;
+    use std::num::NonZeroU64;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use async_trait::async_trait;
@@ -31,6 +32,10 @@ mod odd {
         pub(crate) panics_in_renew: AtomicUsize,
         pub(crate) renewals: AtomicUsize,
         pub(crate) lease: Option<Duration>,
+        /// So many attempts that wait lose their place in the queue, which is 7.
+        pub(crate) places_lost: AtomicUsize,
+        /// The places that attempts came with.
+        pub(crate) places_seen: Mutex<Vec<Option<NonZeroU64>>>,
     }
 
     impl Odd {
@@ -52,7 +57,12 @@ mod odd {
             &self.capabilities
         }
 
-        async fn acquire(&self, _: &AcquireRequest) -> Result<Option<Grant<()>>, LockError> {
+        async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<()>>, LockError> {
+            self.script.places_seen.lock().unwrap().push(request.place());
+            if take(&self.script.places_lost) {
+                request.signals().keep_place(NonZeroU64::new(7).unwrap());
+                return Ok(None);
+            }
             let group = GroupId::new(self.script.group.load(Ordering::SeqCst));
             if take(&self.script.lose_group_before_grant) {
                 self.host.group_lost(group, LossReason::SessionClosed);
@@ -89,6 +99,7 @@ mod odd {
     }
 }
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -108,6 +119,18 @@ async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_i
     // One who waits gets a grant of the next session.
     script.lose_group_before_grant.store(1, Ordering::SeqCst);
     assert!(lock.acquire().await.unwrap().hold().is_valid());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_lost_its_place_gets_it_back_and_nobody_else_does() {
+    let script = Arc::new(Script::default());
+    let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let lock = client.lock("orders/42").unwrap();
+    script.places_lost.store(1, Ordering::SeqCst);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let seen: Vec<_> = script.places_seen.lock().unwrap().drain(..).collect();
+    assert_eq!(seen, [None, NonZeroU64::new(7), None]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
