@@ -46,6 +46,7 @@ mod harness;
 pub mod history;
 mod probe;
 mod stage;
+mod stall;
 mod suite;
 mod worker;
 

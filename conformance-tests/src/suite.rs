@@ -13,10 +13,13 @@ use crate::cases::all;
 use crate::failure::{During, Failure, Outcome};
 use crate::harness::Harness;
 use crate::stage::Stage;
+use crate::stall::{StallWatch, judge};
 use crate::worker;
 
 /// A case that takes longer than this many times the harness's patience hangs.
 const HANGS_AFTER: u32 = 4;
+
+const THREADS_PER_PROCESSOR: usize = 3;
 
 /// How a case ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +39,16 @@ pub enum Verdict {
 pub fn main<H: Harness>() -> ExitCode {
     match worker::requested() {
         Some((address, label)) => worker::serve_process::<H>(&address, &label),
-        None => run_all::<H>(&Arguments::from_args()),
+        None => run_all::<H>(&with_threads(Arguments::from_args())),
     }
+}
+
+/// Most cases wait for most of their time, so more of them run at once than there are processors, unless the user says
+/// otherwise.
+fn with_threads(arguments: Arguments) -> Arguments {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = arguments.test_threads.or(Some(processors * THREADS_PER_PROCESSOR));
+    Arguments { test_threads: threads, ..arguments }
 }
 
 fn run_all<H: Harness>(arguments: &Arguments) -> ExitCode {
@@ -79,7 +90,23 @@ fn missing(cases: &[Case], ended: &BTreeSet<&'static str>) -> Vec<&'static str> 
 }
 
 /// Runs one case against a backend, on a runtime of its own.
-pub fn run_case<F>(case: &Case, start: impl FnOnce() -> F) -> Verdict
+///
+/// A failure while the machine stood still for so long that a lease may have ended has shown nothing of the backend: then the
+/// case is run again, in a new place of `start`'s, a few times at the most.
+pub fn run_case<F>(case: &Case, start: impl Fn() -> F) -> Verdict
+where
+    F: Future<Output = Outcome<Box<dyn Harness>>>,
+{
+    judge(case.name, || match StallWatch::start() {
+        Ok(watch) => {
+            let verdict = run_once(case, &start);
+            (verdict, watch.worst())
+        }
+        Err(error) => (Verdict::Failed(error.into()), Duration::ZERO),
+    })
+}
+
+fn run_once<F>(case: &Case, start: impl Fn() -> F) -> Verdict
 where
     F: Future<Output = Outcome<Box<dyn Harness>>>,
 {

@@ -57,7 +57,9 @@ pub(super) fn check_history(lock: &str, visits: &[(String, Visit)], stage: &Stag
         visits.iter().filter_map(|(who, visit)| acquisition(who, lock, visit)).collect();
     first(&disorders(&acquisitions)).during("fencing")?;
     let waits: Vec<_> = visits.iter().map(|(who, visit)| wait(who, lock, visit)).collect();
-    let bound = u64::try_from(stage.patience().as_nanos() / 4).unwrap_or(u64::MAX);
+    // Where there is a lease, the lock of one who was killed stays where it is for as long.
+    let longest = stage.patience() / 4 + stage.harness().lease().unwrap_or_default();
+    let bound = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
     first::<Idling>(&idlings(&waits, &beliefs, bound)).during("liveness")
 }
 

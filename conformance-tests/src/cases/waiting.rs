@@ -24,17 +24,24 @@ cases!("waiting":
 /// By how much a wait ends before or after a grant.
 const APART: Duration = Duration::from_millis(50);
 
-/// By how much a wait may be late on a machine that has other things to do.
+/// By how much a wait may be late. A machine that is busy may exceed that now and then, but not each time.
 const GENEROUS: Duration = Duration::from_secs(5);
+
+/// How often something is tried that a busy machine may keep from coming in time.
+const TIMES: u32 = 4;
 
 async fn a_wait_of_zero_tries_once(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = theirs.lock("door")?;
     let held = ours.lock("door")?.acquire().await?;
-    let began = Instant::now();
-    ensure!(!lock.try_lock_for(Duration::ZERO).await?, "a lock that is held was granted");
-    ensure!(lock.try_acquire_for(Duration::ZERO).await?.is_none(), "a lock that is held was granted");
-    ensure!(began.elapsed() < GENEROUS, "trying twice took {:?}", began.elapsed());
+    let mut shortest = Duration::MAX;
+    for _ in 0..TIMES {
+        let began = Instant::now();
+        ensure!(!lock.try_lock_for(Duration::ZERO).await?, "a lock that is held was granted");
+        ensure!(lock.try_acquire_for(Duration::ZERO).await?.is_none(), "a lock that is held was granted");
+        shortest = shortest.min(began.elapsed());
+    }
+    ensure!(shortest < GENEROUS, "trying twice took {shortest:?}, and longer the other times");
     held.release().await?;
     ensure!(lock.try_lock_for(Duration::ZERO).await?, "a free lock was refused");
     Ok(lock.unlock().await?)
@@ -56,72 +63,97 @@ async fn the_longest_wait_ends_with_the_grant(stage: &Stage) -> Outcome {
     Ok(granted.release().await?)
 }
 
-/// Answers whether the lock was granted within `wait`, and checks that the answer is so at the server.
+/// The answer to a wait, and how long it took.
+struct Decision {
+    is_granted: bool,
+    took: Duration,
+}
+
+/// Waits for `wait`, and checks that the answer is so at the server.
 async fn decided(
     stage: &Stage,
     waiter: &LockClient,
     observer: &LockClient,
     wait: Duration,
-) -> Outcome<Option<Duration>> {
+) -> Outcome<Decision> {
     let began = Instant::now();
-    let answer = waiter.lock("door")?.try_acquire_for(wait).await?;
+    let answer = stage.soon("an answer", waiter.lock("door")?.try_acquire_for(wait)).await??;
     let took = began.elapsed();
-    ensure!(took < wait + GENEROUS, "a wait of {wait:?} took {took:?}");
     let Some(guard) = answer else {
         ensure!(took >= wait, "a wait of {wait:?} was refused after {took:?}");
-        return Ok(None);
+        return Ok(Decision { is_granted: false, took });
     };
     ensure!(guard.hold().is_valid(), "granted, and not held: {:?}", guard.hold().end());
     stage.is_held(observer, "door").await?;
     guard.release().await?;
-    Ok(Some(took))
+    Ok(Decision { is_granted: true, took })
 }
 
 async fn a_wait_that_ends_before_the_grant_is_refused(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    for _ in 0..3 {
+    let wait = Duration::from_millis(150);
+    let mut shortest = Duration::MAX;
+    for _ in 0..TIMES {
         let held = ours.lock("door")?.acquire().await?;
-        let answer = decided(stage, &theirs, &ours, Duration::from_millis(150)).await?;
-        ensure!(answer.is_none(), "a lock that is held was granted");
+        let decision = decided(stage, &theirs, &ours, wait).await?;
+        ensure!(!decision.is_granted, "a lock that is held was granted");
+        shortest = shortest.min(decision.took);
         tokio::time::sleep(APART).await;
         held.release().await?;
         // A grant that comes late goes back.
         stage.becomes_free(&ours, "door").await?;
     }
+    ensure!(shortest < wait + GENEROUS, "a wait of {wait:?} took {shortest:?}, and longer the other times");
     Ok(())
 }
 
-/// Waits that end at `end` after the release, over and over; answers how many were granted.
-async fn released_before_the_end(stage: &Stage, end: Duration, rounds: usize) -> Outcome<usize> {
-    let stage_clients = (stage.client().await?, stage.client().await?, stage.client().await?);
-    let (ours, theirs, observer) = stage_clients;
-    let wait = Duration::from_millis(200);
-    let mut granted = 0;
-    for _ in 0..rounds {
-        let held = ours.lock("door")?.acquire().await?;
+/// Three clients: one holds and releases, one waits, one looks.
+struct Three {
+    holder: LockClient,
+    waiter: LockClient,
+    observer: LockClient,
+}
+
+impl Three {
+    async fn new(stage: &Stage) -> Outcome<Self> {
+        let (holder, waiter) = (stage.client().await?, stage.client().await?);
+        Ok(Self { holder, waiter, observer: stage.client().await? })
+    }
+
+    /// A wait that ends at `end` after the release; answers whether it was granted.
+    async fn released_before_the_end(&self, stage: &Stage, end: Duration) -> Outcome<bool> {
+        let before = Duration::from_millis(150);
+        let held = self.holder.lock("door")?.acquire().await?;
         let release = async {
-            tokio::time::sleep(wait.saturating_sub(end)).await;
+            tokio::time::sleep(before).await;
             held.release().await
         };
-        let (released, answer) = tokio::join!(release, decided(stage, &theirs, &observer, wait));
+        let wait = decided(stage, &self.waiter, &self.observer, before + end);
+        let (released, decision) = tokio::join!(release, wait);
         released?;
-        granted += usize::from(answer?.is_some());
-        stage.becomes_free(&observer, "door").await?;
+        stage.becomes_free(&self.observer, "door").await?;
+        Ok(decision?.is_granted)
     }
-    Ok(granted)
 }
 
-/// A machine that is busy may be late once, but not every time.
+/// The release is early enough on a machine that has nothing else to do, and earlier each time that this machine was late.
 async fn a_wait_that_ends_after_the_grant_is_granted(stage: &Stage) -> Outcome {
-    let granted = released_before_the_end(stage, APART, 5).await?;
-    ensure!(granted > 0, "none of 5 waits that ended {APART:?} after the release was granted");
-    Ok(())
+    let clients = Three::new(stage).await?;
+    for times in 0..TIMES {
+        if clients.released_before_the_end(stage, APART * 5_u32.pow(times)).await? {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format!(
+        "none of {TIMES} waits that ended at least {APART:?} after the release was granted"
+    )))
 }
 
 /// The answer may be either, and must be so.
 async fn a_wait_that_ends_with_the_grant_is_decided_once(stage: &Stage) -> Outcome {
-    for late in [0, 1, 2] {
-        released_before_the_end(stage, Duration::from_millis(late), 4).await?;
+    let clients = Three::new(stage).await?;
+    for round in 0..12 {
+        clients.released_before_the_end(stage, Duration::from_millis(round % 3)).await?;
     }
     Ok(())
 }
@@ -129,13 +161,34 @@ async fn a_wait_that_ends_with_the_grant_is_decided_once(stage: &Stage) -> Outco
 /// Half of the time is spent behind a task of the same client, the rest behind another client.
 async fn one_deadline_covers_the_local_and_the_remote_wait(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let wait = Duration::from_secs(3);
+    let waits = [1, 5, 25].map(Duration::from_secs);
+    let mut took = Vec::new();
+    for wait in waits {
+        let lasted = behind_both(stage, &ours, &theirs, wait).await?;
+        ensure!(lasted >= wait, "a wait of {wait:?} took {lasted:?}");
+        // Two deadlines, one after the other, would make it half as long again, however long it is. A machine that is busy
+        // is late by a time that does not grow with it.
+        if lasted < wait + wait * 2 / 5 {
+            return Ok(());
+        }
+        took.push(lasted);
+    }
+    Err(Failure::new(format!("waits of {waits:?} took {took:?}")))
+}
+
+/// How long a wait takes that begins behind a task of `ours` and goes on behind `theirs`.
+async fn behind_both(
+    stage: &Stage,
+    ours: &LockClient,
+    theirs: &LockClient,
+    wait: Duration,
+) -> Outcome<Duration> {
     let lock = ours.lock("door")?;
     let their_lock = theirs.lock("door")?;
     let held = lock.acquire().await?;
     let mut stranger = ByHand::new(their_lock.acquire());
     ensure!(stranger.poll().is_none(), "a lock that is held was granted");
-    stage.queued(&ours, "door", 1).await?;
+    stage.queued(ours, "door", 1).await?;
     let pass_on = async {
         tokio::time::sleep(wait / 2).await;
         held.release().await?;
@@ -143,12 +196,15 @@ async fn one_deadline_covers_the_local_and_the_remote_wait(stage: &Stage) -> Out
         stranger.poll().ok_or_else(|| Failure::new("woken and not served"))?.map_err(Failure::from)
     };
     let began = Instant::now();
-    let (their_guard, answer) = tokio::join!(pass_on, lock.try_acquire_for(wait));
-    let took = began.elapsed();
+    let waiting = async {
+        let answer = lock.try_acquire_for(wait).await;
+        (answer, began.elapsed())
+    };
+    let (their_guard, (answer, took)) = tokio::join!(pass_on, waiting);
     ensure!(answer?.is_none(), "a lock that another client holds was granted");
-    // Two deadlines, one after the other, would make it half as long again.
-    ensure!(took >= wait && took < wait + wait * 2 / 5, "a wait of {wait:?} took {took:?}");
-    Ok(their_guard?.release().await?)
+    their_guard?.release().await?;
+    stage.becomes_free(ours, "door").await?;
+    Ok(took)
 }
 
 /// The local queue has one attempt at the server for all, which must not keep the second waiter longer than it wants.
@@ -159,8 +215,14 @@ async fn a_short_wait_behind_a_long_one_ends_in_time(stage: &Stage) -> Outcome {
     let mut long = ByHand::new(lock.acquire());
     ensure!(long.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "door", 1).await?;
-    let answer = decided(stage, &ours, &theirs, Duration::from_millis(100)).await?;
-    ensure!(answer.is_none(), "a lock that is held was granted");
+    let wait = Duration::from_millis(100);
+    let mut shortest = Duration::MAX;
+    for _ in 0..TIMES {
+        let decision = decided(stage, &ours, &theirs, wait).await?;
+        ensure!(!decision.is_granted, "a lock that is held was granted");
+        shortest = shortest.min(decision.took);
+    }
+    ensure!(shortest < wait + GENEROUS, "a wait of {wait:?} took {shortest:?}, and longer the other times");
     held.release().await?;
     stage.soon("the long wait", long.wants_poll()).await?;
     let granted = long.poll().ok_or_else(|| Failure::new("woken and not served"))??;

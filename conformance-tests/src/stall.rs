@@ -1,0 +1,117 @@
+//! Whether the machine stood still while a case ran.
+//!
+//! A lease goes on while the program that holds it does not run, so on a machine that stops for longer than the lease a sound
+//! backend loses its lock, as it has to. A case that failed in such a moment has shown nothing, and is run again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::suite::Verdict;
+
+const TICK: Duration = Duration::from_millis(20);
+
+/// What a case has to bear. Well below the shortest time within which a lease has to be renewed.
+const BEARABLE: Duration = Duration::from_millis(400);
+
+/// How often a case is run at the most. A backend that fails each time does not fail for the machine alone.
+const RUNS: usize = 4;
+
+/// A thread that sleeps for a short time, over and over, and notes by how much it overslept.
+pub(crate) struct StallWatch {
+    worst: Arc<AtomicU64>,
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StallWatch {
+    pub(crate) fn start() -> std::io::Result<Self> {
+        let worst = Arc::new(AtomicU64::new(0));
+        let (end, ended) = mpsc::channel();
+        let noted = Arc::clone(&worst);
+        let watch = move || {
+            let mut since = Instant::now();
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
+                let now = Instant::now();
+                let overslept = now.duration_since(since).saturating_sub(TICK);
+                noted.fetch_max(u64::try_from(overslept.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+                since = now;
+            }
+        };
+        let thread = std::thread::Builder::new().name("stall-watch".to_owned()).spawn(watch)?;
+        Ok(Self { worst, end: Some(end), thread: Some(thread) })
+    }
+
+    /// The longest time by which the thread overslept so far.
+    pub(crate) fn worst(&self) -> Duration {
+        Duration::from_millis(self.worst.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for StallWatch {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // It ends with the channel, and has nothing to panic about.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs a case, and runs it again when it failed while the machine stood still. `run` answers with the verdict and the longest
+/// stall in that run.
+pub(crate) fn judge(name: &str, mut run: impl FnMut() -> (Verdict, Duration)) -> Verdict {
+    for _ in 1..RUNS {
+        match run() {
+            (Verdict::Failed(failure), stall) if stall > BEARABLE => {
+                eprintln!(
+                    "{name}: run again, as the machine stood still for {stall:?} when it failed: {failure}"
+                );
+            }
+            (verdict, _) => return verdict,
+        }
+    }
+    run().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Failure;
+
+    const STALL: Duration = Duration::from_secs(3);
+
+    /// Judges runs that end like this, one after the other; answers with how many there were, too.
+    fn judged(runs: &[(bool, Duration)]) -> (bool, usize) {
+        let mut done = 0;
+        let verdict = judge("a case", || {
+            let (passes, stall) = runs[done.min(runs.len() - 1)];
+            done += 1;
+            (if passes { Verdict::Passed } else { Verdict::Failed(Failure::new("lost")) }, stall)
+        });
+        (verdict == Verdict::Passed, done)
+    }
+
+    #[test]
+    fn a_failure_on_a_machine_that_ran_counts_at_once() {
+        assert_eq!(judged(&[(false, BEARABLE)]), (false, 1));
+    }
+
+    #[test]
+    fn a_failure_on_a_machine_that_stood_still_is_looked_at_again() {
+        assert_eq!(judged(&[(false, STALL), (true, Duration::ZERO)]), (true, 2));
+        assert_eq!(judged(&[(false, STALL), (false, Duration::ZERO)]), (false, 2));
+    }
+
+    #[test]
+    fn the_machine_is_not_an_excuse_for_ever() {
+        assert_eq!(judged(&[(false, STALL)]), (false, RUNS));
+    }
+
+    #[test]
+    fn what_passed_is_not_run_again() {
+        assert_eq!(judged(&[(true, STALL)]), (true, 1));
+    }
+}
