@@ -1,0 +1,3 @@
+//! Measures distlock beside raw commands and other lock crates.
+
+fn main() {}
