@@ -48,7 +48,12 @@ impl Gate {
             if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)
                 .map_err(|errno| Trouble::system("lock", &folder.path_of(GATE), errno))?
             {
-                return Ok(None);
+                if folder.is_current() {
+                    return Ok(None);
+                }
+                // Whoever is in the gate of a folder that was moved away keeps nobody out of the next one.
+                place.reopen()?;
+                continue;
             }
             let identity = Identity::of(&folder.check(&file, GATE)?);
             let gate = Self { folder, file };

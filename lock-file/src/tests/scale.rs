@@ -23,13 +23,13 @@ fn eight_processes_lose_no_count() {
     }
     let mut tokens = BTreeSet::new();
     for process in processes {
-        let line = process.output_within(Duration::from_secs(120));
+        let line = process.output_within(5 * SOON);
         tokens.extend(line.split(' ').skip(1).map(|token| token.parse::<u64>().unwrap()));
         process.end();
     }
     assert_eq!(std::fs::read_to_string(&counter).unwrap(), "1600");
     assert_eq!(tokens.len(), 1600);
-    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    scratch.is_empty_soon();
 }
 
 #[test]
@@ -68,12 +68,15 @@ fn a_hundred_waiting_processes_use_no_time() {
         waiter.say("acquire a");
     }
     eventually("all wait", || pids_of_waiters(&client, "a").len() == 100);
-    let ticks = || waiters.iter().map(Process::ticks).sum::<u64>();
-    // The looks that follow a new watch are over.
-    std::thread::sleep(RETRIES_END + Duration::from_secs(2));
-    let before = ticks();
-    std::thread::sleep(Duration::from_secs(4));
-    assert!(ticks() - before <= 1, "{} ticks of 10 ms", ticks() - before);
+    let wake_ups = || waiters.iter().map(Process::wake_ups).sum::<u64>();
+    // The looks that follow a new watch come to an end; then there are none.
+    let pause = RETRIES_END + Duration::from_secs(2);
+    let mut before = wake_ups();
+    eventually("nobody wakes up any more", || {
+        std::thread::sleep(pause);
+        let former = std::mem::replace(&mut before, wake_ups());
+        before == former
+    });
     block_on(guard.release()).unwrap();
     let head = status(&client, "a").holders.first().and_then(|holder| holder.pid);
     assert!(head.is_none() || waiters.iter().any(|waiter| Some(waiter.pid()) == head));
@@ -106,7 +109,7 @@ fn hundreds_of_waiters_in_a_process_share_one_thread() {
             tokio::task::yield_now().await;
         }
         // Other tests of this process may be starting or ending theirs.
-        assert!(threads() <= 2, "{}", threads());
+        eventually("one thread serves them", || threads() <= 2);
         for guard in guards {
             guard.release().await.unwrap();
         }
@@ -132,7 +135,7 @@ fn a_hundred_thousand_cycles_leave_nothing() {
         }
     });
     block_on(client.close(SOON)).unwrap();
-    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    scratch.is_empty_soon();
     let gate = std::fs::metadata(scratch.path.join("gate")).unwrap();
     assert!(gate.len() < 100);
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -158,7 +161,7 @@ fn works_without_inotify() {
             .envs(helper.get_envs().filter_map(|(key, value)| Some((key, value?))));
         if geteuid().is_root() {
             // The limit is per user: take it from a user whom nobody else needs, who may not read where we were built.
-            command.uid(54_321).gid(54_321).current_dir("/");
+            command.uid(54_322).gid(54_322).current_dir("/");
         }
         Process::spawn(&mut command)
     };
@@ -183,11 +186,12 @@ fn works_without_inotify() {
     last.expect("granted");
 }
 
+/// The waiter looks only when it is told to, so that it is granted the lock at all shows that it was.
 #[test]
 fn a_hand_over_between_processes_is_told_and_not_polled() {
     let scratch = Scratch::new();
     let client = observer(&scratch.path);
-    let mut waiter = Process::start(&scratch.path);
+    let mut waiter = Process::without_second_chances(&scratch.path);
     let mut times = Vec::new();
     for _ in 0..50 {
         let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
@@ -202,5 +206,4 @@ fn a_hand_over_between_processes_is_told_and_not_polled() {
     }
     times.sort_unstable();
     println!("hand-over between processes: median {:?}, worst {:?}", times[25], times[49]);
-    assert!(times[25] < Duration::from_millis(20), "{times:?}");
 }

@@ -2,40 +2,42 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::{DistributedLockExt, ErrorKind};
+use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockClient};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
 use super::process::Process;
 use super::{SOON, Scratch, block_on, eventually, pid_of_holder, pids_of_waiters, status};
+use crate::FileOptions;
 use crate::pause::Point;
+use crate::watcher::RETRIES_END;
 
 #[test]
 fn a_process_stopped_in_the_gate_makes_nobody_late() {
     let scratch = Scratch::new();
-    let client = scratch.client();
+    let client = FileOptions::in_folder(&scratch.path).client(ClientBuilder::new()).unwrap();
     let guard = block_on(client.lock("held").unwrap().acquire()).unwrap();
     let stopped = Process::stopping_at(&scratch.path, Point::InGate);
     stopped.is_stopped_soon();
 
-    let start = Instant::now();
+    // Nobody continues the process meanwhile, so that whoever waited for it would wait for ever.
     let error = block_on(client.lock("a").unwrap().try_acquire()).unwrap_err();
-    assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     let text = error.to_string();
     assert!(text.contains(&format!("kill -CONT {}", stopped.pid())), "{text}");
 
-    let start = Instant::now();
-    let error = block_on(client.lock("a").unwrap().try_acquire_for(Duration::from_millis(300))).unwrap_err();
-    assert!((290..700).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(error.to_string().contains("kill -CONT"), "{error}");
+    eventually("a wait that ends tells who is in the way, unless it ends before that is known", || {
+        let start = Instant::now();
+        let lock = client.lock("a").unwrap();
+        let error = block_on(lock.try_acquire_for(Duration::from_millis(300))).unwrap_err();
+        assert!(start.elapsed().as_millis() >= 290, "{:?}", start.elapsed());
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        error.to_string().contains("kill -CONT")
+    });
 
     assert_eq!(block_on(client.status("a")).unwrap_err().kind(), ErrorKind::Unreachable);
 
-    let start = Instant::now();
     block_on(guard.release()).unwrap();
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
 
     stopped.signal(Signal::CONT);
     let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
@@ -104,22 +106,35 @@ fn no_late_lower_ticket() {
 fn an_announcement_before_the_fact_is_not_the_last_look() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let file = scratch.path.join("held/a");
     for pause in [0, 1, 20, 300] {
-        let writable = std::fs::File::create(&file).unwrap();
-        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        let holder = std::fs::File::open(&file).unwrap();
-        rustix::fs::flock(&holder, FlockOperation::LockExclusive).unwrap();
-        let mut waiter = Process::start(&scratch.path);
-        waiter.say("acquire a");
-        eventually("it waits", || !status(&client, "a").waiters.is_empty());
-        eventually("it sleeps", || waiter.state() == 'S');
-        drop(writable);
-        std::thread::sleep(Duration::from_millis(pause));
-        rustix::fs::flock(&holder, FlockOperation::Unlock).unwrap();
-        waiter.expect("granted");
-        waiter.kill();
+        let mut late = true;
+        while late {
+            late = announces_and_unlocks(&scratch, &client, Duration::from_millis(pause)) >= RETRIES_END;
+        }
     }
+}
+
+/// Answers how long after the announcement the lock was dropped. The waiter expects no more than a dying process needs.
+fn announces_and_unlocks(scratch: &Scratch, client: &LockClient, pause: Duration) -> Duration {
+    let file = scratch.path.join("held/a");
+    let writable = std::fs::File::create(&file).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let holder = std::fs::File::open(&file).unwrap();
+    rustix::fs::flock(&holder, FlockOperation::LockExclusive).unwrap();
+    let mut waiter = Process::start(&scratch.path);
+    waiter.say("acquire a");
+    eventually("it waits", || !status(client, "a").waiters.is_empty());
+    eventually("it sleeps", || waiter.state() == 'S');
+    let announced = Instant::now();
+    drop(writable);
+    std::thread::sleep(pause);
+    rustix::fs::flock(&holder, FlockOperation::Unlock).unwrap();
+    let took = announced.elapsed();
+    if took < RETRIES_END {
+        waiter.expect("granted");
+    }
+    waiter.kill();
+    took
 }
 
 /// Released exactly between a look and the watch, or between the second look and the sleep.
@@ -165,7 +180,9 @@ fn a_removal_is_noticed_while_others_have_the_file_open() {
     let client = scratch.client();
     let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
     let mut first = Process::without_second_chances(&scratch.path);
-    first.say("acquire a 400");
+    let word = scratch.path.with_extension("word");
+    std::fs::write(&word, "").unwrap();
+    first.say(&format!("acquire a while {}", word.display()));
     eventually("the first waits", || pids_of_waiters(&client, "a").len() == 1);
     let ticket = std::fs::read_dir(scratch.path.join("queue/a")).unwrap().next().unwrap().unwrap().path();
     let open_ticket = std::fs::File::open(ticket).unwrap();
@@ -173,6 +190,7 @@ fn a_removal_is_noticed_while_others_have_the_file_open() {
     let mut second = Process::without_second_chances(&scratch.path);
     second.say("acquire a");
     eventually("the second waits", || pids_of_waiters(&client, "a").len() == 2);
+    std::fs::remove_file(&word).unwrap();
     first.expect("refused");
     block_on(guard.release()).unwrap();
     second.expect("granted");
@@ -244,7 +262,7 @@ fn a_dropped_wait_leaves_the_queue() {
     eventually("nobody waits", || status(&ours, "a").waiters.is_empty());
     block_on(guard.release()).unwrap();
     block_on(theirs.close(SOON)).unwrap();
-    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    scratch.is_empty_soon();
 }
 
 /// A lock's file that is removed between opening and locking it excludes nobody.
@@ -303,13 +321,23 @@ fn a_stopped_waiter_in_a_folder_that_was_moved_away_is_in_nobodys_way() {
     second.say("acquire a");
     eventually("the second waits", || pids_of_waiters(&client, "a").len() == 2);
     second.is_asleep_soon();
-    first.signal(Signal::STOP);
-    first.is_stopped_soon();
+    first.stop_outside_the_gate(&scratch.path);
     let moved = scratch.path.with_extension("moved");
     std::fs::rename(&scratch.path, &moved).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(moved.join("queue/a").join(ticket.file_name()), mode).unwrap();
     second.expect("granted");
+}
+
+/// Whoever is stopped in the gate of a folder that is then moved away decides about nothing in the next folder.
+#[test]
+fn a_process_stopped_in_the_gate_of_a_folder_that_was_moved_away_is_in_nobodys_way() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let stopped = Process::stopping_at(&scratch.path, Point::InGate);
+    stopped.is_stopped_soon();
+    std::fs::rename(&scratch.path, scratch.path.with_extension("moved")).unwrap();
+    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
 }
 
 /// A gate that is removed between opening and locking it lets nobody in.
