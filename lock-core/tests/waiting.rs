@@ -216,10 +216,10 @@ async fn waits_of_two_branches_of_one_task_end_together() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_right_after_a_dropped_guard_waits_for_the_release_that_is_on_its_way() {
-    let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let timed = Timed::new();
+    let lock = timed.client.lock(NAME).unwrap();
     let gate = Gate::new();
-    server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
+    timed.server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
     drop(lock.acquire().await.unwrap());
     let trying = tokio::spawn(async move { lock.try_acquire().await.unwrap().is_some() });
     gate.reached().await;
@@ -229,9 +229,10 @@ async fn a_try_right_after_a_dropped_guard_waits_for_the_release_that_is_on_its_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tries_at_once_through_a_healthy_server_are_won_by_one_and_refused_to_the_rest() {
-    let server = MemoryServer::new();
+    let timed = Timed::new();
     let remote = MemoryOptions::new().replies(Replies::Later);
-    let lock = server.client_with(remote, ClientBuilder::new()).unwrap().lock(NAME).unwrap();
+    let builder = Timed::builder(&timed.clock);
+    let lock = timed.server.client_with(remote, builder).unwrap().lock(NAME).unwrap();
     for _ in 0..50 {
         let tries = (0..4).map(|_| {
             let lock = Arc::clone(&lock);

@@ -16,7 +16,7 @@ use lock_core::{
 };
 
 /// Long enough for anything that must happen, on a machine that is busy with something else.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn name(text: &str) -> LockName {
     LockName::new(text).unwrap()
