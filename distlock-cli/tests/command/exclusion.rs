@@ -9,7 +9,7 @@ fn eight_loops_lose_no_increment() {
     let place = Place::new();
     std::fs::write(place.file("c"), "0\n").unwrap();
     let script = format!(
-        "i=0; while [ $i -lt {ROUNDS} ]; do {} --url {} exec counter -- sh -c 'n=$(cat c); echo $((n+1)) > c' || exit 1; i=$((i+1)); done",
+        "i=0; while [ $i -lt {ROUNDS} ]; do {} --url '{}' exec counter -- sh -c 'n=$(cat c); echo $((n+1)) > c' || exit 1; i=$((i+1)); done",
         env!("CARGO_BIN_EXE_distlock"),
         place.url()
     );
@@ -22,7 +22,7 @@ fn eight_loops_lose_no_increment() {
         })
         .collect();
     for running in &mut loops {
-        assert_eq!(running.code(), 0);
+        assert_eq!(running.code_at_last(), 0);
     }
     assert_eq!(std::fs::read_to_string(place.file("c")).unwrap(), format!("{}\n", LOOPS * ROUNDS));
 }

@@ -74,7 +74,7 @@ fn a_backend_that_does_not_answer_is_69() {
     assert_code(&place.run(["exec", "job", "--", "true"]), 0, "before");
     let gate = fs::File::options().read(true).write(true).open(place.locks().join("gate")).unwrap();
     let gate = Flock::lock(gate, FlockArg::LockExclusive).unwrap();
-    let url = format!("{}?gate_patience=50ms", place.url());
+    let url = format!("file:{}?gate_patience=50ms", place.locks().display());
     for arguments in [["exec", "--no-wait", "job", "true"].as_slice(), &["status", "job"]] {
         let output = bare().arg("--url").arg(&url).args(arguments).output().unwrap();
         assert_code(&output, 69, arguments);

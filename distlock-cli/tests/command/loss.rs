@@ -43,7 +43,7 @@ fn one_that_does_not_listen_is_killed_after_the_grace() {
 fn helpers_that_do_not_listen_are_killed_after_the_grace_although_the_command_has_ended() {
     let place = Place::new();
     let mut job = place
-        .exec(&["--grace", "300ms"], "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.01; done' & wait");
+        .exec(&["--grace", "5s"], "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.01; done' & wait");
     let helper = job.pid_line();
     take_away(&place);
     assert_eq!(job.event("exited")["signal"], "SIGTERM");

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::{Place, Running, assert_code, is_stopped, said, until};
+use crate::support::{Place, Running, assert_code, said};
 
 #[test]
 fn a_stopped_waiter_that_holds_up_the_queue_is_named_with_what_to_do_about_it() {
@@ -11,8 +11,7 @@ fn a_stopped_waiter_that_holds_up_the_queue_is_named_with_what_to_do_about_it() 
     let mut holder = place.hold("job");
     let mut first = Running::start(&mut place.distlock(["exec", "job", "--", "echo", "mine"]));
     place.until_waiting("job", 1);
-    first.signal(Signal::SIGSTOP);
-    until("the waiter stops", || is_stopped(first.pid()));
+    place.stop_outside_the_gate(&first);
     holder.close_input();
     assert_eq!(holder.code(), 0);
 

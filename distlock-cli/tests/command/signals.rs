@@ -83,7 +83,7 @@ fn what_was_ignored_stays_ignored() {
     let place = Place::new();
     let distlock = env!("CARGO_BIN_EXE_distlock");
     let script = format!(
-        "trap '' HUP; exec {distlock} --url {} exec job -- sh -c 'echo $$; exec sleep 1000'",
+        "trap '' HUP; exec {distlock} --url '{}' exec job -- sh -c 'echo $$; exec sleep 1000'",
         place.url()
     );
     let mut job = Running::start(bare_shell(&script).current_dir(place.file("")));

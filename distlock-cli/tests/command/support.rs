@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -27,9 +28,9 @@ impl Place {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// The URL of its locks.
+    /// The URL of its locks, with patience for processes that are slow to leave the gate.
     pub(crate) fn url(&self) -> String {
-        format!("file:{}", self.locks().display())
+        format!("file:{}?gate_patience={}s", self.locks().display(), PATIENCE.as_secs())
     }
 
     /// The folder of its locks.
@@ -72,6 +73,27 @@ impl Place {
         let output = self.run(["status", "--json", name]);
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Stops a process where it is in nobody's way: one that waits comes through the gate from time to time.
+    pub(crate) fn stop_outside_the_gate(&self, running: &Running) {
+        loop {
+            running.signal(Signal::SIGSTOP);
+            until("it stops", || is_stopped(running.pid()));
+            if self.gate_is_free() {
+                return;
+            }
+            running.signal(Signal::SIGCONT);
+        }
+    }
+
+    /// Whether nobody is in the gate; it is for those who are not stopped in it to leave it meanwhile.
+    fn gate_is_free(&self) -> bool {
+        (0..100).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            let gate = std::fs::File::open(self.locks().join("gate")).unwrap();
+            Flock::lock(gate, FlockArg::LockExclusiveNonblock).is_ok()
+        })
     }
 
     /// Waits until this many wait for the lock.
@@ -167,6 +189,11 @@ impl Running {
             status.is_some()
         });
         code_of(status.unwrap())
+    }
+
+    /// The same for something that takes its time; the test has no other limit.
+    pub(crate) fn code_at_last(&mut self) -> i32 {
+        code_of(self.child.wait().unwrap())
     }
 
     /// Whether it still runs.
