@@ -35,6 +35,14 @@ const DRIVERS: &[Driver] = &[
         #[cfg(not(all(feature = "file", unix)))]
         connect: None,
     },
+    Driver {
+        feature: "redis",
+        schemes: &["redis", "rediss", "unix"],
+        #[cfg(feature = "redis")]
+        connect: Some(|url, builder| Box::pin(async move { lock_redis::connect(&url, builder).await })),
+        #[cfg(not(feature = "redis"))]
+        connect: None,
+    },
 ];
 
 /// How to connect to what `scheme` means.

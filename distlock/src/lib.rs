@@ -25,6 +25,10 @@ pub use lock_core::*;
 #[cfg(all(feature = "file", unix))]
 pub use lock_file as file;
 
+/// Locks across machines, kept by a Redis server; see [`lock_redis`].
+#[cfg(feature = "redis")]
+pub use lock_redis as redis;
+
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
 ///
 /// # Errors

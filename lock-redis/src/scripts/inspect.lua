@@ -1,11 +1,14 @@
 -- Tells who holds the lock and who waits for it. Changes nothing.
 --
--- Answers {hold or "", remaining lease (ms), waiter, state, waiter, state, …}, the waiters in the order of the queue.
+-- Answers {hold or "", remaining lease (ms), waiter, score, state, waiter, score, state, …}, the waiters in the order of
+-- the queue.
 local MOST_AT_ONCE = 500
 
 local now = server_time() / 1000
 local answer = {redis.call('GET', hold_key) or '', redis.call('PTTL', hold_key)}
-local waiters = redis.call('ZRANGE', queue_key, 0, -1)
+local queue = redis.call('ZRANGE', queue_key, 0, -1, 'WITHSCORES')
+local waiters = {}
+for index = 1, #queue, 2 do waiters[#waiters + 1] = queue[index] end
 for first = 1, #waiters, MOST_AT_ONCE do
   local last = math.min(first + MOST_AT_ONCE - 1, #waiters)
   local states = redis.call('HMGET', waiters_key, unpack(waiters, first, last))
@@ -14,6 +17,7 @@ for first = 1, #waiters, MOST_AT_ONCE do
     local ends = state and tonumber(string.match(state, '^%d+'))
     if ends and ends > now then
       answer[#answer + 1] = waiters[index]
+      answer[#answer + 1] = queue[2 * index]
       answer[#answer + 1] = state
     end
   end

@@ -1,0 +1,86 @@
+//! Turns options into what the client crate connects with.
+
+use lock_core::{LockError, Operation};
+use redis::io::tcp::TcpSettings;
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    TlsCertificates,
+};
+
+use crate::options::{Certificates, Place, RedisOptions, invalid};
+use crate::trouble::explain;
+
+/// The language that is spoken with the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    /// Replies and messages on one connection.
+    Resp3,
+    /// For a server, or something before it, that does not know the newer one: no messages.
+    Resp2,
+}
+
+/// What the connections of a client are made from.
+pub(crate) fn client(options: &RedisOptions, language: Language) -> Result<Client, LockError> {
+    let failed = |error| explain(Operation::Connect, error);
+    let address = match &options.place {
+        Place::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+        Place::Tls { host, port, .. } => {
+            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+        }
+        Place::Socket(path) => ConnectionAddr::Unix(path.clone()),
+    };
+    let info = address
+        .into_connection_info()
+        .map_err(failed)?
+        .set_redis_settings(settings(options, language))
+        // A request is one small packet, and its answer is waited for.
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    match &options.place {
+        Place::Tls { certificates, .. } => {
+            use_a_crypto_provider();
+            Client::build_with_tls(info, read(certificates)?).map_err(failed)
+        }
+        _ => Client::open(info).map_err(failed),
+    }
+}
+
+fn settings(options: &RedisOptions, language: Language) -> RedisConnectionInfo {
+    let protocol = match language {
+        Language::Resp3 => ProtocolVersion::RESP3,
+        Language::Resp2 => ProtocolVersion::RESP2,
+    };
+    let mut settings = RedisConnectionInfo::default()
+        .set_protocol(protocol)
+        .set_db(i64::from(options.database))
+        .set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
+    if let Some(password) = &options.password {
+        settings = settings.set_password(password.reveal());
+    }
+    if let Some(user) = &options.user {
+        settings = settings.set_username(user);
+    }
+    settings
+}
+
+/// A program that has chosen a provider of its own keeps it.
+fn use_a_crypto_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that another thread was faster, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+fn read(certificates: &Certificates) -> Result<TlsCertificates, LockError> {
+    let file = |path: &std::path::Path| {
+        std::fs::read(path)
+            .map_err(|error| invalid(format!("{} cannot be read: {error}", path.display())).caused_by(error))
+    };
+    let client_tls = match &certificates.client {
+        Some((certificate, key)) => {
+            Some(ClientTlsConfig { client_cert: file(certificate)?, client_key: file(key)? })
+        }
+        None => None,
+    };
+    let root_cert = certificates.authority.as_deref().map(file).transpose()?;
+    Ok(TlsCertificates { client_tls, root_cert })
+}

@@ -1,0 +1,219 @@
+//! One attempt at a lock: taken at once, or waited for in the server's queue until it is granted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Term, Wait};
+use tokio::sync::watch;
+
+use crate::backend::{Lease, RedisBackend};
+use crate::keys::Keys;
+use crate::link::Link;
+use crate::mail::{Address, Expected};
+use crate::record::Acquired;
+use crate::scripts::ACQUIRE;
+use crate::supervisor::Contact;
+
+/// How often a waiter asks to whom the server sends no messages.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// After the end of the holder's lease the first in the queue asks at once, and each of the others this much later than the
+/// one before it, in case that one is dead.
+const STEP_OF_RANK: Duration = Duration::from_millis(100);
+
+/// A lease that ends in the same millisecond has not ended yet.
+const END_OF_LEASE: Duration = Duration::from_millis(1);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Intent {
+    Try,
+    Wait,
+    /// The place is taken; it is only kept.
+    Beat,
+}
+
+impl Intent {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Try => "try",
+            Self::Wait => "wait",
+            Self::Beat => "beat",
+        }
+    }
+}
+
+/// What ended a pause.
+enum Woken {
+    Granted(Option<Moment>, lock_core::FencingToken),
+    ContactChanged,
+    TimeUp,
+}
+
+pub(crate) struct Attempt<'a> {
+    backend: &'a RedisBackend,
+    request: &'a AcquireRequest,
+    keys: Keys,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(backend: &'a RedisBackend, request: &'a AcquireRequest) -> Self {
+        Self { backend, request, keys: backend.keys(request.physical()) }
+    }
+
+    pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
+        let link = self.backend.supervisor.link(Operation::Acquire)?;
+        if self.request.wait() == Wait::Try {
+            self.refuse_before_its_time(&link)?;
+            self.try_once(&link).await
+        } else {
+            self.wait(link).await
+        }
+    }
+
+    async fn try_once(self, link: &Link) -> Result<Option<Grant<Lease>>, LockError> {
+        let sent = self.now();
+        match self.ask(link, Intent::Try, 0).await? {
+            Acquired::Held(token) => {
+                let address = self.backend.mail.hold(self.request.id(), self.request.signals());
+                Ok(Some(self.grant(address, token, sent)))
+            }
+            Acquired::Waits { .. } | Acquired::Gone => Ok(None),
+        }
+    }
+
+    async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
+        let mut contact = self.backend.supervisor.watch();
+        // Before the first request: the grant may be pushed before the answer is read.
+        let expected = self.backend.mail.expect_grant(self.request.id());
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut intent = Intent::Wait;
+        loop {
+            self.refuse_before_its_time(&link)?;
+            let beat = self.backend.mail.next_beat();
+            let sent = self.now();
+            expected.sent(beat, sent);
+            let pause = match self.ask(&link, intent, beat).await {
+                Ok(Acquired::Held(token)) => return Ok(Some(self.hold(expected, token, sent))),
+                Ok(Acquired::Gone) => return Ok(None),
+                Ok(Acquired::Waits { remaining, before, place }) => {
+                    intent = Intent::Beat;
+                    backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+                    if let Some(place) = place {
+                        self.request.signals().keep_place(place);
+                    }
+                    self.request.signals().queued();
+                    self.pause(&link, remaining, before)
+                }
+                // The core asks again, with the same id: whether there is a place is not known.
+                Err(error) if intent == Intent::Wait || !error.is_retryable() => return Err(error),
+                Err(error) => {
+                    self.request.signals().unreachable(error);
+                    backoff.next_pause()
+                }
+            };
+            match self.woken(&expected, &mut contact, pause).await {
+                Woken::Granted(Some(since), token) if self.is_fresh(since) => {
+                    return Ok(Some(self.hold(expected, token, since)));
+                }
+                // Most of it is over, or nobody knows since when it runs: the server says whether it still stands.
+                Woken::Granted(..) | Woken::TimeUp => {}
+                Woken::ContactChanged => link = self.contact_returns(&mut contact).await,
+            }
+        }
+    }
+
+    /// Sends one request.
+    async fn ask(&self, link: &Link, intent: Intent, beat: u64) -> Result<Acquired, LockError> {
+        let place = match intent {
+            Intent::Wait => self.request.place().map_or(0, std::num::NonZeroU64::get),
+            Intent::Try | Intent::Beat => 0,
+        };
+        let mut command = self.keys.call(ACQUIRE);
+        command
+            .arg(self.request.id().to_string())
+            .arg(intent.word())
+            .arg(self.backend.lease_milliseconds())
+            .arg(beat)
+            .arg(link.channel.as_deref().unwrap_or("-"))
+            .arg(&*self.backend.holder)
+            .arg(place);
+        let answer: Vec<i64> = link.call(ACQUIRE, &command).await?;
+        Acquired::read(&answer)
+    }
+
+    async fn woken(
+        &self,
+        expected: &Expected,
+        contact: &mut watch::Receiver<Contact>,
+        pause: Duration,
+    ) -> Woken {
+        let clock = self.backend.host.clock();
+        tokio::select! {
+            biased;
+            (since, token) = expected.granted() => Woken::Granted(since, token),
+            // Ends with the client, which has dropped this then.
+            _ = contact.changed() => Woken::ContactChanged,
+            () = clock.sleep_until(clock.now().plus(pause)) => Woken::TimeUp,
+        }
+    }
+
+    /// Waits until there is a connection again; what the wait ends with until then is an error.
+    async fn contact_returns(&self, contact: &mut watch::Receiver<Contact>) -> Arc<Link> {
+        loop {
+            match contact.borrow_and_update().clone() {
+                Contact::Good(link) => return link,
+                Contact::Lost(error) => self.request.signals().unreachable(error.during(Operation::Acquire)),
+            }
+            if contact.changed().await.is_err() {
+                // The client is gone; nobody waits for this any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// When to ask again at the latest.
+    fn pause(&self, link: &Link, remaining: Option<Duration>, before: u32) -> Duration {
+        let most = if link.channel.is_some() {
+            self.backend.interval
+        } else {
+            POLL_INTERVAL.min(self.backend.interval)
+        };
+        match remaining {
+            Some(remaining) => most.min(remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before)),
+            None => most,
+        }
+    }
+
+    /// Whether enough of a pushed grant is left to renew it in good order.
+    fn is_fresh(&self, since: Moment) -> bool {
+        self.now() < since.plus(self.backend.lease / 2)
+    }
+
+    fn refuse_before_its_time(&self, link: &Link) -> Result<(), LockError> {
+        if self.now() >= link.usable_from {
+            return Ok(());
+        }
+        Err(LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+            .because("the server was started recently, and may have forgotten locks that their holders still believe in")
+            .remedy("wait for the restart_delay to pass")
+            .retryable())
+    }
+
+    fn hold(&self, expected: Expected, token: lock_core::FencingToken, since: Moment) -> Grant<Lease> {
+        let address = expected.into_hold(self.request.signals());
+        self.grant(address, token, since)
+    }
+
+    fn grant(&self, address: Address, token: lock_core::FencingToken, anchor: Moment) -> Grant<Lease> {
+        let lease = Lease::new(self.keys.clone(), self.request.id(), address);
+        let term = Term::Leased { anchor, length: self.backend.lease };
+        Grant::new(lease, crate::supervisor::GROUP, term).with_token(token)
+    }
+
+    fn now(&self) -> Moment {
+        self.backend.host.clock().now()
+    }
+}

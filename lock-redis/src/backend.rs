@@ -1,0 +1,198 @@
+//! The backend: one short function for each operation.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::backend::Released;
+use lock_core::{
+    AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing,
+    Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus, NameRules,
+    Operation, PhysicalName, Reach,
+};
+use redis::Value;
+
+use crate::attempt::Attempt;
+use crate::keys::Keys;
+use crate::mail::{Address, Mail};
+use crate::options::RedisOptions;
+use crate::record::{self, holder_text, loss};
+use crate::scripts::{BREAK, CANCEL, INSPECT, RELEASE, RENEW};
+use crate::supervisor::Supervisor;
+use crate::trouble::{explain, nonsense};
+
+/// A brace would end the hash tag; a control character would be no name for people.
+pub(crate) const NAMES: NameRules = NameRules::new(
+    CharacterSet::of(|character| !matches!(character, '{' | '}') && !character.is_control()),
+    512,
+);
+
+/// The longest time that a request has unless the options say otherwise.
+const LONGEST_REQUEST: Duration = Duration::from_secs(3);
+
+/// How many leases are renewed before others get a turn at the server.
+const RENEWED_TOGETHER: usize = 500;
+
+/// For how long the server remembers that a hold was broken.
+const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
+
+pub(crate) struct RedisBackend {
+    pub(crate) host: Host,
+    pub(crate) supervisor: Arc<Supervisor>,
+    pub(crate) mail: Arc<Mail>,
+    pub(crate) lease: Duration,
+    /// Between two heartbeats of a waiter.
+    pub(crate) interval: Duration,
+    /// What the server is told about this client.
+    pub(crate) holder: Box<str>,
+    prefix: String,
+    capabilities: Capabilities,
+}
+
+/// What is needed to renew and release a hold.
+pub(crate) struct Lease {
+    keys: Keys,
+    id: AttemptId,
+    _address: Address,
+}
+
+impl Lease {
+    pub(crate) fn new(keys: Keys, id: AttemptId, address: Address) -> Self {
+        Self { keys, id, _address: address }
+    }
+}
+
+impl RedisBackend {
+    pub(crate) async fn connect(host: Host, options: RedisOptions) -> Result<Self, LockError> {
+        let interval = host.renewal_interval(options.lease)?;
+        let request_timeout = options.request_timeout.unwrap_or(interval.min(LONGEST_REQUEST));
+        let mail = Arc::<Mail>::default();
+        let (lease, prefix) = (options.lease, options.prefix.clone());
+        let holder = holder_text(host.holder())?.into();
+        let supervisor = Supervisor::start(host.clone(), options, Arc::clone(&mail), request_timeout).await?;
+        let capabilities = Capabilities::new("redis", Reach::Network, NAMES)
+            .with_fencing(Fencing::Durable)
+            .with_fairness(Fairness::Fifo)
+            .with_inspection(Inspection::HolderAndQueue)
+            .with_breaking(Breaking::Supported)
+            .with_leftovers_gone_after(lease);
+        Ok(Self { host, supervisor, mail, lease, interval, holder, prefix, capabilities })
+    }
+
+    pub(crate) fn keys(&self, name: &PhysicalName) -> Keys {
+        Keys::of(&self.prefix, name)
+    }
+
+    pub(crate) fn lease_milliseconds(&self) -> u64 {
+        self.lease.as_millis().try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Goes on looking for a waiter that lives, where one call has not looked at all of them.
+    async fn finish_handing_over(&self, keys: &Keys, id: &str, more: i64) -> Result<(), LockError> {
+        let mut more = more;
+        while more == 1 {
+            let link = self.supervisor.link(Operation::Cancel)?;
+            more = link.call(CANCEL, keys.call(CANCEL).arg(id)).await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Backend for RedisBackend {
+    type Lease = Lease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
+        Attempt::new(self, request).make().await
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        self.finish_handing_over(&self.keys(request.physical()), &request.id().to_string(), 1).await
+    }
+
+    async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
+        let link = self.supervisor.link(Operation::Renew)?;
+        let mut states = Vec::with_capacity(leases.len());
+        for leases in leases.chunks(RENEWED_TOGETHER) {
+            let mut requests = redis::Pipeline::with_capacity(leases.len());
+            for lease in leases {
+                let mut request = lease.keys.call(RENEW);
+                request.arg(lease.id.to_string()).arg(self.lease_milliseconds());
+                requests.add_command(request);
+            }
+            let answers = link.send_all(&mut requests).await;
+            for answer in answers.map_err(|error| explain(Operation::Renew, error))? {
+                states.push(match answer {
+                    Ok(Value::Int(1)) => LeaseState::Held,
+                    Ok(Value::Int(code)) => LeaseState::Lost(loss(Operation::Renew, code)?),
+                    Ok(other) => return Err(nonsense(Operation::Renew, format!("{other:?}"))),
+                    Err(error) if crate::trouble::is_forgotten_script(&error) => {
+                        // Renewed when the core asks again, which is soon.
+                        link.load(RENEW).await?;
+                        LeaseState::Unknown
+                    }
+                    Err(error) => {
+                        tracing::warn!(error = %explain(Operation::Renew, error), "a lease could not be renewed");
+                        LeaseState::Unknown
+                    }
+                });
+            }
+        }
+        Ok(states)
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
+        let link = self.supervisor.link(Operation::Release)?;
+        let id = lease.id.to_string();
+        let (result, more): (i64, i64) = link.call(RELEASE, lease.keys.call(RELEASE).arg(&id)).await?;
+        let released = match result {
+            1 => Released::Clean,
+            code => Released::WasLost(loss(Operation::Release, code)?),
+        };
+        if let Err(error) = self.finish_handing_over(&lease.keys, &id, more).await {
+            // It is released. Whoever waits finds that out by itself.
+            tracing::debug!(%error, "the lock was released and not handed over");
+        }
+        Ok(released)
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        let link = self.supervisor.link(Operation::Inspect)?;
+        let answer: Vec<Value> = link.call(INSPECT, &self.keys(request.physical()).call(INSPECT)).await?;
+        record::status(request.name(), &answer)
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        let link = self.supervisor.link(Operation::Break)?;
+        let keys = self.keys(request.physical());
+        let mut command = keys.call(BREAK);
+        command.arg(holder.as_str()).arg(BROKEN_IS_REMEMBERED.as_millis().to_string());
+        let (result, more): (i64, i64) = link.call(BREAK, &command).await?;
+        if result != 1 {
+            return Ok(Broken::not_held());
+        }
+        self.finish_handing_over(&keys, holder.as_str(), more).await?;
+        Ok(Broken::taken_away())
+    }
+
+    async fn close(&self) {
+        self.supervisor.close();
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RedisBackend").field("supervisor", &self.supervisor).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Lease").field("id", &self.id).finish_non_exhaustive()
+    }
+}

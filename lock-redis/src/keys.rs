@@ -1,0 +1,69 @@
+//! What a lock is called at the server.
+
+use lock_core::PhysicalName;
+use redis::Cmd;
+
+use crate::scripts::Script;
+
+/// The keys of one lock. They share a hash tag, so that they are on one node of whatever serves them.
+#[derive(Clone)]
+pub(crate) struct Keys(Box<str>);
+
+/// The hold, the queue, the waiters, the fence, the mark of a broken hold: in the order of the scripts.
+const SUFFIXES: [&str; 5] = [":l", ":q", ":w", ":f", ":b"];
+
+impl Keys {
+    pub(crate) fn of(prefix: &str, name: &PhysicalName) -> Self {
+        Self(format!("{prefix}:{{{}}}", name.as_str()).into())
+    }
+
+    /// The call of `script` for this lock, without the script's own arguments.
+    pub(crate) fn call(&self, script: &Script) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script.digest()).arg(SUFFIXES.len());
+        let mut key = String::with_capacity(self.0.len() + 2);
+        for suffix in SUFFIXES {
+            key.clear();
+            key.push_str(&self.0);
+            key.push_str(suffix);
+            command.arg(&key);
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::LockName;
+
+    use super::*;
+    use crate::backend::NAMES;
+
+    fn keys(name: &str) -> Vec<String> {
+        let physical = NAMES.apply(&LockName::new(name).unwrap());
+        let command = Keys::of("distlock", &physical).call(crate::scripts::RENEW);
+        let arguments: Vec<_> = command.args_iter().skip(3).collect();
+        arguments
+            .iter()
+            .filter_map(|argument| match argument {
+                redis::Arg::Simple(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_keys_of_a_lock_share_one_hash_tag() {
+        assert_eq!(keys("orders/42")[0], "distlock:{orders/42}:l");
+        assert_eq!(keys("orders/42").len(), 5);
+    }
+
+    #[test]
+    fn braces_in_a_name_do_not_reach_the_hash_tag() {
+        for name in ["{}", "a{b}c", "}", "{"] {
+            for key in keys(name) {
+                assert_eq!(key.matches(['{', '}']).count(), 2, "{name}: {key}");
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One connection to the server, from its making to its end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lock_core::{LockError, Moment, Operation};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
+use tokio::sync::Notify;
+
+use crate::scripts::Script;
+use crate::trouble::{breaks_connection, explain, is_forgotten_script, is_no_primary};
+
+/// A connection that is in order until it is [broken](Link::broken). It is never repaired: the next one is another link.
+pub(crate) struct Link {
+    connection: MultiplexedConnection,
+    /// Where messages for this connection arrive; `None` where there are none, and waiters poll.
+    pub(crate) channel: Option<String>,
+    /// Before that nothing is acquired here.
+    pub(crate) usable_from: Moment,
+    pub(crate) identity: Identity,
+    breakage: Arc<Breakage>,
+}
+
+/// By which the server knows a connection.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Identity {
+    /// The number of the connection in one run of the server, where the server tells.
+    pub(crate) number: Option<i64>,
+    /// The run of the server, where it tells.
+    pub(crate) run: Option<String>,
+}
+
+/// Whether a connection has broken, and who wants to know.
+#[derive(Default)]
+pub(crate) struct Breakage {
+    is_broken: AtomicBool,
+    noticed: Notify,
+}
+
+impl Breakage {
+    pub(crate) fn notice(&self) {
+        self.is_broken.store(true, Ordering::Release);
+        self.noticed.notify_one();
+    }
+
+    async fn happens(&self) {
+        while !self.is_broken.load(Ordering::Acquire) {
+            self.noticed.notified().await;
+        }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(connection: MultiplexedConnection, breakage: Arc<Breakage>) -> Self {
+        Self {
+            connection,
+            channel: None,
+            usable_from: Moment::from_nanoseconds(0),
+            identity: Identity::default(),
+            breakage,
+        }
+    }
+
+    /// Waits until the connection is of no more use. For the one task that replaces it.
+    pub(crate) async fn broken(&self) {
+        self.breakage.happens().await;
+    }
+
+    /// Has the script called, and loads it first where the server has forgotten it.
+    pub(crate) async fn call<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        command: &Cmd,
+    ) -> Result<T, LockError> {
+        match self.send(command).await {
+            Err(error) if is_forgotten_script(&error) => {
+                self.load(script).await?;
+                self.send(command).await
+            }
+            answer => answer,
+        }
+        .map_err(|error| explain(script.operation(), error))
+    }
+
+    pub(crate) async fn load(&self, script: &Script) -> Result<(), LockError> {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(script.text());
+        self.send(&command).await.map_err(|error| explain(script.operation(), error))
+    }
+
+    pub(crate) async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        let answer = command.query_async(&mut self.connection.clone()).await;
+        answer.inspect_err(|error| self.judge(error))
+    }
+
+    /// Sends all of them before the first is answered; each has an answer of its own.
+    pub(crate) async fn send_all(
+        &self,
+        pipeline: &mut Pipeline,
+    ) -> RedisResult<Vec<RedisResult<redis::Value>>> {
+        let answers: RedisResult<Vec<RedisResult<redis::Value>>> =
+            pipeline.ignore_errors().query_async(&mut self.connection.clone()).await;
+        match &answers {
+            Ok(answers) => {
+                answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.judge(error));
+            }
+            Err(error) => self.judge(error),
+        }
+        answers
+    }
+
+    /// Whether anything comes back, be it an error.
+    pub(crate) async fn is_alive(&self) -> bool {
+        let answer: RedisResult<redis::Value> = self.send(&redis::cmd("PING")).await;
+        !answer.is_err_and(|error| breaks_connection(&error))
+    }
+
+    pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
+        self.connection.clone().subscribe(channel).await
+    }
+
+    fn judge(&self, error: &RedisError) {
+        if breaks_connection(error) || is_no_primary(error) {
+            self.breakage.notice();
+        }
+    }
+
+    pub(crate) fn explain_timeout(operation: Operation) -> LockError {
+        LockError::new(lock_core::ErrorKind::Unreachable, operation)
+            .because("the server did not answer in time")
+            .remedy("check that the server runs and can be reached")
+            .retryable()
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Link")
+            .field("channel", &self.channel)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}

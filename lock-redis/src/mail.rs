@@ -1,0 +1,181 @@
+//! Who is told what arrives on a client's channel: the waiters that a grant is pushed to, the holds that are broken.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::{AttemptId, FencingToken, LossReason, Moment, Signals};
+use tokio::sync::Notify;
+
+use crate::record::Message;
+
+/// Knows every attempt that waits and every hold of a client.
+#[derive(Default)]
+pub(crate) struct Mail {
+    boxes: Mutex<HashMap<u128, Addressee>>,
+    last_beat: AtomicU64,
+}
+
+enum Addressee {
+    Waiter(Arc<Waiter>),
+    Holder(Signals),
+}
+
+impl Mail {
+    fn boxes(&self) -> MutexGuard<'_, HashMap<u128, Addressee>> {
+        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a request, which no other request of this client has: a push that answers an old one is not taken for
+    /// an answer to a new one.
+    pub(crate) fn next_beat(&self) -> u64 {
+        self.last_beat.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// From now on what is pushed to the attempt is kept for it.
+    pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId) -> Expected {
+        let waiter = Arc::new(Waiter::default());
+        self.boxes().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter)));
+        Expected { address: Address { mail: Arc::clone(self), id: id.get() }, waiter }
+    }
+
+    /// From now on the hold is told when it is broken.
+    pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, signals: &Signals) -> Address {
+        self.boxes().insert(id.get(), Addressee::Holder(signals.clone()));
+        Address { mail: Arc::clone(self), id: id.get() }
+    }
+
+    /// Delivers a message. One for somebody unknown is dropped: the attempt was given up, and its cancel is on the way.
+    pub(crate) fn deliver(&self, message: &Message) {
+        match message {
+            Message::Granted { id, beat, token } => {
+                if let Some(Addressee::Waiter(waiter)) = self.boxes().get(id) {
+                    waiter.grant(*beat, *token);
+                }
+            }
+            Message::Broken { id } => {
+                let signals = match self.boxes().get(id) {
+                    Some(Addressee::Holder(signals)) => signals.clone(),
+                    _ => return,
+                };
+                signals.lost(LossReason::Broken);
+            }
+        }
+    }
+}
+
+/// An entry in the client's mail, for as long as it lives.
+pub(crate) struct Address {
+    mail: Arc<Mail>,
+    id: u128,
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        let gone = self.mail.boxes().remove(&self.id);
+        // Outside of the mutex: what it frees may come back here.
+        drop(gone);
+    }
+}
+
+/// A waiting attempt's entry.
+pub(crate) struct Expected {
+    address: Address,
+    waiter: Arc<Waiter>,
+}
+
+impl Expected {
+    /// Notes when a request was sent, before it is.
+    pub(crate) fn sent(&self, beat: u64, at: Moment) {
+        self.waiter.state().note(beat, at);
+    }
+
+    /// Waits for a grant; answers when the request was sent that the grant lasts from, if that is still known.
+    pub(crate) async fn granted(&self) -> (Option<Moment>, FencingToken) {
+        loop {
+            if let Some(granted) = self.waiter.state().take_grant() {
+                return granted;
+            }
+            self.waiter.woken.notified().await;
+        }
+    }
+
+    /// The attempt has become a hold.
+    pub(crate) fn into_hold(self, signals: &Signals) -> Address {
+        let previous = self.address.mail.boxes().insert(self.address.id, Addressee::Holder(signals.clone()));
+        drop(previous);
+        self.address
+    }
+}
+
+#[derive(Default)]
+struct Waiter {
+    state: Mutex<State>,
+    woken: Notify,
+}
+
+impl Waiter {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn grant(&self, beat: u64, token: FencingToken) {
+        self.state().grant = Some((beat, token));
+        self.woken.notify_one();
+    }
+}
+
+/// The last requests that were sent: a grant lasts from the last one that arrived, which may be the one before the last.
+#[derive(Default)]
+struct State {
+    sent: [Option<(u64, Moment)>; 4],
+    next: usize,
+    grant: Option<(u64, FencingToken)>,
+}
+
+impl State {
+    fn note(&mut self, beat: u64, at: Moment) {
+        self.sent[self.next % self.sent.len()] = Some((beat, at));
+        self.next = self.next.wrapping_add(1);
+    }
+
+    fn take_grant(&mut self) -> Option<(Option<Moment>, FencingToken)> {
+        let (beat, token) = self.grant.take()?;
+        let sent = self.sent.iter().flatten().find(|(sent, _)| *sent == beat);
+        Some((sent.map(|(_, at)| *at), token))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_grant_lasts_from_the_request_that_it_names() {
+        let mail = Arc::new(Mail::default());
+        let expected = mail.expect_grant(AttemptId::new(1));
+        for beat in 1..=6 {
+            expected.sent(beat, Moment::from_nanoseconds(beat * 100));
+        }
+        for (beat, anchor) in [(6, Some(600)), (5, Some(500)), (2, None), (7, None)] {
+            mail.deliver(&Message::Granted { id: 1, beat, token: FencingToken::new(9) });
+            let (found, token) = expected.granted().await;
+            assert_eq!((found, token), (anchor.map(Moment::from_nanoseconds), FencingToken::new(9)));
+        }
+    }
+
+    #[test]
+    fn what_is_for_nobody_is_dropped() {
+        let mail = Arc::new(Mail::default());
+        drop(mail.expect_grant(AttemptId::new(1)));
+        mail.deliver(&Message::Granted { id: 1, beat: 1, token: FencingToken::new(9) });
+        mail.deliver(&Message::Broken { id: 1 });
+        assert!(mail.boxes().is_empty());
+    }
+
+    #[test]
+    fn no_two_requests_have_one_number() {
+        let mail = Mail::default();
+        assert_ne!(mail.next_beat(), mail.next_beat());
+    }
+}

@@ -1,0 +1,422 @@
+//! Options of a client, and connecting with them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation};
+
+use crate::backend::RedisBackend;
+use crate::secret::Secret;
+
+/// Where the server is and how the locks are kept there.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use lock_core::{ClientBuilder, DistributedLockExt};
+/// use lock_redis::RedisOptions;
+///
+/// # async fn run() -> Result<(), lock_core::LockError> {
+/// let options = RedisOptions::at("cache.internal", 6379).lease(Duration::from_secs(15));
+/// let locks = options.connect(ClientBuilder::new()).await?;
+/// let guard = locks.lock("orders/42")?.acquire().await?;
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    pub(crate) place: Place,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) database: u32,
+    pub(crate) lease: Duration,
+    pub(crate) prefix: String,
+    pub(crate) request_timeout: Option<Duration>,
+    pub(crate) restart_delay: Duration,
+}
+
+/// Where the server listens.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    Tcp { host: String, port: u16 },
+    Tls { host: String, port: u16, certificates: Certificates },
+    Socket(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } | Self::Tls { host, port, .. } => write!(formatter, "{host}:{port}"),
+            Self::Socket(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
+/// Files that a TLS connection needs, in PEM format.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Certificates {
+    pub(crate) authority: Option<PathBuf>,
+    /// The client's certificate and its key.
+    pub(crate) client: Option<(PathBuf, PathBuf)>,
+}
+
+/// The port of a Redis server, if none is given.
+const DEFAULT_PORT: u16 = 6379;
+
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+const LONGEST_PREFIX: usize = 100;
+
+impl RedisOptions {
+    /// A server that listens on TCP.
+    pub fn at(host: impl Into<String>, port: u16) -> Self {
+        Self::in_place(Place::Tcp { host: host.into(), port })
+    }
+
+    /// A server that listens on a Unix socket.
+    pub fn at_socket(path: impl Into<PathBuf>) -> Self {
+        Self::in_place(Place::Socket(path.into()))
+    }
+
+    fn in_place(place: Place) -> Self {
+        Self {
+            place,
+            user: None,
+            password: None,
+            database: 0,
+            lease: DEFAULT_LEASE,
+            prefix: "distlock".to_owned(),
+            request_timeout: None,
+            restart_delay: Duration::ZERO,
+        }
+    }
+
+    /// Encrypts, and checks the server's certificate against the system's authorities.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.certificates();
+        self
+    }
+
+    /// Encrypts, and checks the server's certificate against this authority (a file in PEM format) alone.
+    #[must_use]
+    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
+        if let Some(certificates) = self.certificates() {
+            certificates.authority = Some(file.into());
+        }
+        self
+    }
+
+    /// Encrypts, and proves to the server who this client is (files in PEM format).
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        if let Some(certificates) = self.certificates() {
+            certificates.client = Some((certificate.into(), key.into()));
+        }
+        self
+    }
+
+    /// Turns a TCP connection into one with TLS. A Unix socket has none.
+    fn certificates(&mut self) -> Option<&mut Certificates> {
+        if let Place::Tcp { host, port } = &mut self.place {
+            let (host, port) = (std::mem::take(host), *port);
+            self.place = Place::Tls { host, port, certificates: Certificates::default() };
+        }
+        match &mut self.place {
+            Place::Tls { certificates, .. } => Some(certificates),
+            _ => None,
+        }
+    }
+
+    /// The user of the server's access control list.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// The password. It is shown nowhere.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(Secret::new(password));
+        self
+    }
+
+    /// The number of the database; 0 by default.
+    #[must_use]
+    pub fn database(mut self, number: u32) -> Self {
+        self.database = number;
+        self
+    }
+
+    /// How long the server keeps a lock whose holder is not heard of; 30 s by default, at least 1 s. Holds are renewed about
+    /// four times in it.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// What the names of all keys and channels begin with; `distlock` by default. Everyone who is to exclude each other
+    /// must use the same.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long the server may take to answer one request before the connection counts as broken; by default the time
+    /// between two renewals, at most 3 s.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = Some(timeout);
+        self
+    }
+
+    /// Acquires nothing on a server that was started more recently than this; zero by default. A server that forgot its
+    /// locks in a restart then gives them away only when their holders have had the time to notice: set it to the longest
+    /// lease in use where the server does not persist every write.
+    #[must_use]
+    pub fn restart_delay(mut self, delay: Duration) -> Self {
+        self.restart_delay = delay;
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for options that do not fit together; [`ErrorKind::Unreachable`], [`ErrorKind::Denied`]
+    /// and [`ErrorKind::Unsupported`] with what the server answered and what to do about it.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the attempt to connect.
+    pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        self.check()?;
+        builder.connect(|host| RedisBackend::connect(host, self)).await
+    }
+
+    fn check(&self) -> Result<(), LockError> {
+        if self.lease < SHORTEST_LEASE {
+            return Err(invalid(format!("a lease of {:?} is shorter than {SHORTEST_LEASE:?}", self.lease))
+                .remedy("make the lease longer"));
+        }
+        if self.lease > Duration::from_secs(24 * 60 * 60) {
+            return Err(invalid("a lease of more than a day keeps a dead holder's lock for that long")
+                .remedy("make the lease shorter: a living holder renews it"));
+        }
+        if self.request_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(invalid("a request has no time at all").remedy("make the timeout longer"));
+        }
+        let is_plain = |character: char| character.is_ascii_graphic() && !matches!(character, '{' | '}');
+        if self.prefix.is_empty() || self.prefix.len() > LONGEST_PREFIX || !self.prefix.chars().all(is_plain)
+        {
+            return Err(invalid("the prefix is not acceptable").remedy(format!(
+                "use 1 to {LONGEST_PREFIX} printable ASCII characters without spaces and braces"
+            )));
+        }
+        if self.user.is_some() && self.password.is_none() {
+            return Err(invalid("there is a user without a password")
+                .remedy("write user:password@ into the URL, or name a password_file"));
+        }
+        Ok(())
+    }
+
+    /// Reads a URL and connects with `builder`, into which the URL's general options go too.
+    fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
+        let mut url_options = url.options();
+        let builder = builder.with_url_options(&mut url_options)?;
+        let mut options = Self::in_place(place_of(url)?);
+        if let Some(number) = database_of(url, url_options.take("db").as_deref())? {
+            options = options.database(number);
+        }
+        options.user = url.user()?;
+        options.password = url.password()?.filter(|text| !text.is_empty()).map(Secret::new);
+        if let Some(file) = url_options.take("password_file") {
+            if options.password.is_some() {
+                return Err(
+                    invalid("there are a password and a password_file").remedy("leave one of them out")
+                );
+            }
+            options.password = Some(Secret::new(password_in(Path::new(&file))?));
+        }
+        if let Some(lease) = url_options.take_duration("lease")? {
+            options = options.lease(lease);
+        }
+        if let Some(prefix) = url_options.take("prefix") {
+            options = options.prefix(prefix);
+        }
+        if let Some(timeout) = url_options.take_duration("timeout")? {
+            options = options.request_timeout(timeout);
+        }
+        if let Some(delay) = url_options.take_duration("restart_delay")? {
+            options = options.restart_delay(delay);
+        }
+        if matches!(options.place, Place::Tls { .. }) {
+            if let Some(file) = url_options.take("ca") {
+                options = options.authority(file);
+            }
+            options = match (url_options.take("cert"), url_options.take("key")) {
+                (Some(certificate), Some(key)) => options.client_certificate(certificate, key),
+                (None, None) => options,
+                _ => {
+                    return Err(invalid("a client certificate is a certificate and its key")
+                        .remedy("give both of the options cert and key, or none"));
+                }
+            };
+        }
+        url_options.finish()?;
+        Ok((options, builder))
+    }
+}
+
+/// Connects to the server that `url` names: `redis://[user:password@]host[:port][/database]`, `rediss://…` for TLS,
+/// `unix:///path/to/socket?db=…` for a Unix socket.
+///
+/// Options: `lease`, `prefix`, `timeout`, `restart_delay`, `password_file`; with TLS `ca`, `cert` and `key` (files in PEM
+/// format); and those of every backend.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a URL that makes no sense, and as [`RedisOptions::connect`].
+///
+/// # Cancel safety
+/// Dropping it ends the attempt to connect.
+pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    let (options, builder) = RedisOptions::of_url(url, builder)?;
+    options.connect(builder).await
+}
+
+fn place_of(url: &LockUrl) -> Result<Place, LockError> {
+    if url.scheme() == "unix" {
+        return if url.hosts().is_empty() && url.path().starts_with('/') {
+            Ok(Place::Socket(PathBuf::from(url.path())))
+        } else {
+            Err(invalid("the URL names no socket").remedy("write unix:///path/to/redis.sock"))
+        };
+    }
+    let (host, port) = host_and_port(url.hosts())?;
+    Ok(if url.scheme() == "rediss" {
+        Place::Tls { host, port, certificates: Certificates::default() }
+    } else {
+        Place::Tcp { host, port }
+    })
+}
+
+fn host_and_port(hosts: &str) -> Result<(String, u16), LockError> {
+    if hosts.is_empty() {
+        return Err(invalid("the URL names no server").remedy("write redis://host:6379"));
+    }
+    if hosts.contains(',') {
+        return Err(invalid("the URL names several servers, and a lock lives on one")
+            .remedy("name the primary, or an address that follows it"));
+    }
+    let bracketed = hosts.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, port) = match bracketed {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("?"))),
+        None => hosts.split_once(':').map_or((hosts, None), |(host, port)| (host, Some(port))),
+    };
+    let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| {
+        invalid("the port is no number").remedy("write redis://host:6379, and an IPv6 address in brackets")
+    })?;
+    Ok((host.to_owned(), port))
+}
+
+fn database_of(url: &LockUrl, option: Option<&str>) -> Result<Option<u32>, LockError> {
+    let path = if url.scheme() == "unix" { "" } else { url.path().trim_start_matches('/') };
+    let text = match (path, option) {
+        ("", None) => return Ok(None),
+        ("", Some(text)) => text,
+        (path, None) => path,
+        (_, Some(_)) => return Err(invalid("the database stands twice").remedy("leave ?db= out")),
+    };
+    text.parse().map(Some).map_err(|_| {
+        invalid(format!("the database {text:?} is no number")).remedy("write for example redis://host/0")
+    })
+}
+
+fn password_in(file: &Path) -> Result<String, LockError> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        invalid(format!("the password_file {} cannot be read: {error}", file.display())).caused_by(error)
+    })?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(invalid(format!("the password_file {} is empty", file.display())));
+    }
+    Ok(password.to_owned())
+}
+
+pub(crate) fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<RedisOptions, LockError> {
+        let (options, _) = RedisOptions::of_url(&LockUrl::parse(url).unwrap(), ClientBuilder::new())?;
+        options.check()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn reads_the_address_in_all_its_forms() {
+        for (url, expected) in [
+            ("redis://cache", "Tcp { host: \"cache\", port: 6379 }"),
+            ("redis://cache:7000/3", "Tcp { host: \"cache\", port: 7000 }"),
+            ("redis://[::1]:7000", "Tcp { host: \"::1\", port: 7000 }"),
+            ("redis://[::1]", "Tcp { host: \"::1\", port: 6379 }"),
+            ("unix:///run/redis.sock?db=3", "Socket(\"/run/redis.sock\")"),
+        ] {
+            assert_eq!(format!("{:?}", read(url).unwrap().place), expected, "{url}");
+        }
+        let place = format!("{:?}", read("rediss://cache?ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap().place);
+        for part in ["Tls", "6379", "/ca.pem", "/c.pem", "/k.pem"] {
+            assert!(place.contains(part), "{place}");
+        }
+        assert_eq!(read("redis://cache/3").unwrap().database, 3);
+        assert_eq!(read("unix:///run/redis.sock?db=3").unwrap().database, 3);
+    }
+
+    #[test]
+    fn refuses_what_makes_no_sense_and_says_what_to_do() {
+        for (url, part) in [
+            ("redis://", "redis://host:6379"),
+            ("redis://a,b", "primary"),
+            ("redis://cache:port", "no number"),
+            ("redis://cache/first", "no number"),
+            ("redis://cache/0?db=1", "twice"),
+            ("redis://cache?lease=500ms", "longer"),
+            ("redis://cache?lease=25h", "shorter"),
+            ("redis://cache?prefix=a%20b", "without spaces"),
+            ("redis://cache?prefix=%7Bx%7D", "braces"),
+            ("redis://cache?ca=/ca.pem", "\"ca\""),
+            ("rediss://cache?cert=/c.pem", "both"),
+            ("redis://somebody@cache", "password"),
+            ("redis://:secret@cache?password_file=/x", "leave one"),
+            ("redis://cache?password_file=/nonexistent/x", "/nonexistent/x"),
+            ("redis://cache?timeout=0s", "timeout"),
+            ("unix://host/run/redis.sock", "unix:///"),
+        ] {
+            let text = read(url).unwrap_err().to_string();
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn shows_no_password() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        std::fs::write(&file, "hunter2\n").unwrap();
+        let of_file = read(&format!("redis://cache?password_file={}", file.display())).unwrap();
+        let of_url = read("redis://me:hunter2@cache").unwrap();
+        for options in [of_file, of_url] {
+            assert_eq!(options.password.as_ref().unwrap().reveal(), "hunter2");
+            assert!(!format!("{options:?}").contains("hunter2"));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What the scripts write down about holders and waiters, and what they answer.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::{
+    FencingToken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason, Operation, Participant,
+};
+use redis::Value;
+use serde::{Deserialize, Serialize};
+
+use crate::trouble::nonsense;
+
+/// What a client tells about itself.
+#[derive(Serialize, Deserialize)]
+struct Holder {
+    host: String,
+    pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+}
+
+/// The text of it that is kept at the server.
+pub(crate) fn holder_text(info: &HolderInfo) -> Result<String, LockError> {
+    let holder = Holder { host: info.host.clone(), pid: info.pid, label: info.label.clone() };
+    serde_json::to_string(&holder).map_err(|error| nonsense(Operation::Connect, error))
+}
+
+/// What came of an `acquire`.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Acquired {
+    Held(FencingToken),
+    Waits {
+        /// How long the holder's lease still runs; `None` when it has none, or is held by nobody who could let it run out.
+        remaining: Option<Duration>,
+        /// How many wait before this one.
+        before: u32,
+        /// Its score in the queue; none for an attempt that takes no place.
+        place: Option<NonZeroU64>,
+    },
+    /// The place in the queue is gone.
+    Gone,
+}
+
+impl Acquired {
+    pub(crate) fn read(answer: &[i64]) -> Result<Self, LockError> {
+        match *answer {
+            [1, token] => Ok(Self::Held(FencingToken::new(token.unsigned_abs()))),
+            [0, remaining, before, place] => Ok(Self::Waits {
+                // -1: no end; -2: held by nobody, there was not the time to look at everybody who is dead.
+                remaining: match remaining {
+                    -1 => None,
+                    remaining => Some(Duration::from_millis(remaining.try_into().unwrap_or(0))),
+                },
+                before: before.try_into().unwrap_or(0),
+                place: NonZeroU64::new(place.unsigned_abs()),
+            }),
+            [-1] => Ok(Self::Gone),
+            _ => Err(nonsense(Operation::Acquire, format!("{answer:?}"))),
+        }
+    }
+}
+
+/// Why somebody does not hold the lock any more.
+pub(crate) fn loss(operation: Operation, code: i64) -> Result<LossReason, LockError> {
+    match code {
+        0 => Ok(LossReason::Deleted),
+        2 => Ok(LossReason::Taken),
+        3 => Ok(LossReason::Broken),
+        _ => Err(nonsense(operation, code)),
+    }
+}
+
+/// A message to a client's channel.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Message {
+    Granted { id: u128, beat: u64, token: FencingToken },
+    Broken { id: u128 },
+}
+
+impl Message {
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let id = u128::from_str_radix(words.next()?, 16).ok()?;
+        match words.next()? {
+            "granted" => {
+                let beat = words.next()?.parse().ok()?;
+                let token = words.next()?.parse().ok()?;
+                Some(Self::Granted { id, beat, token: FencingToken::new(token) })
+            }
+            "broken" => Some(Self::Broken { id }),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the answer of `inspect`.
+pub(crate) fn status(name: &LockName, answer: &[Value]) -> Result<LockStatus, LockError> {
+    let broken = || nonsense(Operation::Inspect, "not the parts that were asked for");
+    let [hold, remaining, waiters @ ..] = answer else { return Err(broken()) };
+    let mut status = LockStatus::free(name.clone());
+    let hold = text(hold).ok_or_else(broken)?;
+    if !hold.is_empty() {
+        status.holders.push(holder(&hold));
+        status.remaining = match remaining {
+            Value::Int(remaining) => u64::try_from(*remaining).ok().map(Duration::from_millis),
+            _ => return Err(broken()),
+        };
+    }
+    for waiter in waiters.chunks(3) {
+        let [id, since, state] = waiter else { return Err(broken()) };
+        let (id, since, state) = (text(id), text(since), text(state));
+        status.waiters.push(waiting(
+            &id.ok_or_else(broken)?,
+            &since.ok_or_else(broken)?,
+            &state.ok_or_else(broken)?,
+        ));
+    }
+    Ok(status)
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// "owner token since channel holder"; of a hold that somebody else wrote, whatever can be made of it.
+fn holder(hold: &str) -> Participant {
+    let mut words = hold.splitn(5, ' ');
+    let id = words.next().unwrap_or_default();
+    let token = words.next().and_then(|word| word.parse().ok()).map(FencingToken::new);
+    let since = words.next().and_then(microseconds);
+    participant(id, since, words.nth(1)).with_token(token)
+}
+
+/// "ends beat channel holder".
+fn waiting(id: &str, since: &str, state: &str) -> Participant {
+    participant(id, microseconds(since), state.splitn(4, ' ').nth(3))
+}
+
+fn participant(id: &str, since: Option<SystemTime>, holder: Option<&str>) -> Participant {
+    let mut participant = Participant::new(HolderId::new(id));
+    participant.since = since;
+    if let Some(holder) = holder.and_then(|text| serde_json::from_str::<Holder>(text).ok()) {
+        participant.host = Some(holder.host);
+        participant.pid = Some(holder.pid);
+        participant.label = holder.label;
+    }
+    participant
+}
+
+/// A time of the server, as whole microseconds since the epoch.
+fn microseconds(text: &str) -> Option<SystemTime> {
+    let whole = text.split('.').next()?.parse().ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_micros(whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn reads_messages_and_ignores_what_is_none() {
+        let granted = Message::Granted { id: 255, beat: 7, token: FencingToken::new(9) };
+        assert_eq!(Message::read("000000000000000000000000000000ff granted 7 9"), Some(granted));
+        assert_eq!(Message::read("ff broken"), Some(Message::Broken { id: 255 }));
+        for text in ["", "ff", "ff granted", "ff granted 7", "ff granted x 9", "xyz broken", "ff hello"] {
+            assert_eq!(Message::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn shows_a_hold_that_somebody_else_wrote_as_far_as_it_goes() {
+        let name = LockName::new("a").unwrap();
+        let read = status(&name, &[bulk("thief"), Value::Int(-1)]).unwrap();
+        assert_eq!(read.holders[0].id.as_str(), "thief");
+        assert_eq!((read.holders[0].token, read.remaining), (None, None));
+    }
+
+    #[test]
+    fn shows_holder_and_waiters() {
+        let name = LockName::new("a").unwrap();
+        let hold = "ff 12 1700000000000000 c:1 {\"host\":\"h 1\",\"pid\":3,\"label\":\"l\"}";
+        let waiter = "1700000030000 4 - {\"host\":\"h2\",\"pid\":5}";
+        let answer = [bulk(hold), Value::Int(1500), bulk("ee"), bulk("1700000000000001"), bulk(waiter)];
+        let read = status(&name, &answer).unwrap();
+        let holder = &read.holders[0];
+        assert_eq!(
+            (holder.host.as_deref(), holder.pid, holder.label.as_deref()),
+            (Some("h 1"), Some(3), Some("l"))
+        );
+        assert_eq!(holder.token, Some(FencingToken::new(12)));
+        assert_eq!(holder.since, Some(UNIX_EPOCH + Duration::from_secs(1_700_000_000)));
+        assert_eq!(read.remaining, Some(Duration::from_millis(1500)));
+        assert_eq!((read.waiters[0].id.as_str(), read.waiters[0].pid), ("ee", Some(5)));
+    }
+
+    #[test]
+    fn an_answer_that_makes_no_sense_is_an_error() {
+        let name = LockName::new("a").unwrap();
+        assert!(status(&name, &[]).is_err());
+        assert!(status(&name, &[bulk(""), Value::Int(-2), bulk("ee")]).is_err());
+        assert!(Acquired::read(&[]).is_err() && Acquired::read(&[7, 7]).is_err());
+        assert!(loss(Operation::Renew, 1).is_err());
+    }
+}

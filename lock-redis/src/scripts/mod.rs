@@ -1,0 +1,79 @@
+//! The scripts that are the protocol, each in a file of its own beside this one.
+
+use std::sync::LazyLock;
+
+use lock_core::Operation;
+
+/// One script: what the server does in one step for one operation.
+///
+/// The server knows a script by its digest, and names it by that in its slow log and in `MONITOR`.
+#[derive(Debug)]
+pub struct Script {
+    operation: Operation,
+    name: &'static str,
+    text: &'static str,
+    digest: LazyLock<String>,
+}
+
+impl Script {
+    /// The operation that it is for.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Its name: `acquire`, `renew`, `release`, `cancel`, `inspect` or `break`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// The SHA-1 of its text in hexadecimal digits, as in `EVALSHA`.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+}
+
+macro_rules! script {
+    ($operation:ident, $name:literal) => {
+        Script {
+            operation: Operation::$operation,
+            name: $name,
+            text: concat!(include_str!("shared.lua"), include_str!(concat!($name, ".lua"))),
+            digest: LazyLock::new(|| {
+                let text = concat!(include_str!("shared.lua"), include_str!(concat!($name, ".lua")));
+                redis::Script::new(text).get_hash().to_owned()
+            }),
+        }
+    };
+}
+
+static SCRIPTS: [Script; 6] = [
+    script!(Acquire, "acquire"),
+    script!(Renew, "renew"),
+    script!(Release, "release"),
+    script!(Cancel, "cancel"),
+    script!(Inspect, "inspect"),
+    script!(Break, "break"),
+];
+
+pub(crate) static ACQUIRE: &Script = &SCRIPTS[0];
+pub(crate) static RENEW: &Script = &SCRIPTS[1];
+pub(crate) static RELEASE: &Script = &SCRIPTS[2];
+pub(crate) static CANCEL: &Script = &SCRIPTS[3];
+pub(crate) static INSPECT: &Script = &SCRIPTS[4];
+pub(crate) static BREAK: &Script = &SCRIPTS[5];
+
+/// All scripts, so that an operator can tell what an `EVALSHA` in the server's slow log is.
+///
+/// ```
+/// for script in lock_redis::scripts() {
+///     println!("{}  {}", script.digest(), script.name());
+/// }
+/// ```
+pub fn scripts() -> &'static [Script] {
+    &SCRIPTS
+}

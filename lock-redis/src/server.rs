@@ -1,0 +1,127 @@
+//! Looks at a server before locks are entrusted to it.
+
+use std::time::Duration;
+
+use lock_core::{ErrorKind, LockError, Operation};
+
+/// The oldest server that has all that the scripts use (`SET … PXAT`, `CLIENT KILL … ID` under an access control list).
+const OLDEST: (u32, u32) = (6, 2);
+
+/// What a server says about itself in `INFO`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Another one after each start of the server.
+    pub(crate) run: String,
+    pub(crate) uptime: Duration,
+    version: String,
+    role: String,
+    is_cluster_node: bool,
+    /// In bytes; zero for no limit.
+    memory_limit: u64,
+    eviction: String,
+}
+
+impl Facts {
+    pub(crate) fn read(info: &str) -> Self {
+        let value = |key: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
+        Self {
+            run: value("run_id"),
+            uptime: Duration::from_secs(value("uptime_in_seconds").parse().unwrap_or(0)),
+            version: value("redis_version"),
+            role: value("role"),
+            is_cluster_node: value("cluster_enabled") == "1",
+            memory_limit: value("maxmemory").parse().unwrap_or(0),
+            eviction: value("maxmemory_policy"),
+        }
+    }
+
+    /// Refuses a server that cannot keep the promise.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        let unsupported =
+            |cause: String| LockError::new(ErrorKind::Unsupported, Operation::Connect).because(cause);
+        if self.version_number().is_some_and(|version| version < OLDEST) {
+            return Err(unsupported(format!(
+                "the server is Redis {}, and distlock needs {}.{}",
+                self.version, OLDEST.0, OLDEST.1
+            ))
+            .remedy("update the server"));
+        }
+        if self.is_cluster_node {
+            return Err(unsupported("the server is a node of a Redis Cluster".to_owned())
+                .remedy("connect to a server that is not part of a cluster"));
+        }
+        if self.role == "slave" {
+            return Err(LockError::new(ErrorKind::Unreachable, Operation::Connect)
+                .because("the server is a replica, which takes no locks")
+                .remedy("connect to the primary")
+                .retryable());
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the server and can be lived with, and what to do about it.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.memory_limit > 0 && self.eviction != "noeviction" {
+            warnings.push(format!(
+                "the server evicts keys when its memory is full (maxmemory-policy {}), and a lock that is evicted is lost: \
+                 set maxmemory-policy to noeviction, or keep locks on a server of their own",
+                self.eviction
+            ));
+        }
+        warnings
+    }
+
+    fn version_number(&self) -> Option<(u32, u32)> {
+        let mut parts = self.version.split('.').map(str::parse);
+        Some((parts.next()?.ok()?, parts.next()?.ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(version: &str, role: &str, cluster: u8, limit: u64, policy: &str) -> Facts {
+        Facts::read(&format!(
+            "# Server\r\nredis_version:{version}\r\nrun_id:abc\r\nuptime_in_seconds:12\r\n# Memory\r\nmaxmemory:{limit}\r\n\
+             maxmemory_human:0B\r\nmaxmemory_policy:{policy}\r\nrole:{role}\r\ncluster_enabled:{cluster}\r\n"
+        ))
+    }
+
+    #[test]
+    fn a_good_server_passes() {
+        let facts = info("7.0.15", "master", 0, 0, "noeviction");
+        facts.check().unwrap();
+        assert_eq!((facts.run.as_str(), facts.uptime), ("abc", Duration::from_secs(12)));
+        assert!(facts.warnings().is_empty());
+        // Nobody is evicted without a limit.
+        assert!(info("7.0.15", "master", 0, 0, "allkeys-lru").warnings().is_empty());
+        info("6.2.0", "master", 0, 0, "noeviction").check().unwrap();
+    }
+
+    #[test]
+    fn a_server_that_cannot_keep_the_promise_is_refused() {
+        for (facts, part) in [
+            (info("6.0.16", "master", 0, 0, "noeviction"), "6.2"),
+            (info("5.0.1", "master", 0, 0, "noeviction"), "5.0.1"),
+            (info("7.0.15", "slave", 0, 0, "noeviction"), "primary"),
+            (info("7.0.15", "master", 1, 0, "noeviction"), "Cluster"),
+        ] {
+            let text = facts.check().unwrap_err().to_string();
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_evicts_is_warned_of() {
+        let warnings = info("7.0.15", "master", 0, 1000, "volatile-lru").warnings();
+        assert!(warnings[0].contains("volatile-lru") && warnings[0].contains("noeviction"), "{warnings:?}");
+    }
+}

@@ -1,0 +1,324 @@
+//! Keeps a client connected: one connection at a time, watched, and replaced when it breaks.
+//!
+//! A new connection is trusted with locks only after the one before it is certain to do nothing more: a request that was
+//! sent on the old one, and given up, could otherwise be carried out after it was undone on the new one. The server is told to
+//! close the old one (`CLIENT KILL ID`), unless it is another run of the server, which cannot know it.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Backoff, ErrorKind, GroupId, Host, LockError, Operation};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::watch;
+
+use crate::address::{Language, client};
+use crate::link::{Breakage, Identity, Link};
+use crate::mail::Mail;
+use crate::options::RedisOptions;
+use crate::record::Message;
+use crate::scripts::scripts;
+use crate::server::Facts;
+use crate::trouble::{explain, is_refused};
+
+/// Everything that a client holds is renewed together, over whatever connection there is.
+pub(crate) const GROUP: GroupId = GroupId::new(0);
+
+/// A server that accepts a connection and then says nothing costs that much in each attempt.
+const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How many requests may be under way before the next has to wait for its turn.
+const REQUESTS_UNDER_WAY: usize = 1024;
+
+/// Whether there is a connection.
+#[derive(Debug, Clone)]
+pub(crate) enum Contact {
+    Good(Arc<Link>),
+    Lost(LockError),
+}
+
+pub(crate) struct Supervisor {
+    host: Host,
+    options: RedisOptions,
+    mail: Arc<Mail>,
+    /// What the client's channels are called, but for the number of the connection.
+    channels: String,
+    connections: AtomicU64,
+    request_timeout: Duration,
+    contact: watch::Sender<Contact>,
+    /// What was complained about: once is enough.
+    warned: Mutex<HashSet<String>>,
+}
+
+impl Supervisor {
+    /// Connects, and from then on keeps the client connected.
+    pub(crate) async fn start(
+        host: Host,
+        options: RedisOptions,
+        mail: Arc<Mail>,
+        request_timeout: Duration,
+    ) -> Result<Arc<Self>, LockError> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| {
+            LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because(format!("the system has no random numbers: {error}"))
+        })?;
+        let nothing_yet = LockError::new(ErrorKind::Unreachable, Operation::Connect);
+        let this = Arc::new(Self {
+            channels: format!("{}:c:{:032x}", options.prefix, u128::from_ne_bytes(random)),
+            host,
+            options,
+            mail,
+            connections: AtomicU64::new(0),
+            request_timeout,
+            contact: watch::Sender::new(Contact::Lost(nothing_yet)),
+            warned: Mutex::default(),
+        });
+        let link = this.connect(&Identity::default()).await?;
+        this.contact.send_replace(Contact::Good(Arc::clone(&link)));
+        this.host.spawn(Arc::clone(&this).keep_connected(link));
+        Ok(this)
+    }
+
+    /// The connection, if there is one.
+    pub(crate) fn link(&self, operation: Operation) -> Result<Arc<Link>, LockError> {
+        match &*self.contact.borrow() {
+            Contact::Good(link) => Ok(Arc::clone(link)),
+            Contact::Lost(error) => Err(error.clone().during(operation)),
+        }
+    }
+
+    /// To be told when contact is lost and when it returns.
+    pub(crate) fn watch(&self) -> watch::Receiver<Contact> {
+        self.contact.subscribe()
+    }
+
+    /// Ends the connection for good.
+    pub(crate) fn close(&self) {
+        let closed = LockError::new(ErrorKind::Closed, Operation::Close);
+        self.contact.send_replace(Contact::Lost(closed));
+    }
+
+    async fn keep_connected(self: Arc<Self>, mut link: Arc<Link>) {
+        loop {
+            self.watch_over(&link).await;
+            let lost = LockError::new(ErrorKind::Unreachable, Operation::Connect)
+                .because("the connection is broken")
+                .remedy("check that the server runs and can be reached")
+                .retryable();
+            self.contact.send_replace(Contact::Lost(lost));
+            tracing::warn!(server = %self.options.place, "contact lost");
+            self.host.group_suspect(GROUP);
+            link = self.reconnect(link.identity.clone()).await;
+            self.contact.send_replace(Contact::Good(Arc::clone(&link)));
+            tracing::info!(server = %self.options.place, "contact restored");
+            self.host.group_restored(GROUP);
+        }
+    }
+
+    /// Returns when the connection is broken. One that is half open says nothing by itself: it is asked.
+    async fn watch_over(&self, link: &Link) {
+        let clock = self.host.clock();
+        let ask = async {
+            loop {
+                clock.sleep_until(clock.now().plus(self.request_timeout)).await;
+                if !link.is_alive().await {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = link.broken() => {}
+            () = ask => {}
+        }
+    }
+
+    async fn reconnect(&self, previous: Identity) -> Arc<Link> {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            match self.connect(&previous).await {
+                Ok(link) => return link,
+                Err(error) => {
+                    tracing::debug!(server = %self.options.place, %error, "no contact yet");
+                    // Whatever is tried meanwhile is told why, and that it may well succeed later.
+                    self.contact.send_replace(Contact::Lost(error.retryable()));
+                }
+            }
+            let clock = self.host.clock();
+            clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
+        }
+    }
+
+    async fn connect(&self, previous: &Identity) -> Result<Arc<Link>, LockError> {
+        let patience = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
+        match tokio::time::timeout(patience, self.establish(previous)).await {
+            Ok(link) => link.map(Arc::new),
+            Err(_) => Err(Link::explain_timeout(Operation::Connect)),
+        }
+    }
+
+    async fn establish(&self, previous: &Identity) -> Result<Link, LockError> {
+        let (mut link, language) = match self.open(Language::Resp3).await {
+            Ok(link) => (link, Language::Resp3),
+            Err(error) if is_about_the_language(&error) => {
+                let link =
+                    self.open(Language::Resp2).await.map_err(|error| explain(Operation::Connect, error))?;
+                (link, Language::Resp2)
+            }
+            Err(error) => return Err(explain(Operation::Connect, error)),
+        };
+        let facts = self.introduce(&mut link).await?;
+        if let Some(facts) = &facts {
+            facts.check()?;
+            facts.warnings().into_iter().for_each(|warning| self.warn(warning));
+            let settled_in = self.options.restart_delay.saturating_sub(facts.uptime);
+            link.usable_from = self.host.clock().now().plus(settled_in);
+        }
+        self.end(previous, &link).await;
+        link.channel = self.listen(&link, language).await?;
+        Ok(link)
+    }
+
+    /// Opens a connection.
+    async fn open(&self, language: Language) -> RedisResult<Link> {
+        let client = client(&self.options, language).map_err(|error| {
+            redis::RedisError::from((redis::ErrorKind::InvalidClientConfig, "options", error.to_string()))
+        })?;
+        let breakage = Arc::new(Breakage::default());
+        let mut config = AsyncConnectionConfig::new()
+            // The whole of connecting has a time limit of its own.
+            .set_connection_timeout(None)
+            .set_response_timeout(Some(self.request_timeout))
+            .set_pipeline_buffer_size(REQUESTS_UNDER_WAY);
+        if language == Language::Resp3 {
+            let (mail, breakage) = (Arc::clone(&self.mail), Arc::clone(&breakage));
+            config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+                receive(&mail, &breakage, &push);
+                Ok(())
+            });
+        }
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Link::new(connection, breakage))
+    }
+
+    /// Tells the server our name, loads the scripts, and asks what the server is.
+    async fn introduce(&self, link: &mut Link) -> Result<Option<Facts>, LockError> {
+        let mut requests = redis::pipe();
+        requests.cmd("CLIENT").arg("SETNAME").arg("distlock");
+        requests.cmd("CLIENT").arg("ID");
+        requests.cmd("INFO");
+        for script in scripts() {
+            requests.cmd("SCRIPT").arg("LOAD").arg(script.text());
+        }
+        let mut answers = link
+            .send_all(&mut requests)
+            .await
+            .map_err(|error| explain(Operation::Connect, error))?
+            .into_iter();
+        // The name is for people who list the connections.
+        let _ = answers.next();
+        link.identity.number = match answers.next() {
+            Some(Ok(Value::Int(number))) => Some(number),
+            _ => None,
+        };
+        let facts = match answers.next() {
+            Some(Ok(info)) => redis::from_redis_value::<String>(info).ok().map(|info| Facts::read(&info)),
+            Some(Err(error)) if !is_refused(&error) => return Err(explain(Operation::Connect, error)),
+            _ => {
+                self.warn(
+                    "the server does not tell what it is (INFO is refused): version, role and eviction are not checked"
+                        .to_owned(),
+                );
+                None
+            }
+        };
+        link.identity.run = facts.as_ref().map(|facts| facts.run.clone()).filter(|run| !run.is_empty());
+        for loaded in answers {
+            loaded.map_err(|error| explain(Operation::Connect, error))?;
+        }
+        Ok(facts)
+    }
+
+    /// Makes sure that nothing that was sent on the previous connection is carried out from now on.
+    async fn end(&self, previous: &Identity, link: &Link) {
+        let (Some(number), Some(run)) = (previous.number, &previous.run) else { return };
+        if link.identity.run.as_ref() != Some(run) {
+            return;
+        }
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(number);
+        let answer: RedisResult<i64> = link.send(&kill).await;
+        if answer.is_err_and(|error| is_refused(&error)) {
+            self.warn(
+                "the server does not let a client close its own earlier connection (CLIENT KILL is refused): what was given up \
+                 when contact was lost may hold a lock until its lease ends"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Subscribes to a channel of this connection's own: what is left of an earlier one is nobody's.
+    async fn listen(&self, link: &Link, language: Language) -> Result<Option<String>, LockError> {
+        if language == Language::Resp3 {
+            let number = self.connections.fetch_add(1, Ordering::Relaxed);
+            let channel = format!("{}:{number}", self.channels);
+            match link.subscribe(&channel).await {
+                Ok(()) => return Ok(Some(channel)),
+                Err(error) if !is_refused(&error) => return Err(explain(Operation::Connect, error)),
+                Err(_) => {}
+            }
+        }
+        self.warn(
+            "the server sends no messages (RESP3 or SUBSCRIBE is refused): whoever waits for a lock asks for it again and again"
+                .to_owned(),
+        );
+        Ok(None)
+    }
+
+    fn warn(&self, text: String) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warned.contains(&text) {
+            tracing::warn!(server = %self.options.place, "{text}");
+            warned.insert(text);
+        }
+    }
+}
+
+impl fmt::Debug for Supervisor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Supervisor")
+            .field("options", &self.options)
+            .field("contact", &*self.contact.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes a message in, on the task that reads the connection: it must not block.
+fn receive(mail: &Mail, breakage: &Breakage, push: &PushInfo) {
+    match push.kind {
+        PushKind::Disconnection => breakage.notice(),
+        PushKind::Message => {
+            if let Some(Value::BulkString(bytes)) = push.data.get(1)
+                && let Ok(text) = std::str::from_utf8(bytes)
+                && let Some(message) = Message::read(text)
+            {
+                mail.deliver(&message);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether the server, or what stands before it, does not speak the newer protocol.
+fn is_about_the_language(error: &redis::RedisError) -> bool {
+    let text = error.to_string().to_lowercase();
+    error.kind() == redis::ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || (text.contains("hello") && (is_refused(error) || text.contains("unknown command")))
+}

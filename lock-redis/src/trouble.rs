@@ -1,0 +1,102 @@
+//! What the server or the connection answers instead of doing what it was asked.
+
+use lock_core::{ErrorKind, LockError, Operation};
+use redis::{RedisError, ServerErrorKind};
+
+/// States of a server that pass by themselves, and what to do when they do not.
+const PASSING: &[(&str, &str)] = &[
+    ("OOM", "raise maxmemory, or delete what fills it; distlock needs little"),
+    ("BUSY", "a script blocks the server: see SCRIPT KILL and lua-time-limit"),
+    ("READONLY", "connect to the primary; a replica takes no locks"),
+    ("LOADING", "the server loads its data: wait"),
+    ("NOREPLICAS", "too few replicas are connected for min-replicas-to-write"),
+    ("MASTERDOWN", "the replica has lost its primary: connect to the primary"),
+    ("MISCONF", "the server cannot save its data: look into its log"),
+    ("TRYAGAIN", "the server moves its keys: wait"),
+    ("CLUSTERDOWN", "the cluster is down: look into its state"),
+];
+
+/// Whether the connection is of no more use.
+pub(crate) fn breaks_connection(error: &RedisError) -> bool {
+    // A reply that did not come may still come, and would then be taken for that to a later request by nobody, but the
+    // server behind it is not to be relied upon.
+    error.is_io_error() || error.is_unrecoverable_error()
+}
+
+/// Whether the server has forgotten the script.
+pub(crate) fn is_forgotten_script(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Whether the server is no primary any more.
+pub(crate) fn is_no_primary(error: &RedisError) -> bool {
+    matches!(code_of(error).as_deref(), Some("READONLY" | "MASTERDOWN"))
+}
+
+/// Whether the server refuses this to this user.
+pub(crate) fn is_refused(error: &RedisError) -> bool {
+    matches!(code_of(error).as_deref(), Some("NOPERM"))
+}
+
+/// The error code; also that of a command inside a script, which servers before 7.0 only mention in the text.
+fn code_of(error: &RedisError) -> Option<String> {
+    let code = error.code()?;
+    let text = error.detail().unwrap_or_default();
+    let mentioned = text.split_whitespace().find_map(|word| {
+        let word = word.strip_prefix('-')?;
+        (word == "NOPERM" || PASSING.iter().any(|(code, _)| *code == word)).then(|| word.to_owned())
+    });
+    Some(if code == "ERR" { mentioned.unwrap_or_else(|| code.to_owned()) } else { code.to_owned() })
+}
+
+/// The error for users, without anything that only the server may know.
+pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
+    let Some(code) = code_of(&error) else { return explain_connection(operation, error) };
+    let new = |kind| LockError::new(kind, operation).because(server_text(&code, &error));
+    let explained = match code.as_str() {
+        "NOAUTH" | "WRONGPASS" => new(ErrorKind::Denied).remedy("check user and password"),
+        "NOPERM" => {
+            new(ErrorKind::Denied).remedy("give the user the permissions that docs/backends/redis.md lists")
+        }
+        "MOVED" | "ASK" | "CROSSSLOT" => new(ErrorKind::Unsupported)
+            .remedy("the server is a node of a Redis Cluster; connect to a server that is not"),
+        "WRONGTYPE" => {
+            new(ErrorKind::Server).remedy("another program uses these keys: choose another prefix")
+        }
+        code => match PASSING.iter().find(|(passing, _)| *passing == code) {
+            Some((_, remedy)) => new(ErrorKind::Server).remedy(*remedy).retryable(),
+            None => new(ErrorKind::Server),
+        },
+    };
+    explained.caused_by(error)
+}
+
+fn server_text(code: &str, error: &RedisError) -> String {
+    format!("the server says {code}: {}", error.detail().unwrap_or("no more"))
+}
+
+fn explain_connection(operation: Operation, error: RedisError) -> LockError {
+    let explained = match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => LockError::new(ErrorKind::Denied, operation)
+            .because("the server refused the password")
+            .remedy("check user and password"),
+        redis::ErrorKind::InvalidClientConfig => LockError::new(ErrorKind::InvalidOption, operation)
+            .because(error.to_string())
+            .remedy("check the files that the options ca, cert and key name"),
+        redis::ErrorKind::Io => LockError::new(ErrorKind::Unreachable, operation)
+            .because(error.to_string())
+            .remedy("check that the server runs and can be reached")
+            .retryable(),
+        _ => LockError::new(ErrorKind::Server, operation)
+            .because(format!("the answer makes no sense: {error}"))
+            .remedy("check that a Redis server listens there"),
+    };
+    explained.caused_by(error)
+}
+
+/// An answer that the scripts do not give.
+pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
+    LockError::new(ErrorKind::Server, operation)
+        .because(format!("the server's answer makes no sense: {what}"))
+        .remedy("check that no other program uses the keys, or choose another prefix")
+}

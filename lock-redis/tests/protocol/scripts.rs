@@ -1,0 +1,55 @@
+//! The scripts as text, true or with one rule taken out.
+use std::collections::BTreeMap;
+
+const TRUE: [(&str, &str); 7] = [
+    (SHARED, include_str!("../../src/scripts/shared.lua")),
+    (ACQUIRE, include_str!("../../src/scripts/acquire.lua")),
+    (RENEW, include_str!("../../src/scripts/renew.lua")),
+    (RELEASE, include_str!("../../src/scripts/release.lua")),
+    (CANCEL, include_str!("../../src/scripts/cancel.lua")),
+    (INSPECT, include_str!("../../src/scripts/inspect.lua")),
+    (BREAK, include_str!("../../src/scripts/break.lua")),
+];
+
+pub(crate) const SHARED: &str = "shared";
+pub(crate) const ACQUIRE: &str = "acquire";
+pub(crate) const RENEW: &str = "renew";
+pub(crate) const RELEASE: &str = "release";
+pub(crate) const CANCEL: &str = "cancel";
+pub(crate) const INSPECT: &str = "inspect";
+pub(crate) const BREAK: &str = "break";
+
+/// A complete set of scripts.
+#[derive(Clone)]
+pub(crate) struct Scripts {
+    files: BTreeMap<&'static str, String>,
+}
+
+impl Scripts {
+    /// Those that the crate sends.
+    pub(crate) fn as_shipped() -> Self {
+        Self { files: TRUE.iter().map(|(name, text)| (*name, (*text).to_owned())).collect() }
+    }
+
+    /// What is sent to the server under this name.
+    pub(crate) fn text(&self, name: &str) -> String {
+        format!("{}\n{}", self.files[SHARED], self.files[name])
+    }
+
+    /// The files as they are, by name.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.files.iter().map(|(name, text)| (*name, text.as_str()))
+    }
+
+    /// The same with a piece of one file replaced, which must be there exactly once.
+    pub(crate) fn with(mut self, file: &'static str, piece: &str, replacement: &str) -> Result<Self, String> {
+        let text = &self.files[file];
+        let found = text.matches(piece).count();
+        if found != 1 {
+            return Err(format!("{file}.lua has {found} times, and not once: {piece}"));
+        }
+        let changed = text.replace(piece, replacement);
+        self.files.insert(file, changed);
+        Ok(self)
+    }
+}
