@@ -36,7 +36,8 @@
 //! The test target needs `harness = false` in `Cargo.toml`. A case that a backend cannot support shows as ignored, with the
 //! reason; one that is on the list and has not run fails the program. `docs/backends/writing-one.md` goes through it all.
 //!
-//! [`history`] has the checkers by themselves, for tests that record what happened in some other way.
+//! [`history`] has the checkers by themselves, for tests that record what happened in some other way. With the feature
+//! `servers` there is a module of that name: real servers for tests, and a proxy that does to connections what networks do.
 #![forbid(unsafe_code)]
 
 mod case;
@@ -45,6 +46,10 @@ mod failure;
 mod harness;
 pub mod history;
 mod probe;
+#[cfg(all(unix, feature = "servers"))]
+pub mod servers;
+#[cfg(unix)]
+mod signals;
 mod stage;
 mod stall;
 mod suite;

@@ -3,8 +3,6 @@
 use std::io::{self, Write};
 use std::process::{Child, ChildStdin};
 
-#[cfg(unix)]
-use rustix::process::{Pid, Signal, WaitOptions};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::protocol::Command;
@@ -54,13 +52,12 @@ impl Life {
 
     #[cfg(unix)]
     pub(super) fn stop(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)?;
-        self.wait_until_stopped()
+        crate::signals::stop(self.process()?)
     }
 
     #[cfg(unix)]
     pub(super) fn resume(&self) -> io::Result<()> {
-        self.signal(Signal::CONT)
+        crate::signals::resume(self.process()?)
     }
 
     #[cfg(not(unix))]
@@ -74,23 +71,9 @@ impl Life {
     }
 
     #[cfg(unix)]
-    fn signal(&self, signal: Signal) -> io::Result<()> {
-        Ok(rustix::process::kill_process(self.process()?, signal)?)
-    }
-
-    /// The signal is sent at once and takes its time.
-    #[cfg(unix)]
-    fn wait_until_stopped(&self) -> io::Result<()> {
-        match rustix::process::waitpid(Some(self.process()?), WaitOptions::UNTRACED)? {
-            Some((_, status)) if status.stopped() => Ok(()),
-            _ => Err(io::Error::other("the process has ended instead of stopping")),
-        }
-    }
-
-    #[cfg(unix)]
-    fn process(&self) -> io::Result<Pid> {
+    fn process(&self) -> io::Result<&Child> {
         match self {
-            Self::Process { child, .. } => Ok(Pid::from_child(child)),
+            Self::Process { child, .. } => Ok(child),
             Self::Thread { .. } => Err(not_a_process()),
         }
     }

@@ -1,0 +1,47 @@
+//! Real servers on this machine, and ways to do them harm: for the tests of backends, and for whoever wants to try one.
+//!
+//! Each server listens on a free port of the loopback address, keeps its data in a temporary folder, is waited for until it
+//! answers, and ends with its handle. It does not outlive the program that started it, however that ends.
+//!
+//! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
+//! * [`TcpProxy`]: stands between a client and a server, and cuts, refuses, swallows, delays and slices what passes. With
+//!   a [`Conversation`] it knows requests from replies, so that it can lose the reply to the next request of one operation.
+//!
+//! A program that is not installed is an error that says what to install. [`left_out`] tells what the user wants left out.
+
+mod certificates;
+mod ports;
+mod process;
+mod proxy;
+mod redis;
+
+pub use certificates::{Certificates, Pair};
+pub use ports::free_port;
+pub use process::ServerProcess;
+pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, TcpProxy};
+pub use redis::{Data, Digests, RedisConversation, RedisOptions, RedisServer, Value};
+
+/// The variable that names, between commas, what is to be left out: `DISTLOCK_SKIP=mysql,redis`.
+pub const SKIP_VARIABLE: &str = "DISTLOCK_SKIP";
+
+/// Why tests of `server` are to be left out, if that is what the user wants.
+pub fn left_out(server: &str) -> Option<String> {
+    let skip = std::env::var(SKIP_VARIABLE).unwrap_or_default();
+    is_named(server, &skip).then(|| format!("left out by {SKIP_VARIABLE}={skip}"))
+}
+
+fn is_named(server: &str, skip: &str) -> bool {
+    skip.split(',').any(|word| word.trim() == server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_word_leaves_a_server_out() {
+        assert!(is_named("redis", "mysql, redis"));
+        assert!(!is_named("redis", "rediss,mysql"));
+        assert!(!is_named("redis", ""));
+    }
+}

@@ -1,0 +1,275 @@
+//! What all servers have in common: a process with a log, started, waited for, stopped and ended by its handle.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::failure::{During, Failure, Outcome};
+use crate::signals;
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How long a server may take to answer for the first time. Generous: it costs time only when something is wrong.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+const LINES_OF_LOG: usize = 15;
+
+/// Waits until its input ends, which it does with the program that holds the other end of the pipe, even when that program is
+/// killed; then kills the server, and removes its folder.
+const WATCH: &str = r#"read -r _; kill -KILL "$1"; rm -rf -- "$2""#;
+
+/// The process of a server. It is killed when this is dropped, and when the program ends that started it.
+#[derive(Debug)]
+pub struct ServerProcess {
+    name: String,
+    pid: u32,
+    server: Mutex<Child>,
+    watch: Mutex<Child>,
+    log: PathBuf,
+}
+
+impl ServerProcess {
+    /// Starts `command`, which is to be called `name` in messages. Whatever it writes goes into a log in `folder`, which is
+    /// removed together with the process when this program is killed.
+    ///
+    /// # Errors
+    /// When it cannot be started; `missing` is the text when there is no such program.
+    pub fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let output = File::options().create(true).append(true).open(&log).during(log.display())?;
+        // In groups of their own: what a terminal sends to the program's group is for the program.
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
+        let mut server = command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Failure::new(missing),
+            _ => Failure::new(format!("{name} cannot be started: {error}")),
+        })?;
+        let watch = Command::new("sh")
+            .args(["-c", WATCH, "sh", &server.id().to_string()])
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        match watch {
+            Ok(watch) => Ok(Self {
+                name: name.to_owned(),
+                pid: server.id(),
+                server: Mutex::new(server),
+                watch: Mutex::new(watch),
+                log,
+            }),
+            Err(error) => {
+                // Nobody would end it.
+                let _ = server.kill();
+                let _ = server.wait();
+                Err(Failure::new(format!("nothing can watch over {name}: {error}")))
+            }
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits until `check` answers without an error.
+    ///
+    /// # Errors
+    /// When the process ends first, or takes too long: with the end of its log.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the waiting, and nothing else.
+    pub async fn ready<T, F: Future<Output = Outcome<T>>>(&self, mut check: impl FnMut() -> F) -> Outcome<T> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            let error = match check().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if let Some(status) = lock(&self.server).try_wait()? {
+                return Err(self.failure(&format!("ended with {status}")));
+            }
+            if Instant::now() > deadline {
+                return Err(self.failure(&format!("does not answer within {READY_WITHIN:?} ({error})")));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// A failure that says what became of the server, and what it wrote last.
+    pub fn failure(&self, what: &str) -> Failure {
+        let name = &self.name;
+        Failure::new(format!("{name} {what}; the end of its log:\n{}", self.log_tail()))
+    }
+
+    /// The last lines that it wrote.
+    pub fn log_tail(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_else(|error| format!("(no log: {error})"));
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(LINES_OF_LOG)..].join("\n")
+    }
+
+    /// Kills the process with a signal that it cannot catch, and waits until it is gone. One that is gone already stays so.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn kill(&self) -> Outcome {
+        // The watch first: later it might kill somebody else who was given the same process id.
+        end(&self.watch).during("end what watches over the server")?;
+        end(&self.server).during(format_args!("kill {}", self.name))
+    }
+
+    /// Stops the process as it stands. It keeps its connections, and the system accepts new ones for it.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn stop(&self) -> Outcome {
+        signals::stop(&lock(&self.server)).during(format_args!("stop {}", self.name))
+    }
+
+    /// Has a stopped process run on.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&self) -> Outcome {
+        signals::resume(&lock(&self.server)).during(format_args!("resume {}", self.name))
+    }
+}
+
+fn end(process: &Mutex<Child>) -> io::Result<()> {
+    let mut process = lock(process);
+    process.kill()?;
+    process.wait().map(drop)
+}
+
+fn lock(process: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    process.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    const PROGRAM: &str = "DISTLOCK_TEST_STARTS_A_SERVER_IN";
+
+    fn sleeper() -> Command {
+        let mut command = Command::new("sleep");
+        command.arg("3600");
+        command
+    }
+
+    fn start(command: Command, folder: &Path) -> Outcome<ServerProcess> {
+        ServerProcess::start("server", command, folder, "install it")
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    /// The state of a process, as the system shows it; `None` when it is gone.
+    fn state(pid: u32) -> Option<char> {
+        let status = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        status.rsplit_once(") ")?.1.chars().next()
+    }
+
+    fn eventually(what: &str, condition: impl Fn() -> bool) {
+        let deadline = std::time::Instant::now() + READY_WITHIN;
+        while !condition() {
+            assert!(std::time::Instant::now() < deadline, "{what}: not so within {READY_WITHIN:?}");
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_one_clear_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let failure = start(Command::new("no-such-program-anywhere"), folder.path()).unwrap_err();
+        assert_eq!(failure.to_string(), "install it");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_at_once_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(shell("echo the port is taken; exit 3"), folder.path()).unwrap();
+        let never = || async { Outcome::<()>::Err(Failure::new("no answer")) };
+        let failure = server.ready(never).await.unwrap_err().to_string();
+        assert!(failure.contains("exit status: 3") && failure.contains("the port is taken"), "{failure}");
+    }
+
+    #[test]
+    fn the_end_of_the_handle_is_the_end_of_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(sleeper(), folder.path()).unwrap();
+        let (pid, watch) = (server.pid(), lock(&server.watch).id());
+        assert!(state(pid).is_some());
+        drop(server);
+        assert_eq!((state(pid), state(watch)), (None, None));
+        assert!(folder.path().exists(), "the folder is not the handle's to remove");
+    }
+
+    #[test]
+    fn a_stopped_process_stands_still_and_can_be_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(sleeper(), folder.path()).unwrap();
+        server.stop().unwrap();
+        assert_eq!(state(server.pid()), Some('T'));
+        server.resume().unwrap();
+        eventually("it runs on", || state(server.pid()) != Some('T'));
+        server.stop().unwrap();
+        server.kill().unwrap();
+        assert_eq!(state(server.pid()), None);
+        server.kill().unwrap();
+    }
+
+    /// Not a test by itself: what the next one starts, and kills.
+    #[test]
+    fn starts_a_server_when_told_to() {
+        let Some(folder) = std::env::var_os(PROGRAM) else { return };
+        let server = start(sleeper(), Path::new(&folder)).unwrap();
+        println!("\npid {}", server.pid());
+        std::thread::sleep(READY_WITHIN * 10);
+    }
+
+    #[test]
+    fn a_server_does_not_outlive_a_program_that_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("of the server");
+        fs::create_dir(&place).unwrap();
+        let name = "servers::process::tests::starts_a_server_when_told_to";
+        let mut program = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(PROGRAM, &place)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let pid = lines.find_map(|line| line.strip_prefix("pid ")?.parse().ok());
+        let pid: u32 = pid.unwrap();
+        assert!(state(pid).is_some());
+        program.kill().unwrap();
+        program.wait().unwrap();
+        // Whoever takes in orphans may leave its remains for a while.
+        eventually("the server is gone", || matches!(state(pid), None | Some('Z')));
+        eventually("its folder is gone", || !place.exists());
+    }
+}

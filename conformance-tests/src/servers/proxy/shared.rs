@@ -1,0 +1,196 @@
+//! What the handle of a proxy and its connections have in common.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::Operation;
+use rustix::net::Shutdown;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use super::conversation::Conversation;
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the clients to the server.
+    ToServer,
+    /// From the server to the clients.
+    ToClient,
+}
+
+/// What becomes of a reply that is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Losing {
+    /// The connection ends before it.
+    Cut,
+    /// Half of it comes, and then the connection is reset.
+    ResetHalfway,
+    /// It never comes, nor does anything after it on that connection, which stays as it is otherwise.
+    Silence,
+}
+
+/// What is done to the reply to the next request for an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    Lose(Losing),
+    /// Kept back until the hold with this number is over.
+    Hold(u64),
+}
+
+/// Whether new connections are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    Open,
+    Closed,
+}
+
+/// How bytes are passed on in one direction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Flow {
+    pub(super) is_blackhole: bool,
+    pub(super) is_sliced: bool,
+    pub(super) delay: Duration,
+}
+
+/// How bytes are passed on in both directions.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Flows {
+    to_server: Flow,
+    to_client: Flow,
+}
+
+impl Flows {
+    pub(super) fn of(&self, direction: Direction) -> &Flow {
+        match direction {
+            Direction::ToServer => &self.to_server,
+            Direction::ToClient => &self.to_client,
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, direction: Direction) -> &mut Flow {
+        match direction {
+            Direction::ToServer => &mut self.to_server,
+            Direction::ToClient => &mut self.to_client,
+        }
+    }
+}
+
+/// The two sockets of a connection, and the task that passes on between them.
+struct Link {
+    client: Arc<TcpStream>,
+    server: Arc<TcpStream>,
+    task: AbortHandle,
+}
+
+pub(super) type MakeConversation = Box<dyn Fn() -> Box<dyn Conversation> + Send + Sync>;
+
+pub(super) struct Shared {
+    pub(super) target: SocketAddr,
+    pub(super) make_conversation: MakeConversation,
+    pub(super) door: watch::Sender<Door>,
+    pub(super) flows: watch::Sender<Flows>,
+    /// The number of the last hold that has a reply, and of the last one that is over.
+    pub(super) reached: watch::Sender<u64>,
+    pub(super) over: watch::Sender<u64>,
+    pub(super) resets_next_reply: AtomicBool,
+    holds: AtomicU64,
+    armed: Mutex<Vec<(Operation, Fault)>>,
+    links: Mutex<HashMap<u64, Link>>,
+    counts: Mutex<HashMap<Operation, u64>>,
+}
+
+impl Shared {
+    pub(super) fn new(target: SocketAddr, make_conversation: MakeConversation) -> Self {
+        Self {
+            target,
+            make_conversation,
+            door: watch::Sender::new(Door::Open),
+            flows: watch::Sender::default(),
+            reached: watch::Sender::new(0),
+            over: watch::Sender::new(0),
+            resets_next_reply: AtomicBool::new(false),
+            holds: AtomicU64::new(0),
+            armed: Mutex::default(),
+            links: Mutex::default(),
+            counts: Mutex::default(),
+        }
+    }
+
+    pub(super) fn arm(&self, operation: Operation, fault: Fault) {
+        lock(&self.armed).push((operation, fault));
+    }
+
+    /// Has what did not happen to one reply happen to the next one.
+    pub(super) fn arm_again(&self, operation: Operation, fault: Fault) {
+        lock(&self.armed).insert(0, (operation, fault));
+    }
+
+    pub(super) fn disarm_all(&self) {
+        lock(&self.armed).clear();
+        self.resets_next_reply.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn next_hold(&self) -> u64 {
+        self.holds.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub(super) fn last_hold(&self) -> u64 {
+        self.holds.load(Ordering::SeqCst)
+    }
+
+    /// Counts a request, and takes what is to be done to its reply.
+    pub(super) fn note_request(&self, operation: Operation) -> Option<Fault> {
+        *lock(&self.counts).entry(operation).or_default() += 1;
+        let mut armed = lock(&self.armed);
+        let position = armed.iter().position(|(wanted, _)| *wanted == operation)?;
+        Some(armed.remove(position).1)
+    }
+
+    pub(super) fn count(&self, operation: Operation) -> u64 {
+        lock(&self.counts).get(&operation).copied().unwrap_or_default()
+    }
+
+    /// Has a connection end with all others. Answers whether it may go on: the door may have been closed meanwhile.
+    pub(super) fn register(
+        &self,
+        id: u64,
+        client: &Arc<TcpStream>,
+        server: &Arc<TcpStream>,
+        task: AbortHandle,
+    ) -> bool {
+        let mut links = lock(&self.links);
+        let is_open = *self.door.borrow() == Door::Open;
+        if is_open {
+            links.insert(id, Link { client: Arc::clone(client), server: Arc::clone(server), task });
+        }
+        is_open
+    }
+
+    pub(super) fn forget(&self, id: u64) {
+        lock(&self.links).remove(&id);
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        lock(&self.links).len()
+    }
+
+    /// Ends every connection, on both sides and at once.
+    pub(super) fn cut(&self) {
+        for (_, link) in lock(&self.links).drain() {
+            link.task.abort();
+            for socket in [&link.client, &link.server] {
+                // It may have ended by itself.
+                let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

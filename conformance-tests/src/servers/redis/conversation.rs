@@ -1,0 +1,212 @@
+//! Which reply answers which request of a Redis connection, and what the request is for.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use lock_core::Operation;
+
+use super::resp::{Value, parse};
+use crate::servers::proxy::{Conversation, Execution, Reply, Request};
+
+/// The digest of each script, as in `EVALSHA`, and what the script is for.
+pub type Digests = HashMap<String, Operation>;
+
+/// A conversation in which an `EVALSHA` tells by its digest which operation it is for.
+///
+/// TLS hides all of that: then no operation is recognised.
+#[derive(Debug)]
+pub struct RedisConversation {
+    digests: Arc<Digests>,
+    asked: u64,
+    /// What has not been answered yet, the oldest first.
+    open: VecDeque<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    answered_by: Answer,
+}
+
+/// What answers a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// One reply.
+    Reply,
+    /// A message for each of so many channels.
+    Messages(usize),
+}
+
+impl RedisConversation {
+    /// A new connection.
+    pub fn new(digests: Arc<Digests>) -> Self {
+        Self { digests, asked: 0, open: VecDeque::new() }
+    }
+
+    fn operation_of(&self, words: &[Value]) -> Option<Operation> {
+        let is_script = command(words).is_some_and(|command| command.starts_with("EVALSHA"));
+        let digest = words.get(1).filter(|_| is_script)?.as_text()?;
+        self.digests.get(&digest.to_ascii_lowercase()).copied()
+    }
+
+    /// The number of the request that `value` answers to the end.
+    fn answered_by(&mut self, value: &Value) -> Option<u64> {
+        if is_about_a_subscription(value) {
+            let oldest = self.open.front_mut()?;
+            match &mut oldest.answered_by {
+                Answer::Messages(left) if *left > 1 => {
+                    *left -= 1;
+                    return None;
+                }
+                Answer::Messages(_) => {}
+                // Of a subscription that ended by itself.
+                Answer::Reply => return None,
+            }
+        } else if is_message(value) {
+            return None;
+        }
+        // A subscription that was refused has one reply, too.
+        self.open.pop_front().map(|open| open.number)
+    }
+}
+
+impl Conversation for RedisConversation {
+    fn request(&mut self, bytes: &[u8]) -> Option<Request> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let number = self.asked;
+        let Ok(parsed) = parse(bytes) else {
+            return Some(Request { length: bytes.len(), number, operation: None });
+        };
+        let (value, length) = parsed?;
+        let words = value.items();
+        self.asked += 1;
+        self.open.push_back(Open { number, answered_by: answer_to(words) });
+        Some(Request { length, number, operation: self.operation_of(words) })
+    }
+
+    fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let Ok(parsed) = parse(bytes) else {
+            return Some(Reply { length: bytes.len(), answers: None, execution: Execution::Done });
+        };
+        let (value, length) = parsed?;
+        let is_unknown = matches!(&value, Value::Error(text) if text.starts_with("NOSCRIPT"));
+        let execution = if is_unknown { Execution::NotUnderstood } else { Execution::Done };
+        Some(Reply { length, answers: self.answered_by(&value), execution })
+    }
+}
+
+fn command(words: &[Value]) -> Option<String> {
+    Some(words.first()?.as_text()?.to_ascii_uppercase())
+}
+
+fn answer_to(words: &[Value]) -> Answer {
+    let is_about_subscriptions = command(words).is_some_and(|command| {
+        ["SUBSCRIBE", "UNSUBSCRIBE"]
+            .iter()
+            .any(|ending| command.strip_suffix(ending).is_some_and(|start| ["", "P", "S"].contains(&start)))
+    });
+    if is_about_subscriptions {
+        Answer::Messages(words.len().saturating_sub(1).max(1))
+    } else {
+        Answer::Reply
+    }
+}
+
+/// The first word of a message; in version 2 of the protocol messages are lists.
+fn kind(value: &Value) -> &str {
+    value.items().first().and_then(Value::as_text).unwrap_or_default()
+}
+
+fn is_about_a_subscription(value: &Value) -> bool {
+    ["subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"]
+        .contains(&kind(value))
+}
+
+fn is_message(value: &Value) -> bool {
+    matches!(value, Value::Push(_)) || ["message", "pmessage", "smessage"].contains(&kind(value))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use super::super::resp;
+    use super::*;
+
+    const DIGEST: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn conversation() -> RedisConversation {
+        let digests = Digests::from([(DIGEST.to_owned(), Operation::Renew)]);
+        RedisConversation::new(Arc::new(digests))
+    }
+
+    fn ask(conversation: &mut RedisConversation, words: &[&str]) -> Request {
+        conversation.request(&resp::request(words)).unwrap()
+    }
+
+    fn answers(conversation: &mut RedisConversation, reply: &str) -> Option<u64> {
+        let reply = conversation.reply(reply.as_bytes()).unwrap();
+        assert_eq!(reply.execution, Execution::Done);
+        reply.answers
+    }
+
+    #[test]
+    fn a_script_is_recognised_by_its_digest() {
+        let mut conversation = conversation();
+        let operations = [
+            ask(&mut conversation, &["EVALSHA", DIGEST, "1", "k"]).operation,
+            ask(&mut conversation, &["evalsha", &DIGEST.to_uppercase(), "1", "k"]).operation,
+            ask(&mut conversation, &["EVALSHA", "another", "1", "k"]).operation,
+            ask(&mut conversation, &["GET", DIGEST]).operation,
+        ];
+        assert_eq!(operations, [Some(Operation::Renew), Some(Operation::Renew), None, None]);
+    }
+
+    #[test]
+    fn replies_answer_requests_in_order() {
+        let mut conversation = conversation();
+        for number in 0..3 {
+            assert_eq!(ask(&mut conversation, &["PING"]).number, number);
+        }
+        assert_eq!(answers(&mut conversation, "+PONG\r\n"), Some(0));
+        assert_eq!(answers(&mut conversation, ">3\r\n+message\r\n+c\r\n+text\r\n"), None);
+        assert_eq!(answers(&mut conversation, "-ERR no\r\n"), Some(1));
+        assert_eq!(answers(&mut conversation, "*1\r\n+x\r\n"), Some(2));
+        assert_eq!(answers(&mut conversation, "+PONG\r\n"), None);
+    }
+
+    #[test]
+    fn a_subscription_is_answered_by_a_message_for_each_channel() {
+        let mut conversation = conversation();
+        ask(&mut conversation, &["SUBSCRIBE", "a", "b"]);
+        ask(&mut conversation, &["SUBSCRIBE", "c"]);
+        ask(&mut conversation, &["PING"]);
+        assert_eq!(answers(&mut conversation, ">3\r\n+subscribe\r\n+a\r\n:1\r\n"), None);
+        assert_eq!(answers(&mut conversation, ">3\r\n+subscribe\r\n+b\r\n:2\r\n"), Some(0));
+        assert_eq!(answers(&mut conversation, "-NOPERM no channels for you\r\n"), Some(1));
+        assert_eq!(answers(&mut conversation, "+PONG\r\n"), Some(2));
+    }
+
+    #[test]
+    fn a_script_that_the_server_does_not_know_was_not_carried_out() {
+        let mut conversation = conversation();
+        ask(&mut conversation, &["EVALSHA", DIGEST, "0"]);
+        let reply = conversation.reply(b"-NOSCRIPT No matching script.\r\n").unwrap();
+        assert_eq!((reply.answers, reply.execution), (Some(0), Execution::NotUnderstood));
+    }
+
+    #[test]
+    fn what_is_not_understood_passes_as_a_whole() {
+        let mut conversation = conversation();
+        let hello = b"\x16\x03\x01\x02\x00";
+        let request = conversation.request(hello).unwrap();
+        assert_eq!((request.length, request.operation), (hello.len(), None));
+        assert_eq!(conversation.reply(hello).unwrap().length, hello.len());
+        assert_eq!(conversation.reply(b"+PO"), None);
+    }
+}

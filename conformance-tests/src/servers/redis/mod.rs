@@ -1,0 +1,315 @@
+//! A Redis server of a test's own.
+
+mod conversation;
+mod options;
+mod resp;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::Operation;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::{Certificates, ServerProcess, TcpProxy, free_port};
+use crate::failure::{During, Failure, Outcome};
+use options::{Encryption, OWN_USER};
+
+pub use conversation::{Digests, RedisConversation};
+pub use options::RedisOptions;
+pub use resp::Value;
+
+const PROGRAM: &str = "redis-server";
+
+const MISSING: &str = "redis-server is not installed: install Redis 6.2 or newer (on Debian and Ubuntu: apt-get install \
+                       redis-server), or leave its tests out with DISTLOCK_SKIP=redis";
+
+/// How often another port is tried when somebody else has taken the one that was free.
+const PORTS_TRIED: usize = 5;
+
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What becomes of a server's data when it is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    /// What it has written to the disk: everything with [`RedisOptions::append_only`], else nothing.
+    Kept,
+    /// Nothing is left.
+    Lost,
+}
+
+/// A `redis-server` on a port of its own, with its files in a temporary folder. Ended when this is dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    options: RedisOptions,
+    port: u16,
+    certificates: Option<Certificates>,
+    own_password: String,
+    /// Before the folder, so that it ends first.
+    process: Mutex<Arc<ServerProcess>>,
+    folder: TempDir,
+}
+
+impl RedisServer {
+    /// Starts one that lets everybody do anything, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not come up: with the end of its log, or what to install.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server.
+    pub async fn start() -> Outcome<Self> {
+        Self::start_with(RedisOptions::new()).await
+    }
+
+    /// Starts one as the options say, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not come up: with the end of its log, or what to install.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server.
+    pub async fn start_with(options: RedisOptions) -> Outcome<Self> {
+        let mut tried = 1;
+        loop {
+            let port = options.port.map_or_else(free_port, Ok)?;
+            match Self::start_on(&options, port).await {
+                Err(failure) if options.port.is_none() && tried < PORTS_TRIED && is_port_taken(&failure) => {
+                    tried += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn start_on(options: &RedisOptions, port: u16) -> Outcome<Self> {
+        let folder = tempfile::Builder::new().prefix("distlock-redis-").tempdir()?;
+        let place = folder.path();
+        let certificates = match options.encryption {
+            Encryption::None => None,
+            _ => Some(Certificates::make_in(place)?),
+        };
+        let own_password = random_word();
+        fs::write(place.join("users.acl"), options.access_list(&own_password))?;
+        fs::write(place.join("redis.conf"), options.configuration(place, port, certificates.as_ref()))?;
+        let process = Mutex::new(Arc::new(launch(place)?));
+        let server = Self { options: options.clone(), port, certificates, own_password, process, folder };
+        server.ready().await?;
+        Ok(server)
+    }
+
+    /// Waits until it answers; a server that still reads its data does not.
+    async fn ready(&self) -> Outcome {
+        let check = || async {
+            match ask(&self.unix_socket(), &self.own_password, &["PING"]).await? {
+                Value::Text(text) if text == "PONG" => Ok(()),
+                other => Err(Failure::new(format!("PING was answered {other:?}"))),
+            }
+        };
+        self.process().ready(check).await
+    }
+
+    /// Where it listens on TCP.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// The socket on which it listens besides, in plain text.
+    pub fn unix_socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    /// The files of its authority, when it speaks TLS.
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
+    }
+
+    /// How a client finds it, and everything that it needs to be let in.
+    pub fn url(&self) -> String {
+        self.url_at(self.address())
+    }
+
+    /// The same for a client that goes through a proxy at `address`.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        let login = self.options.login.as_ref().map_or_else(String::new, |login| {
+            let user = login.user.as_deref().unwrap_or_default();
+            format!("{}:{}@", encoded(user), encoded(&login.password))
+        });
+        let Some(certificates) = &self.certificates else { return format!("redis://{login}{address}/0") };
+        let path = |path: &Path| encoded(&path.display().to_string());
+        let mut url = format!("rediss://{login}{address}/0?ca={}", path(&certificates.authority));
+        if self.options.encryption == Encryption::TlsWithClientCertificates {
+            let client = &certificates.client;
+            // Writing to a string cannot fail.
+            let _ = write!(url, "&cert={}&key={}", path(&client.certificate), path(&client.key));
+        }
+        url
+    }
+
+    /// How a client on this machine finds it without TCP.
+    pub fn unix_url(&self) -> String {
+        let login = self.options.login.as_ref().map_or_else(String::new, |login| {
+            let user =
+                login.user.as_ref().map_or_else(String::new, |user| format!("&user={}", encoded(user)));
+            format!("{user}&password={}", encoded(&login.password))
+        });
+        format!("unix://{}?db=0{login}", self.unix_socket().display())
+    }
+
+    /// A proxy in front of it that knows by `digests` which operation a script is for.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn proxy(&self, digests: impl IntoIterator<Item = (String, Operation)>) -> Outcome<TcpProxy> {
+        let digests: Arc<Digests> = Arc::new(digests.into_iter().collect());
+        TcpProxy::with_conversation(self.address(), move || {
+            Box::new(RedisConversation::new(Arc::clone(&digests)))
+        })
+    }
+
+    /// Has the server carry out a command, as somebody who may do anything, past all proxies.
+    ///
+    /// # Errors
+    /// When there is no answer, or a refusal.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the command is carried out.
+    pub async fn command(&self, words: &[&str]) -> Outcome<Value> {
+        let socket = self.unix_socket();
+        let answer = ask(&socket, &self.own_password, words);
+        let answer = tokio::time::timeout(ANSWERS_WITHIN, answer).await;
+        let what = words.first().copied().unwrap_or_default();
+        match answer {
+            Ok(Ok(Value::Error(text))) => Err(Failure::new(format!("{what} was refused: {text}"))),
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(failure)) => Err(self.process().failure(&format!("did not answer {what} ({failure})"))),
+            Err(_) => {
+                Err(self.process().failure(&format!("did not answer {what} within {ANSWERS_WITHIN:?}")))
+            }
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process().pid()
+    }
+
+    /// Kills it with a signal that it cannot catch. [`RedisServer::restart`] starts it again.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn kill(&self) -> Outcome {
+        self.process().kill()
+    }
+
+    /// Stops it as it stands: it keeps its connections, takes new ones, and answers nobody.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn stop(&self) -> Outcome {
+        self.process().stop()
+    }
+
+    /// Has it run on after [`RedisServer::stop`].
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&self) -> Outcome {
+        self.process().resume()
+    }
+
+    /// Kills it, starts it again on the same port, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not come up: with the end of its log.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves a server that is about to answer, or none.
+    pub async fn restart(&self, data: Data) -> Outcome {
+        self.kill()?;
+        if data == Data::Lost {
+            self.remove_data()?;
+        }
+        let process = Arc::new(launch(self.folder.path())?);
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
+        self.ready().await
+    }
+
+    fn remove_data(&self) -> Outcome {
+        let log = self.folder.path().join("appendonlydir");
+        match fs::remove_dir_all(&log) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.during(log.display()),
+        }
+    }
+
+    fn process(&self) -> Arc<ServerProcess> {
+        Arc::clone(&self.process.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn launch(folder: &Path) -> Outcome<ServerProcess> {
+    let mut command = Command::new(PROGRAM);
+    command.arg(folder.join("redis.conf"));
+    ServerProcess::start(PROGRAM, command, folder, MISSING)
+}
+
+fn is_port_taken(failure: &Failure) -> bool {
+    failure.to_string().contains("Address already in use")
+}
+
+/// Nobody else is to know it: the port is open to every user of the machine.
+fn random_word() -> String {
+    let random = RandomState::new();
+    format!("{:016x}{:016x}", random.hash_one(1), RandomState::new().hash_one(2))
+}
+
+/// As a part of a URL.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// Asks one thing, on a connection of its own.
+async fn ask(socket: &Path, password: &str, words: &[&str]) -> Outcome<Value> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let mut request = resp::request(&["AUTH", OWN_USER, password]);
+    request.extend(resp::request(words));
+    stream.write_all(&request).await?;
+    let mut bytes = Vec::new();
+    match next(&mut stream, &mut bytes).await? {
+        Value::Text(_) => next(&mut stream, &mut bytes).await,
+        refusal => Ok(refusal),
+    }
+}
+
+async fn next(stream: &mut UnixStream, bytes: &mut Vec<u8>) -> Outcome<Value> {
+    loop {
+        let parsed = resp::parse(bytes).map_err(|malformed| Failure::new(malformed.to_string()))?;
+        if let Some((value, length)) = parsed {
+            bytes.drain(..length);
+            return Ok(value);
+        }
+        if stream.read_buf(bytes).await? == 0 {
+            return Err(Failure::new("the connection ended before the answer"));
+        }
+    }
+}

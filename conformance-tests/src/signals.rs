@@ -1,0 +1,20 @@
+//! Stopping a child process as it stands, and having it run on.
+
+use std::io;
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, WaitOptions};
+
+/// Stops the process, and waits until it has stopped: the signal is sent at once and takes its time.
+pub(crate) fn stop(child: &Child) -> io::Result<()> {
+    let process = Pid::from_child(child);
+    rustix::process::kill_process(process, Signal::STOP)?;
+    match rustix::process::waitpid(Some(process), WaitOptions::UNTRACED)? {
+        Some((_, status)) if status.stopped() => Ok(()),
+        _ => Err(io::Error::other("the process has ended instead of stopping")),
+    }
+}
+
+pub(crate) fn resume(child: &Child) -> io::Result<()> {
+    Ok(rustix::process::kill_process(Pid::from_child(child), Signal::CONT)?)
+}
