@@ -11,6 +11,7 @@ mod metadata;
 mod process;
 mod requirements;
 mod runner;
+mod servers;
 mod steps;
 mod tidy;
 
@@ -34,5 +35,6 @@ fn main() -> ExitCode {
             ExitCode::from(64)
         }
         Chosen::Steps(steps) => runner::run(&steps, &Context::new(console)),
+        Chosen::Servers(arguments) => servers::run(&arguments, &Context::new(console)),
     }
 }

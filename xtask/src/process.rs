@@ -70,6 +70,19 @@ impl Process {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Becomes that program, with the terminal as it is: its input, and its Ctrl-C. Returns when that fails.
+    #[cfg(unix)]
+    pub(crate) fn replace_this_program(&self) -> Failure {
+        use std::os::unix::process::CommandExt;
+        let error = self.command().stdin(Stdio::inherit()).exec();
+        self.not_started(&error)
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn replace_this_program(&self) -> Failure {
+        self.failure("can be run on Unix systems only")
+    }
+
     /// Whether it can be started and succeeds, with its output kept to ourselves.
     pub(crate) fn succeeds(&self) -> bool {
         self.command().output().is_ok_and(|Output { status, .. }| status.success())

@@ -41,6 +41,14 @@ pub(crate) const TABLE: &[Requirement] = &[
         source: Source::Package("util-linux"),
         skip_word: None,
     },
+    // The program alone is wanted. Where the package starts a server by itself, on the port that everybody uses, that one is
+    // left alone: the tests start their own.
+    Requirement {
+        name: "redis-server",
+        proof: &["redis-server", "--version"],
+        source: Source::Package("redis-server"),
+        skip_word: Some("redis"),
+    },
 ];
 
 impl Requirement {

@@ -11,13 +11,20 @@ use crate::steps::{self, Step};
 /// The names under which all steps run. Continuous integration runs what a person runs, so the second is only a name.
 const EVERYTHING: [&str; 2] = ["test", "ci"];
 
+/// What is no check: starts a server to try things with. Whatever follows is for it.
+const SERVERS: &str = "servers";
+
 pub(crate) enum Chosen {
     Help,
     Unknown(String),
     Steps(Vec<&'static Step>),
+    Servers(Vec<String>),
 }
 
 pub(crate) fn choose(arguments: &[String]) -> Chosen {
+    if let Some((SERVERS, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return Chosen::Servers(rest.to_vec());
+    }
     let mut chosen = Vec::new();
     for argument in arguments {
         if ["help", "-h", "--help"].contains(&argument.as_str()) {
@@ -37,7 +44,8 @@ pub(crate) fn choose(arguments: &[String]) -> Chosen {
 pub(crate) fn help() -> String {
     let rows: Vec<String> = steps::ALL.iter().map(|step| row(step.name, step.summary)).collect();
     let everything = row("test", "all of the following, in this order; also called ci");
-    format!("Usage: cargo xtask STEP…\n\n{everything}\n\n{}", rows.join("\n"))
+    let servers = row(SERVERS, "starts a server to try things with, until Ctrl-C; such as `servers redis`");
+    format!("Usage: cargo xtask STEP…\n\n{everything}\n\n{}\n\n{servers}", rows.join("\n"))
 }
 
 fn row(name: &str, summary: &str) -> String {
@@ -89,7 +97,19 @@ mod tests {
             Chosen::Steps(steps) => steps.iter().map(|step| step.name).collect(),
             Chosen::Help => vec!["(help)"],
             Chosen::Unknown(_) => vec!["(unknown)"],
+            Chosen::Servers(_) => vec!["(servers)"],
         }
+    }
+
+    #[test]
+    fn what_follows_servers_is_not_taken_for_a_step() {
+        let arguments = ["servers", "redis", "--help", "fmt"].map(str::to_owned);
+        let rest = match choose(&arguments) {
+            Chosen::Servers(rest) => rest,
+            _ => Vec::new(),
+        };
+        assert_eq!(rest, ["redis", "--help", "fmt"]);
+        assert_eq!(names(&["fmt", "servers"]), ["(unknown)"]);
     }
 
     #[test]
@@ -113,6 +133,6 @@ mod tests {
 
     #[test]
     fn no_step_hides_behind_the_name_for_all_of_them() {
-        assert!(steps::ALL.iter().all(|step| !EVERYTHING.contains(&step.name)));
+        assert!(steps::ALL.iter().all(|step| !EVERYTHING.contains(&step.name) && step.name != SERVERS));
     }
 }

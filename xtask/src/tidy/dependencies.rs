@@ -7,7 +7,7 @@ use crate::metadata::{Package, Purpose};
 /// row that fits counts.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("lock-core", &[]),
-    ("lock-bench", &["distlock"]),
+    ("lock-bench", &["distlock", "conformance-tests"]),
     ("lock-*", &["lock-core"]),
     ("distlock", &["lock-*"]),
     ("distlock-cli", &["distlock"]),
@@ -28,7 +28,8 @@ const CORE_MAY_USE: &[&str] = &[
     "tracing",
 ];
 
-const COMMAND: &str = "distlock-cli";
+/// Programs that people call with arguments.
+const COMMANDS: [&str; 2] = ["distlock-cli", "lock-bench"];
 const ARGUMENT_PARSER: &str = "clap";
 
 pub(super) fn direction(workspace: &Workspace) -> Vec<Finding> {
@@ -47,11 +48,12 @@ fn wrong_directions(package: &Package, workspace: &Workspace) -> Vec<Finding> {
 }
 
 pub(super) fn argument_parser(workspace: &Workspace) -> Vec<Finding> {
-    let others = workspace.metadata.packages.iter().filter(|package| package.name != COMMAND);
+    let others =
+        workspace.metadata.packages.iter().filter(|package| !COMMANDS.contains(&package.name.as_str()));
     others
         .filter(|package| package.dependencies.iter().any(|used| used.name.starts_with(ARGUMENT_PARSER)))
         .map(|package| {
-            finding(package, &format!("depends on {ARGUMENT_PARSER}, which is for {COMMAND} alone"))
+            finding(package, &format!("depends on {ARGUMENT_PARSER}, which is for {COMMANDS:?} alone"))
         })
         .collect()
 }
@@ -130,9 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn clap_is_for_the_command_alone() {
+    fn clap_is_for_programs_with_arguments_alone() {
         let used = workspace(&[
             ("distlock-cli", &["clap"]),
+            ("lock-bench", &["clap"]),
             ("xtask", &["clap"]),
             ("distlock", &["dev:clap_complete"]),
         ]);

@@ -57,7 +57,7 @@ const RULES: &[Rule] = &[
     ("every lint that is switched off has its reason beside it", rust_sources::reasons_for_allowed_lints),
     ("every ignored test says why", rust_sources::reasons_for_ignored_tests),
     ("crates depend on each other in one direction", dependencies::direction),
-    ("only the command depends on an argument parser", dependencies::argument_parser),
+    ("only programs with arguments depend on an argument parser", dependencies::argument_parser),
     ("the core depends on no client crate, and on little else", dependencies::core_stays_small),
     ("every crate takes the lints of the workspace", text_files::lints_of_the_workspace),
     ("no file is too long to be one room", text_files::length),
