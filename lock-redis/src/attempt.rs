@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Term, Wait};
+use redis::Value;
 use tokio::sync::watch;
 
 use crate::backend::{Lease, RedisBackend};
@@ -137,11 +138,15 @@ impl<'a> Attempt<'a> {
             .arg(intent.word())
             .arg(self.backend.lease_milliseconds())
             .arg(beat)
-            .arg(link.channel.as_deref().unwrap_or("-"))
-            .arg(&*self.backend.holder)
+            .arg(self.who(link))
             .arg(place);
-        let answer: Vec<i64> = link.call(ACQUIRE, &command).await?;
+        let answer: Value = link.call(ACQUIRE, &command).await?;
         Acquired::read(&answer)
+    }
+
+    /// "channel holder": where a grant is pushed to, and who this is, for people.
+    fn who(&self, link: &Link) -> String {
+        format!("{} {}", link.channel.as_deref().unwrap_or("-"), self.backend.holder)
     }
 
     async fn woken(

@@ -17,7 +17,7 @@ use crate::attempt::Attempt;
 use crate::keys::Keys;
 use crate::mail::{Address, Mail};
 use crate::options::RedisOptions;
-use crate::record::{self, holder_text, loss};
+use crate::record::{self, handed_over, holder_text, loss};
 use crate::scripts::{BREAK, CANCEL, INSPECT, RELEASE, RENEW};
 use crate::supervisor::Supervisor;
 use crate::trouble::{explain, nonsense};
@@ -149,7 +149,8 @@ impl Backend for RedisBackend {
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let link = self.supervisor.link(Operation::Release)?;
         let id = lease.id.to_string();
-        let (result, more): (i64, i64) = link.call(RELEASE, lease.keys.call(RELEASE).arg(&id)).await?;
+        let answer: Value = link.call(RELEASE, lease.keys.call(RELEASE).arg(&id)).await?;
+        let (result, more) = handed_over(Operation::Release, &answer)?;
         let released = match result {
             1 => Released::Clean,
             code => Released::WasLost(loss(Operation::Release, code)?),
@@ -172,7 +173,7 @@ impl Backend for RedisBackend {
         let keys = self.keys(request.physical());
         let mut command = keys.call(BREAK);
         command.arg(holder.as_str()).arg(BROKEN_IS_REMEMBERED.as_millis().to_string());
-        let (result, more): (i64, i64) = link.call(BREAK, &command).await?;
+        let (result, more) = handed_over(Operation::Break, &link.call(BREAK, &command).await?)?;
         if result != 1 {
             return Ok(Broken::not_held());
         }

@@ -43,10 +43,15 @@ pub(crate) enum Acquired {
 }
 
 impl Acquired {
-    pub(crate) fn read(answer: &[i64]) -> Result<Self, LockError> {
-        match *answer {
-            [1, token] => Ok(Self::Held(FencingToken::new(token.unsigned_abs()))),
-            [0, remaining, before, place] => Ok(Self::Waits {
+    pub(crate) fn read(answer: &Value) -> Result<Self, LockError> {
+        let numbers = match answer {
+            Value::Int(-1) => return Ok(Self::Gone),
+            Value::Int(token @ 1..) => return Ok(Self::Held(FencingToken::new(token.unsigned_abs()))),
+            Value::Array(numbers) => numbers.as_slice(),
+            _ => &[],
+        };
+        match *numbers {
+            [Value::Int(remaining), Value::Int(before), Value::Int(place)] => Ok(Self::Waits {
                 // -1: no end; -2: held by nobody, there was not the time to look at everybody who is dead.
                 remaining: match remaining {
                     -1 => None,
@@ -55,9 +60,21 @@ impl Acquired {
                 before: before.try_into().unwrap_or(0),
                 place: NonZeroU64::new(place.unsigned_abs()),
             }),
-            [-1] => Ok(Self::Gone),
             _ => Err(nonsense(Operation::Acquire, format!("{answer:?}"))),
         }
+    }
+}
+
+/// Reads the answer of a script that leaves the lock to the next: what came of it, and whether there are waiters that nobody
+/// has looked at.
+pub(crate) fn handed_over(operation: Operation, answer: &Value) -> Result<(i64, i64), LockError> {
+    match answer {
+        Value::Int(result) => Ok((*result, 0)),
+        Value::Array(parts) => match *parts.as_slice() {
+            [Value::Int(result), Value::Int(more)] => Ok((result, more)),
+            _ => Err(nonsense(operation, format!("{answer:?}"))),
+        },
+        _ => Err(nonsense(operation, format!("{answer:?}"))),
     }
 }
 
@@ -207,7 +224,10 @@ mod tests {
         let name = LockName::new("a").unwrap();
         assert!(status(&name, &[]).is_err());
         assert!(status(&name, &[bulk(""), Value::Int(-2), bulk("ee")]).is_err());
-        assert!(Acquired::read(&[]).is_err() && Acquired::read(&[7, 7]).is_err());
+        for answer in [Value::Nil, Value::Int(0), Value::Int(-2), Value::Array(vec![Value::Int(7)])] {
+            assert!(Acquired::read(&answer).is_err(), "{answer:?}");
+        }
         assert!(loss(Operation::Renew, 1).is_err());
+        assert!(handed_over(Operation::Release, &Value::Array(vec![Value::Int(1)])).is_err());
     }
 }

@@ -2,12 +2,15 @@
 --
 -- ARGV: id, how long the holder may take to ask (ms)
 -- Answers {1, more}, taken away; {0, 0}, that one does not hold it.
+
+--#include promote.lua
+
 local id = ARGV[1]
-local hold = redis.call('GET', hold_key)
+local hold = call('GET', HOLD)
 if not hold or string.match(hold, '^%S+') ~= id then return {0, 0} end
-redis.call('DEL', hold_key)
+call('DEL', HOLD)
 -- For a holder that the message does not reach: its next renewal finds why.
-redis.call('SET', broken_key, id, 'PX', ARGV[2])
+call('SET', BROKEN, id, 'PX', ARGV[2])
 local channel = string.match(hold, '^%S+ %d+ %d+ (%S+)')
 if channel then tell(channel, id .. ' broken') end
 local owner, more = promote()

@@ -2,14 +2,17 @@
 --
 -- ARGV: id
 -- Answers `more`: call again, there are waiters that nobody has looked at.
+
+--#include promote.lua
+
 local id = ARGV[1]
-local hold = redis.call('GET', hold_key)
-if is_held_by(hold, id) then
-  redis.call('DEL', hold_key)
+local hold = call('GET', HOLD)
+if hold and string.find(hold, id, 1, true) == 1 then
+  call('DEL', HOLD)
   hold = nil
 end
-redis.call('ZREM', queue_key, id)
-redis.call('HDEL', waiters_key, id)
+call('ZREM', QUEUE, id)
+call('HDEL', WAITERS, id)
 if hold then return 0 end
 local owner, more = promote()
 return owner and 0 or more

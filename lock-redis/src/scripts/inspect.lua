@@ -5,13 +5,13 @@
 local MOST_AT_ONCE = 500
 
 local now = server_time() / 1000
-local answer = {redis.call('GET', hold_key) or '', redis.call('PTTL', hold_key)}
-local queue = redis.call('ZRANGE', queue_key, 0, -1, 'WITHSCORES')
+local answer = {call('GET', HOLD) or '', call('PTTL', HOLD)}
+local queue = call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES')
 local waiters = {}
 for index = 1, #queue, 2 do waiters[#waiters + 1] = queue[index] end
 for first = 1, #waiters, MOST_AT_ONCE do
   local last = math.min(first + MOST_AT_ONCE - 1, #waiters)
-  local states = redis.call('HMGET', waiters_key, unpack(waiters, first, last))
+  local states = call('HMGET', WAITERS, unpack(waiters, first, last))
   for index = first, last do
     local state = states[index - first + 1]
     local ends = state and tonumber(string.match(state, '^%d+'))

@@ -11,7 +11,7 @@ use lock_core::Operation;
 pub struct Script {
     operation: Operation,
     name: &'static str,
-    text: &'static str,
+    text: LazyLock<String>,
     digest: LazyLock<String>,
 }
 
@@ -27,8 +27,8 @@ impl Script {
     }
 
     /// Its text.
-    pub fn text(&self) -> &'static str {
-        self.text
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// The SHA-1 of its text in hexadecimal digits, as in `EVALSHA`.
@@ -37,15 +37,21 @@ impl Script {
     }
 }
 
+/// Each script begins with what all have in common. What serves those who wait comes after the usual case, where nobody
+/// does: the server makes each function anew in each call.
+fn assemble(script: &str) -> String {
+    let whole = [include_str!("grant.lua"), script].concat();
+    whole.replace("--#include promote.lua\n", include_str!("promote.lua"))
+}
+
 macro_rules! script {
     ($operation:ident, $name:literal) => {
         Script {
             operation: Operation::$operation,
             name: $name,
-            text: concat!(include_str!("shared.lua"), include_str!(concat!($name, ".lua"))),
+            text: LazyLock::new(|| assemble(include_str!(concat!($name, ".lua")))),
             digest: LazyLock::new(|| {
-                let text = concat!(include_str!("shared.lua"), include_str!(concat!($name, ".lua")));
-                redis::Script::new(text).get_hash().to_owned()
+                redis::Script::new(&assemble(include_str!(concat!($name, ".lua")))).get_hash().to_owned()
             }),
         }
     };

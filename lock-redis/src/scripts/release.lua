@@ -1,17 +1,20 @@
 -- Ends a hold, if it is still this owner's, and gives the lock to the next waiter.
 --
 -- ARGV: id
--- Answers {1, more}, released; else {why not, more}. `more`: call again, there are waiters that nobody has looked at.
+-- Answers {1, more}, released; or {why not, more}; or just 1, released, and nobody waits. `more`: call again, there are
+-- waiters that nobody has looked at.
 local id = ARGV[1]
-local hold = redis.call('GET', hold_key)
-local result
-if is_held_by(hold, id) then
+local hold = call('GET', HOLD)
+local is_ours = hold and string.find(hold, id, 1, true) == 1
+if is_ours then
   -- The first write: after it a server that is out of memory lets the rest of the script write too.
-  redis.call('DEL', hold_key)
-  hold, result = nil, 1
-else
-  result = why_not_held(hold, id)
+  call('DEL', HOLD)
+  if call('EXISTS', QUEUE) == 0 then return 1 end
 end
-if hold then return {result, 0} end
+
+--#include promote.lua
+
+local result = is_ours and 1 or why_not_held(hold, id)
+if hold and not is_ours then return {result, 0} end
 local owner, more = promote()
 return {result, owner and 0 or more}

@@ -3,10 +3,10 @@
 -- ARGV: id, lease (ms)
 -- Answers 1, extended; else why not, as `why_not_held` says.
 local id = ARGV[1]
-local hold = redis.call('GET', hold_key)
-if is_held_by(hold, id) then
-  redis.call('PEXPIRE', hold_key, ARGV[2])
-  return 1
-end
+local hold = call('GET', HOLD)
+if hold and string.find(hold, id, 1, true) == 1 then return call('PEXPIRE', HOLD, ARGV[2]) end
+
+--#include promote.lua
+
 if not hold then promote() end
 return why_not_held(hold, id)

@@ -1,0 +1,32 @@
+-- What every script begins with. All of them take the same keys, those of one lock, which share one hash tag.
+local HOLD, QUEUE, WAITERS, FENCE, BROKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local call = redis.call
+
+-- The server's time in microseconds.
+local function server_time()
+  local time = call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- Lua's own conversion of a number to text loses digits of a time in microseconds.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- Gives the lock to `id`, for as long as `expiry` and `ends` say, and answers its fencing token: above the last one, and at
+-- least the server's time, so that it rises also when the fence is lost.
+--
+-- A hold is "owner token since channel holder"; `who` is its end, "channel holder".
+local function grant(id, who, last, now, expiry, ends)
+  local since, token, fence_lasts = whole(now), now, '86400000'
+  local text = since
+  last = tonumber(last)
+  if last and last >= now then
+    -- The clock has stepped back. The fence outlasts the last grant by a day of its own time.
+    token = last + 1
+    text, fence_lasts = whole(token), whole(86400000 + math.ceil((token - now) / 1000))
+  end
+  call('SET', HOLD, id .. ' ' .. text .. ' ' .. since .. ' ' .. who, expiry, ends)
+  call('SET', FENCE, text, 'PX', fence_lasts)
+  return token
+end

@@ -1,0 +1,44 @@
+-- How many waiters one call looks at: a script that runs for long blocks the server for everybody.
+local MOST_LOOKED_AT = 100
+
+-- Whether somebody still listens there. The count that PUBLISH answers would not do: it counts whoever subscribed to a
+-- pattern as well. Where the server refuses to tell, the waiter's own deadline has to do.
+local function is_listening(channel)
+  local count = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return count.err ~= nil or count[2] > 0
+end
+
+-- A server that refuses PUBLISH does not undo the grant for it: the waiter finds it at its next heartbeat.
+local function tell(channel, message)
+  if channel ~= '-' then redis.pcall('PUBLISH', channel, message) end
+end
+
+-- Gives the free lock to the first waiter that is still there, for as long as that waiter's last heartbeat is good for.
+-- Every script that writes does this when it leaves the lock free: nobody else would.
+-- Answers the new owner and its token; or nil, and whether there are more to look at.
+local function promote(now, me)
+  for _ = 1, MOST_LOOKED_AT do
+    local id = call('ZPOPMIN', QUEUE)[1]
+    if not id then return nil, 0 end
+    now = now or server_time()
+    local waiter = call('HGET', WAITERS, id)
+    call('HDEL', WAITERS, id)
+    if waiter then
+      local ends, beat, who, channel = string.match(waiter, '^(%d+) (%d+) ((%S+) .*)$')
+      -- A waiter that polls ("-") has no channel by which its death would show.
+      local is_there = id == me or channel == '-' or is_listening(channel)
+      if tonumber(ends) > now / 1000 and is_there then
+        local token = grant(id, who, call('GET', FENCE), now, 'PXAT', ends)
+        if id ~= me then tell(channel, id .. ' granted ' .. beat .. ' ' .. whole(token)) end
+        return id, token
+      end
+    end
+  end
+  return nil, 1
+end
+
+-- Why `id` does not hold the lock: 0 its hold is gone, 2 somebody else has it, 3 it was broken.
+local function why_not_held(hold, id)
+  if call('GET', BROKEN) == id then return 3 end
+  return hold and 2 or 0
+end
