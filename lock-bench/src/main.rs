@@ -1,3 +1,55 @@
-//! Measures distlock beside raw commands and other lock crates.
+//! Measures distlock beside raw commands and other lock crates: in turns, in one run, against one server.
+//!
+//! `subject` says what a server brings along, `contender` what is measured at it, `workload` how; `aims` judges, and
+//! `report` tells.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod aims;
+mod arguments;
+mod contender;
+mod failure;
+mod pause;
+mod plan;
+mod process;
+mod progress;
+mod redis;
+mod report;
+mod results;
+mod run;
+mod runtimes;
+mod samples;
+mod subject;
+mod workload;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use failure::{Context, Outcome};
+use subject::Subject;
+
+/// Every kind of server that can be measured.
+static SUBJECTS: &[&Subject] = &[&redis::SUBJECT];
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Redis(options) => run::run(&redis::SUBJECT, &options),
+        Command::Worker { subject, contender, work, count, lease_ms } => find(&subject).and_then(|subject| {
+            let lease = Duration::from_millis(lease_ms);
+            workload::worker::run(subject, &contender, work, count, lease)?;
+            Ok(ExitCode::SUCCESS)
+        }),
+    };
+    outcome.unwrap_or_else(|failure| {
+        // Where nobody can be told, nobody is.
+        let _ = writeln!(std::io::stderr(), "lock-bench: {failure}");
+        ExitCode::FAILURE
+    })
+}
+
+fn find(id: &str) -> Outcome<&'static Subject> {
+    SUBJECTS.iter().copied().find(|subject| subject.id == id).context("there is no such kind of server")
+}

@@ -1,0 +1,293 @@
+//! What the project aims at, as ratios and counts of one run.
+
+use serde::Serialize;
+
+use crate::contender::{Contender, Driving, Echo, Family};
+use crate::plan::Workload;
+use crate::results::Results;
+use crate::runtimes::RuntimeKind;
+use crate::samples::median_of;
+use crate::subject::Subject;
+use crate::workload::{CycleRow, EchoRow, Grants, HandOffRow, ManyRow, WaitingRow};
+
+pub(crate) struct Aim {
+    pub(crate) text: &'static str,
+    pub(crate) measure: Measure,
+    /// `None` for what is only told.
+    pub(crate) at_most: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Measure {
+    CycleBesideRaw,
+    CycleBesidePlainRaw,
+    HandOffBesideEcho { clients: usize },
+    HandOffBesidePlainEcho { clients: usize },
+    HandOffGrowth { clients: usize, beside: usize },
+    Fairness { clients: usize },
+    CommandsPerSection { clients: usize },
+    HoldingConnections,
+    BytesPerHold,
+    RenewalShare,
+    CommandsPerWaiter,
+    WaitingShare,
+}
+
+impl Measure {
+    fn unit(self) -> &'static str {
+        match self {
+            Self::CycleBesideRaw
+            | Self::CycleBesidePlainRaw
+            | Self::HandOffBesideEcho { .. }
+            | Self::HandOffBesidePlainEcho { .. }
+            | Self::HandOffGrowth { .. }
+            | Self::Fairness { .. } => "×",
+            Self::CommandsPerSection { .. } | Self::CommandsPerWaiter | Self::HoldingConnections => "",
+            Self::BytesPerHold => "B",
+            Self::RenewalShare | Self::WaitingShare => "%",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    /// There is no bound: it is only told.
+    Told,
+    /// It was to be measured and could not be.
+    Unknown,
+}
+
+/// An aim, and what became of it for one engine on one runtime.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Judged {
+    pub(crate) aim: &'static str,
+    pub(crate) contender: &'static str,
+    /// `None` where the runtime is not varied.
+    pub(crate) runtime: Option<RuntimeKind>,
+    pub(crate) value: Option<f64>,
+    pub(crate) at_most: Option<f64>,
+    pub(crate) unit: &'static str,
+    pub(crate) verdict: Verdict,
+    /// The least and the most of the rounds, where there are rounds.
+    pub(crate) range: Option<(f64, f64)>,
+    pub(crate) detail: String,
+}
+
+/// A value, how far it varied between rounds, and where it comes from.
+struct Found {
+    value: f64,
+    range: Option<(f64, f64)>,
+    detail: String,
+}
+
+/// Every aim that the workloads of this run can tell something about.
+pub(crate) fn judge(subject: &Subject, contenders: &[&'static Contender], results: &Results) -> Vec<Judged> {
+    let ours: Vec<_> =
+        contenders.iter().copied().filter(|contender| contender.family == Family::Distlock).collect();
+    let mut judged = Vec::new();
+    for aim in subject.aims {
+        for contender in &ours {
+            let look = Look { subject, contenders, contender, results };
+            judged.extend(look.judge(aim));
+        }
+    }
+    judged
+}
+
+struct Look<'a> {
+    subject: &'a Subject,
+    contenders: &'a [&'static Contender],
+    contender: &'static Contender,
+    results: &'a Results,
+}
+
+impl Look<'_> {
+    fn judge(&self, aim: &Aim) -> Vec<Judged> {
+        let verdict = |found: &Option<Found>| match (found, aim.at_most) {
+            (None, _) => Verdict::Unknown,
+            (Some(_), None) => Verdict::Told,
+            (Some(found), Some(bound)) if found.value <= bound => Verdict::Met,
+            (Some(_), Some(_)) => Verdict::Missed,
+        };
+        let judged = |runtime, found: Option<Found>| Judged {
+            aim: aim.text,
+            contender: self.contender.id,
+            runtime,
+            verdict: verdict(&found),
+            value: found.as_ref().map(|found| found.value),
+            at_most: aim.at_most,
+            unit: aim.measure.unit(),
+            range: found.as_ref().and_then(|found| found.range),
+            detail: found.map_or_else(|| "not measured".to_owned(), |found| found.detail),
+        };
+        match self.runtimes_of(aim.measure) {
+            Runtimes::None => Vec::new(),
+            Runtimes::NotVaried => vec![judged(None, self.at_rest(aim.measure))],
+            Runtimes::Each(kinds) => {
+                let each = |kind| judged(Some(kind), self.on_runtime(aim.measure, kind));
+                kinds.into_iter().map(each).collect()
+            }
+        }
+    }
+
+    /// On which runtimes this run has tried to measure it.
+    fn runtimes_of(&self, measure: Measure) -> Runtimes {
+        let mine = self.contender.id;
+        let each = |kinds: Vec<RuntimeKind>| {
+            if kinds.is_empty() { Runtimes::None } else { Runtimes::Each(kinds) }
+        };
+        let at_rest = |tried: bool| if tried { Runtimes::NotVaried } else { Runtimes::None };
+        match measure {
+            Measure::CycleBesideRaw | Measure::CycleBesidePlainRaw => {
+                let rows = self.results.cycle.iter().filter(|row| row.contender == mine);
+                each(rows.map(|row| row.runtime).collect())
+            }
+            Measure::HandOffBesideEcho { clients }
+            | Measure::HandOffBesidePlainEcho { clients }
+            | Measure::HandOffGrowth { clients, .. }
+            | Measure::Fairness { clients }
+            | Measure::CommandsPerSection { clients } => {
+                let rows = self
+                    .results
+                    .hand_off
+                    .iter()
+                    .filter(|row| row.contender == mine && row.clients == clients);
+                each(rows.map(|row| row.runtime).collect())
+            }
+            Measure::HoldingConnections | Measure::BytesPerHold | Measure::RenewalShare => {
+                at_rest(self.many().is_some())
+            }
+            Measure::CommandsPerWaiter | Measure::WaitingShare => at_rest(self.waiting().is_some()),
+        }
+    }
+
+    fn on_runtime(&self, measure: Measure, kind: RuntimeKind) -> Option<Found> {
+        match measure {
+            Measure::CycleBesideRaw => self.cycle_beside_raw(kind, self.contender.driving),
+            Measure::CycleBesidePlainRaw => self.cycle_beside_raw(kind, Driving::Caller),
+            Measure::HandOffBesideEcho { clients } => {
+                self.hand_off_beside_echo(kind, clients, self.contender.driving)
+            }
+            Measure::HandOffBesidePlainEcho { clients } => {
+                self.hand_off_beside_echo(kind, clients, Driving::Caller)
+            }
+            Measure::HandOffGrowth { clients, beside } => {
+                let (row, other) = (self.hand_off(kind, clients)?, self.hand_off(kind, beside)?);
+                ratio(&row.rounds, &other.rounds)
+            }
+            Measure::Fairness { clients } => fairness(self.hand_off(kind, clients)?),
+            Measure::CommandsPerSection { clients } => {
+                let row = self.hand_off(kind, clients)?;
+                let detail = format!("{} sections", row.sections);
+                row.client_commands_per_section.map(|value| Found { value, range: None, detail })
+            }
+            _ => None,
+        }
+    }
+
+    fn at_rest(&self, measure: Measure) -> Option<Found> {
+        let found = |value, detail| Some(Found { value, range: None, detail });
+        match measure {
+            Measure::HoldingConnections => {
+                let row = self.many().filter(|row| row.trouble.is_none())?;
+                #[expect(clippy::cast_precision_loss, reason = "a count of connections")]
+                found(row.connections as f64, format!("{} holds", row.holds))
+            }
+            Measure::BytesPerHold => {
+                let row = self.many().filter(|row| row.trouble.is_none())?;
+                found(row.bytes_per_hold?, format!("{} holds", row.holds))
+            }
+            Measure::RenewalShare => {
+                let row = self.many().filter(|row| row.trouble.is_none())?;
+                let rate = row.load.client_commands_per_second;
+                found(
+                    row.load.client_processor_percent,
+                    format!("{rate:.0} commands/s for {} holds", row.holds),
+                )
+            }
+            Measure::CommandsPerWaiter => {
+                let row = self.waiting().filter(|row| row.trouble.is_none())?;
+                let rate = row.load.client_commands_per_second;
+                found(
+                    row.commands_per_waiter_and_interval,
+                    format!("{rate:.0} commands/s for {} waiters", row.waiters),
+                )
+            }
+            Measure::WaitingShare => {
+                let row = self.waiting().filter(|row| row.trouble.is_none())?;
+                found(row.load.client_processor_percent, format!("{} waiters", row.waiters))
+            }
+            _ => None,
+        }
+    }
+
+    fn cycle_beside_raw(&self, kind: RuntimeKind, driving: Driving) -> Option<Found> {
+        let raw = self
+            .contenders
+            .iter()
+            .find(|contender| contender.family == Family::Raw && contender.driving == driving)?;
+        ratio(&self.cycle(self.contender.id, kind)?.rounds, &self.cycle(raw.id, kind)?.rounds)
+    }
+
+    fn hand_off_beside_echo(&self, kind: RuntimeKind, clients: usize, driving: Driving) -> Option<Found> {
+        ratio(&self.hand_off(kind, clients)?.rounds, &self.echo(kind, driving)?.rounds)
+    }
+
+    fn cycle(&self, id: &str, kind: RuntimeKind) -> Option<&CycleRow> {
+        self.results.cycle.iter().find(|row| row.contender == id && row.runtime == kind)
+    }
+
+    fn hand_off(&self, kind: RuntimeKind, clients: usize) -> Option<&HandOffRow> {
+        let mut rows = self.results.hand_off.iter();
+        rows.find(|row| row.contender == self.contender.id && row.runtime == kind && row.clients == clients)
+    }
+
+    fn echo(&self, kind: RuntimeKind, driving: Driving) -> Option<&EchoRow> {
+        let echo: &Echo = self.subject.echoes.iter().find(|echo| echo.driving == driving)?;
+        let mut rows = self.results.echoes.iter().filter(|row| row.workload == Workload::HandOff);
+        rows.find(|row| row.echo == echo.id && row.runtime == kind)
+    }
+
+    fn many(&self) -> Option<&ManyRow> {
+        self.results.many.iter().find(|row| row.contender == self.contender.id)
+    }
+
+    fn waiting(&self) -> Option<&WaitingRow> {
+        self.results.waiting.iter().find(|row| row.contender == self.contender.id)
+    }
+}
+
+enum Runtimes {
+    /// The workload was not run.
+    None,
+    NotVaried,
+    Each(Vec<RuntimeKind>),
+}
+
+/// The median of the ratios of the rounds: what drifts from round to round hits both.
+fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Found> {
+    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+    let (median, other) = (median_of(ours)?, median_of(theirs)?);
+    Some(Found {
+        value: median_of(&ratios)?,
+        range: range(&ratios),
+        detail: format!("{median:.0} µs / {other:.0} µs"),
+    })
+}
+
+fn fairness(row: &HandOffRow) -> Option<Found> {
+    let spreads: Vec<f64> = row.fairness.iter().filter_map(Grants::spread).collect();
+    let last = row.fairness.last()?;
+    let (fewest, most) = (last.0.first()?, last.0.last()?);
+    let value = median_of(&spreads).unwrap_or(f64::INFINITY);
+    Some(Found { value, range: range(&spreads), detail: format!("{most} / {fewest} in the last round") })
+}
+
+fn range(values: &[f64]) -> Option<(f64, f64)> {
+    let least = values.iter().copied().min_by(f64::total_cmp)?;
+    let most = values.iter().copied().max_by(f64::total_cmp)?;
+    Some((least, most))
+}

@@ -1,0 +1,67 @@
+//! distlock itself, over any server that its URL names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use distlock::{DistributedLock, DistributedLockExt, LockClient, LockGuard};
+
+use super::{Client, Connecting, Driving, Held, Lock, Target};
+use crate::failure::{Context, Outcome};
+
+/// The engine on the caller's runtime.
+pub(crate) fn caller(target: Target) -> Connecting<Box<dyn Client>> {
+    Box::pin(connect(target, Driving::Caller))
+}
+
+/// The engine on a thread of its own, which is the default.
+pub(crate) fn own(target: Target) -> Connecting<Box<dyn Client>> {
+    Box::pin(connect(target, Driving::OtherThread))
+}
+
+async fn connect(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
+    let engine = match driving {
+        Driving::Caller => "caller",
+        Driving::OtherThread => "own",
+    };
+    let separator = if target.url.contains('?') { '&' } else { '?' };
+    let lease = humantime::format_duration(target.lease).to_string().replace(' ', "");
+    let url = format!("{}{separator}engine={engine}&lease={lease}", target.url);
+    let client = distlock::connect(url).await.context("distlock")?;
+    Ok(Box::new(Distlock(client)))
+}
+
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+struct Distlock(LockClient);
+
+#[async_trait]
+impl Client for Distlock {
+    fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
+        Ok(Box::new(Named(self.0.lock(name).context("distlock")?)))
+    }
+
+    async fn close(self: Box<Self>) {
+        // What is still held or queued is given up with the client: nothing is measured any more.
+        let _ = self.0.close(CLOSE_WITHIN).await;
+    }
+}
+
+struct Named(Arc<dyn DistributedLock>);
+
+#[async_trait]
+impl Lock for Named {
+    async fn acquire(&self) -> Outcome<Box<dyn Held>> {
+        let guard = self.0.acquire().await.context("distlock")?;
+        Ok(Box::new(Guarded(guard)))
+    }
+}
+
+struct Guarded(LockGuard);
+
+#[async_trait]
+impl Held for Guarded {
+    async fn release(self: Box<Self>) -> Outcome<()> {
+        self.0.release().await.context("distlock")
+    }
+}

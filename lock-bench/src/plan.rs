@@ -1,0 +1,175 @@
+//! How much is measured: every workload is bounded in count and in time.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::contender::{Contender, Driving, Family, Target};
+use crate::runtimes::RuntimeKind;
+use crate::subject::Subject;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Workload {
+    /// One client acquires and releases
+    Cycle,
+    /// Many clients want one lock
+    #[value(name = "handoff", alias = "hand-off")]
+    HandOff,
+    /// One client holds very many locks
+    Many,
+    /// Very many clients wait for one lock
+    Waiting,
+}
+
+/// Where the work of distlock runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum EngineChoice {
+    /// On a thread of its own, the default of distlock
+    Own,
+    /// On the caller's runtime
+    Caller,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Full,
+    Quick,
+}
+
+/// What is done, in how many rounds, and for how long.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Plan {
+    #[serde(skip)]
+    pub(crate) target: Target,
+    #[serde(skip)]
+    pub(crate) contenders: Vec<&'static Contender>,
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) runtimes: Vec<RuntimeKind>,
+    pub(crate) rounds: usize,
+    #[serde(rename = "lease_ms", serialize_with = "as_milliseconds")]
+    pub(crate) lease: Duration,
+    pub(crate) cycle: CyclePlan,
+    pub(crate) hand_off: HandOffPlan,
+    pub(crate) many: ManyPlan,
+    pub(crate) waiting: WaitingPlan,
+}
+
+/// One contender's turn in one round ends at the first of its bounds.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CyclePlan {
+    pub(crate) warm_up: usize,
+    pub(crate) most: usize,
+    #[serde(rename = "turn_ms", serialize_with = "as_milliseconds")]
+    pub(crate) turn: Duration,
+    #[serde(rename = "echo_turn_ms", serialize_with = "as_milliseconds")]
+    pub(crate) echo_turn: Duration,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct HandOffPlan {
+    pub(crate) clients: Vec<usize>,
+    /// The turn begins when every client has had the lock twice, or after this time.
+    #[serde(rename = "warm_up_ms", serialize_with = "as_milliseconds")]
+    pub(crate) warm_up: Duration,
+    #[serde(rename = "turn_ms", serialize_with = "as_milliseconds")]
+    pub(crate) turn: Duration,
+    #[serde(rename = "hold_ms", serialize_with = "as_milliseconds")]
+    pub(crate) hold: Duration,
+    #[serde(rename = "think_ms", serialize_with = "as_milliseconds")]
+    pub(crate) think: Duration,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ManyPlan {
+    pub(crate) holds: usize,
+    #[serde(rename = "window_ms", serialize_with = "as_milliseconds")]
+    pub(crate) window: Duration,
+    #[serde(skip)]
+    pub(crate) peers: Peers,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct WaitingPlan {
+    pub(crate) waiters: usize,
+    #[serde(rename = "window_ms", serialize_with = "as_milliseconds")]
+    pub(crate) window: Duration,
+    #[serde(skip)]
+    pub(crate) peers: Peers,
+}
+
+/// Whether a workload that takes its time is run for the peers too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peers {
+    Included,
+    LeftOut,
+}
+
+fn as_milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64() * 1000.0)
+}
+
+/// What the command line says about the extent.
+#[derive(Debug, Clone)]
+pub(crate) struct Wishes {
+    pub(crate) extent: Extent,
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) engines: Vec<EngineChoice>,
+    pub(crate) only: Vec<String>,
+    pub(crate) rounds: Option<usize>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) hold: Duration,
+    pub(crate) think: Duration,
+}
+
+impl Plan {
+    pub(crate) fn new(subject: &'static Subject, url: String, wishes: &Wishes) -> Self {
+        let full = wishes.extent == Extent::Full;
+        let lease = wishes.lease.unwrap_or(Duration::from_secs(if full { 30 } else { 8 }));
+        let target = Target { url, lease };
+        // Whole intervals, so that it does not matter when in an interval the window begins.
+        let intervals = if full { 2 } else { 1 };
+        let window = target.renewal_interval() * intervals;
+        let peers = if full { Peers::Included } else { Peers::LeftOut };
+        let time =
+            |full_length, quick_length| Duration::from_millis(if full { full_length } else { quick_length });
+        Self {
+            contenders: subject.contenders.iter().filter(|contender| wishes.includes(contender)).collect(),
+            workloads: wishes.workloads.clone(),
+            runtimes: RuntimeKind::ALL.to_vec(),
+            rounds: wishes.rounds.unwrap_or(if full { 5 } else { 2 }),
+            lease,
+            cycle: CyclePlan {
+                warm_up: if full { 200 } else { 20 },
+                most: 20_000,
+                turn: time(400, 40),
+                echo_turn: time(200, 20),
+            },
+            hand_off: HandOffPlan {
+                clients: if full { vec![2, 16, 64] } else { vec![2, 16] },
+                warm_up: time(500, 100),
+                turn: time(500, 60) + (wishes.hold + wishes.think) * 20,
+                hold: wishes.hold,
+                think: wishes.think,
+            },
+            many: ManyPlan { holds: if full { 10_000 } else { 500 }, window, peers },
+            waiting: WaitingPlan {
+                waiters: if full { 1000 } else { 50 },
+                window: if full { window.max(Duration::from_secs(10)) } else { window },
+                peers,
+            },
+            target,
+        }
+    }
+}
+
+impl Wishes {
+    fn includes(&self, contender: &Contender) -> bool {
+        let named = self.only.is_empty() || self.only.iter().any(|only| only == contender.id);
+        let engine = match contender.driving {
+            Driving::Caller => EngineChoice::Caller,
+            Driving::OtherThread => EngineChoice::Own,
+        };
+        named && (contender.family == Family::Peer || self.engines.contains(&engine))
+    }
+}

@@ -1,0 +1,65 @@
+//! What this process uses.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processor time of all threads so far, also of those that have ended.
+pub(crate) fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Memory that is really there and not a file's, in bytes; `None` where the system does not say.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Lets this process, and the server that it starts, open as many files as the system admits.
+pub(crate) fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // If it is refused, connecting says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// How many tasks ran or wanted to, on average over the last minute; `None` where the system does not say.
+pub(crate) fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// The processor's name; `None` where the system does not say.
+pub(crate) fn processor_name() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, name)| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_takes_processor_time() {
+        let before = processor_time();
+        let mut sum = 0_u64;
+        while processor_time() < before + Duration::from_millis(5) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(sum > 0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_that_is_used_is_counted() {
+        let before = resident_bytes().unwrap();
+        let used = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(resident_bytes().unwrap() > before + (32 << 20));
+        drop(used);
+    }
+}

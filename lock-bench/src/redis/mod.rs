@@ -1,0 +1,157 @@
+//! Redis: who is measured, and what for.
+
+mod connection;
+mod peer_distributed_lock;
+mod peer_rslock;
+mod raw;
+mod server;
+mod survey;
+
+use crate::aims::{Aim, Measure};
+use crate::contender::{Contender, Driving, Family, Renewal, Waits, distlock};
+use crate::subject::Subject;
+
+pub(crate) static SUBJECT: Subject = Subject {
+    id: "redis",
+    title: "Redis",
+    contenders: CONTENDERS,
+    echoes: raw::ECHOES,
+    aims: AIMS,
+    start: server::start,
+    survey: survey::connect,
+};
+
+const CONTENDERS: &[Contender] = &[
+    Contender {
+        id: "distlock-caller",
+        title: "distlock, engine=caller",
+        family: Family::Distlock,
+        driving: Driving::Caller,
+        waiting: "in a queue at the server, told by a push",
+        waits: Waits::ByItself,
+        own_commands: &[],
+        renewal: Renewal::Automatic,
+        connect: distlock::caller,
+    },
+    Contender {
+        id: "distlock-own",
+        title: "distlock, engine=own (default)",
+        family: Family::Distlock,
+        driving: Driving::OtherThread,
+        waiting: "in a queue at the server, told by a push",
+        waits: Waits::ByItself,
+        own_commands: &[],
+        renewal: Renewal::Automatic,
+        connect: distlock::own,
+    },
+    Contender {
+        id: "raw-caller",
+        title: "raw commands, caller's runtime",
+        family: Family::Raw,
+        driving: Driving::Caller,
+        waiting: raw::WAITING,
+        waits: Waits::ByAskingAgain,
+        own_commands: &["set"],
+        renewal: Renewal::LeftToTheUser,
+        connect: raw::caller,
+    },
+    Contender {
+        id: "raw-thread",
+        title: "raw commands, another thread",
+        family: Family::Raw,
+        driving: Driving::OtherThread,
+        waiting: raw::WAITING,
+        waits: Waits::ByAskingAgain,
+        own_commands: &["set"],
+        renewal: Renewal::LeftToTheUser,
+        connect: raw::other_thread,
+    },
+    Contender {
+        id: "rslock",
+        title: "crate rslock",
+        family: Family::Peer,
+        driving: Driving::Caller,
+        waiting: peer_rslock::WAITING,
+        waits: Waits::ByItself,
+        own_commands: &["set"],
+        renewal: Renewal::LeftToTheUser,
+        connect: peer_rslock::connect,
+    },
+    Contender {
+        id: "distributed-lock",
+        title: "crate distributed-lock",
+        family: Family::Peer,
+        driving: Driving::Caller,
+        waiting: peer_distributed_lock::WAITING,
+        waits: Waits::ByAskingAgain,
+        own_commands: &["set"],
+        renewal: Renewal::Automatic,
+        connect: peer_distributed_lock::connect,
+    },
+];
+
+const AIMS: &[Aim] = &[
+    Aim {
+        text: "cycle beside raw commands driven in the same way",
+        measure: Measure::CycleBesideRaw,
+        at_most: Some(1.25),
+    },
+    Aim {
+        text: "cycle beside raw commands on the caller's runtime",
+        measure: Measure::CycleBesidePlainRaw,
+        at_most: None,
+    },
+    Aim {
+        text: "hand-off at 16 beside PING driven in the same way",
+        measure: Measure::HandOffBesideEcho { clients: 16 },
+        at_most: Some(2.5),
+    },
+    Aim {
+        text: "hand-off at 16 beside PING on the caller's runtime",
+        measure: Measure::HandOffBesidePlainEcho { clients: 16 },
+        at_most: Some(2.5),
+    },
+    Aim {
+        text: "hand-off at 16 beside that at 2",
+        measure: Measure::HandOffGrowth { clients: 16, beside: 2 },
+        at_most: Some(1.5),
+    },
+    Aim {
+        text: "hand-off at 64 beside that at 16",
+        measure: Measure::HandOffGrowth { clients: 64, beside: 16 },
+        at_most: Some(1.2),
+    },
+    Aim {
+        text: "most grants beside fewest, 2 clients",
+        measure: Measure::Fairness { clients: 2 },
+        at_most: Some(1.05),
+    },
+    Aim {
+        text: "most grants beside fewest, 16 clients",
+        measure: Measure::Fairness { clients: 16 },
+        at_most: Some(1.05),
+    },
+    Aim {
+        text: "most grants beside fewest, 64 clients",
+        measure: Measure::Fairness { clients: 64 },
+        at_most: Some(1.05),
+    },
+    Aim {
+        text: "client commands for a section at 64",
+        measure: Measure::CommandsPerSection { clients: 64 },
+        at_most: Some(2.2),
+    },
+    Aim {
+        text: "connections for all holds of a client",
+        measure: Measure::HoldingConnections,
+        at_most: Some(1.0),
+    },
+    Aim { text: "memory for a hold in the client", measure: Measure::BytesPerHold, at_most: Some(2048.0) },
+    Aim { text: "renewal of all holds, share of a core", measure: Measure::RenewalShare, at_most: Some(1.0) },
+    Aim {
+        text: "commands for a waiter and renewal interval",
+        measure: Measure::CommandsPerWaiter,
+        at_most: Some(1.0),
+    },
+    Aim { text: "all waiters, share of a core", measure: Measure::WaitingShare, at_most: Some(1.0) },
+];

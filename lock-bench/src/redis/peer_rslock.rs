@@ -1,0 +1,59 @@
+//! The crate `rslock` 0.10: Redlock over the crate `redis`, here with one server.
+
+use async_trait::async_trait;
+use rslock::{LockGuard, LockManager};
+
+use super::connection;
+use crate::contender::{Client, Connecting, Held, Lock, Target};
+use crate::failure::{Context, Outcome};
+
+pub(super) const WAITING: &str = "tries again after a random pause of up to 200 ms, its default";
+
+pub(super) fn connect(target: Target) -> Connecting<Box<dyn Client>> {
+    Box::pin(async move {
+        // It connects at the first command, and takes the settings of the connection from the client.
+        let client = redis::Client::open(connection::information(&target.url)?).context("rslock")?;
+        let manager = LockManager::sent_by_clients(vec![client]);
+        Ok(Box::new(Manager { manager, target }) as Box<dyn Client>)
+    })
+}
+
+struct Manager {
+    manager: LockManager,
+    target: Target,
+}
+
+#[async_trait]
+impl Client for Manager {
+    fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
+        let (manager, target) = (self.manager.clone(), self.target.clone());
+        Ok(Box::new(Resource { name: name.as_bytes().to_vec(), manager, target }))
+    }
+
+    async fn close(self: Box<Self>) {}
+}
+
+struct Resource {
+    name: Vec<u8>,
+    manager: LockManager,
+    target: Target,
+}
+
+#[async_trait]
+impl Lock for Resource {
+    async fn acquire(&self) -> Outcome<Box<dyn Held>> {
+        let guard = self.manager.acquire(&self.name, self.target.lease).await.context("rslock")?;
+        Ok(Box::new(Guarded(guard)))
+    }
+}
+
+struct Guarded(LockGuard);
+
+#[async_trait]
+impl Held for Guarded {
+    async fn release(self: Box<Self>) -> Outcome<()> {
+        // It does not say whether the lock was still held.
+        self.0.release().await;
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Numbers for people.
+
+use crate::aims::Judged;
+
+pub(super) const NOTHING: &str = "–";
+
+/// Three digits that count, as far as they are before the point all of them.
+pub(super) fn number(value: f64) -> String {
+    if value.is_infinite() {
+        return "∞".to_owned();
+    }
+    match value.abs() {
+        size if size >= 100.0 => grouped(value),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+pub(super) fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), number)
+}
+
+/// Thousands apart, without decimals.
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 { format!("-{text}") } else { text }
+}
+
+pub(super) fn value_of(judged: &Judged) -> String {
+    judged.value.map_or_else(|| NOTHING.to_owned(), |value| with_unit(value, judged.unit))
+}
+
+pub(super) fn bound_of(judged: &Judged) -> String {
+    judged.at_most.map_or_else(|| NOTHING.to_owned(), |bound| format!("≤ {}", with_unit(bound, judged.unit)))
+}
+
+pub(super) fn range_of(judged: &Judged) -> String {
+    judged.range.map_or_else(String::new, |(least, most)| format!("{}–{}", number(least), number(most)))
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "" => number(value),
+        "×" => format!("{}×", number(value)),
+        unit => format!("{} {unit}", number(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_count() {
+        let cases = [
+            (0.0, "0.00"),
+            (1.249, "1.25"),
+            (12.34, "12.3"),
+            (123.4, "123"),
+            (12_345.6, "12 346"),
+            (1e6, "1 000 000"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(number(f64::INFINITY), "∞");
+    }
+}

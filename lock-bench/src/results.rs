@@ -1,0 +1,83 @@
+//! All that one run has found.
+
+use serde::Serialize;
+
+use crate::aims::Judged;
+use crate::contender::{Contender, Driving, Family};
+use crate::plan::Plan;
+use crate::workload::{CycleRow, EchoRow, HandOffRow, ManyRow, WaitingRow};
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Results {
+    pub(crate) echoes: Vec<EchoRow>,
+    pub(crate) cycle: Vec<CycleRow>,
+    pub(crate) hand_off: Vec<HandOffRow>,
+    pub(crate) many: Vec<ManyRow>,
+    pub(crate) waiting: Vec<WaitingRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Changes when a reader of the JSON has to.
+    pub(crate) format: u32,
+    pub(crate) version: &'static str,
+    pub(crate) subject: &'static str,
+    pub(crate) server: String,
+    /// Host and port alone: a URL may hold a secret.
+    pub(crate) address: String,
+    pub(crate) begun: String,
+    pub(crate) seconds: f64,
+    pub(crate) machine: Machine,
+    pub(crate) plan: Plan,
+    pub(crate) contenders: Vec<Listed>,
+    pub(crate) aims: Vec<Judged>,
+    #[serde(flatten)]
+    pub(crate) results: Results,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) processors: usize,
+    pub(crate) processor: Option<String>,
+    /// Of the last minute: whatever else ran, and at the end this program too.
+    pub(crate) load_average_before: Option<f64>,
+    pub(crate) load_average_after: Option<f64>,
+}
+
+/// A contender for the readers of the report.
+#[derive(Debug, Serialize)]
+pub(crate) struct Listed {
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) family: Family,
+    pub(crate) driving: Driving,
+    pub(crate) waiting: &'static str,
+}
+
+impl Listed {
+    pub(crate) fn of(contender: &Contender) -> Self {
+        let Contender { id, title, family, driving, waiting, .. } = *contender;
+        Self { id, title, family, driving, waiting }
+    }
+}
+
+impl Report {
+    /// What distlock could not do, if anything.
+    pub(crate) fn troubles_of_distlock(&self) -> Vec<String> {
+        let ours = |id: &str| {
+            self.contenders.iter().any(|listed| listed.id == id && listed.family == Family::Distlock)
+        };
+        self.troubles().filter(|(id, _)| ours(id)).map(|(id, text)| format!("{id}: {text}")).collect()
+    }
+
+    /// Contender and text.
+    pub(crate) fn troubles(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let Results { echoes: _, cycle, hand_off, many, waiting } = &self.results;
+        let cycle = cycle.iter().map(|row| (row.contender, &row.trouble));
+        let hand_off = hand_off.iter().map(|row| (row.contender, &row.trouble));
+        let many = many.iter().map(|row| (row.contender, &row.trouble));
+        let waiting = waiting.iter().map(|row| (row.contender, &row.trouble));
+        let all = cycle.chain(hand_off).chain(many).chain(waiting);
+        all.filter_map(|(id, trouble)| trouble.as_deref().map(|text| (id, text)))
+    }
+}

@@ -1,0 +1,119 @@
+//! A kind of server that is measured: its contenders, how it is started, and what it says about its own work. A new one is
+//! a module beside `redis` and a row in the command line.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use serde::Serialize;
+
+use crate::aims::Aim;
+use crate::contender::{Connecting, Contender, Echo, Target};
+use crate::failure::Outcome;
+
+pub(crate) struct Subject {
+    /// As on the command line.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) contenders: &'static [Contender],
+    pub(crate) echoes: &'static [Echo],
+    pub(crate) aims: &'static [Aim],
+    /// Starts a server of its own, that ends with what is answered.
+    pub(crate) start: fn() -> Outcome<Box<dyn Server>>,
+    pub(crate) survey: fn(Target) -> Connecting<Box<dyn Survey>>,
+}
+
+/// A running server.
+pub(crate) trait Server: Send {
+    fn url(&self) -> String;
+}
+
+/// Looks at the server from outside, over a connection that no contender uses.
+#[async_trait]
+pub(crate) trait Survey: Send {
+    /// Name and version, for people.
+    async fn describe(&mut self) -> Outcome<String>;
+
+    async fn counters(&mut self) -> Outcome<Counters>;
+}
+
+/// What a server has done until now, without what the survey itself asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counters {
+    pub(crate) commands: BTreeMap<String, Command>,
+    pub(crate) connections: u64,
+    pub(crate) processor_seconds: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(crate) struct Command {
+    pub(crate) calls: u64,
+    /// Time that the server took for them, in microseconds.
+    pub(crate) microseconds: u64,
+    pub(crate) sender: Sender,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sender {
+    /// Only a client sends it.
+    Client,
+    /// A client or a script; the server does not tell them apart.
+    #[default]
+    Anyone,
+}
+
+impl Counters {
+    /// What was done from `earlier` until now.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let difference = |(name, now): (&String, &Command)| {
+            let before = earlier.commands.get(name).copied().unwrap_or_default();
+            let calls = now.calls.saturating_sub(before.calls);
+            let microseconds = now.microseconds.saturating_sub(before.microseconds);
+            (calls > 0).then(|| (name.clone(), Command { calls, microseconds, ..*now }))
+        };
+        Self {
+            commands: self.commands.iter().filter_map(difference).collect(),
+            connections: self.connections.saturating_sub(earlier.connections),
+            processor_seconds: (self.processor_seconds - earlier.processor_seconds).max(0.0),
+        }
+    }
+
+    /// The commands that clients sent: those that nobody else sends, and `own`.
+    pub(crate) fn sent_by_clients(&self, own: &[&str]) -> Command {
+        let sent = self
+            .commands
+            .iter()
+            .filter(|(name, command)| command.sender == Sender::Client || own.contains(&name.as_str()));
+        sent.fold(Command { sender: Sender::Client, ..Command::default() }, |sum, (_, command)| Command {
+            calls: sum.calls + command.calls,
+            microseconds: sum.microseconds + command.microseconds,
+            ..sum
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(commands: &[(&str, u64, Sender)]) -> Counters {
+        let command = |calls, sender| Command { calls, microseconds: calls * 2, sender };
+        let commands =
+            commands.iter().map(|&(name, calls, sender)| (name.to_owned(), command(calls, sender)));
+        Counters { commands: commands.collect(), ..Counters::default() }
+    }
+
+    #[test]
+    fn what_scripts_call_does_not_count_as_a_clients() {
+        let before = counters(&[("evalsha", 1, Sender::Client), ("set", 5, Sender::Anyone)]);
+        let after = counters(&[
+            ("evalsha", 4, Sender::Client),
+            ("set", 9, Sender::Anyone),
+            ("get", 7, Sender::Anyone),
+        ]);
+        let done = after.since(&before);
+        assert_eq!(done.sent_by_clients(&[]).calls, 3);
+        assert_eq!(done.sent_by_clients(&["set"]).calls, 3 + 4);
+        assert_eq!(done.sent_by_clients(&["set"]).microseconds, 2 * (3 + 4));
+    }
+}

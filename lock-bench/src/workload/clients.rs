@@ -1,0 +1,61 @@
+//! Many clients at once.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::contender::{Client, Contender, Target};
+use crate::failure::{Context, Outcome};
+use crate::subject::Survey;
+
+/// Many connect at the same time, but not all of them.
+const AT_ONCE: usize = 32;
+
+pub(super) async fn connect(
+    contender: &'static Contender,
+    count: usize,
+    target: &Target,
+) -> Outcome<Vec<Box<dyn Client>>> {
+    let mut clients = Vec::with_capacity(count);
+    let mut connecting = JoinSet::new();
+    for _ in 0..count {
+        if connecting.len() >= AT_ONCE {
+            clients.extend(next(&mut connecting).await?);
+        }
+        connecting.spawn((contender.connect)(target.clone()));
+    }
+    while !connecting.is_empty() {
+        clients.extend(next(&mut connecting).await?);
+    }
+    Ok(clients)
+}
+
+pub(super) async fn close(clients: Vec<Box<dyn Client>>) {
+    let mut closing: JoinSet<()> = clients.into_iter().map(Client::close).collect();
+    while closing.join_next().await.is_some() {}
+}
+
+/// What the next of the tasks has come to.
+pub(super) async fn next<T: 'static>(tasks: &mut JoinSet<Outcome<T>>) -> Outcome<Option<T>> {
+    match tasks.join_next().await {
+        Some(ended) => ended.context("a task")?.map(Some),
+        None => Ok(None),
+    }
+}
+
+const SETTLED_FOR: Duration = Duration::from_millis(200);
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How many connections the server has when those of clients before have ended.
+pub(super) async fn settled_connections(survey: &mut dyn Survey) -> Outcome<u64> {
+    let give_up = Instant::now() + SETTLED_WITHIN;
+    let mut before = survey.counters().await?.connections;
+    loop {
+        tokio::time::sleep(SETTLED_FOR).await;
+        let now = survey.counters().await?.connections;
+        if now >= before || Instant::now() > give_up {
+            return Ok(now);
+        }
+        before = now;
+    }
+}

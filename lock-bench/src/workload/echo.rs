@@ -1,0 +1,64 @@
+//! The distance to the server, measured in turns with the contenders of a workload.
+
+use std::time::{Duration, Instant};
+
+use super::EchoRow;
+use crate::contender::{Echo, Ping, Target};
+use crate::failure::Outcome;
+use crate::plan::Workload;
+use crate::runtimes::RuntimeKind;
+use crate::samples::Samples;
+
+const WARM_UP: usize = 20;
+
+pub(super) struct EchoTurns {
+    echo: &'static Echo,
+    ping: Outcome<Box<dyn Ping>>,
+    samples: Samples,
+    rounds: Vec<f64>,
+}
+
+impl EchoTurns {
+    pub(super) async fn connect(echo: &'static Echo, target: &Target) -> Self {
+        let ping = (echo.connect)(target.clone()).await;
+        Self { echo, ping, samples: Samples::default(), rounds: Vec::new() }
+    }
+
+    pub(super) async fn turn(&mut self, length: Duration) {
+        let Ok(ping) = &mut self.ping else { return };
+        match turn(ping.as_mut(), length).await {
+            Ok(samples) => {
+                self.rounds.extend(samples.median());
+                self.samples.append(samples);
+            }
+            Err(failure) => self.ping = Err(failure),
+        }
+    }
+
+    pub(super) fn row(self, workload: Workload, runtime: RuntimeKind) -> EchoRow {
+        EchoRow {
+            echo: self.echo.id,
+            workload,
+            runtime,
+            times: self.samples.summary(),
+            rounds: self.rounds,
+            trouble: self.ping.err().map(|failure| failure.to_string()),
+        }
+    }
+}
+
+async fn turn(ping: &mut dyn Ping, length: Duration) -> Outcome<Samples> {
+    for _ in 0..WARM_UP {
+        ping.ping().await?;
+    }
+    let mut samples = Samples::default();
+    let end = Instant::now() + length;
+    loop {
+        let begun = Instant::now();
+        if begun > end && samples.len() > 0 {
+            return Ok(samples);
+        }
+        ping.ping().await?;
+        samples.push(begun.elapsed());
+    }
+}

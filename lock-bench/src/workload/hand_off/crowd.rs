@@ -1,0 +1,224 @@
+//! The clients of one turn: each a task of its own that acquires, releases and begins again.
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use crate::contender::{Client, Contender, Lock};
+use crate::failure::{Context, Outcome};
+use crate::plan::Plan;
+use crate::samples::Samples;
+use crate::workload::clients;
+
+/// How long those that still wait may take to come to an end by themselves.
+const DRAIN: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// What happened in one turn.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) times: Samples,
+    /// Of each client, fewest first.
+    pub(super) grants: Vec<u64>,
+    pub(super) sections: u64,
+    pub(super) same_again: u64,
+    pub(super) longest_wait: Duration,
+    pub(super) length: Duration,
+}
+
+pub(super) struct Crowd {
+    clients: Vec<Box<dyn Client>>,
+    tasks: Vec<JoinHandle<Outcome<()>>>,
+    board: Arc<Board>,
+}
+
+/// What the clients of a turn tell each other; times in nanoseconds since `origin`.
+struct Board {
+    origin: Instant,
+    hold: Duration,
+    think: Duration,
+    /// When the measurement begins and ends: unset means never.
+    begin: AtomicU64,
+    end: AtomicU64,
+    /// All sections, also those of the warm-up.
+    sections: AtomicU64,
+    /// Written by whoever holds the lock, read by the next: the lock itself keeps them apart.
+    releaser: AtomicUsize,
+    released_at: AtomicU64,
+    /// Since when each client waits; unset while it does not.
+    waiting_since: Vec<AtomicU64>,
+    diaries: Vec<Mutex<Diary>>,
+}
+
+const UNSET: u64 = u64::MAX;
+
+/// What one client writes down.
+#[derive(Default)]
+struct Diary {
+    times: Samples,
+    grants: u64,
+    same_again: u64,
+    /// In nanoseconds.
+    longest_wait: u64,
+}
+
+impl Board {
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(UNSET)
+    }
+
+    fn is_measured(&self, moment: u64) -> bool {
+        let (begin, end) = (self.begin.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
+        (begin..end).contains(&moment)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.end.load(Ordering::SeqCst) <= self.now()
+    }
+}
+
+impl Crowd {
+    pub(super) async fn gather(
+        contender: &'static Contender,
+        count: usize,
+        name: &str,
+        plan: &Plan,
+    ) -> Outcome<Self> {
+        let clients = clients::connect(contender, count, &plan.target).await?;
+        let locks: Outcome<Vec<_>> = clients.iter().map(|client| client.lock(name)).collect();
+        let board = Arc::new(Board {
+            origin: Instant::now(),
+            hold: plan.hand_off.hold,
+            think: plan.hand_off.think,
+            begin: AtomicU64::new(UNSET),
+            end: AtomicU64::new(UNSET),
+            sections: AtomicU64::new(0),
+            releaser: AtomicUsize::new(usize::MAX),
+            released_at: AtomicU64::new(UNSET),
+            waiting_since: (0..count).map(|_| AtomicU64::new(UNSET)).collect(),
+            diaries: (0..count).map(|_| Mutex::default()).collect(),
+        });
+        let tasks = locks?
+            .into_iter()
+            .enumerate()
+            .map(|(index, lock)| tokio::spawn(take_part(index, lock, Arc::clone(&board))))
+            .collect();
+        Ok(Self { clients, tasks, board })
+    }
+
+    /// Until every client should have had the lock twice, or `longest` has passed.
+    pub(super) async fn warm_up(&self, longest: Duration) {
+        let enough = 2 * u64::try_from(self.tasks.len()).unwrap_or(UNSET);
+        let give_up = Instant::now() + longest;
+        while self.board.sections.load(Ordering::SeqCst) < enough && Instant::now() < give_up {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Counts what happens from now on, for `length`.
+    pub(super) async fn measure(&self, length: Duration) -> Measured {
+        let begin = self.board.now();
+        self.board.begin.store(begin, Ordering::SeqCst);
+        tokio::time::sleep(length).await;
+        let end = self.board.now();
+        self.board.end.store(end, Ordering::SeqCst);
+        let waits = self.board.waiting_since.iter().map(|since| since.load(Ordering::SeqCst));
+        // Whoever waits still has waited for that long already.
+        let unfinished = waits.filter(|&since| since < end).map(|since| end - since).max().unwrap_or(0);
+        Measured { length: Duration::from_nanos(end - begin), unfinished: Duration::from_nanos(unfinished) }
+    }
+
+    /// Ends the clients, and says what they saw.
+    ///
+    /// # Errors
+    /// What the first client that failed says.
+    pub(super) async fn disperse(self, measured: Measured) -> Outcome<Seen> {
+        let give_up = tokio::time::Instant::now() + DRAIN;
+        let mut failure = None;
+        for mut task in self.tasks {
+            match tokio::time::timeout_at(give_up, &mut task).await {
+                Ok(ended) => failure = failure.or(ended.context("a client").and_then(|ended| ended).err()),
+                // It sleeps between two attempts, or waits for one that does: nobody needs its answer.
+                Err(_) => task.abort(),
+            }
+        }
+        clients::close(self.clients).await;
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(self.board.seen(&measured)),
+        }
+    }
+}
+
+/// The frame of a measurement.
+pub(super) struct Measured {
+    length: Duration,
+    /// The longest of the waits that had not come to an end.
+    unfinished: Duration,
+}
+
+impl Board {
+    fn seen(&self, measured: &Measured) -> Seen {
+        let mut seen = Seen { longest_wait: measured.unfinished, length: measured.length, ..Seen::default() };
+        for diary in &self.diaries {
+            let diary = mem::take(&mut *diary.lock().unwrap_or_else(PoisonError::into_inner));
+            seen.times.append(diary.times);
+            seen.grants.push(diary.grants);
+            seen.sections += diary.grants;
+            seen.same_again += diary.same_again;
+            seen.longest_wait = seen.longest_wait.max(Duration::from_nanos(diary.longest_wait));
+        }
+        seen.grants.sort_unstable();
+        seen
+    }
+
+    /// Client `index`, who asked at `asked`, has the lock.
+    fn granted(&self, index: usize, asked: u64) {
+        let granted = self.now();
+        self.waiting_since(index, UNSET);
+        self.sections.fetch_add(1, Ordering::SeqCst);
+        let released = self.released_at.load(Ordering::SeqCst);
+        if !self.is_measured(granted) || !self.is_measured(released) {
+            return;
+        }
+        let Some(diary) = self.diaries.get(index) else { return };
+        let mut diary = diary.lock().unwrap_or_else(PoisonError::into_inner);
+        diary.grants += 1;
+        diary.longest_wait = diary.longest_wait.max(granted - asked);
+        if self.releaser.load(Ordering::SeqCst) == index {
+            diary.same_again += 1;
+        } else {
+            diary.times.push(Duration::from_nanos(granted.saturating_sub(released)));
+        }
+    }
+
+    fn waiting_since(&self, index: usize, moment: u64) {
+        if let Some(since) = self.waiting_since.get(index) {
+            since.store(moment, Ordering::SeqCst);
+        }
+    }
+}
+
+async fn take_part(index: usize, lock: Box<dyn Lock>, board: Arc<Board>) -> Outcome<()> {
+    while !board.has_ended() {
+        let asked = board.now();
+        board.waiting_since(index, asked);
+        let held = lock.acquire().await?;
+        board.granted(index, asked);
+        pause(board.hold).await;
+        board.releaser.store(index, Ordering::SeqCst);
+        board.released_at.store(board.now(), Ordering::SeqCst);
+        held.release().await?;
+        pause(board.think).await;
+    }
+    Ok(())
+}
+
+async fn pause(length: Duration) {
+    if !length.is_zero() {
+        tokio::time::sleep(length).await;
+    }
+}

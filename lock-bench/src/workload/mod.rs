@@ -1,0 +1,111 @@
+//! The workloads, and what each finds.
+
+pub(crate) mod cycle;
+pub(crate) mod hand_off;
+pub(crate) mod many;
+pub(crate) mod waiting;
+pub(crate) mod worker;
+
+mod child;
+mod clients;
+mod echo;
+
+use serde::Serialize;
+
+use crate::plan::Workload;
+use crate::runtimes::RuntimeKind;
+use crate::samples::Summary;
+
+/// How far away the server is, measured in the rounds of a workload.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct EchoRow {
+    pub(crate) echo: &'static str,
+    pub(crate) workload: Workload,
+    pub(crate) runtime: RuntimeKind,
+    pub(crate) times: Option<Summary>,
+    /// The median of each round, in microseconds.
+    pub(crate) rounds: Vec<f64>,
+    pub(crate) trouble: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CycleRow {
+    pub(crate) contender: &'static str,
+    pub(crate) runtime: RuntimeKind,
+    pub(crate) cycle: Option<Summary>,
+    pub(crate) acquire: Option<Summary>,
+    pub(crate) release: Option<Summary>,
+    /// The median cycle of each round, in microseconds.
+    pub(crate) rounds: Vec<f64>,
+    pub(crate) client_commands_per_cycle: Option<f64>,
+    /// Time that the server took for the commands of one cycle.
+    pub(crate) server_microseconds_per_cycle: Option<f64>,
+    /// Processor time of the client and of the server for one cycle, in microseconds.
+    pub(crate) client_processor_microseconds: Option<f64>,
+    pub(crate) trouble: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct HandOffRow {
+    pub(crate) contender: &'static str,
+    pub(crate) runtime: RuntimeKind,
+    pub(crate) clients: usize,
+    /// From the call of release until the next acquisition, by another client, has returned.
+    pub(crate) times: Option<Summary>,
+    /// The median of each round, in microseconds.
+    pub(crate) rounds: Vec<f64>,
+    pub(crate) sections: u64,
+    pub(crate) sections_per_second: f64,
+    /// Share of the sections in which the lock went to the client that had just released it.
+    pub(crate) same_client_again: f64,
+    pub(crate) longest_wait_ms: f64,
+    pub(crate) client_commands_per_section: Option<f64>,
+    pub(crate) fairness: Vec<Grants>,
+    pub(crate) trouble: Option<String>,
+}
+
+/// How often each client had the lock in one round, fewest first.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Grants(pub(crate) Vec<u64>);
+
+impl Grants {
+    /// Most beside fewest; infinite when one had none.
+    pub(crate) fn spread(&self) -> Option<f64> {
+        let (fewest, most) = (self.0.first()?, self.0.last()?);
+        #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
+        Some(*most as f64 / *fewest as f64)
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ManyRow {
+    pub(crate) contender: &'static str,
+    pub(crate) holds: usize,
+    pub(crate) acquire_seconds: f64,
+    pub(crate) bytes_per_hold: Option<f64>,
+    pub(crate) connections: u64,
+    pub(crate) load: Load,
+    pub(crate) trouble: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct WaitingRow {
+    pub(crate) contender: &'static str,
+    pub(crate) waiters: usize,
+    pub(crate) connections: u64,
+    pub(crate) commands_per_waiter_and_interval: f64,
+    pub(crate) load: Load,
+    pub(crate) trouble: Option<String>,
+}
+
+/// What goes on while nothing changes.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Load {
+    pub(crate) seconds: f64,
+    pub(crate) client_commands_per_second: f64,
+    /// Each command of clients and scripts, most frequent first.
+    pub(crate) commands_per_second: Vec<(String, f64)>,
+    /// In percent of one core.
+    pub(crate) client_processor_percent: f64,
+    pub(crate) server_processor_percent: f64,
+}

@@ -1,0 +1,124 @@
+//! Very many clients wait for one lock that is held all the time: what a waiter costs.
+
+use std::time::{Duration, Instant};
+
+use super::child::Worker;
+use super::clients;
+use super::many::observe;
+use super::worker::{Prepared, RELEASE, Released, Waiters, Work};
+use super::{Load, WaitingRow};
+use crate::contender::{Contender, Family, Target};
+use crate::failure::Outcome;
+use crate::plan::{Peers, Plan};
+use crate::progress::Progress;
+use crate::subject::{Subject, Survey};
+
+const NAME: &str = "bench/waiting";
+
+/// When the server is asked for hardly anything any more, all have come to wait.
+const QUIET_FOR: Duration = Duration::from_millis(250);
+/// Those that ask again and again never come to rest.
+const QUIET_WITHIN: Duration = Duration::from_secs(5);
+
+/// One contender after the other.
+pub(crate) async fn run(
+    subject: &'static Subject,
+    plan: Plan,
+    progress: Progress,
+) -> Outcome<Vec<WaitingRow>> {
+    let mut survey = (subject.survey)(plan.target.clone()).await?;
+    let mut rows = Vec::new();
+    for contender in plan.contenders.iter().filter(|contender| takes_part(contender, plan.waiting.peers)) {
+        progress.step(&format!("waiting: {} waiters, {}", plan.waiting.waiters, contender.id));
+        rows.push(measure(subject, &plan, contender, survey.as_mut()).await.unwrap_or_else(|failure| {
+            WaitingRow { trouble: Some(failure.to_string()), ..empty(contender, plan.waiting.waiters) }
+        }));
+    }
+    Ok(rows)
+}
+
+/// The raw commands and `distributed-lock` do not wait by themselves; how often they ask is decided here and not by them.
+fn takes_part(contender: &Contender, peers: Peers) -> bool {
+    match contender.family {
+        Family::Distlock => true,
+        Family::Peer => peers == Peers::Included && contender.waits == crate::contender::Waits::ByItself,
+        Family::Raw => false,
+    }
+}
+
+fn empty(contender: &Contender, waiters: usize) -> WaitingRow {
+    WaitingRow {
+        contender: contender.id,
+        waiters,
+        connections: 0,
+        commands_per_waiter_and_interval: 0.0,
+        load: Load::default(),
+        trouble: None,
+    }
+}
+
+async fn measure(
+    subject: &'static Subject,
+    plan: &Plan,
+    contender: &'static Contender,
+    survey: &mut dyn Survey,
+) -> Outcome<WaitingRow> {
+    let waiters = plan.waiting.waiters;
+    let connections = clients::settled_connections(survey).await?;
+    let holder = (contender.connect)(plan.target.clone()).await?;
+    let lock = holder.lock(&name(contender))?;
+    let held = lock.acquire().await?;
+    let mut worker = Worker::start(subject.id, contender, Work::Waiting, waiters, &plan.target)?;
+    let _: Prepared = worker.hear().await?;
+    until_quiet(contender, waiters, survey).await?;
+    let (load, counters) = observe(&mut worker, contender, survey, plan.waiting.window).await?;
+    worker.say(RELEASE).await?;
+    let released: Released = worker.hear().await?;
+    worker.end().await;
+    // Who waited is gone, and nothing of this is measured.
+    let _ = held.release().await;
+    drop(lock);
+    holder.close().await;
+    let interval = plan.target.renewal_interval().as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a count of clients")]
+    let per_waiter = load.client_commands_per_second * interval / waiters as f64;
+    Ok(WaitingRow {
+        // The holder has one too.
+        connections: counters.connections.saturating_sub(connections + 1),
+        commands_per_waiter_and_interval: per_waiter,
+        load,
+        trouble: released
+            .first_failure
+            .map(|first| format!("{} waiters failed, the first: {first}", released.failures)),
+        ..empty(contender, waiters)
+    })
+}
+
+async fn until_quiet(contender: &Contender, waiters: usize, survey: &mut dyn Survey) -> Outcome<()> {
+    let give_up = Instant::now() + QUIET_WITHIN;
+    let few = u64::try_from(waiters / 10).unwrap_or(0).max(2);
+    let mut before = survey.counters().await?;
+    while Instant::now() < give_up {
+        tokio::time::sleep(QUIET_FOR).await;
+        let now = survey.counters().await?;
+        if now.since(&before).sent_by_clients(contender.own_commands).calls <= few {
+            return Ok(());
+        }
+        before = now;
+    }
+    Ok(())
+}
+
+fn name(contender: &Contender) -> String {
+    format!("{NAME}/{}", contender.id)
+}
+
+/// In the process of the clients: each has a connection of its own and wants the same lock.
+pub(super) async fn wait(contender: &'static Contender, count: usize, target: &Target) -> Outcome<Waiters> {
+    let clients = clients::connect(contender, count, target).await?;
+    let locks: Outcome<Vec<_>> = clients.iter().map(|client| client.lock(&name(contender))).collect();
+    let acquire = |lock: Box<dyn crate::contender::Lock>| {
+        tokio::spawn(async move { lock.acquire().await?.release().await })
+    };
+    Ok(Waiters { _clients: clients, tasks: locks?.into_iter().map(acquire).collect() })
+}
