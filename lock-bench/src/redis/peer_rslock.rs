@@ -13,7 +13,7 @@ pub(super) fn connect(target: Target) -> Connecting<Box<dyn Client>> {
     Box::pin(async move {
         // It connects at the first command, and takes the settings of the connection from the client.
         let client = redis::Client::open(connection::information(&target.url)?).context("rslock")?;
-        let manager = LockManager::sent_by_clients(vec![client]);
+        let manager = LockManager::from_clients(vec![client]);
         Ok(Box::new(Manager { manager, target }) as Box<dyn Client>)
     })
 }
