@@ -2,13 +2,12 @@
 
 use serde::Serialize;
 
-use crate::contender::{Contender, Driving, Echo, Family};
-use crate::plan::Workload;
+use crate::contender::{Contender, Driving, Family};
 use crate::results::Results;
 use crate::runtimes::RuntimeKind;
 use crate::samples::median_of;
 use crate::subject::Subject;
-use crate::workload::{CycleRow, EchoRow, Grants, HandOffRow, ManyRow, WaitingRow};
+use crate::workload::{CycleRow, Grants, HandOffRow, ManyRow, WaitingRow};
 
 pub(crate) struct Aim {
     pub(crate) text: &'static str,
@@ -233,7 +232,9 @@ impl Look<'_> {
     }
 
     fn hand_off_beside_echo(&self, kind: RuntimeKind, clients: usize, driving: Driving) -> Option<Found> {
-        ratio(&self.hand_off(kind, clients)?.rounds, &self.echo(kind, driving)?.rounds)
+        let row = self.hand_off(kind, clients)?;
+        let echo = self.subject.echoes.iter().find(|echo| echo.driving == driving)?;
+        ratio(&row.rounds, row.echo_rounds.get(echo.id)?)
     }
 
     fn cycle(&self, id: &str, kind: RuntimeKind) -> Option<&CycleRow> {
@@ -243,12 +244,6 @@ impl Look<'_> {
     fn hand_off(&self, kind: RuntimeKind, clients: usize) -> Option<&HandOffRow> {
         let mut rows = self.results.hand_off.iter();
         rows.find(|row| row.contender == self.contender.id && row.runtime == kind && row.clients == clients)
-    }
-
-    fn echo(&self, kind: RuntimeKind, driving: Driving) -> Option<&EchoRow> {
-        let echo: &Echo = self.subject.echoes.iter().find(|echo| echo.driving == driving)?;
-        let mut rows = self.results.echoes.iter().filter(|row| row.workload == Workload::HandOff);
-        rows.find(|row| row.echo == echo.id && row.runtime == kind)
     }
 
     fn many(&self) -> Option<&ManyRow> {

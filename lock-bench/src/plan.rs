@@ -58,6 +58,8 @@ pub(crate) struct Plan {
 /// One contender's turn in one round ends at the first of its bounds.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct CyclePlan {
+    /// A turn here is short: what the machine does besides changes within a second, and both sides of a ratio are to feel it.
+    pub(crate) turns_per_round: usize,
     pub(crate) warm_up: usize,
     pub(crate) most: usize,
     #[serde(rename = "turn_ms", serialize_with = "as_milliseconds")]
@@ -76,6 +78,8 @@ pub(crate) struct HandOffPlan {
     pub(crate) turn: Duration,
     #[serde(rename = "hold_ms", serialize_with = "as_milliseconds")]
     pub(crate) hold: Duration,
+    #[serde(rename = "echo_turn_ms", serialize_with = "as_milliseconds")]
+    pub(crate) echo_turn: Duration,
     #[serde(rename = "think_ms", serialize_with = "as_milliseconds")]
     pub(crate) think: Duration,
 }
@@ -140,16 +144,18 @@ impl Plan {
             rounds: wishes.rounds.unwrap_or(if full { 5 } else { 2 }),
             lease,
             cycle: CyclePlan {
-                warm_up: if full { 200 } else { 20 },
+                turns_per_round: if full { 4 } else { 1 },
+                warm_up: if full { 50 } else { 20 },
                 most: 20_000,
-                turn: time(400, 40),
-                echo_turn: time(200, 20),
+                turn: time(100, 40),
+                echo_turn: time(50, 20),
             },
             hand_off: HandOffPlan {
                 clients: if full { vec![2, 16, 64] } else { vec![2, 16] },
                 warm_up: time(500, 100),
                 turn: time(500, 60) + (wishes.hold + wishes.think) * 20,
                 hold: wishes.hold,
+                echo_turn: time(50, 20),
                 think: wishes.think,
             },
             many: ManyPlan { holds: if full { 10_000 } else { 500 }, window, peers },

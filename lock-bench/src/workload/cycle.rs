@@ -31,14 +31,16 @@ pub(crate) async fn run(
     }
     for round in 0..plan.rounds {
         progress.step(&format!("cycle, {}, round {} of {}", runtime.title(), round + 1, plan.rounds));
-        for echo in &mut echoes {
-            echo.turn(plan.cycle.echo_turn).await;
-        }
-        for place in 0..turns.len() {
-            // Each round begins with another one, so that none always follows the same.
-            let index = (place + round) % turns.len();
-            if let Some(turn) = turns.get_mut(index) {
-                turn.turn(&plan.cycle, survey.as_mut()).await;
+        for turn in 0..plan.cycle.turns_per_round {
+            for echo in &mut echoes {
+                echo.turn(plan.cycle.echo_turn).await;
+            }
+            for place in 0..turns.len() {
+                // Each time another one is the first, so that none always follows the same.
+                let index = (place + round + turn) % turns.len();
+                if let Some(turns) = turns.get_mut(index) {
+                    turns.turn(&plan.cycle, survey.as_mut()).await;
+                }
             }
         }
     }

@@ -24,15 +24,25 @@ impl EchoTurns {
         Self { echo, ping, samples: Samples::default(), rounds: Vec::new() }
     }
 
-    pub(super) async fn turn(&mut self, length: Duration) {
-        let Ok(ping) = &mut self.ping else { return };
+    /// Answers the median of the turn in microseconds, if there was one.
+    pub(super) async fn turn(&mut self, length: Duration) -> Option<f64> {
+        let ping = self.ping.as_mut().ok()?;
         match turn(ping.as_mut(), length).await {
             Ok(samples) => {
-                self.rounds.extend(samples.median());
+                let median = samples.median();
+                self.rounds.extend(median);
                 self.samples.append(samples);
+                median
             }
-            Err(failure) => self.ping = Err(failure),
+            Err(failure) => {
+                self.ping = Err(failure);
+                None
+            }
         }
+    }
+
+    pub(super) fn id(&self) -> &'static str {
+        self.echo.id
     }
 
     pub(super) fn row(self, workload: Workload, runtime: RuntimeKind) -> EchoRow {

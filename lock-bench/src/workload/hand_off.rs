@@ -2,9 +2,12 @@
 
 mod crowd;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use super::echo::EchoTurns;
 use super::{EchoRow, Grants, HandOffRow};
-use crate::contender::Contender;
+use crate::contender::{Contender, Family};
 use crate::failure::Outcome;
 use crate::plan::{Plan, Workload};
 use crate::progress::Progress;
@@ -25,13 +28,11 @@ pub(crate) async fn run(
         echoes.push(EchoTurns::connect(echo, &plan.target).await);
     }
     let mut turns: Vec<Turns> = Vec::new();
-    for &clients in &plan.hand_off.clients {
-        turns.extend(plan.contenders.iter().map(|contender| Turns::new(contender, clients)));
+    for contender in &plan.contenders {
+        // One after the other, because they are compared with each other.
+        turns.extend(plan.hand_off.clients.iter().map(|&clients| Turns::new(contender, clients)));
     }
     for round in 0..plan.rounds {
-        for echo in &mut echoes {
-            echo.turn(plan.cycle.echo_turn).await;
-        }
         for place in 0..turns.len() {
             let index = (place + round) % turns.len();
             if let Some(turn) = turns.get_mut(index) {
@@ -44,6 +45,7 @@ pub(crate) async fn run(
                     turn.contender.id
                 ));
                 turn.turn(&plan, round, survey.as_mut()).await;
+                turn.compare(&mut echoes, plan.hand_off.echo_turn).await;
             }
         }
     }
@@ -56,6 +58,7 @@ struct Turns {
     clients: usize,
     total: Seen,
     rounds: Vec<f64>,
+    echo_rounds: BTreeMap<&'static str, Vec<f64>>,
     commands: u64,
     fairness: Vec<Grants>,
     trouble: Option<String>,
@@ -68,6 +71,7 @@ impl Turns {
             clients,
             total: Seen::default(),
             rounds: Vec::new(),
+            echo_rounds: BTreeMap::new(),
             commands: 0,
             fairness: Vec::new(),
             trouble: None,
@@ -79,6 +83,17 @@ impl Turns {
             && let Err(failure) = self.measure(plan, round, survey).await
         {
             self.trouble = Some(failure.to_string());
+        }
+    }
+
+    /// Asks how far away the server is at this moment, where that is to be compared with.
+    async fn compare(&mut self, echoes: &mut [EchoTurns], length: Duration) {
+        if self.contender.family != Family::Distlock || self.trouble.is_some() {
+            return;
+        }
+        for echo in echoes {
+            let median = echo.turn(length).await;
+            self.echo_rounds.entry(echo.id()).or_default().extend(median);
         }
     }
 
@@ -99,7 +114,7 @@ impl Turns {
     }
 
     fn row(self, runtime: RuntimeKind) -> HandOffRow {
-        let Self { contender, clients, total, rounds, commands, fairness, trouble } = self;
+        let Self { contender, clients, total, rounds, echo_rounds, commands, fairness, trouble } = self;
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
         let per_section = |count: u64| (total.sections > 0).then(|| count as f64 / total.sections as f64);
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
@@ -110,6 +125,7 @@ impl Turns {
             clients,
             times: total.times.summary(),
             rounds,
+            echo_rounds,
             sections: total.sections,
             sections_per_second,
             same_client_again: per_section(total.same_again).unwrap_or(0.0),

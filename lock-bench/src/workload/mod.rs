@@ -10,6 +10,8 @@ mod child;
 mod clients;
 mod echo;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::plan::Workload;
@@ -23,7 +25,7 @@ pub(crate) struct EchoRow {
     pub(crate) workload: Workload,
     pub(crate) runtime: RuntimeKind,
     pub(crate) times: Option<Summary>,
-    /// The median of each round, in microseconds.
+    /// The median of each turn, in microseconds.
     pub(crate) rounds: Vec<f64>,
     pub(crate) trouble: Option<String>,
 }
@@ -35,7 +37,7 @@ pub(crate) struct CycleRow {
     pub(crate) cycle: Option<Summary>,
     pub(crate) acquire: Option<Summary>,
     pub(crate) release: Option<Summary>,
-    /// The median cycle of each round, in microseconds.
+    /// The median cycle of each turn, in microseconds.
     pub(crate) rounds: Vec<f64>,
     pub(crate) client_commands_per_cycle: Option<f64>,
     /// Time that the server took for the commands of one cycle.
@@ -54,6 +56,8 @@ pub(crate) struct HandOffRow {
     pub(crate) times: Option<Summary>,
     /// The median of each round, in microseconds.
     pub(crate) rounds: Vec<f64>,
+    /// The median of each echo after each of the rounds.
+    pub(crate) echo_rounds: BTreeMap<&'static str, Vec<f64>>,
     pub(crate) sections: u64,
     pub(crate) sections_per_second: f64,
     /// Share of the sections in which the lock went to the client that had just released it.
