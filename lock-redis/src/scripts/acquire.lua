@@ -57,8 +57,10 @@ if not score then
   end
   call('ZADD', QUEUE, whole(score), id)
 end
-call('HSET', WAITERS, id, whole(math.floor(now / 1000) + lease) .. ' ' .. beat .. ' ' .. who)
+-- For a place that is there already this is the first write, and one that needs no memory: the heartbeat of a waiter goes
+-- through when the server has none left.
 keep_until_lease_ends(QUEUE)
+call('HSET', WAITERS, id, whole(math.floor(now / 1000) + lease) .. ' ' .. beat .. ' ' .. who)
 keep_until_lease_ends(WAITERS)
 
 -- First in the queue, then the grant: with all the others before us dead, it is ours.

@@ -25,9 +25,9 @@ local function promote(now, me)
     call('HDEL', WAITERS, id)
     if waiter then
       local ends, beat, who, channel = string.match(waiter, '^(%d+) (%d+) ((%S+) .*)$')
+      local is_in_time = ends and tonumber(ends) > now / 1000
       -- A waiter that polls ("-") has no channel by which its death would show.
-      local is_there = id == me or channel == '-' or is_listening(channel)
-      if tonumber(ends) > now / 1000 and is_there then
+      if is_in_time and (id == me or channel == '-' or is_listening(channel)) then
         local token = grant(id, who, call('GET', FENCE), now, 'PXAT', ends)
         if id ~= me then tell(channel, id .. ' granted ' .. beat .. ' ' .. whole(token)) end
         return id, token

@@ -1,8 +1,9 @@
 //! The scripts as text, true or with one rule taken out.
 use std::collections::BTreeMap;
 
-const TRUE: [(&str, &str); 7] = [
-    (SHARED, include_str!("../../src/scripts/shared.lua")),
+const TRUE: [(&str, &str); 8] = [
+    (GRANT, include_str!("../../src/scripts/grant.lua")),
+    (PROMOTE, include_str!("../../src/scripts/promote.lua")),
     (ACQUIRE, include_str!("../../src/scripts/acquire.lua")),
     (RENEW, include_str!("../../src/scripts/renew.lua")),
     (RELEASE, include_str!("../../src/scripts/release.lua")),
@@ -11,7 +12,8 @@ const TRUE: [(&str, &str); 7] = [
     (BREAK, include_str!("../../src/scripts/break.lua")),
 ];
 
-pub(crate) const SHARED: &str = "shared";
+pub(crate) const GRANT: &str = "grant";
+pub(crate) const PROMOTE: &str = "promote";
 pub(crate) const ACQUIRE: &str = "acquire";
 pub(crate) const RENEW: &str = "renew";
 pub(crate) const RELEASE: &str = "release";
@@ -33,7 +35,8 @@ impl Scripts {
 
     /// What is sent to the server under this name.
     pub(crate) fn text(&self, name: &str) -> String {
-        format!("{}\n{}", self.files[SHARED], self.files[name])
+        let whole = [self.files[GRANT].as_str(), &self.files[name]].concat();
+        whole.replace("--#include promote.lua\n", &self.files[PROMOTE])
     }
 
     /// The files as they are, by name.

@@ -1,0 +1,113 @@
+//! Fencing tokens rise from one holder to the next.
+use crate::failure::{Outcome, failure, holds, same};
+use crate::scripts::Scripts;
+use crate::server::Server;
+use crate::stage::{LONG, Stage, beats, tries, waits};
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+pub(crate) fn tokens_rise_over_releases_and_hand_offs(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    let mut last = 0;
+    for round in 0..20 {
+        let (first, second) = (format!("first-{round}"), format!("second-{round}"));
+        let token = stage.must_get(&tries(&first))?;
+        stage.must_wait(&waits(&second))?;
+        stage.release(&first)?;
+        let next = stage.must_get(&beats(&second))?;
+        stage.release(&second)?;
+        holds(&format!("{last} < {token} < {next}"), last < token && token < next)?;
+        last = next;
+    }
+    Ok(())
+}
+
+pub(crate) fn tokens_rise_over_expiry(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    let first = stage.must_get(&tries("a").lease(10))?;
+    stage.until_hold_ends()?;
+    let second = stage.must_get(&tries("b"))?;
+    holds("the token rises", first < second)
+}
+
+pub(crate) fn tokens_rise_when_all_keys_are_deleted(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    let first = stage.must_get(&tries("a"))?;
+    let keys = stage.keys();
+    let _: i64 = stage.ask(&["DEL", &keys[0], &keys[1], &keys[2], &keys[3], &keys[4]])?;
+    let second = stage.must_get(&tries("b"))?;
+    stage.must_wait(&waits("c"))?;
+    let _: i64 = stage.ask(&["DEL", &keys[3]])?;
+    stage.release("b")?;
+    let third = stage.must_get(&beats("c"))?;
+    holds(&format!("{first} < {second} < {third}"), first < second && second < third)
+}
+
+pub(crate) fn tokens_rise_after_a_flush(scripts: &Scripts, _: &Server) -> Outcome {
+    let server = Server::start(&[])?;
+    let mut stage = Stage::new(scripts, &server)?;
+    let first = stage.must_get(&tries("a"))?;
+    let _: String = stage.ask(&["FLUSHALL"])?;
+    same("the renewal", &stage.renew("a", LONG)?, &0)?;
+    let second = stage.must_get(&tries("b"))?;
+    holds("the token rises", first < second)
+}
+
+pub(crate) fn tokens_rise_after_a_restart_without_data(scripts: &Scripts, _: &Server) -> Outcome {
+    let mut server = Server::start(&[])?;
+    let first = {
+        let mut stage = Stage::new(scripts, &server)?;
+        stage.must_get(&tries("a"))?;
+        stage.release("a")?;
+        stage.must_get(&tries("b"))?
+    };
+    server.restart_empty(&[])?;
+    let second = Stage::new(scripts, &server)?.must_get(&tries("c"))?;
+    holds("the token rises", first < second)
+}
+
+pub(crate) fn tokens_rise_when_the_clock_is_behind(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    let ahead = stage.server_time()? + 3_600_000_000;
+    let fence = stage.key("f");
+    let _: String = stage.ask(&["SET", &fence, &ahead.to_string()])?;
+    same("the next", &stage.must_get(&tries("a"))?, &(ahead + 1))?;
+    stage.must_wait(&waits("b"))?;
+    stage.release("a")?;
+    same("the one after", &stage.must_get(&beats("b"))?, &(ahead + 2))
+}
+
+/// A token of a microsecond clock has sixteen digits, and Lua keeps fourteen when it makes a text of it.
+pub(crate) fn tokens_keep_all_their_digits(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    let (fence, channel) = (stage.key("f"), stage.channel("b"));
+    let mut listener = stage.listen(&channel)?;
+    let last = 4_123_456_789_123_457_u64;
+    let _: String = stage.ask(&["SET", &fence, &last.to_string()])?;
+    same("the token", &stage.must_get(&tries("a"))?, &(last + 1))?;
+    same("the token when asked again", &stage.must_get(&tries("a"))?, &(last + 1))?;
+    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &(last + 1).to_string())?;
+    stage.must_wait(&waits("b").on(&channel))?;
+    stage.release("a")?;
+    same("the message", &listener.next()?, &format!("b granted 1 {}", last + 2))?;
+    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &(last + 2).to_string())?;
+    let since = stage.hold()?.and_then(|hold| hold.split(' ').nth(2).map(str::to_owned));
+    let since = since.ok_or_else(|| failure("no time in the hold"))?;
+    holds("the time in the hold is written out", since.len() >= 16 && since.parse::<u64>().is_ok())
+}
+
+pub(crate) fn the_fence_outlasts_its_own_value_by_a_day(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    stage.must_get(&tries("a"))?;
+    let day = DAY_MS.cast_signed();
+    let lifetime = stage.lifetime("f")?;
+    holds("a day from now", day - 60_000 < lifetime && lifetime <= day + 1)?;
+    // A value that is an hour ahead of the clock has to last an hour longer.
+    let ahead = stage.server_time()? + 3_600_000_000;
+    let fence = stage.key("f");
+    let _: String = stage.ask(&["SET", &fence, &ahead.to_string()])?;
+    stage.must_wait(&waits("b"))?;
+    stage.release("a")?;
+    let lifetime = stage.lifetime("f")? - 3_600_000;
+    holds("a day from its value", day - 60_000 < lifetime && lifetime <= day + 1)
+}

@@ -1,0 +1,73 @@
+//! All keys of a lock are declared, and on one node.
+use std::collections::BTreeSet;
+
+use crate::failure::{Outcome, failure, holds, same};
+use crate::scripts::Scripts;
+use crate::server::Server;
+use crate::stage::{LONG, Stage, beats, tries, waits};
+
+/// Every way through the scripts that touches a key of its own.
+fn play_all(stage: &mut Stage<'_>) -> Outcome {
+    stage.must_get(&tries("a"))?;
+    stage.must_wait(&waits("b"))?;
+    stage.must_wait(&waits("c"))?;
+    stage.acquire(&tries("d"))?;
+    stage.must_wait(&beats("c"))?;
+    same("renewal", &stage.renew("a", LONG)?, &1)?;
+    same("renewal by another", &stage.renew("b", LONG)?, &2)?;
+    same("release", &stage.release("a")?, &(1, 0))?;
+    same("inspect", &stage.inspect()?.len(), &5)?;
+    same("break", &stage.break_holder("b")?, &(1, 0))?;
+    same("renewal of the broken", &stage.renew("b", LONG)?, &3)?;
+    same("cancel", &stage.cancel("c")?, &0)?;
+    same("a late release", &stage.release("c")?, &(0, 0))
+}
+
+pub(crate) fn one_node_of_a_cluster_has_them_all(scripts: &Scripts, _: &Server) -> Outcome {
+    let server = Server::start(&["--cluster-enabled", "yes"])?;
+    let mut stage = Stage::new(scripts, &server)?;
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("ADDSLOTS").arg((0..16_384).collect::<Vec<_>>());
+    let () = slots.query(&mut stage.connection)?;
+    stage.until("the cluster is ready", |stage| {
+        Ok(stage.ask::<String>(&["CLUSTER", "INFO"])?.contains("cluster_state:ok"))
+    })?;
+    let mut slots = BTreeSet::new();
+    for key in stage.keys() {
+        slots.insert(stage.ask::<i64>(&["CLUSTER", "KEYSLOT", &key])?);
+    }
+    same("the number of slots", &slots.len(), &1)?;
+    play_all(&mut stage)
+}
+
+/// What the server runs for a script shows in `MONITOR`: each command's first key is one of the declared ones.
+pub(crate) fn every_key_is_declared(scripts: &Scripts, _: &Server) -> Outcome {
+    let server = Server::start(&[])?;
+    let mut stage = Stage::new(scripts, &server)?;
+    let mut monitor = server.connect()?;
+    monitor.send_packed_command(&redis::cmd("MONITOR").get_packed_command())?;
+    monitor.recv_response()?;
+    play_all(&mut stage)?;
+    let _: String = stage.ask(&["ECHO", "the end"])?;
+
+    let mut seen = BTreeSet::new();
+    loop {
+        let line: String = redis::from_redis_value(monitor.recv_response()?)?;
+        if line.contains("the end") {
+            break;
+        }
+        let Some((_, command)) = line.split_once(" lua] ") else { continue };
+        let words: Vec<&str> = command.split('"').skip(1).step_by(2).collect();
+        match words[..] {
+            ["TIME"] | ["PUBSUB" | "PUBLISH", ..] => {}
+            ["MGET", ref keys @ ..] => seen.extend(keys.iter().map(|key| (*key).to_owned())),
+            [_, key, ..] => {
+                seen.insert(key.to_owned());
+            }
+            _ => return Err(failure(format!("a command without a key: {line}"))),
+        }
+    }
+    let declared = BTreeSet::from(stage.keys());
+    holds(&format!("all keys of {seen:?} are declared"), seen.is_subset(&declared))?;
+    same("the keys that were used", &seen, &declared)
+}

@@ -1,0 +1,300 @@
+//! What a scenario plays on: one lock at a server, with the scripts that are to be tried.
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use redis::{Cmd, Connection, FromRedisValue, Value};
+
+use crate::failure::{Failure, failure};
+use crate::scripts::{ACQUIRE, BREAK, CANCEL, INSPECT, RELEASE, RENEW, Scripts};
+use crate::server::{LOOK_AGAIN, PATIENCE, Server};
+
+/// A lease in milliseconds that no scenario sees the end of.
+pub(crate) const LONG: u64 = 600_000;
+
+/// What a holder says of itself; it may have spaces.
+pub(crate) const HOLDER: &str = r#"{"host":"a b","pid":7}"#;
+
+static LAST_LOCK: AtomicUsize = AtomicUsize::new(0);
+
+/// One lock that nobody else uses.
+pub(crate) struct Stage<'a> {
+    pub(crate) scripts: &'a Scripts,
+    pub(crate) server: &'a Server,
+    pub(crate) connection: Connection,
+    name: String,
+}
+
+/// The answer of `acquire`.
+#[derive(Debug, PartialEq, Clone, Copy)]
+pub(crate) enum Acquired {
+    Held { token: u64 },
+    Waits { remaining: i64, rank: i64, score: i64 },
+    Gone,
+}
+
+/// The request of one attempt.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) id: String,
+    pub(crate) intent: &'static str,
+    pub(crate) lease: u64,
+    pub(crate) beat: u64,
+    pub(crate) channel: String,
+    pub(crate) place: i64,
+}
+
+/// An attempt that tries once.
+pub(crate) fn tries(id: &str) -> Request {
+    Request { id: id.to_owned(), intent: "try", lease: LONG, beat: 1, channel: "-".to_owned(), place: 0 }
+}
+
+/// An attempt that waits, and polls.
+pub(crate) fn waits(id: &str) -> Request {
+    Request { intent: "wait", ..tries(id) }
+}
+
+/// A heartbeat of an attempt that waits.
+pub(crate) fn beats(id: &str) -> Request {
+    Request { intent: "beat", ..tries(id) }
+}
+
+impl Request {
+    pub(crate) fn lease(self, lease: u64) -> Self {
+        Self { lease, ..self }
+    }
+
+    pub(crate) fn beat(self, beat: u64) -> Self {
+        Self { beat, ..self }
+    }
+
+    pub(crate) fn on(self, channel: &str) -> Self {
+        Self { channel: channel.to_owned(), ..self }
+    }
+
+    pub(crate) fn place(self, place: i64) -> Self {
+        Self { place, ..self }
+    }
+}
+
+impl<'a> Stage<'a> {
+    pub(crate) fn new(scripts: &'a Scripts, server: &'a Server) -> Result<Self, Failure> {
+        let name = format!("lock-{}", LAST_LOCK.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { scripts, server, connection: server.connect()?, name })
+    }
+
+    /// The same lock at another server.
+    pub(crate) fn elsewhere<'b>(&self, server: &'b Server) -> Result<Stage<'b>, Failure>
+    where
+        'a: 'b,
+    {
+        Ok(Stage { scripts: self.scripts, server, connection: server.connect()?, name: self.name.clone() })
+    }
+
+    /// The keys in the order of the scripts.
+    pub(crate) fn keys(&self) -> [String; 5] {
+        ["l", "q", "w", "f", "b"].map(|suffix| self.key(suffix))
+    }
+
+    pub(crate) fn key(&self, suffix: &str) -> String {
+        format!("distlock:{{{}}}:{suffix}", self.name)
+    }
+
+    /// A channel of this lock alone.
+    pub(crate) fn channel(&self, who: &str) -> String {
+        format!("distlock:c:{}:{who}", self.name)
+    }
+
+    /// The call of a script, with its arguments.
+    pub(crate) fn script(&self, name: &str, arguments: &[&str]) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(self.scripts.text(name)).arg(5).arg(&self.keys()).arg(arguments);
+        command
+    }
+
+    fn play<T: FromRedisValue>(&mut self, name: &str, arguments: &[&str]) -> Result<T, Failure> {
+        let answer = self.script(name, arguments).query(&mut self.connection);
+        answer.map_err(|error| failure(format!("{name} {arguments:?}: {error}")))
+    }
+
+    pub(crate) fn acquire_command(&self, request: &Request) -> Cmd {
+        let Request { id, intent, lease, beat, channel, place } = request;
+        let numbers = [lease.to_string(), beat.to_string(), place.to_string()];
+        let who = format!("{channel} {HOLDER}");
+        self.script(ACQUIRE, &[id, intent, &numbers[0], &numbers[1], &who, &numbers[2]])
+    }
+
+    pub(crate) fn acquire(&mut self, request: &Request) -> Result<Acquired, Failure> {
+        let answer: Value = self.acquire_command(request).query(&mut self.connection)?;
+        match answer {
+            Value::Int(-1) => Ok(Acquired::Gone),
+            Value::Int(token) => Ok(Acquired::Held { token: token.try_into()? }),
+            Value::Array(_) => {
+                let (remaining, rank, score) = redis::from_redis_value(answer)?;
+                Ok(Acquired::Waits { remaining, rank, score })
+            }
+            _ => Err(failure(format!("acquire answers {answer:?}"))),
+        }
+    }
+
+    /// As `acquire`, where anything but a grant is wrong.
+    pub(crate) fn must_get(&mut self, request: &Request) -> Result<u64, Failure> {
+        match self.acquire(request)? {
+            Acquired::Held { token } => Ok(token),
+            other => Err(failure(format!("{} does not get the lock: {other:?}", request.id))),
+        }
+    }
+
+    /// As `acquire`, where anything but a place in the queue (its score) is wrong.
+    pub(crate) fn must_wait(&mut self, request: &Request) -> Result<i64, Failure> {
+        match self.acquire(request)? {
+            Acquired::Waits { score, .. } => Ok(score),
+            other => Err(failure(format!("{} does not wait: {other:?}", request.id))),
+        }
+    }
+
+    pub(crate) fn renew(&mut self, id: &str, lease: u64) -> Result<i64, Failure> {
+        self.play(RENEW, &[id, &lease.to_string()])
+    }
+
+    pub(crate) fn release(&mut self, id: &str) -> Result<(i64, i64), Failure> {
+        let answer: Value = self.play(RELEASE, &[id])?;
+        // The short answer: released, and nobody waits.
+        if answer == Value::Int(1) { Ok((1, 0)) } else { Ok(redis::from_redis_value(answer)?) }
+    }
+
+    pub(crate) fn cancel(&mut self, id: &str) -> Result<i64, Failure> {
+        self.play(CANCEL, &[id])
+    }
+
+    pub(crate) fn break_holder(&mut self, id: &str) -> Result<(i64, i64), Failure> {
+        self.play(BREAK, &[id, &LONG.to_string()])
+    }
+
+    pub(crate) fn inspect(&mut self) -> Result<Vec<Value>, Failure> {
+        self.play(INSPECT, &[])
+    }
+
+    /// Plain commands, beside the scripts.
+    pub(crate) fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, Failure> {
+        let mut command = redis::cmd(words[0]);
+        for word in &words[1..] {
+            command.arg(word);
+        }
+        command.query(&mut self.connection).map_err(|error| failure(format!("{words:?}: {error}")))
+    }
+
+    /// The id of who holds the lock.
+    pub(crate) fn holder(&mut self) -> Result<Option<String>, Failure> {
+        Ok(self.hold()?.map(|hold| hold.split(' ').next().unwrap_or_default().to_owned()))
+    }
+
+    /// The hold as it is written.
+    pub(crate) fn hold(&mut self) -> Result<Option<String>, Failure> {
+        let key = self.key("l");
+        self.ask(&["GET", &key])
+    }
+
+    /// The remaining lease in milliseconds.
+    pub(crate) fn remaining(&mut self) -> Result<i64, Failure> {
+        self.lifetime("l")
+    }
+
+    /// The remaining time of a key in milliseconds, -1 for ever, -2 none.
+    pub(crate) fn lifetime(&mut self, suffix: &str) -> Result<i64, Failure> {
+        let key = self.key(suffix);
+        self.ask(&["PTTL", &key])
+    }
+
+    /// The ids of all who have a place, dead ones included.
+    pub(crate) fn queue(&mut self) -> Result<Vec<String>, Failure> {
+        let key = self.key("q");
+        self.ask(&["ZRANGE", &key, "0", "-1"])
+    }
+
+    /// The ids of all who have a state, sorted.
+    pub(crate) fn states(&mut self) -> Result<Vec<String>, Failure> {
+        let key = self.key("w");
+        let mut ids: Vec<String> = self.ask(&["HKEYS", &key])?;
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// The server's time in microseconds.
+    pub(crate) fn server_time(&mut self) -> Result<u64, Failure> {
+        let (seconds, microseconds): (u64, u64) = self.ask(&["TIME"])?;
+        Ok(seconds * 1_000_000 + microseconds)
+    }
+
+    /// Waits until the server's clock is past now by so many milliseconds.
+    pub(crate) fn pass_milliseconds(&mut self, milliseconds: u64) -> Result<(), Failure> {
+        let until = self.server_time()? + milliseconds * 1000;
+        self.until("the server's time passes", |stage| Ok(stage.server_time()? > until))
+    }
+
+    /// Ends the hold as the end of its lease does, after everything else was made ready without haste.
+    pub(crate) fn expire_hold(&mut self) -> Result<(), Failure> {
+        let key = self.key("l");
+        let _: i64 = self.ask(&["PEXPIRE", &key, "1"])?;
+        self.until_hold_ends()
+    }
+
+    /// Waits until the lease of the hold is over.
+    pub(crate) fn until_hold_ends(&mut self) -> Result<(), Failure> {
+        self.until("the hold ends", |stage| Ok(stage.remaining()? == -2))
+    }
+
+    /// Waits for something that has no event.
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        mut is_so: impl FnMut(&mut Self) -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if is_so(self)? {
+                return Ok(());
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        Err(failure(format!("it never happens that {what}")))
+    }
+
+    /// Connects somebody who listens on a channel.
+    pub(crate) fn listen(&mut self, channel: &str) -> Result<Listener, Failure> {
+        Listener::new(self.server.connect()?, "SUBSCRIBE", channel)
+    }
+
+    /// Connects somebody who listens to everything, as a monitoring tool does.
+    pub(crate) fn listen_to_all(&mut self) -> Result<Listener, Failure> {
+        Listener::new(self.server.connect()?, "PSUBSCRIBE", "*")
+    }
+
+    /// Ends a listener's connection, and waits until the server knows.
+    pub(crate) fn hang_up(&mut self, listener: Listener, channel: &str) -> Result<(), Failure> {
+        drop(listener);
+        self.until("the server forgets the channel", |stage| {
+            let (_, count): (String, i64) = stage.ask(&["PUBSUB", "NUMSUB", channel])?;
+            Ok(count == 0)
+        })
+    }
+}
+
+/// A connection that is subscribed.
+pub(crate) struct Listener {
+    connection: Connection,
+}
+
+impl Listener {
+    fn new(mut connection: Connection, command: &str, channel: &str) -> Result<Self, Failure> {
+        connection.send_packed_command(&redis::cmd(command).arg(channel).get_packed_command())?;
+        connection.recv_response()?;
+        Ok(Self { connection })
+    }
+
+    /// The next message.
+    pub(crate) fn next(&mut self) -> Result<String, Failure> {
+        let message: Vec<String> = redis::from_redis_value(self.connection.recv_response()?)?;
+        message.last().cloned().ok_or_else(|| failure("an empty message"))
+    }
+}
