@@ -69,7 +69,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
-    /// The lease of every lock [default: 30s, quick: 8s]
+    /// The lease of every lock [default: 30s, quick: 12s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     lease: Option<Duration>,
 

@@ -129,7 +129,7 @@ pub(crate) struct Wishes {
 impl Plan {
     pub(crate) fn new(subject: &'static Subject, url: String, wishes: &Wishes) -> Self {
         let full = wishes.extent == Extent::Full;
-        let lease = wishes.lease.unwrap_or(Duration::from_secs(if full { 30 } else { 8 }));
+        let lease = wishes.lease.unwrap_or(Duration::from_secs(if full { 30 } else { 12 }));
         let target = Target { url, lease };
         // Whole intervals, so that it does not matter when in an interval the window begins.
         let intervals = if full { 2 } else { 1 };

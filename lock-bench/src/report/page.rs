@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::chart::{Axis, Chart, Line, Marks, Point, Scale, escaped, time};
 use super::figure::{NOTHING, bound_of, number, optional, range_of, value_of};
 use super::table::word;
-use crate::aims::Verdict;
-use crate::contender::Driving;
+use crate::aims::Judged;
+use crate::contender::{Driving, Family};
 use crate::results::{Listed, Report};
 use crate::runtimes::RuntimeKind;
 use crate::samples::Summary;
@@ -76,33 +76,51 @@ fn title_of<'a>(report: &'a Report, id: &'a str) -> &'a str {
     report.contenders.iter().find(|listed| listed.id == id).map_or(id, |listed| listed.title)
 }
 
+/// An aim in a row, each engine on each runtime in a column.
 fn aims(report: &Report) -> String {
     if report.aims.is_empty() {
         return String::new();
     }
-    let mut table =
-        Table::new(&["Aim", "Contender", "Runtime", "Value", "Rounds", "Aim", "", "From"], &[1, 2, 6, 7]);
+    let mut columns: Vec<(&str, Option<RuntimeKind>)> = Vec::new();
+    for listed in report.contenders.iter().filter(|listed| listed.family == Family::Distlock) {
+        columns.extend(RuntimeKind::ALL.map(|kind| (listed.id, Some(kind))));
+    }
+    let mut titles = vec!["Aim".to_owned(), "At most".to_owned()];
+    titles.extend(columns.iter().map(|(id, kind)| format!("{id}, {}", kind.map_or("", RuntimeKind::title))));
+    let mut table = Table::new(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+    let mut told: Vec<&str> = Vec::new();
     for judged in &report.aims {
-        let class = match judged.verdict {
-            Verdict::Met => "met",
-            Verdict::Missed => "missed",
-            Verdict::Told => "told",
-            Verdict::Unknown => "unknown",
-        };
-        table.markup_row(vec![
-            escaped(judged.aim),
-            escaped(title_of(report, judged.contender)),
-            judged.runtime.map_or(NOTHING, RuntimeKind::title).to_owned(),
-            escaped(&value_of(judged)),
-            escaped(&range_of(judged)),
-            escaped(&bound_of(judged)),
-            format!("<span class=\"verdict {class}\">{}</span>", word(judged.verdict).to_lowercase()),
-            escaped(&judged.detail),
-        ]);
+        if told.contains(&judged.aim) {
+            continue;
+        }
+        told.push(judged.aim);
+        let mut cells = vec![escaped(judged.aim), escaped(&bound_of(judged))];
+        for (id, kind) in &columns {
+            let of_column = |other: &&Judged| other.aim == judged.aim && other.contender == *id;
+            // What does not depend on the runtime stands in the first of its columns.
+            let fits = |other: &&Judged| {
+                other.runtime == *kind || other.runtime.is_none() && *kind == Some(RuntimeKind::CurrentThread)
+            };
+            let found = report.aims.iter().filter(of_column).find(fits);
+            cells.push(found.map_or_else(String::new, verdict));
+        }
+        table.markup_row(cells);
     }
     format!(
-        "<h2>Aims</h2>\n<p>A ratio is the median of the ratios of the rounds; beside it the least and the most of them.</p>\n{}",
+        "<h2>Aims</h2>\n<p>A ratio is the median of the ratios of the rounds. What lies behind a value appears under the \
+         pointer.</p>\n{}",
         table.html()
+    )
+}
+
+fn verdict(judged: &Judged) -> String {
+    let class = word(judged.verdict).to_lowercase();
+    let range = judged.range.map_or_else(String::new, |_| format!("; {} in the rounds", range_of(judged)));
+    format!(
+        "<span class=\"verdict {class}\" title=\"{class}: {}{}\">{}</span>",
+        escaped(&judged.detail),
+        escaped(&range),
+        escaped(&value_of(judged))
     )
 }
 

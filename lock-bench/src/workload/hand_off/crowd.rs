@@ -15,6 +15,8 @@ use crate::workload::clients;
 
 /// How long those that still wait may take to come to an end by themselves.
 const DRAIN: Duration = Duration::from_millis(250);
+const FEW: u64 = 10;
+const LONGER: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What happened in one turn.
@@ -118,11 +120,17 @@ impl Crowd {
         }
     }
 
-    /// Counts what happens from now on, for `length`.
+    /// Counts what happens from now on, for `length`; longer where hardly anything has happened by then, because the machine
+    /// stood still.
     pub(super) async fn measure(&self, length: Duration) -> Measured {
+        let sections = self.board.sections.load(Ordering::SeqCst);
         let begin = self.board.now();
         self.board.begin.store(begin, Ordering::SeqCst);
         tokio::time::sleep(length).await;
+        let give_up = Instant::now() + LONGER;
+        while self.board.sections.load(Ordering::SeqCst) < sections + FEW && Instant::now() < give_up {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
         let end = self.board.now();
         self.board.end.store(end, Ordering::SeqCst);
         let waits = self.board.waiting_since.iter().map(|since| since.load(Ordering::SeqCst));

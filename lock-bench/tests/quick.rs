@@ -1,0 +1,134 @@
+//! The program as it is used: against a server of its own, quickly, and what it writes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test says by a panic what is wrong
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use conformance_tests::servers::left_out;
+use serde_json::Value;
+
+#[test]
+fn a_quick_run_tells_of_every_contender_in_all_three_forms() {
+    let Some((folder, output)) = quick_run(&["--workload", "cycle,handoff"]) else { return };
+    assert_success(&output);
+
+    let report = json(folder.path());
+    let contenders =
+        ["distlock-caller", "distlock-own", "raw-caller", "raw-thread", "rslock", "distributed-lock"];
+    assert_eq!(texts(&report["contenders"], "id"), contenders);
+    for kind in ["current_thread", "multi_thread"] {
+        let rows = |part: &str| -> Vec<Value> {
+            let rows = report[part].as_array().unwrap().iter();
+            rows.filter(|row| row["runtime"] == kind).cloned().collect()
+        };
+        let cycle = rows("cycle");
+        assert_eq!(
+            cycle.iter().map(|row| row["contender"].as_str().unwrap()).collect::<Vec<_>>(),
+            contenders
+        );
+        for row in &cycle {
+            assert_eq!(row["trouble"], Value::Null, "{row}");
+            assert!(
+                is_sound(&row["cycle"]) && is_sound(&row["acquire"]) && is_sound(&row["release"]),
+                "{row}"
+            );
+            assert_eq!(row["rounds"].as_array().unwrap().len(), 2, "{row}");
+            // What somebody else sends would be counted too; what is missing is a mistake.
+            assert!(row["client_commands_per_cycle"].as_f64().unwrap() >= 1.9, "{row}");
+        }
+        for row in rows("hand_off") {
+            assert_eq!(row["trouble"], Value::Null, "{row}");
+            let clients = row["clients"].as_u64().unwrap();
+            for grants in row["fairness"].as_array().unwrap() {
+                assert_eq!(grants.as_array().unwrap().len() as u64, clients, "{row}");
+            }
+            if row["contender"].as_str().unwrap().starts_with("distlock") {
+                assert!(row["sections"].as_u64().unwrap() > 0 && is_sound(&row["times"]), "{row}");
+            }
+        }
+    }
+
+    let judged = report["aims"].as_array().unwrap();
+    assert!(judged.iter().any(|aim| aim["verdict"] == "met" || aim["verdict"] == "missed"), "{judged:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for contender in contenders {
+        assert!(text.contains(contender), "{text}");
+    }
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("<svg"), "no page");
+    assert!(
+        !page.contains("src=") && !page.contains("href=") && !page.contains("url("),
+        "it needs something else"
+    );
+}
+
+#[test]
+fn what_costs_while_nothing_happens_is_measured_in_a_process_of_its_own() {
+    let arguments = ["--workload", "many,waiting", "--engine", "caller"];
+    let Some((folder, output)) = quick_run(&arguments) else { return };
+    assert_success(&output);
+
+    let report = json(folder.path());
+    let [many] = report["many"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert_eq!((&many["contender"], &many["trouble"]), (&"distlock-caller".into(), &Value::Null), "{many}");
+    assert!(many["bytes_per_hold"].as_f64().unwrap() > 0.0, "{many}");
+    assert_eq!(many["connections"], 1, "{many}");
+    // In one interval all holds are renewed once; a stall may leave some for the next.
+    assert!(many["load"]["client_commands_per_second"].as_f64().unwrap() > 0.0, "{many}");
+
+    let [waiting] = report["waiting"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert_eq!(waiting["trouble"], Value::Null, "{waiting}");
+    assert_eq!(waiting["connections"], waiting["waiters"], "{waiting}");
+    assert!(report["cycle"].as_array().unwrap().is_empty(), "it was not asked for");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_one_line() {
+    let output = program().args(["redis", "--quick", "--url", "redis://127.0.0.1:1"]).output().unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.lines().any(|line| line.starts_with("lock-bench: ")), "{text}");
+}
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lock-bench"));
+    command.env_remove("LOCK_BENCH_URL");
+    command
+}
+
+/// `None` when whoever runs the tests has no such server.
+fn quick_run(arguments: &[&str]) -> Option<(tempfile::TempDir, Output)> {
+    if left_out("redis").is_some() {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program();
+    command.args(["redis", "--quick"]).args(arguments);
+    command.arg("--json").arg(folder.path().join("report.json"));
+    command.arg("--html").arg(folder.path().join("report.html"));
+    let output = command.output().unwrap();
+    Some((folder, output))
+}
+
+fn assert_success(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn json(folder: &Path) -> Value {
+    let text = std::fs::read_to_string(folder.join("report.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn texts<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
+    list.as_array().unwrap().iter().map(|entry| entry[key].as_str().unwrap()).collect()
+}
+
+/// Quantiles rise, and the curve has them.
+fn is_sound(times: &Value) -> bool {
+    let quantiles = ["least", "p50", "p90", "p99", "p999", "most"].map(|name| times[name].as_f64());
+    let curve = times["curve"].as_array();
+    quantiles.iter().all(Option::is_some)
+        && quantiles.is_sorted()
+        && quantiles[0] > Some(0.0)
+        && curve.is_some_and(|curve| curve.len() > 10)
+}
