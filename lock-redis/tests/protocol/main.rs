@@ -4,13 +4,23 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod mutants;
+mod oldest_server;
 mod scenarios;
 mod scripts;
 mod server;
 mod stage;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use mutants::Mutant;
 use scripts::Scripts;
 use server::Server;
+
+/// How many mutants are tried at once: most of the time is spent on waiting for the server.
+const AT_ONCE: usize = 4;
 
 /// Whether Redis is left out by name; said where the tests' output is.
 fn is_left_out() -> bool {
@@ -45,4 +55,50 @@ fn the_scripts_keep_every_promise() {
         scenarios::ALL.len(),
         failures.join("\n")
     );
+}
+
+#[test]
+fn a_rule_that_is_taken_out_is_missed() {
+    if is_left_out() {
+        return;
+    }
+    let server = server();
+    let next = AtomicUsize::new(0);
+    let unnoticed = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(mutant) = mutants::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(complaint) = is_missed(mutant, &server) {
+                unnoticed.lock().unwrap_or_else(PoisonError::into_inner).push(complaint);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(work);
+        }
+    });
+    let unnoticed = unnoticed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert!(unnoticed.is_empty(), "{} of {}:\n{}", unnoticed.len(), mutants::ALL.len(), unnoticed.join("\n"));
+}
+
+fn is_missed(mutant: &Mutant, server: &Server) -> Result<(), String> {
+    let scripts = Scripts::as_shipped().with(mutant.file, mutant.piece, mutant.replacement)?;
+    match (mutant.missed_by)(&scripts, server) {
+        Ok(()) => Err(format!("nothing fails although {}", mutant.flaw)),
+        Err(failure) if std::env::var_os("SHOW_FAILURES").is_some() => {
+            eprintln!("{}: {failure:?}", mutant.flaw);
+            Ok(())
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// The scripts that are played here are those that the crate sends.
+#[test]
+fn the_crate_sends_these_scripts() {
+    let scripts = Scripts::as_shipped();
+    for script in lock_redis::scripts() {
+        assert_eq!(script.text(), scripts.text(script.name()));
+    }
+    assert_eq!(lock_redis::scripts().len(), 6);
 }

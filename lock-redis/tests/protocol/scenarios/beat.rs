@@ -77,6 +77,7 @@ pub(crate) fn a_heartbeat_moves_the_deadline_and_the_channel(scripts: &Scripts, 
     stage.pass_milliseconds(250)?;
     stage.cancel("keeper")?;
     stage.release("holder")?;
+    same("the holder", &stage.holder()?, &Some("a".to_owned()))?;
     let message = listener.next()?;
     if !message.starts_with("a granted 7 ") {
         return Err(failure(format!("the message is {message}")));

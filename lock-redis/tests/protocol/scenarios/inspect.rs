@@ -9,6 +9,9 @@ use crate::stage::{HOLDER, LONG, Stage, tries, waits};
 /// More than one group of states that are read at once.
 const MANY: usize = 1_100;
 
+/// More than Lua passes to one call.
+const MORE_THAN_LUA_TAKES: usize = 8_500;
+
 #[derive(Debug, PartialEq)]
 struct Shown {
     hold: String,
@@ -50,6 +53,15 @@ pub(crate) fn it_shows_the_queue_in_order(scripts: &Scripts, server: &Server) ->
     Ok(())
 }
 
+pub(crate) fn it_shows_who_was_granted(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    stage.must_get(&tries("holder"))?;
+    stage.must_wait(&waits("a"))?;
+    stage.release("holder")?;
+    let shown = show(&mut stage)?;
+    holds("it is the waiter", shown.hold.starts_with("a ") && shown.hold.ends_with(&format!(" - {HOLDER}")))
+}
+
 pub(crate) fn it_leaves_the_expired_out(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     stage.must_get(&tries("holder"))?;
@@ -62,15 +74,23 @@ pub(crate) fn it_leaves_the_expired_out(scripts: &Scripts, server: &Server) -> O
 }
 
 pub(crate) fn it_shows_a_long_queue(scripts: &Scripts, server: &Server) -> Outcome {
+    shows(scripts, server, MANY)
+}
+
+pub(crate) fn it_shows_a_very_long_queue(scripts: &Scripts, server: &Server) -> Outcome {
+    shows(scripts, server, MORE_THAN_LUA_TAKES)
+}
+
+fn shows(scripts: &Scripts, server: &Server, count: usize) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     stage.must_get(&tries("holder"))?;
-    let names: Vec<String> = (0..MANY).map(|number| format!("waiter-{}", MANY - number)).collect();
+    let names: Vec<String> = (0..count).map(|number| format!("waiter-{}", count - number)).collect();
     let mut arrivals = redis::pipe();
     for name in &names {
         arrivals.add_command(stage.acquire_command(&waits(name))).ignore();
     }
     let () = arrivals.query(&mut stage.connection)?;
-    same("the waiters", &ids(&show(&mut stage)?), &names.join(" "))
+    holds("all waiters are there, in their order", ids(&show(&mut stage)?) == names.join(" "))
 }
 
 pub(crate) fn it_changes_nothing(scripts: &Scripts, server: &Server) -> Outcome {
