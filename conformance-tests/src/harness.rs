@@ -53,6 +53,15 @@ pub enum Removal {
 /// nobody else uses, because the cases use the same names and run side by side.
 #[async_trait]
 pub trait Harness: Send + Sync + 'static {
+    /// Why the user wants all cases of this backend left out; `None` unless that is so. They show as ignored then, with that
+    /// reason, and no place is made.
+    fn left_out() -> Option<String>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// Makes a new and empty place.
     async fn start() -> Outcome<Self>
     where
@@ -85,6 +94,12 @@ pub trait Harness: Send + Sync + 'static {
     /// when something is wrong.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
+    }
+
+    /// How often a case does what has to be done often, if `many` times are enough to see it go wrong. Fewer where a waiter
+    /// finds out late that it has the lock, so that each time takes long.
+    fn rounds(&self, many: u32) -> u32 {
+        many
     }
 
     /// Whatever another process needs to find this place, for [`Harness::connect`]: a URL, as a rule.

@@ -99,6 +99,28 @@ impl Stage {
         Ok(())
     }
 
+    /// Ends an outage, and waits until all clients of the case are in contact again: each finds out in its own time.
+    pub(crate) async fn heal(&self) -> Outcome {
+        self.harness.heal().await?;
+        let clients = self.opened.lock().map(|opened| opened.0.clone()).unwrap_or_default();
+        for client in clients {
+            let lock = client.lock("tried after an outage")?;
+            self.until("contact after an outage", || async {
+                match lock.try_acquire().await {
+                    Err(error) if error.is_retryable() => Ok(false),
+                    answer => Ok(answer.map(drop).is_ok()),
+                }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// How often to do what takes many times to go wrong.
+    pub(crate) fn rounds(&self, many: u32) -> u32 {
+        self.harness.rounds(many)
+    }
+
     /// Waits until `count` wait for the lock at the server.
     pub(crate) async fn queued(&self, client: &LockClient, name: &str, count: usize) -> Outcome {
         let lock = LockName::new(name)?;

@@ -203,7 +203,7 @@ async fn waits_cancelled_in_the_middle_of_contention(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
     let mut workers = stage.workers(2).await?;
     for worker in &mut workers {
-        worker.cycle("room", None, 200)?;
+        worker.cycle("room", None, stage.rounds(200))?;
     }
     for round in 0..200_u64 {
         let patience = Duration::from_micros(round * 37 % 2000);

@@ -21,13 +21,14 @@ const TIMES: u32 = 200;
 async fn unguarded_increments_lose_nothing(stage: &Stage) -> Outcome {
     let file = Scratch::new()?;
     let mut workers = stage.workers(WORKERS).await?;
+    let times = stage.rounds(TIMES);
     for worker in &mut workers {
-        worker.cycle("counter", Some(&file.path), TIMES)?;
+        worker.cycle("counter", Some(&file.path), times)?;
     }
     let visits = histories(&mut workers).await?;
     check_history("counter", &visits, stage)?;
     let counted = std::fs::read_to_string(&file.path)?;
-    let expected = (WORKERS * TIMES as usize).to_string();
+    let expected = (WORKERS * times as usize).to_string();
     ensure!(counted == expected, "counted up to {counted}, not to {expected}");
     quit(workers).await
 }

@@ -42,7 +42,7 @@ async fn a_try_while_the_server_is_away_is_an_error(stage: &Stage) -> Outcome {
     stage.harness().sever().await?;
     is_unreachable(lock.try_acquire().await, "a try")?;
     is_unreachable(lock.try_lock().await, "a try")?;
-    stage.harness().heal().await?;
+    stage.heal().await?;
     stage.becomes_free(&client, "room").await
 }
 
@@ -53,7 +53,7 @@ async fn a_wait_that_ends_while_the_server_is_away_is_an_error(stage: &Stage) ->
     stage.harness().sever().await?;
     is_unreachable(lock.try_acquire_for(SHORT).await, "a wait")?;
     is_unreachable(lock.try_lock_for(SHORT).await, "a wait")?;
-    stage.harness().heal().await?;
+    stage.heal().await?;
     stage.becomes_free(&observer, "room").await
 }
 
@@ -90,7 +90,7 @@ async fn cut_off_within(
     let in_time = began.elapsed() < wait;
     stage.soon("the end of the wait", waiter.wants_poll()).await?;
     let answer = waiter.poll().ok_or_else(|| Failure::new("woken before the end of the wait"))?;
-    stage.harness().heal().await?;
+    stage.heal().await?;
     drop(held);
     stage.becomes_free(&theirs, "room").await?;
     Ok(in_time.then_some(answer))
@@ -104,7 +104,7 @@ async fn a_wait_goes_on_after_a_short_outage(stage: &Stage) -> Outcome {
     stage.queued(&theirs, "room", 1).await?;
     stage.harness().sever().await?;
     tokio::time::sleep(SHORT).await;
-    stage.harness().heal().await?;
+    stage.heal().await?;
     stage.queued(&theirs, "room", 1).await?;
     held.release().await?;
     let granted = stage.soon("the grant", waiter).await???;
@@ -122,7 +122,7 @@ async fn a_cancelled_wait_leaves_nothing_behind_after_an_outage(stage: &Stage) -
     drop(waiter);
     drop(held);
     tokio::time::sleep(SHORT).await;
-    stage.harness().heal().await?;
+    stage.heal().await?;
     stage.becomes_free(&theirs, "room").await
 }
 
@@ -191,7 +191,7 @@ async fn a_hold_survives_a_short_outage_and_says_so(stage: &Stage) -> Outcome {
     let suspect = diary.has(|event| (*event == Event::Suspect).then_some(()));
     stage.soon("on_suspect", suspect).await?;
     ensure!(guard.hold().is_valid(), "suspect, and lost: {:?}", guard.hold().end());
-    stage.harness().heal().await?;
+    stage.heal().await?;
     let restored = diary.has(|event| (*event == Event::Restored).then_some(()));
     stage.soon("on_restored", restored).await?;
     ensure!(guard.hold().is_valid(), "restored, and lost: {:?}", guard.hold().end());
@@ -223,7 +223,7 @@ async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
     ensure!(took < lease, "told {took:?} after the last contact, with a lease of {lease:?}");
     ensure!(level == Level::Over, "the hold was valid when its loss was reported");
     ensure!(diary.count(|event| *event == Event::Suspect) == 1, "{:?}", diary.events());
-    stage.harness().heal().await?;
+    stage.heal().await?;
     let next = stage.soon("the next holder", theirs.lock("room")?.acquire()).await??;
     let kind = guard.release().await.map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");

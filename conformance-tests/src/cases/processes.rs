@@ -152,7 +152,7 @@ async fn processes_killed_in_the_middle_of_everything(stage: &Stage) -> Outcome 
     let observer = stage.client().await?;
     let mut survivors = stage.workers(2).await?;
     for worker in &mut survivors {
-        worker.cycle("room", None, 150)?;
+        worker.cycle("room", None, stage.rounds(150))?;
     }
     for round in 0..8_u64 {
         let mut victim = stage.worker().await?;

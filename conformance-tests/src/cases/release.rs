@@ -97,7 +97,7 @@ async fn a_failing_release_frees_the_local_queue(stage: &Stage) -> Outcome {
             Ok(matches!(kind, Err(ErrorKind::Unreachable)))
         })
         .await?;
-    stage.harness().heal().await?;
+    stage.heal().await?;
     if released.is_none() {
         stage.soon("an answer to the release", release.wants_poll()).await?;
     }

@@ -19,7 +19,7 @@ const TIMES: u32 = 250;
 async fn tokens_rise_across_a_thousand_acquisitions(stage: &Stage) -> Outcome {
     let mut workers = stage.workers(WORKERS).await?;
     for worker in &mut workers {
-        worker.cycle("fenced", None, TIMES)?;
+        worker.cycle("fenced", None, stage.rounds(TIMES))?;
     }
     let visits = histories(&mut workers).await?;
     let without = visits.iter().filter(|(_, visit)| visit.token.is_none()).count();

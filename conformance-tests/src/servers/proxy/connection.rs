@@ -9,6 +9,7 @@ use std::time::Duration;
 use lock_core::Operation;
 use rustix::net::Shutdown;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
@@ -60,6 +61,7 @@ struct Connection {
     server: Arc<TcpStream>,
     state: Mutex<State>,
     shared: Arc<Shared>,
+    client_ended: Notify,
 }
 
 /// Passes on between `client` and the server until either ends, or all are cut.
@@ -78,6 +80,7 @@ pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
             server: Arc::clone(&server),
             state: Mutex::new(state),
             shared: Arc::clone(&shared),
+            client_ended: Notify::new(),
         };
         let id = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (registered, may_go_on) = tokio::sync::oneshot::channel();
@@ -123,6 +126,7 @@ impl Connection {
             }
         }
         push(&queue, Item::End);
+        self.client_ended.notify_one();
         Ok(())
     }
 
@@ -196,13 +200,14 @@ impl Connection {
         push(queue, Item::Reset);
     }
 
-    /// Takes what the server sends, and keeps it.
+    /// Takes what the server sends, and keeps it: also that it has ended.
     async fn swallow(&self) -> Result<(), Ended> {
         let mut bytes = Vec::new();
         while read(&self.server, &mut bytes).await? {
             bytes.clear();
         }
-        std::future::pending().await
+        self.client_ended.notified().await;
+        Ok(())
     }
 
     async fn write(&self, direction: Direction, mut queue: UnboundedReceiver<Item>) -> Result<(), Ended> {

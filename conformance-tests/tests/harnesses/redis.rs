@@ -1,0 +1,202 @@
+//! The harness of the Redis backend: one real server for each test program, and in front of it a proxy for each case.
+#![allow(dead_code)] // each program uses one of the two
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance_tests::servers::{Losing, RedisOptions, RedisServer, TcpProxy, Value, left_out};
+use conformance_tests::{Ability, During, Failure, Harness, Outcome, Removal};
+use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use tokio::sync::Mutex;
+
+/// Long enough for a busy machine to renew in time, short enough to wait for its end.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// What a client may do at the least, and nothing else: the suite runs with that.
+const LEAST: &str = "~distlock:* resetchannels &distlock:* -@all \
+    +evalsha +script|load +ping +info +client|id +client|kill +client|setname +subscribe +publish +pubsub|numsub \
+    +time +get +mget +set +del +exists +pexpire +pttl \
+    +zadd +zscore +zrange +zrank +zpopmin +zrem +hset +hget +hmget +hdel";
+
+/// The same without messages: whoever waits has to ask.
+const WITHOUT_MESSAGES: &str = "~distlock:* resetchannels -@all \
+    +evalsha +script|load +ping +info +client|id +client|kill +client|setname \
+    +time +get +mget +set +del +exists +pexpire +pttl \
+    +zadd +zscore +zrange +zrank +zpopmin +zrem +hset +hget +hmget +hdel";
+
+/// A server that allows a client what it needs. A reply that is lost ends the connection.
+pub(crate) struct Messages(Place);
+
+/// A server that sends no messages. A reply that is lost leaves the connection silent.
+pub(crate) struct Polling(Place);
+
+/// A part of the server that nobody else uses, behind a proxy that nobody else uses.
+struct Place {
+    server: Arc<RedisServer>,
+    proxy: TcpProxy,
+    prefix: String,
+    losing: Losing,
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Ends with the last case that uses it.
+static SERVER: Mutex<Weak<RedisServer>> = Mutex::const_new(Weak::new());
+
+async fn server(rules: &str) -> Outcome<Arc<RedisServer>> {
+    let mut running = SERVER.lock().await;
+    if let Some(server) = running.upgrade() {
+        return Ok(server);
+    }
+    let options = RedisOptions::new().user("locks", "secret", rules);
+    let server = Arc::new(RedisServer::start_with(options).await?);
+    *running = Arc::downgrade(&server);
+    Ok(server)
+}
+
+impl Place {
+    async fn start(rules: &str, losing: Losing) -> Outcome<Self> {
+        let server = server(rules).await?;
+        let scripts = lock_redis::scripts().iter();
+        let proxy = server.proxy(scripts.map(|script| (script.digest().to_owned(), script.operation())))?;
+        // Part of the keys that the rules allow; the channels have no part of their own.
+        let prefix = format!("distlock:{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { server, proxy, prefix, losing })
+    }
+
+    fn url(&self) -> String {
+        let url = self.server.url_at(self.proxy.address());
+        format!("{url}?lease={}s&prefix={}", LEASE.as_secs(), self.prefix)
+    }
+
+    /// The key of the hold. The names that are taken away in the suite are at the server what they are elsewhere.
+    fn hold(&self, name: &LockName) -> String {
+        format!("{}:{{{}}}:l", self.prefix, name.as_str())
+    }
+
+    async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+        let key = self.hold(name);
+        let is_done = match removal {
+            Removal::Deletion => self.server.command(&["DEL", &key]).await? == Value::Integer(1),
+            Removal::Expiry => self.expire(&key).await?,
+            Removal::Theft => self.steal(&key).await?,
+        };
+        if is_done { Ok(()) } else { Err(Failure::new(format!("nobody holds {name:?}"))) }
+    }
+
+    async fn expire(&self, key: &str) -> Outcome<bool> {
+        let was_held = self.server.command(&["PEXPIRE", key, "1"]).await? == Value::Integer(1);
+        while self.server.command(&["EXISTS", key]).await? != Value::Integer(0) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(was_held)
+    }
+
+    /// Somebody else is written into the hold, without a lease.
+    async fn steal(&self, key: &str) -> Outcome<bool> {
+        let hold = self.server.command(&["GET", key]).await?;
+        let Some((_, rest)) = hold.as_text().and_then(|hold| hold.split_once(' ')) else { return Ok(false) };
+        let stolen = format!("{:032x} {rest}", 1);
+        Ok(self.server.command(&["SET", key, &stolen]).await?.as_text() == Some("OK"))
+    }
+
+    /// Every key but the fences and the marks of broken holds, which stay for a while; who listens; who is connected.
+    async fn leftovers(&self) -> Outcome<Vec<String>> {
+        let pattern = format!("{}:*", self.prefix);
+        let keys = self.server.command(&["KEYS", &pattern]).await.during("list the keys")?;
+        let channels = self.server.command(&["PUBSUB", "CHANNELS", &pattern]).await?;
+        let stays = |key: &str| [":f", ":b"].iter().any(|ending| key.ends_with(ending));
+        let keys = keys.items().iter().filter_map(Value::as_text).filter(|key| !stays(key));
+        let channels = channels.items().iter().filter_map(Value::as_text);
+        let mut left: Vec<_> = keys.map(str::to_owned).collect();
+        left.extend(channels.map(|channel| format!("a subscription of {channel}")));
+        let connections = self.proxy.connections();
+        if connections > 0 {
+            left.push(format!("{connections} connections"));
+        }
+        Ok(left)
+    }
+}
+
+/// Both harnesses differ in what the server allows, in how it loses a reply, and in how long a hand-over takes.
+macro_rules! harness {
+    ($harness:ident, $rules:expr, $losing:expr, $fewer:expr) => {
+        #[async_trait]
+        impl Harness for $harness {
+            fn left_out() -> Option<String> {
+                left_out("redis")
+            }
+
+            async fn start() -> Outcome<Self> {
+                Ok(Self(Place::start($rules, $losing).await?))
+            }
+
+            fn lacks(&self, _: Ability) -> Option<&'static str> {
+                None
+            }
+
+            fn lease(&self) -> Option<Duration> {
+                Some(LEASE)
+            }
+
+            async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                Self::connect(&self.0.url(), builder).await
+            }
+
+            fn rounds(&self, many: u32) -> u32 {
+                many / $fewer
+            }
+
+            fn address(&self) -> Option<String> {
+                Some(self.0.url())
+            }
+
+            async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                distlock::connect_with(address, builder).await
+            }
+
+            async fn leftovers(&self) -> Outcome<Vec<String>> {
+                self.0.leftovers().await
+            }
+
+            async fn sever(&self) -> Outcome {
+                self.0.proxy.sever();
+                Ok(())
+            }
+
+            async fn heal(&self) -> Outcome {
+                self.0.proxy.heal();
+                Ok(())
+            }
+
+            async fn lose_reply(&self, operation: Operation) -> Outcome {
+                self.0.proxy.lose_reply(operation, self.0.losing);
+                Ok(())
+            }
+
+            async fn hold_reply(&self, operation: Operation) -> Outcome {
+                self.0.proxy.hold_reply(operation);
+                Ok(())
+            }
+
+            async fn reply_is_held(&self) -> Outcome {
+                self.0.proxy.reply_is_held().await;
+                Ok(())
+            }
+
+            async fn let_replies_go(&self) -> Outcome {
+                self.0.proxy.let_replies_go();
+                Ok(())
+            }
+
+            async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+                self.0.take_away(name, removal).await
+            }
+        }
+    };
+}
+
+harness!(Messages, LEAST, Losing::Cut, 1);
+harness!(Polling, WITHOUT_MESSAGES, Losing::Silence, 4);

@@ -1,0 +1,13 @@
+//! The suite against a real Redis server, with processes of their own, as a user who may do no more than is needed.
+
+#[cfg(unix)]
+#[path = "harnesses/redis.rs"]
+mod redis;
+
+#[cfg(unix)]
+conformance_tests::conformance_suite!(redis::Messages);
+
+#[cfg(not(unix))]
+fn main() {
+    println!("the fixture for Redis needs a Unix system, so none of its cases has run");
+}
