@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::plan::{EngineChoice, Extent, Wishes, Workload};
+use crate::runtimes::RuntimeKind;
 use crate::workload::worker::{URL_VARIABLE, Work};
 
 const EXAMPLES: &str = "\
@@ -61,6 +62,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',', default_value = "own,caller")]
     engine: Vec<EngineChoice>,
 
+    /// Which runtimes cycle and handoff are measured on
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "current_thread,multi_thread"
+    )]
+    runtime: Vec<RuntimeKind>,
+
     /// Only these contenders, by their short names
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     contender: Vec<String>,
@@ -100,6 +111,7 @@ impl Options {
             extent: if self.quick { Extent::Quick } else { Extent::Full },
             workloads: self.workload.clone(),
             engines: self.engine.clone(),
+            runtimes: self.runtime.clone(),
             only: self.contender.clone(),
             rounds: self.rounds.map(usize::from),
             lease: self.lease,

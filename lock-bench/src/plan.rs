@@ -119,6 +119,7 @@ pub(crate) struct Wishes {
     pub(crate) extent: Extent,
     pub(crate) workloads: Vec<Workload>,
     pub(crate) engines: Vec<EngineChoice>,
+    pub(crate) runtimes: Vec<RuntimeKind>,
     pub(crate) only: Vec<String>,
     pub(crate) rounds: Option<usize>,
     pub(crate) lease: Option<Duration>,
@@ -140,7 +141,7 @@ impl Plan {
         Self {
             contenders: subject.contenders.iter().filter(|contender| wishes.includes(contender)).collect(),
             workloads: wishes.workloads.clone(),
-            runtimes: RuntimeKind::ALL.to_vec(),
+            runtimes: wishes.runtimes.clone(),
             rounds: wishes.rounds.unwrap_or(if full { 5 } else { 2 }),
             lease,
             cycle: CyclePlan {

@@ -10,10 +10,13 @@ use crate::failure::{Context, Outcome};
 /// As many as the smallest server has, and the same everywhere.
 const WORKERS: usize = 2;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub(crate) enum RuntimeKind {
+    /// One thread
     CurrentThread,
+    /// Two worker threads
     MultiThread,
 }
 
