@@ -141,10 +141,7 @@ impl RedisServer {
 
     /// The same for a client that goes through a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
-        let login = self.options.login.as_ref().map_or_else(String::new, |login| {
-            let user = login.user.as_deref().unwrap_or_default();
-            format!("{}:{}@", encoded(user), encoded(&login.password))
-        });
+        let login = self.login();
         let Some(certificates) = &self.certificates else { return format!("redis://{login}{address}/0") };
         let path = |path: &Path| encoded(&path.display().to_string());
         let mut url = format!("rediss://{login}{address}/0?ca={}", path(&certificates.authority));
@@ -158,12 +155,15 @@ impl RedisServer {
 
     /// How a client on this machine finds it without TCP.
     pub fn unix_url(&self) -> String {
-        let login = self.options.login.as_ref().map_or_else(String::new, |login| {
-            let user =
-                login.user.as_ref().map_or_else(String::new, |user| format!("&user={}", encoded(user)));
-            format!("{user}&password={}", encoded(&login.password))
-        });
-        format!("unix://{}?db=0{login}", self.unix_socket().display())
+        format!("unix://{}{}?db=0", self.login(), self.unix_socket().display())
+    }
+
+    /// What stands before the host in a URL.
+    fn login(&self) -> String {
+        self.options.login.as_ref().map_or_else(String::new, |login| {
+            let user = login.user.as_deref().unwrap_or_default();
+            format!("{}:{}@", encoded(user), encoded(&login.password))
+        })
     }
 
     /// A proxy in front of it that knows by `digests` which operation a script is for.
