@@ -1,0 +1,193 @@
+//! Users and what they may not do.
+
+use std::time::Duration;
+
+use conformance_tests::servers::RedisOptions;
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, ErrorKind, LockClient, LockError};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::logs;
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, until, with_options};
+
+cases!("access":
+    a_wrong_password_is_refused_once_and_shown_nowhere,
+    a_password_that_is_missing_is_asked_for,
+    a_password_that_is_changed_meanwhile,
+    without_channels_everybody_polls,
+    without_publish_the_heartbeat_finds_the_grant,
+    without_client_kill_a_client_goes_on,
+    without_info_a_client_goes_on,
+    without_info_a_restart_delay_is_refused,
+    without_scripts_the_permission_is_named,
+    a_permission_that_is_taken_away_meanwhile,
+);
+
+fn refusal(answer: Result<LockClient, LockError>) -> Outcome<LockError> {
+    answer.err().ok_or_else(|| Failure::new("the client was let in"))
+}
+
+async fn a_wrong_password_is_refused_once_and_shown_nowhere() -> Outcome {
+    let canary = "canary-5f1c";
+    let stage =
+        Stage::with(RedisOptions::new().password("right-9a77").user("app", "app-right-41d0", "+@all"))
+            .await?;
+    for login in [format!(":{canary}"), format!("app:{canary}")] {
+        let url = format!("redis://{login}@{}/0", stage.place());
+        let before = stage.info("stats", "total_connections_received:").await?;
+        let error = refusal(connect(&url).await)?;
+        // Asking is a connection, too.
+        let tried = stage.info("stats", "total_connections_received:").await? - before - 1;
+        ensure!(tried == 1, "tried {tried} times");
+        ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
+        let shown = format!("{error} {error:?} {error:#?}");
+        ensure!(!shown.contains(canary), "{shown}");
+    }
+    let client = connect(&with_options(&stage.server.url(), LONG)).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let shown = format!("{client:?} {client:#?} {guard:?}");
+    guard.release().await?;
+    for secret in [canary, "right-9a77", "app-right-41d0"] {
+        ensure!(!shown.contains(secret), "{shown}");
+        ensure!(logs::lines_with(&[secret]).is_empty(), "{:?}", logs::lines_with(&[secret]));
+    }
+    Ok(())
+}
+
+async fn a_password_that_is_missing_is_asked_for() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().password("right")).await?;
+    let error = refusal(connect(&format!("redis://{}/0", stage.place())).await)?;
+    ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("password"), "{error:?}");
+    Ok(())
+}
+
+/// The connection that there is goes on; the next one is refused, until the old password is good again.
+async fn a_password_that_is_changed_meanwhile() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().password("old-7c21")).await?;
+    let client = stage.client("lease=3s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    stage.server.command(&["ACL", "SETUSER", "default", "resetpass", ">new-1b5e"]).await?;
+    stage.server.command(&["CLIENT", "KILL", "USER", "default"]).await?;
+    diary.suspect().await?;
+    until("the client knows that it is refused", || async {
+        let error = client.lock("another room")?.try_acquire().await.err();
+        Ok(error.is_some_and(|error| error.kind() == ErrorKind::Denied))
+    })
+    .await?;
+    diary.abort().await?;
+    drop(guard);
+    stage.server.command(&["ACL", "SETUSER", "default", "resetpass", ">old-7c21"]).await?;
+    stage.works(&client).await?;
+    for secret in ["old-7c21", "new-1b5e"] {
+        ensure!(logs::lines_with(&[secret]).is_empty(), "{:?}", logs::lines_with(&[secret]));
+    }
+    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    Ok(())
+}
+
+/// Three clients of a user who may do all but what `rules` take away: the lock is exclusive, in order, and handed over.
+async fn works_under(rules: &str, lease: &str) -> Outcome<(Stage, LockClient)> {
+    let stage = Stage::with(RedisOptions::new().user("app", "pw", rules)).await?;
+    let holder = stage.client(LONG).await?;
+    let (one, other) = (stage.client(lease).await?, stage.client(lease).await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    ensure!(one.lock(ROOM)?.try_acquire().await?.is_none(), "given twice");
+    let first = Waiter::of(&one)?;
+    stage.queued(1).await?;
+    let second = Waiter::of(&other)?;
+    stage.queued(2).await?;
+    held.release().await?;
+    let (guard, _) = first.granted().await?;
+    ensure!(!second.is_finished(), "the second had the lock together with the first");
+    guard.release().await?;
+    let (guard, _) = second.granted().await?;
+    guard.release().await?;
+    drop((one, other));
+    until("the other clients are gone", || async { Ok(stage.connections().await?.len() == 1) }).await?;
+    Ok((stage, holder))
+}
+
+/// Has its connection end, and waits until the client has another one.
+async fn reconnect(stage: &Stage, client: &LockClient) -> Outcome {
+    let before = stage.connections().await?;
+    stage.server.command(&["CLIENT", "KILL", "USER", "app"]).await?;
+    until("the client is connected again", || async {
+        let now = stage.connections().await?;
+        Ok(now.len() == 1 && now != before)
+    })
+    .await?;
+    stage.works(client).await
+}
+
+async fn without_channels_everybody_polls() -> Outcome {
+    let (stage, client) = works_under("~distlock:* resetchannels +@all", LONG).await?;
+    let warned = || logs::lines_with(&["WARN", &stage.place(), "sends no messages"]).len();
+    // Each client says so, and each says it once.
+    ensure!(warned() == 3, "said {} times", warned());
+    reconnect(&stage, &client).await?;
+    ensure!(warned() == 3, "said {} times after another connection", warned());
+    Ok(())
+}
+
+async fn without_publish_the_heartbeat_finds_the_grant() -> Outcome {
+    let (stage, client) = works_under("~distlock:* &distlock:* +@all -publish", "lease=3s").await?;
+    reconnect(&stage, &client).await
+}
+
+async fn without_client_kill_a_client_goes_on() -> Outcome {
+    let (stage, client) = works_under("~distlock:* &distlock:* +@all -client|kill", LONG).await?;
+    let warned = || logs::lines_with(&["WARN", &stage.place(), "CLIENT KILL"]).len();
+    reconnect(&stage, &client).await?;
+    reconnect(&stage, &client).await?;
+    // The other clients were not connected twice.
+    ensure!(warned() == 1, "said {} times", warned());
+    Ok(())
+}
+
+async fn without_info_a_client_goes_on() -> Outcome {
+    let (stage, client) = works_under("~distlock:* &distlock:* +@all -info", LONG).await?;
+    reconnect(&stage, &client).await?;
+    let warned = logs::lines_with(&["WARN", &stage.place(), "INFO"]).len();
+    ensure!(warned == 3, "three clients said so {warned} times");
+    Ok(())
+}
+
+/// Nobody can tell when the server was started.
+async fn without_info_a_restart_delay_is_refused() -> Outcome {
+    let stage =
+        Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -info")).await?;
+    let error = refusal(connect(&with_options(&stage.server.url(), "restart_delay=1h")).await)?;
+    ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("restart_delay"), "{error}");
+    Ok(())
+}
+
+async fn without_scripts_the_permission_is_named() -> Outcome {
+    let stage =
+        Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -@scripting"))
+            .await?;
+    let error = refusal(connect(&stage.server.url()).await)?;
+    ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
+    ensure!(error.to_string().contains("redis.md"), "{error}");
+    Ok(())
+}
+
+async fn a_permission_that_is_taken_away_meanwhile() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all")).await?;
+    let client = stage.client("lease=3s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    stage.server.command(&["ACL", "SETUSER", "app", "resetkeys"]).await?;
+    let answer = client.lock("another room")?.try_acquire_for(Duration::from_secs(20)).await;
+    let error = answer.err().ok_or_else(|| Failure::new("nobody may do that"))?;
+    ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
+    diary.abort().await?;
+    drop(guard);
+    stage.server.command(&["ACL", "SETUSER", "app", "~distlock:*"]).await?;
+    stage.works(&client).await?;
+    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    Ok(())
+}

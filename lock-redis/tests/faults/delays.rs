@@ -1,0 +1,129 @@
+//! Networks that are slow, that cut what is said into pieces, and that reset connections in the middle of a word.
+
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::Direction;
+use lock_core::{DistributedLockExt, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, with_options};
+
+cases!("delays":
+    of_a_third_of_the_lease_stop_the_holder_in_time,
+    of_nine_tenths_of_the_lease_stop_the_holder_in_time,
+    of_more_than_the_lease_stop_the_holder_in_time,
+    of_a_tenth_of_the_lease_are_borne,
+    a_server_that_was_always_far_away_is_waited_for,
+    everything_comes_in_pieces,
+    replies_are_reset_halfway,
+);
+
+const LEASE: Duration = Duration::from_secs(3);
+
+/// Renewals come too late or are given up; nobody else has the lock before the holder has stopped. When the network is quick
+/// again all is well.
+async fn stops_in_time(delay: Duration) -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let ours = stage.client_at(proxy.address(), "lease=3s").await?;
+    let theirs = stage.client(LONG).await?;
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    proxy.delay(Direction::ToServer, delay);
+    proxy.delay(Direction::ToClient, delay);
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "lost because {reason}");
+    let (next, granted) = waiter.granted().await?;
+    ensure!(aborted < granted, "another had the lock before the abort");
+    proxy.heal();
+    drop(guard);
+    soon("the release", ours.idle()).await?;
+    tokio::time::sleep(delay).await;
+    ensure!(next.hold().is_valid(), "the next hold has ended");
+    next.release().await?;
+    stage.works(&ours).await?;
+    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    Ok(())
+}
+
+async fn of_a_third_of_the_lease_stop_the_holder_in_time() -> Outcome {
+    stops_in_time(LEASE.mul_f64(0.3)).await
+}
+
+async fn of_nine_tenths_of_the_lease_stop_the_holder_in_time() -> Outcome {
+    stops_in_time(LEASE.mul_f64(0.9)).await
+}
+
+async fn of_more_than_the_lease_stop_the_holder_in_time() -> Outcome {
+    stops_in_time(LEASE.mul_f64(1.1)).await
+}
+
+/// A renewal and its answer fit between two renewals.
+async fn of_a_tenth_of_the_lease_are_borne() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=6s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    proxy.delay(Direction::ToServer, Duration::from_millis(300));
+    proxy.delay(Direction::ToClient, Duration::from_millis(300));
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    stage.nothing_is_left("after the release").await
+}
+
+/// Connecting takes several round trips, each in the time that one request has.
+async fn a_server_that_was_always_far_away_is_waited_for() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    proxy.delay(Direction::ToServer, Duration::from_millis(400));
+    proxy.delay(Direction::ToClient, Duration::from_millis(400));
+    let url = with_options(&stage.server.url_at(proxy.address()), "lease=60s&timeout=2s");
+    let client = connect(&url).await?;
+    stage.works(&client).await
+}
+
+async fn everything_comes_in_pieces() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    proxy.slice(Direction::ToServer);
+    proxy.slice(Direction::ToClient);
+    let (ours, theirs) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
+    for _ in 0..3 {
+        let held = theirs.lock(ROOM)?.acquire().await?;
+        let waiter = Waiter::of(&ours)?;
+        stage.queued(1).await?;
+        ensure!(ours.status(ROOM).await?.waiters.len() == 1, "the waiter is not shown");
+        held.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+    }
+    ours.idle().await;
+    stage.nothing_is_left("after the releases").await
+}
+
+async fn replies_are_reset_halfway() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=20s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    for _ in 0..5 {
+        proxy.reset_next_reply();
+        let guard = soon("the lock", lock.acquire()).await??;
+        ensure!(stage.holder().await?.is_some(), "held, and the server does not know it");
+        proxy.reset_next_reply();
+        soon("the release", guard.release()).await??;
+        client.idle().await;
+        stage.nothing_is_left("after a release").await?;
+    }
+    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    Ok(())
+}

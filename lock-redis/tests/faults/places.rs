@@ -1,0 +1,113 @@
+//! Where a server can be, and proofs of who it is.
+
+use conformance_tests::servers::{Certificates, RedisOptions};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, ErrorKind};
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, with_options};
+
+cases!("places":
+    behind_tls_with_an_authority_of_its_own,
+    behind_tls_that_wants_a_certificate,
+    behind_tls_of_a_stranger,
+    behind_tls_that_nobody_expects,
+    in_plain_text_where_tls_is_expected,
+    at_a_socket,
+    at_a_socket_with_a_password,
+    in_another_database,
+    nowhere,
+);
+
+async fn works(stage: &Stage, url: &str) -> Outcome {
+    let (one, other) = (connect(url).await?, connect(url).await?);
+    let held = one.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&other)?;
+    stage.queued(1).await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left("after both").await
+}
+
+async fn is_refused(url: &str, kinds: &[ErrorKind]) -> Outcome {
+    let error = connect(url).await.err().ok_or_else(|| Failure::new(format!("{url} was let in")))?;
+    ensure!(kinds.contains(&error.kind()), "{url}: {error:?}");
+    Ok(())
+}
+
+async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().tls().password("pw")).await?;
+    works(&stage, &with_options(&stage.server.url(), LONG)).await
+}
+
+async fn behind_tls_that_wants_a_certificate() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().tls_with_client_certificates()).await?;
+    works(&stage, &with_options(&stage.server.url(), LONG)).await?;
+    let files = stage.server.certificates().ok_or_else(|| Failure::new("no certificates"))?;
+    let unknown = format!("rediss://{}/0?ca={}", stage.place(), files.authority.display());
+    is_refused(&unknown, &[ErrorKind::Unreachable, ErrorKind::Denied]).await
+}
+
+async fn behind_tls_of_a_stranger() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().tls()).await?;
+    let folder = tempfile::tempdir()?;
+    let others = Certificates::make_in(folder.path())?;
+    let url = format!("rediss://{}/0?ca={}", stage.place(), others.authority.display());
+    let error = connect(&url).await.err().ok_or_else(|| Failure::new("a stranger was trusted"))?;
+    ensure!(error.to_string().contains("certificate"), "{error}");
+    ensure!(stage.connections().await?.is_empty(), "something was said to a stranger");
+    is_refused(&format!("rediss://{}/0", stage.place()), &[error.kind()]).await
+}
+
+async fn behind_tls_that_nobody_expects() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().tls()).await?;
+    is_refused(&format!("redis://{}/0", stage.place()), &[ErrorKind::Unreachable, ErrorKind::Server]).await
+}
+
+/// There is no falling back.
+async fn in_plain_text_where_tls_is_expected() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().password("pw")).await?;
+    let kinds = [ErrorKind::Unreachable, ErrorKind::Server];
+    is_refused(&format!("rediss://:pw@{}/0", stage.place()), &kinds).await?;
+    ensure!(stage.connections().await?.is_empty(), "something was said in plain text");
+    Ok(())
+}
+
+async fn at_a_socket() -> Outcome {
+    let stage = Stage::new().await?;
+    works(&stage, &with_options(&stage.server.unix_url(), LONG)).await
+}
+
+async fn at_a_socket_with_a_password() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().password("p/w")).await?;
+    let url = format!("unix://:p%2Fw@{}?{LONG}", stage.server.unix_socket().display());
+    works(&stage, &url).await
+}
+
+/// Locks of another database are others; channels know no databases, and are told apart all the same.
+async fn in_another_database() -> Outcome {
+    let stage = Stage::new().await?;
+    let (here, there) = (stage.server.url(), format!("redis://{}/3", stage.place()));
+    let (one, other) =
+        (connect(&with_options(&here, LONG)).await?, connect(&with_options(&there, LONG)).await?);
+    let held = one.lock(ROOM)?.acquire().await?;
+    let guard = other.lock(ROOM)?.acquire().await?;
+    ensure!(stage.info("keyspace", "db3:keys=").await? > 0, "nothing is kept in the database");
+    let third = connect(&with_options(&there, LONG)).await?;
+    let waiter = Waiter::of(&third)?;
+    crate::stage::until("it waits", || async { Ok(other.status(ROOM).await?.waiters.len() == 1) }).await?;
+    guard.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    ensure!(held.hold().is_valid(), "a hold of another database has ended");
+    Ok(held.release().await?)
+}
+
+async fn nowhere() -> Outcome {
+    let port = conformance_tests::servers::free_port()?;
+    let error = connect(&format!("redis://127.0.0.1:{port}/0")).await;
+    let error = error.err().ok_or_else(|| Failure::new("nobody let us in"))?;
+    ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Processes that hold or wait and are killed, or stand still.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use lock_core::DistributedLockExt;
+
+use crate::case::{cases, ensure};
+use crate::helper::Helper;
+use crate::stage::{LONG, ROOM, Stage, Waiter, until, with_options};
+
+cases!("processes":
+    a_killed_holder_keeps_the_lock_until_its_lease_ends_and_no_longer,
+    a_killed_waiter_is_skipped_at_once,
+    a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it,
+);
+
+/// How much later than the server could give it the lock is given on a machine that is busy.
+const LATE: Duration = Duration::from_millis(2500);
+
+async fn a_killed_holder_keeps_the_lock_until_its_lease_ends_and_no_longer() -> Outcome {
+    let stage = Stage::new().await?;
+    let mut holder = Helper::start(&with_options(&stage.server.url(), "lease=3s"), ROOM).await?;
+    holder.acquired().await?;
+    let client = stage.client("lease=60s").await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    holder.kill().await?;
+    let asked = Instant::now();
+    let left = stage.lease_left().await?;
+    let answered = Instant::now();
+    let (guard, granted) = waiter.granted().await?;
+    let took = granted.duration_since(asked);
+    // The server counts whole milliseconds.
+    ensure!(took + Duration::from_millis(1) >= left, "granted after {took:?}, the lease lasted {left:?}");
+    ensure!(granted < answered + left + LATE, "granted after {took:?}, the lease lasted {left:?}");
+    Ok(guard.release().await?)
+}
+
+/// Were it skipped at its deadline alone, the next would have to wait for minutes.
+async fn a_killed_waiter_is_skipped_at_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let held = client.lock(ROOM)?.acquire().await?;
+    let mut first = Helper::start(&with_options(&stage.server.url(), LONG), ROOM).await?;
+    stage.queued(1).await?;
+    let second = stage.client(LONG).await?;
+    let waiter = Waiter::of(&second)?;
+    stage.queued(2).await?;
+    first.kill().await?;
+    until("the server has noticed", || async { Ok(stage.connections().await?.len() == 2) }).await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left("after the release").await
+}
+
+/// The grant waits for it in the socket, and is over when it runs on.
+async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let held = client.lock(ROOM)?.acquire().await?;
+    let mut sleeper = Helper::start(&with_options(&stage.server.url(), "lease=2s"), ROOM).await?;
+    stage.queued(1).await?;
+    sleeper.signal("STOP").await?;
+    held.release().await?;
+    let lock = client.lock(ROOM)?;
+    let guard = lock.acquire().await?;
+    sleeper.signal("CONT").await?;
+    stage.queued(1).await?;
+    ensure!(guard.hold().is_valid(), "the hold of the one who was awake has ended");
+    guard.release().await?;
+    sleeper.acquired().await
+}

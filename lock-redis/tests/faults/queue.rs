@@ -1,0 +1,109 @@
+//! Places in the server's queue.
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::RedisOptions;
+use lock_core::DistributedLockExt;
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, key, until};
+
+cases!("queue":
+    a_blip_while_the_lock_is_held_costs_no_place,
+    a_blip_across_a_hand_off_costs_no_place,
+    a_push_that_is_not_sent_is_found_by_the_heartbeat,
+    somebody_who_listens_to_everything_keeps_no_dead_waiter_alive,
+);
+
+async fn a_blip_while_the_lock_is_held_costs_no_place() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (holder, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let ours = stage.client_at(proxy.address(), LONG).await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let first = Waiter::of(&ours)?;
+    stage.queued(1).await?;
+    let second = Waiter::of(&other)?;
+    stage.queued(2).await?;
+    let channels = stage.channels().await?;
+    proxy.cut();
+    until("the waiter has told its new channel", || async {
+        let waiters = stage.texts(&["HVALS", &key(ROOM, 'w')]).await?;
+        let mut new = stage.channels().await?.into_iter().filter(|channel| !channels.contains(channel));
+        Ok(new.any(|channel| waiters.iter().any(|waiter| waiter.contains(&channel))))
+    })
+    .await?;
+    stage.queued(2).await?;
+    held.release().await?;
+    let (guard, _) = first.granted().await?;
+    ensure!(!second.is_finished(), "the second had the lock together with the first");
+    guard.release().await?;
+    let (guard, _) = second.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// The lock passes it while it is away. It comes back to its place before all who came later.
+async fn a_blip_across_a_hand_off_costs_no_place() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (holder, other, last) =
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let ours = stage.client_at(proxy.address(), LONG).await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let first = Waiter::of(&ours)?;
+    stage.queued(1).await?;
+    let second = Waiter::of(&other)?;
+    stage.queued(2).await?;
+    let third = Waiter::of(&last)?;
+    stage.queued(3).await?;
+    proxy.sever();
+    until("the server has noticed", || async { Ok(stage.connections().await?.len() == 3) }).await?;
+    held.release().await?;
+    let (guard, _) = second.granted().await?;
+    stage.queued(1).await?;
+    proxy.heal();
+    stage.queued(2).await?;
+    guard.release().await?;
+    let (guard, _) = first.granted().await?;
+    ensure!(!third.is_finished(), "the third had the lock together with the first");
+    guard.release().await?;
+    let (guard, _) = third.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// The server hands the lock over and tells nobody, because whoever released may not publish.
+async fn a_push_that_is_not_sent_is_found_by_the_heartbeat() -> Outcome {
+    let silent = RedisOptions::new().user("silent", "pw", "~distlock:* &distlock:* +@all -publish");
+    let stage = Stage::with(silent).await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client("lease=4s").await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    held.release().await?;
+    let token = stage.holder().await?.map(|(_, token)| token);
+    let (guard, _) = waiter.granted().await?;
+    let found = guard.token().map(lock_core::FencingToken::get);
+    ensure!(found.is_some() && found == token, "handed over with {token:?}, and {found:?} was found");
+    Ok(guard.release().await?)
+}
+
+/// What `PUBLISH` counts is no sign of life of a waiter.
+async fn somebody_who_listens_to_everything_keeps_no_dead_waiter_alive() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (holder, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let gone = stage.client_at(proxy.address(), LONG).await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let _gone = Waiter::of(&gone)?;
+    stage.queued(1).await?;
+    let next = Waiter::of(&other)?;
+    stage.queued(2).await?;
+    let mut curious = tokio::net::TcpStream::connect(stage.server.address()).await?;
+    tokio::io::AsyncWriteExt::write_all(&mut curious, b"PSUBSCRIBE *\r\n").await?;
+    until("somebody listens to everything", || async { Ok(stage.number(&["PUBSUB", "NUMPAT"]).await? == 1) })
+        .await?;
+    proxy.sever();
+    until("the server has noticed", || async { Ok(stage.connections().await?.len() == 2) }).await?;
+    held.release().await?;
+    let (guard, _) = next.granted().await?;
+    Ok(guard.release().await?)
+}

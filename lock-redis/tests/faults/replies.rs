@@ -1,0 +1,200 @@
+//! Requests that are carried out, and whose replies do not come.
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Direction, Losing, TcpProxy};
+use lock_core::{DistributedLockExt, LockClient, Operation};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
+use crate::switch::Switch;
+
+cases!("replies":
+    of_an_acquire,
+    of_a_try,
+    of_a_place_in_the_queue,
+    of_a_release,
+    of_a_cancel,
+    of_a_renewal,
+    an_old_request_that_arrives_late_takes_nothing,
+    an_old_release_that_arrives_late_ends_no_new_hold,
+);
+
+const WAYS: [Losing; 3] = [Losing::Cut, Losing::ResetHalfway, Losing::Silence];
+
+/// A client whose unanswered requests do not take long.
+const IMPATIENT: &str = "lease=60s&timeout=300ms";
+
+async fn stage() -> Outcome<(Stage, TcpProxy, LockClient)> {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), IMPATIENT).await?;
+    Ok((stage, proxy, client))
+}
+
+/// Asked again with the same id it is the same hold, with the same token.
+async fn of_an_acquire() -> Outcome {
+    let (stage, proxy, client) = stage().await?;
+    let lock = client.lock(ROOM)?;
+    for way in WAYS {
+        let asked = proxy.requests(Operation::Acquire);
+        proxy.lose_reply(Operation::Acquire, way);
+        let guard = soon("the lock", lock.acquire()).await??;
+        let asked = proxy.requests(Operation::Acquire) - asked;
+        ensure!(asked >= 2, "{way:?}: nothing was lost, or nothing was asked again: {asked}");
+        let held = stage.holder().await?.map(|(_, token)| token);
+        ensure!(
+            held == guard.token().map(lock_core::FencingToken::get),
+            "{way:?}: {held:?}, {:?}",
+            guard.token()
+        );
+        let fence = stage.text(&["GET", &key(ROOM, 'f')]).await?;
+        ensure!(fence == held.map(|token| token.to_string()), "{way:?}: granted twice: {fence:?}, {held:?}");
+        guard.release().await?;
+        stage.nothing_is_left(format_args!("{way:?}")).await?;
+    }
+    Ok(())
+}
+
+/// It is an error, and nothing stays behind.
+async fn of_a_try() -> Outcome {
+    let (stage, proxy, client) = stage().await?;
+    let lock = client.lock(ROOM)?;
+    for way in WAYS {
+        proxy.lose_reply(Operation::Acquire, way);
+        let tried = soon("the answer", lock.try_acquire()).await?;
+        ensure!(tried.is_err(), "{way:?}: {tried:?}", tried = tried.map(|guard| guard.is_some()));
+        soon("the undoing", client.idle()).await?;
+        stage.nothing_is_left(format_args!("{way:?}")).await?;
+        soon("the lock", lock.acquire()).await??.release().await?;
+    }
+    Ok(())
+}
+
+async fn of_a_place_in_the_queue() -> Outcome {
+    let (stage, proxy, client) = stage().await?;
+    let other = stage.client(LONG).await?;
+    for way in WAYS {
+        let held = other.lock(ROOM)?.acquire().await?;
+        let asked = proxy.requests(Operation::Acquire);
+        proxy.lose_reply(Operation::Acquire, way);
+        let waiter = Waiter::of(&client)?;
+        until("it has asked again", || async { Ok(proxy.requests(Operation::Acquire) >= asked + 2) }).await?;
+        stage.queued(1).await?;
+        held.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+        stage.nothing_is_left(format_args!("{way:?}")).await?;
+    }
+    Ok(())
+}
+
+/// Sent again it finds nothing, which is no loss.
+async fn of_a_release() -> Outcome {
+    let (stage, proxy, client) = stage().await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let other = stage.client(LONG).await?;
+    for way in WAYS {
+        let guard = lock.acquire().await?;
+        let waiter = Waiter::of(&other)?;
+        stage.queued(1).await?;
+        proxy.lose_reply(Operation::Release, way);
+        let released = soon("the release", guard.release()).await?;
+        ensure!(released.is_ok(), "{way:?}: {released:?}");
+        let (next, _) = waiter.granted().await?;
+        client.idle().await;
+        ensure!(
+            next.hold().is_valid() && stage.holder().await?.is_some(),
+            "{way:?}: the next hold has ended"
+        );
+        next.release().await?;
+        stage.nothing_is_left(format_args!("{way:?}")).await?;
+    }
+    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    Ok(())
+}
+
+async fn of_a_cancel() -> Outcome {
+    let (stage, proxy, client) = stage().await?;
+    let other = stage.client(LONG).await?;
+    for way in WAYS {
+        let held = other.lock(ROOM)?.acquire().await?;
+        let lock = client.lock(ROOM)?;
+        let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        stage.queued(1).await?;
+        proxy.lose_reply(Operation::Cancel, way);
+        waiter.abort();
+        stage.queued(0).await?;
+        soon("the cancel", client.idle()).await?;
+        held.release().await?;
+        stage.nothing_is_left(format_args!("{way:?}")).await?;
+        stage.works(&client).await?;
+    }
+    Ok(())
+}
+
+async fn of_a_renewal() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=6s&timeout=300ms").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    for way in WAYS {
+        let asked = proxy.requests(Operation::Renew);
+        proxy.lose_reply(Operation::Renew, way);
+        until("it was renewed again", || async { Ok(proxy.requests(Operation::Renew) >= asked + 2) }).await?;
+        diary.restored().await?;
+    }
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    stage.nothing_is_left("after the release").await
+}
+
+/// A request that was given up while it was on its way, undone over another connection, and arrives after that: the server was
+/// told to close the connection that it comes by.
+async fn an_old_request_that_arrives_late_takes_nothing() -> Outcome {
+    let stage = Stage::new().await?;
+    let (old, new) = (stage.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    stage.works(&client).await?;
+    old.blackhole(Direction::ToServer);
+    switch.turn_to(new.address());
+    let lock = client.lock(ROOM)?;
+    let asked = old.requests(Operation::Acquire);
+    let acquiring = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    until("the request is on its way", || async { Ok(old.requests(Operation::Acquire) > asked) }).await?;
+    acquiring.abort();
+    ensure!(
+        acquiring.await.is_err_and(|ended| ended.is_cancelled()),
+        "it was answered over the old connection"
+    );
+    soon("the undoing", client.idle()).await?;
+    ensure!(new.requests(Operation::Cancel) > 0, "it was not undone over the new connection");
+    stage.nothing_is_left("undone").await?;
+    let calls = stage.calls().await?;
+    old.heal();
+    until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
+    stage.nothing_is_left("arrived").await?;
+    ensure!(stage.calls().await? == calls, "a request of the old connection was carried out");
+    stage.works(&client).await
+}
+
+async fn an_old_release_that_arrives_late_ends_no_new_hold() -> Outcome {
+    let stage = Stage::new().await?;
+    let (old, new) = (stage.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    old.blackhole(Direction::ToServer);
+    switch.turn_to(new.address());
+    soon("the release", guard.release()).await??;
+    let again = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    old.heal();
+    until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
+    let held = stage.holder().await?.map(|(_, token)| token);
+    ensure!(held == again.token().map(lock_core::FencingToken::get), "the new hold has ended: {held:?}");
+    Ok(again.release().await?)
+}

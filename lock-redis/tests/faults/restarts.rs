@@ -1,0 +1,124 @@
+//! A server that is started again, with and without what it knew.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Data, RedisOptions};
+use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
+
+cases!("restarts":
+    with_its_data_and_the_hold_goes_on,
+    without_its_data_and_the_hold_is_lost,
+    a_waiter_waits_on,
+    the_delay_after_a_restart_keeps_everybody_out,
+    the_delay_is_told_to_whoever_does_not_wait,
+    the_delay_is_over_for_a_server_that_runs_for_long,
+);
+
+async fn with_its_data_and_the_hold_goes_on() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().append_only()).await?;
+    let client = stage.client("lease=12s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    stage.server.restart(Data::Kept).await?;
+    diary.suspect().await?;
+    diary.restored().await?;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    let other = stage.client(LONG).await?;
+    ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "another has the lock");
+    guard.release().await?;
+    stage.nothing_is_left("after the release").await
+}
+
+/// As after a failover to a replica that knows nothing.
+async fn without_its_data_and_the_hold_is_lost() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=20s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let token = guard.token();
+    stage.server.restart(Data::Lost).await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::Deleted, "lost because {reason}");
+    let released = guard.release().await.map_err(|error| error.kind());
+    ensure!(released == Err(ErrorKind::Lost), "the release was answered {released:?}");
+    let again = soon("the lock", lock.acquire()).await??;
+    ensure!(again.token() > token, "the token fell from {token:?} to {:?}", again.token());
+    again.release().await?;
+    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    Ok(())
+}
+
+async fn a_waiter_waits_on() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().append_only()).await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    stage.server.restart(Data::Kept).await?;
+    soon("the release", held.release()).await??;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// The server counts whole seconds since its start, and the last one of them may have been short.
+async fn the_delay_after_a_restart_keeps_everybody_out() -> Outcome {
+    let delay = Duration::from_secs(4);
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=60s&restart_delay=4s").await?;
+    just_before_a_new_second().await?;
+    let before = Instant::now();
+    stage.server.restart(Data::Lost).await?;
+    let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let old = before.elapsed();
+    ensure!(old >= delay, "an old client acquired {old:?} after the restart");
+    guard.release().await?;
+    just_before_a_new_second().await?;
+    let before = Instant::now();
+    stage.server.restart(Data::Lost).await?;
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let client = stage.client("lease=60s&restart_delay=4s").await?;
+    let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let new = before.elapsed();
+    ensure!(new >= delay, "a new client acquired {new:?} after the restart");
+    Ok(guard.release().await?)
+}
+
+async fn just_before_a_new_second() -> Outcome {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let wanted = Duration::from_millis(850);
+    let fraction = Duration::from_nanos(now.subsec_nanos().into());
+    let pause = (wanted + Duration::from_secs(1)).saturating_sub(fraction);
+    tokio::time::sleep(pause).await;
+    Ok(())
+}
+
+async fn the_delay_is_told_to_whoever_does_not_wait() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=60s&restart_delay=1h").await?;
+    let lock = client.lock(ROOM)?;
+    for answer in [lock.try_acquire().await, lock.try_acquire_for(Duration::from_millis(200)).await] {
+        let Err(error) = answer else {
+            return Err(conformance_tests::Failure::new("a server that has just been started gave the lock"));
+        };
+        ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
+        ensure!(error.to_string().contains("restart_delay"), "{error}");
+    }
+    client.idle().await;
+    stage.nothing_is_left("after the refusals").await
+}
+
+async fn the_delay_is_over_for_a_server_that_runs_for_long() -> Outcome {
+    let stage = Stage::new().await?;
+    tokio::time::sleep(Duration::from_millis(3200)).await;
+    let client = stage.client("lease=60s&restart_delay=1s").await?;
+    let guard = client.lock(ROOM)?.try_acquire().await?;
+    ensure!(guard.is_some(), "the lock is free and was not given");
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Connections that say nothing and do not end: what is sent arrives late or never.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::servers::Direction;
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter};
+use crate::switch::Switch;
+
+cases!("silence":
+    a_silent_head_waiter_is_skipped_at_its_deadline,
+    a_holder_whose_requests_vanish_stops_before_anyone_else_has_the_lock,
+    a_holder_whose_answers_vanish_stops_before_anyone_else_has_the_lock,
+    a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock,
+    a_half_open_connection_is_replaced_and_the_hold_goes_on,
+    a_waiter_on_a_half_open_connection_is_served,
+    a_grant_that_was_pushed_into_silence_is_found,
+);
+
+const LATE: Duration = Duration::from_millis(2500);
+
+/// Its connection is there as far as the server can see, so it is granted the lock, for as long as its last word is good for.
+async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let silent = stage.client_at(proxy.address(), "lease=3s").await?;
+    let first = Waiter::of(&silent)?;
+    stage.queued(1).await?;
+    let second_client = stage.client("lease=3s").await?;
+    let second = Waiter::of(&second_client)?;
+    stage.queued(2).await?;
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
+    let (ours, _) = stage.holder().await?.ok_or_else(|| Failure::new("nobody holds the lock"))?;
+    held.release().await?;
+    let asked = Instant::now();
+    let left = stage.lease_left().await?;
+    let (silents, _) = stage.holder().await?.ok_or_else(|| Failure::new("nobody was granted the lock"))?;
+    ensure!(ours != silents, "the lock was not handed over");
+    ensure!(left <= Duration::from_secs(3), "the silent waiter was given {left:?}");
+    let (guard, granted) = second.granted().await?;
+    let waited = granted.duration_since(asked);
+    ensure!(waited + Duration::from_millis(1) >= left, "granted after {waited:?} instead of {left:?}");
+    ensure!(waited < left + LATE, "granted after {waited:?} instead of {left:?}");
+    // What was pushed to the first one arrives now, and means nothing any more.
+    proxy.heal();
+    stage.queued(1).await?;
+    ensure!(guard.hold().is_valid() && !first.is_finished(), "the late push was believed");
+    guard.release().await?;
+    let (guard, _) = first.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_holder_whose_requests_vanish_stops_before_anyone_else_has_the_lock() -> Outcome {
+    stops_in_time(&[Direction::ToServer]).await
+}
+
+async fn a_holder_whose_answers_vanish_stops_before_anyone_else_has_the_lock() -> Outcome {
+    stops_in_time(&[Direction::ToClient]).await
+}
+
+async fn a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock() -> Outcome {
+    stops_in_time(&[Direction::ToServer, Direction::ToClient]).await
+}
+
+async fn stops_in_time(directions: &[Direction]) -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let ours = stage.client_at(proxy.address(), "lease=3s").await?;
+    let theirs = stage.client(LONG).await?;
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    for direction in directions {
+        proxy.blackhole(*direction);
+    }
+    let suspected = diary.suspect().await?;
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired, "lost because {reason}");
+    ensure!(!guard.hold().is_valid(), "it is lost and says that it is valid");
+    let (next, granted) = waiter.granted().await?;
+    ensure!(suspected <= aborted, "the suspicion came after the loss");
+    ensure!(aborted < granted, "another had the lock {:?} before the abort", aborted - granted);
+    // What was sent long ago arrives now, and does nothing to the hold of another.
+    proxy.heal();
+    drop(guard);
+    ours.idle().await;
+    let again = Waiter::of(&ours)?;
+    stage.queued(1).await?;
+    ensure!(next.hold().is_valid(), "the next hold has ended");
+    next.release().await?;
+    let (guard, _) = again.granted().await?;
+    guard.release().await?;
+    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    Ok(())
+}
+
+/// The system says nothing of a connection whose other end is gone for good; it is asked, and replaced in time.
+async fn a_half_open_connection_is_replaced_and_the_hold_goes_on() -> Outcome {
+    let stage = Stage::new().await?;
+    let (old, new) = (stage.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let client = stage.client_at(switch.address(), "lease=6s&timeout=500ms").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    switch.turn_to(new.address());
+    old.blackhole(Direction::ToServer);
+    old.blackhole(Direction::ToClient);
+    diary.suspect().await?;
+    diary.restored().await?;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    ensure!(diary.aborts() == 0, "lost: {:?}", diary.events());
+    Ok(())
+}
+
+async fn a_waiter_on_a_half_open_connection_is_served() -> Outcome {
+    let stage = Stage::new().await?;
+    let (old, new) = (stage.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let holder = stage.client(LONG).await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let client = stage.client_at(switch.address(), "lease=5m&timeout=300ms").await?;
+    let channels = stage.channels().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    switch.turn_to(new.address());
+    old.blackhole(Direction::ToServer);
+    old.blackhole(Direction::ToClient);
+    crate::stage::until("the client listens on a new channel, and on no other", || async {
+        let now = stage.channels().await?;
+        Ok(now.len() == 2 && now.iter().any(|channel| !channels.contains(channel)))
+    })
+    .await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// The message goes the way of its connection. The next connection asks what has become of the wait.
+async fn a_grant_that_was_pushed_into_silence_is_found() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    proxy.blackhole(Direction::ToClient);
+    let (before, _) = stage.holder().await?.ok_or_else(|| Failure::new("nobody holds the lock"))?;
+    held.release().await?;
+    let (owner, token) = stage.holder().await?.ok_or_else(|| Failure::new("the lock was not handed over"))?;
+    ensure!(owner != before, "the lock was not handed over");
+    proxy.cut();
+    proxy.heal();
+    let (guard, _) = waiter.granted().await?;
+    let found = guard.token().map(lock_core::FencingToken::get);
+    ensure!(found == Some(token), "the grant had the token {token}, and {found:?} was found");
+    Ok(guard.release().await?)
+}

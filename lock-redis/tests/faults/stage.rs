@@ -1,0 +1,212 @@
+//! A server for a case, clients of it, and what can be seen of both from outside.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conformance_tests::servers::{RedisOptions, RedisServer, TcpProxy, Value};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{
+    ClientBuilder, DistributedLock, DistributedLockExt, LockClient, LockError, LockGuard, LockUrl,
+};
+use tokio::task::JoinHandle;
+
+use crate::case::ensure;
+
+/// Nothing that has to happen takes that long, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The lock of most cases.
+pub const ROOM: &str = "room";
+
+/// A lease that outlasts every case: what happens at all does not happen because it ends.
+pub const LONG: &str = "lease=5m";
+
+/// The output of `future`, or a failure when it does not come.
+pub async fn soon<T>(what: impl fmt::Display, future: impl Future<Output = T>) -> Outcome<T> {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .map_err(|_| Failure::new(format!("{what}: not within {PATIENCE:?}")))
+}
+
+/// Waits until the condition is true.
+pub async fn until<F: Future<Output = Outcome<bool>>>(what: &str, condition: impl Fn() -> F) -> Outcome {
+    let becomes_true = async {
+        while !condition().await? {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    };
+    soon(what, becomes_true).await?
+}
+
+/// A client of the server that `url` names.
+pub async fn connect(url: &str) -> Result<LockClient, LockError> {
+    lock_redis::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
+}
+
+/// The URL with more options.
+pub fn with_options(url: &str, options: &str) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    if options.is_empty() { url.to_owned() } else { format!("{url}{separator}{options}") }
+}
+
+/// A proxy that knows our requests.
+pub fn proxy_of(server: &RedisServer) -> Outcome<TcpProxy> {
+    server.proxy(lock_redis::scripts().iter().map(|script| (script.digest().to_owned(), script.operation())))
+}
+
+/// A server.
+pub struct Stage {
+    pub server: RedisServer,
+}
+
+impl Stage {
+    pub async fn new() -> Outcome<Self> {
+        Self::with(RedisOptions::new()).await
+    }
+
+    pub async fn with(options: RedisOptions) -> Outcome<Self> {
+        Ok(Self { server: RedisServer::start_with(options).await? })
+    }
+
+    pub fn proxy(&self) -> Outcome<TcpProxy> {
+        proxy_of(&self.server)
+    }
+
+    /// A client with these options, straight to the server.
+    pub async fn client(&self, options: &str) -> Outcome<LockClient> {
+        Ok(connect(&with_options(&self.server.url(), options)).await?)
+    }
+
+    /// A client with these options that goes through whatever listens at `address`.
+    pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
+        Ok(connect(&with_options(&self.server.url_at(address), options)).await?)
+    }
+
+    /// Where the server is, as in the log.
+    pub fn place(&self) -> String {
+        self.server.address().to_string()
+    }
+
+    pub async fn number(&self, words: &[&str]) -> Outcome<i64> {
+        let value = self.server.command(words).await?;
+        value.as_integer().ok_or_else(|| Failure::new(format!("{words:?} was answered {value:?}")))
+    }
+
+    pub async fn text(&self, words: &[&str]) -> Outcome<Option<String>> {
+        match self.server.command(words).await? {
+            Value::Null => Ok(None),
+            Value::Text(text) => Ok(Some(text)),
+            other => Err(Failure::new(format!("{words:?} was answered {other:?}"))),
+        }
+    }
+
+    pub async fn texts(&self, words: &[&str]) -> Outcome<Vec<String>> {
+        let value = self.server.command(words).await?;
+        Ok(value.items().iter().filter_map(Value::as_text).map(str::to_owned).collect())
+    }
+
+    /// Who holds the room, and with what token.
+    pub async fn holder(&self) -> Outcome<Option<(String, u64)>> {
+        let hold = self.text(&["GET", &key(ROOM, 'l')]).await?;
+        Ok(hold.and_then(|hold| {
+            let mut words = hold.split(' ');
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+        }))
+    }
+
+    /// How long the lease of whoever holds the room still lasts.
+    pub async fn lease_left(&self) -> Outcome<Duration> {
+        let left = self.number(&["PTTL", &key(ROOM, 'l')]).await?;
+        let left =
+            u64::try_from(left).map_err(|_| Failure::new(format!("the lease that is left: {left}")))?;
+        Ok(Duration::from_millis(left))
+    }
+
+    /// Waits until so many wait for the room.
+    pub async fn queued(&self, count: i64) -> Outcome {
+        until(&format!("{count} wait"), || async {
+            Ok(self.number(&["ZCARD", &key(ROOM, 'q')]).await? == count)
+        })
+        .await
+    }
+
+    /// The keys of holds and waiters that are left.
+    pub async fn leftovers(&self) -> Outcome<Vec<String>> {
+        let keys = self.texts(&["KEYS", "*"]).await?;
+        Ok(keys.into_iter().filter(|key| !key.ends_with(":f") && !key.ends_with(":b")).collect())
+    }
+
+    /// Checks that nothing is left of holds and waiters.
+    pub async fn nothing_is_left(&self, when: impl fmt::Display) -> Outcome {
+        let left = self.leftovers().await?;
+        ensure!(left.is_empty(), "{when}: {left:?} is left");
+        Ok(())
+    }
+
+    /// The channels that anybody listens to.
+    pub async fn channels(&self) -> Outcome<Vec<String>> {
+        self.texts(&["PUBSUB", "CHANNELS", "*"]).await
+    }
+
+    /// The ids of the connections that our clients have.
+    pub async fn connections(&self) -> Outcome<Vec<String>> {
+        let list = self.text(&["CLIENT", "LIST"]).await?.unwrap_or_default();
+        let ours = list.lines().filter(|line| line.contains(" name=distlock "));
+        Ok(ours.filter_map(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned)).collect())
+    }
+
+    /// A number out of the server's account of itself.
+    pub async fn info(&self, section: &str, field: &str) -> Outcome<u64> {
+        let info = self.text(&["INFO", section]).await?.unwrap_or_default();
+        let value = info.lines().find_map(|line| line.strip_prefix(field));
+        let digits = value.map(|value| value.chars().take_while(char::is_ascii_digit).collect::<String>());
+        Ok(digits.and_then(|digits| digits.parse().ok()).unwrap_or(0))
+    }
+
+    /// How many scripts have been called by their digests.
+    pub async fn calls(&self) -> Outcome<u64> {
+        self.info("commandstats", "cmdstat_evalsha:calls=").await
+    }
+
+    /// Checks that the room can be had and given back now.
+    pub async fn works(&self, client: &LockClient) -> Outcome {
+        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        Ok(guard.release().await?)
+    }
+}
+
+/// A key of a lock: `l` the hold, `q` the queue, `w` the waiters, `f` the fence.
+pub fn key(name: &str, part: char) -> String {
+    format!("distlock:{{{name}}}:{part}")
+}
+
+/// An acquisition in a task of its own, and when it was granted.
+pub struct Waiter(JoinHandle<Result<(LockGuard, Instant), LockError>>);
+
+impl Waiter {
+    pub fn start(lock: Arc<dyn DistributedLock>) -> Self {
+        Self(tokio::spawn(async move {
+            let guard = lock.acquire().await?;
+            Ok((guard, Instant::now()))
+        }))
+    }
+
+    pub fn of(client: &LockClient) -> Outcome<Self> {
+        Ok(Self::start(client.lock(ROOM)?))
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits until it is granted.
+    pub async fn granted(self) -> Outcome<(LockGuard, Instant)> {
+        Ok(soon("the grant", self.0).await???)
+    }
+}

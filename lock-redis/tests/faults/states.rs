@@ -1,0 +1,263 @@
+//! Errors that a server answers for a while, and that pass.
+
+use std::time::Duration;
+
+use conformance_tests::servers::Value;
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, ErrorKind, LockError, LockGuard, Operation};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+
+cases!("states":
+    out_of_memory_refuses_an_acquire_and_says_what_to_do,
+    out_of_memory_ends_no_hold_and_no_hand_off,
+    out_of_memory_costs_no_waiter_its_place,
+    a_primary_that_becomes_a_replica_and_a_primary_again,
+    a_script_that_blocks_the_server_is_waited_for,
+    a_script_that_blocks_the_server_costs_no_hold,
+    forgotten_scripts_are_loaded_again,
+    forgotten_scripts_cost_no_renewal,
+    scripts_that_are_forgotten_again_and_again,
+    a_key_of_another_kind_is_named,
+);
+
+/// The server refuses what needs memory.
+async fn fill(stage: &Stage) -> Outcome {
+    stage.server.command(&["CONFIG", "SET", "maxmemory", "1"]).await.map(drop)
+}
+
+async fn empty(stage: &Stage) -> Outcome {
+    stage.server.command(&["CONFIG", "SET", "maxmemory", "0"]).await.map(drop)
+}
+
+fn refusal(answer: Result<Option<LockGuard>, LockError>, parts: &[&str]) -> Outcome {
+    let Err(error) = answer else {
+        return Err(Failure::new("the server refuses, and nobody was told"));
+    };
+    let text = error.to_string();
+    ensure!(error.kind() == ErrorKind::Server && error.is_retryable(), "{error:?}");
+    ensure!(parts.iter().all(|part| text.contains(part)), "{text}");
+    Ok(())
+}
+
+async fn out_of_memory_refuses_an_acquire_and_says_what_to_do() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    fill(&stage).await?;
+    let lock = client.lock(ROOM)?;
+    refusal(lock.try_acquire().await, &["OOM", "maxmemory"])?;
+    refusal(lock.try_acquire_for(Duration::from_millis(300)).await, &["OOM", "maxmemory"])?;
+    let waiter = Waiter::of(&client)?;
+    client.lock("another room")?.try_acquire().await.err().ok_or_else(|| Failure::new("it is full"))?;
+    stage.nothing_is_left("while it is full").await?;
+    empty(&stage).await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn out_of_memory_ends_no_hold_and_no_hand_off() -> Outcome {
+    let stage = Stage::new().await?;
+    let (ours, theirs) = (stage.client("lease=4s").await?, stage.client(LONG).await?);
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    fill(&stage).await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left("after both").await
+}
+
+/// A heartbeat needs no memory that the waiter does not have already.
+async fn out_of_memory_costs_no_waiter_its_place() -> Outcome {
+    let stage = Stage::new().await?;
+    let (holder, ours, theirs) =
+        (stage.client(LONG).await?, stage.client("lease=3s").await?, stage.client(LONG).await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let first = Waiter::of(&ours)?;
+    stage.queued(1).await?;
+    let second = Waiter::of(&theirs)?;
+    stage.queued(2).await?;
+    fill(&stage).await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    held.release().await?;
+    let (guard, _) = first.granted().await?;
+    ensure!(!second.is_finished(), "the second had the lock together with the first");
+    guard.release().await?;
+    let (guard, _) = second.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_primary_that_becomes_a_replica_and_a_primary_again() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=20s&timeout=500ms").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    // Nobody is there: it keeps what it has, and takes no writes.
+    stage.server.command(&["REPLICAOF", "127.0.0.1", "1"]).await?;
+    let other = client.lock("another room")?;
+    let refused = other.try_acquire().await;
+    let error = refused.err().ok_or_else(|| Failure::new("a replica has given a lock"))?;
+    ensure!(error.is_retryable() && error.to_string().contains("primary"), "{error}");
+    diary.suspect().await?;
+    let waiter = Waiter::start(other);
+    stage.server.command(&["REPLICAOF", "NO", "ONE"]).await?;
+    diary.restored().await?;
+    let (room, _) = waiter.granted().await?;
+    room.release().await?;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    stage.nothing_is_left("after the release").await
+}
+
+/// A script that runs until it is killed, from when on the server says so.
+async fn block(stage: &Stage) -> Outcome {
+    stage.server.command(&["CONFIG", "SET", "lua-time-limit", "20"]).await?;
+    let mut blocking = tokio::net::TcpStream::connect(stage.server.address()).await?;
+    tokio::io::AsyncWriteExt::write_all(&mut blocking, b"EVAL \"while true do end\" 0\r\n").await?;
+    until("the server is blocked", || async {
+        Ok(stage.server.command(&["PING"]).await.is_err_and(|failure| failure.to_string().contains("BUSY")))
+    })
+    .await
+}
+
+async fn unblock(stage: &Stage) -> Outcome {
+    stage.server.command(&["SCRIPT", "KILL"]).await.map(drop)
+}
+
+async fn a_script_that_blocks_the_server_is_waited_for() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    block(&stage).await?;
+    let lock = client.lock(ROOM)?;
+    let refused = [lock.try_acquire().await, lock.try_acquire_for(Duration::from_millis(300)).await];
+    let waiter = Waiter::of(&client)?;
+    unblock(&stage).await?;
+    for refused in refused {
+        refusal(refused, &["BUSY", "SCRIPT KILL"])?;
+    }
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    client.idle().await;
+    stage.nothing_is_left("after the release").await
+}
+
+async fn a_script_that_blocks_the_server_costs_no_hold() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=8s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    block(&stage).await?;
+    let suspected = diary.suspect().await;
+    unblock(&stage).await?;
+    suspected?;
+    diary.restored().await?;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    Ok(guard.release().await?)
+}
+
+async fn flush_scripts(stage: &Stage) -> Outcome {
+    stage.server.command(&["SCRIPT", "FLUSH"]).await.map(drop)
+}
+
+async fn forgotten_scripts_are_loaded_again() -> Outcome {
+    let stage = Stage::new().await?;
+    let (ours, theirs) = (stage.client("lease=4s").await?, stage.client(LONG).await?);
+    let lock = ours.lock(ROOM)?;
+    flush_scripts(&stage).await?;
+    let guard = lock.try_acquire().await?.ok_or_else(|| Failure::new("a free lock was not given"))?;
+    flush_scripts(&stage).await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    flush_scripts(&stage).await?;
+    ensure!(ours.status(ROOM).await?.waiters.len() == 1, "the waiter is not shown");
+    flush_scripts(&stage).await?;
+    guard.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    flush_scripts(&stage).await?;
+    let lock = ours.lock(ROOM)?;
+    let given_up = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    stage.queued(1).await?;
+    flush_scripts(&stage).await?;
+    given_up.abort();
+    soon("the cancel", ours.idle()).await?;
+    stage.queued(0).await?;
+    flush_scripts(&stage).await?;
+    let holder = ours.status(ROOM).await?.holders.remove(0).id;
+    flush_scripts(&stage).await?;
+    ours.break_holder(ROOM, &holder).await?;
+    ensure!(stage.holder().await?.is_none(), "the broken hold stands");
+    drop(guard);
+    Ok(())
+}
+
+/// Nor does anybody see anything of it: a script that is loaded again is no loss of contact.
+async fn forgotten_scripts_cost_no_renewal() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=4s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    for _ in 0..3 {
+        flush_scripts(&stage).await?;
+        let renewed = proxy.requests(Operation::Renew);
+        until("it was renewed", || async {
+            let is_fresh = stage.lease_left().await? > Duration::from_millis(3500);
+            Ok(is_fresh && proxy.requests(Operation::Renew) >= renewed + 2)
+        })
+        .await?;
+    }
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    let noise = diary.events();
+    ensure!(!noise.contains(&crate::diary::Event::Suspect), "{noise:?}");
+    Ok(())
+}
+
+async fn scripts_that_are_forgotten_again_and_again() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let lock = client.lock(ROOM)?;
+    let flushing = async {
+        loop {
+            if let Err(failure) = flush_scripts(&stage).await {
+                return failure;
+            }
+            // Between two of them there is time for a request, and not for many.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let working = async {
+        for _ in 0..300 {
+            lock.acquire().await?.release().await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    tokio::select! {
+        failure = flushing => Err(failure),
+        worked = soon("the work", working) => worked?,
+    }
+}
+
+/// Another program's key is left as it is, and the user is told.
+async fn a_key_of_another_kind_is_named() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let key = crate::stage::key(ROOM, 'l');
+    stage.server.command(&["HSET", &key, "field", "value"]).await?;
+    let answer = client.lock(ROOM)?.try_acquire().await;
+    let field = stage.server.command(&["HGET", &key, "field"]).await;
+    ensure!(field == Ok(Value::Text("value".to_owned())), "another's key was overwritten: {field:?}");
+    let error = answer.err().ok_or_else(|| Failure::new("another's key was taken for a free lock"))?;
+    ensure!(error.kind() == ErrorKind::Server && error.to_string().contains("prefix"), "{error}");
+    Ok(())
+}
