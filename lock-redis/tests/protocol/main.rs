@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod failure;
+mod model;
 mod mutants;
 mod oldest_server;
 mod scenarios;

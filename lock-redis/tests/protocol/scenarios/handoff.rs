@@ -123,8 +123,8 @@ pub(crate) fn a_grant_ends_at_the_waiters_deadline(scripts: &Scripts, server: &S
     stage.must_get(&tries("holder"))?;
     stage.must_wait(&waits("a"))?;
     let waiters = stage.key("w");
-    let state: String = stage.ask(&["HGET", &waiters, "a"])?;
-    let deadline: i64 = state.split(' ').next().unwrap_or_default().parse()?;
+    let written: String = stage.ask(&["HGET", &waiters, "a"])?;
+    let deadline: i64 = written.split(' ').next().unwrap_or_default().parse()?;
     stage.pass_milliseconds(50)?;
     stage.release("holder")?;
     let hold = stage.key("l");

@@ -45,10 +45,10 @@ pub(crate) fn it_shows_the_queue_in_order(scripts: &Scripts, server: &Server) ->
     same("the hold", &Some(shown.hold.clone()), &stage.hold()?)?;
     holds("the lease", 0 < shown.remaining && shown.remaining <= LONG.cast_signed())?;
     same("the waiters", &ids(&shown), &"m z a".to_owned())?;
-    for ([id, score, state], place) in shown.waiters.iter().zip(places) {
+    for ([id, score, written], place) in shown.waiters.iter().zip(places) {
         same(&format!("the place of {id}"), score, &place?.to_string())?;
-        let state = state.split_once(' ').map(|(_, rest)| rest.to_owned());
-        same("the state", &state, &Some(format!("5 channel {HOLDER}")))?;
+        let rest = written.split_once(' ').map(|(_, rest)| rest.to_owned());
+        same("the state", &rest, &Some(format!("5 channel {HOLDER}")))?;
     }
     Ok(())
 }

@@ -1,0 +1,183 @@
+//! Goes through all states of the model, the nearest first.
+use std::collections::HashMap;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::fmt::Write as _;
+use std::hash::{Hash as _, Hasher as _};
+
+use super::client::{Bounds, Step};
+use super::rules::Rules;
+use super::world::World;
+
+/// From here on somebody gets the lock, or nobody waits for it.
+const DONE: u32 = u32::MAX;
+
+/// What was found.
+pub(crate) enum Found {
+    /// All states, and nothing wrong in any of them.
+    Nothing { states: usize },
+    /// More states than were to be looked at, and nothing wrong in these.
+    TooMany,
+    /// What is wrong, and how it comes about.
+    Flaw { what: &'static str, trace: String },
+}
+
+struct Search<'a> {
+    rules: &'a Rules,
+    bounds: Bounds,
+    start: World,
+    /// By fingerprints, of which no two states share one by chance.
+    known: HashMap<u128, u32>,
+    /// How each state was reached first.
+    reached: Vec<(u32, Step)>,
+    /// Which state follows when nothing fails.
+    next: Vec<u32>,
+    /// States that nobody has looked at.
+    front: Vec<(u32, World)>,
+}
+
+/// Looks at all states, up to a number of them.
+pub(crate) fn search(rules: &Rules, bounds: Bounds, most: usize) -> Found {
+    let start = World::new(bounds.clients, bounds.faults);
+    let mut search = Search {
+        rules,
+        bounds,
+        start: start.clone(),
+        known: HashMap::new(),
+        reached: Vec::new(),
+        next: Vec::new(),
+        front: Vec::new(),
+    };
+    search.note(0, Step::Tick, start);
+    while !search.front.is_empty() {
+        if search.reached.len() > most {
+            return Found::TooMany;
+        }
+        for (index, world) in std::mem::take(&mut search.front) {
+            if let Err((what, step)) = search.look_at(index, &world) {
+                return Found::Flaw { what, trace: search.trace(index, Some(step)) };
+            }
+        }
+    }
+    match search.never_done() {
+        Some(index) => Found::Flaw {
+            what: "somebody waits for ever although nothing fails",
+            trace: search.trace(index, None),
+        },
+        None => Found::Nothing { states: search.reached.len() },
+    }
+}
+
+impl Search<'_> {
+    fn look_at(&mut self, index: u32, world: &World) -> Result<(), (&'static str, Step)> {
+        let follows = world.next_without_faults(self.rules);
+        let mut next = if world.somebody_waits() { None } else { Some(DONE) };
+        for step in world.steps(self.rules, self.bounds) {
+            let after = world.after(self.rules, self.bounds, step).map_err(|what| (what, step))?;
+            let gets_it = after.believers() > world.believers();
+            let reached = self.note(index, step, after);
+            if step == follows && next.is_none() {
+                next = Some(if gets_it { DONE } else { reached });
+            }
+        }
+        // What follows is one of the steps.
+        self.next[index as usize] = next.unwrap_or(index);
+        Ok(())
+    }
+
+    fn note(&mut self, from: u32, step: Step, world: World) -> u32 {
+        let index = u32::try_from(self.reached.len()).unwrap_or(DONE - 1);
+        match self.known.entry(fingerprint(&world)) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(vacant) => {
+                vacant.insert(index);
+                self.reached.push((from, step));
+                self.next.push(index);
+                self.front.push((index, world));
+                index
+            }
+        }
+    }
+
+    /// A state from which what follows goes round in a circle.
+    fn never_done(&self) -> Option<u32> {
+        let mut is_done = vec![false; self.next.len()];
+        let mut seen_in = vec![DONE; self.next.len()];
+        for first in 0..self.next.len() {
+            let mut path = Vec::new();
+            let round = u32::try_from(first).unwrap_or(DONE - 1);
+            let mut at = round;
+            while at != DONE && !is_done[at as usize] {
+                if seen_in[at as usize] == round {
+                    return Some(at);
+                }
+                seen_in[at as usize] = round;
+                path.push(at);
+                at = self.next[at as usize];
+            }
+            for index in path {
+                is_done[index as usize] = true;
+            }
+        }
+        None
+    }
+
+    /// The steps to a state, and one more, with what there is after each.
+    fn trace(&self, index: u32, last: Option<Step>) -> String {
+        let mut steps: Vec<Step> = last.into_iter().collect();
+        let mut at = index;
+        while at != 0 {
+            let (from, step) = self.reached[at as usize];
+            steps.push(step);
+            at = from;
+        }
+        let mut text = String::new();
+        let mut world = Ok(self.start.clone());
+        for step in steps.into_iter().rev() {
+            world = world.and_then(|world| world.after(self.rules, self.bounds, step));
+            // Writing to a text does not fail.
+            let _ = match &world {
+                Ok(world) => writeln!(text, "{step:?}\n      {:?}\n      {:?}", world.server, world.clients),
+                Err(what) => writeln!(text, "{step:?}: {what}"),
+            };
+        }
+        text
+    }
+}
+
+fn fingerprint(world: &World) -> u128 {
+    let mut bytes = Bytes(Vec::with_capacity(256));
+    world.hash(&mut bytes);
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u8(salt);
+        hasher.write(&bytes.0);
+        u128::from(hasher.finish())
+    };
+    half(1) << 64 | half(2)
+}
+
+/// What a state is hashed from, in one piece: the numbers in it are small, and so many steps of a hash take long in a build
+/// that is not optimised.
+struct Bytes(Vec<u8>);
+
+impl std::hash::Hasher for Bytes {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.0.push(number);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.0.push(number.to_le_bytes()[0]);
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.0.push(number.to_le_bytes()[0]);
+    }
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}

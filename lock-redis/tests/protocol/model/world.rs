@@ -1,0 +1,281 @@
+//! The state of the model: a server, its clients, and what is on the way between them.
+//!
+//! Every time is an age or a remainder in ticks, which is cut off where more makes no difference, so that the model is finite
+//! although time goes on for ever. A message carries the age of the request that it answers: the client, which alone knows
+//! when it sent request number k, looks that up.
+use super::rules::{Rule, Rules};
+
+/// The lease in ticks. An age of as much is too old for whatever it is the age of.
+pub(crate) const LEASE: u8 = 2;
+
+/// A fencing token is above what the clock says by less than this; the tokens of a tick ago are below it.
+const TOKENS_PER_TICK: i8 = 16;
+
+/// An attempt: whose, and which of that client's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Id {
+    pub(crate) client: u8,
+    pub(crate) attempt: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Intent {
+    Try,
+    Wait,
+    Beat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Request {
+    Acquire { id: Id, intent: Intent, age: u8 },
+    Renew { id: Id, age: u8 },
+    Release { id: Id },
+    Cancel { id: Id },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Answer {
+    Held,
+    Waits,
+    Gone,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Reply {
+    Acquire {
+        id: Id,
+        answer: Answer,
+        age: u8,
+    },
+    Renew {
+        id: Id,
+        is_held: bool,
+        age: u8,
+    },
+    /// Of a release or a cancel.
+    Ended {
+        id: Id,
+    },
+}
+
+/// A grant that the server tells by itself; its age is that of the heartbeat that it names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Push {
+    pub(crate) id: Id,
+    pub(crate) age: u8,
+}
+
+/// By which connection a waiter is reached, seen from the server.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Line {
+    Current,
+    /// One that the client has given up, and the server has not.
+    Old,
+    Closed,
+    /// None: the waiter polls.
+    Polls,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Place {
+    pub(crate) id: Id,
+    pub(crate) left: u8,
+    pub(crate) age: u8,
+    pub(crate) line: Line,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Hold {
+    pub(crate) id: Id,
+    pub(crate) left: u8,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Server {
+    pub(crate) hold: Option<Hold>,
+    pub(crate) queue: Vec<Place>,
+    /// Relative to the clock.
+    pub(crate) fence: Option<i8>,
+}
+
+/// A connection: requests and answers in their order each, messages beside them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) requests: Vec<Request>,
+    pub(crate) replies: Vec<Reply>,
+    pub(crate) pushes: Vec<Push>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum End {
+    Release,
+    Cancel,
+    /// Cancel, and begin anew: the wait is not over.
+    CancelAndWait,
+}
+
+/// What a client is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Role {
+    Idle,
+    /// Sent its first request, or is about to; whether there is a place is not known.
+    Asks {
+        id: Id,
+        intent: Intent,
+        is_sent: bool,
+    },
+    /// Has a place. `acknowledged` is kept only for rules that need it.
+    Waits {
+        id: Id,
+        is_busy: bool,
+        acknowledged: u8,
+    },
+    /// Believes that it holds the lock, for a lease from the age of its anchor.
+    Believes {
+        id: Id,
+        age: u8,
+        is_busy: bool,
+        is_from_before: bool,
+    },
+    Ends {
+        id: Id,
+        end: End,
+        is_sent: bool,
+    },
+    Dead,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Client {
+    pub(crate) role: Role,
+    pub(crate) link: Option<Link>,
+    /// What may still arrive by a connection that was given up.
+    pub(crate) old: Option<Vec<Request>>,
+    pub(crate) next_attempt: u8,
+    /// One heartbeat or renewal in a tick is enough.
+    pub(crate) has_beaten: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) faults_left: u8,
+    /// The last token that was given to anybody, relative to the clock. The server does not know it.
+    pub(crate) last_token: Option<i8>,
+}
+
+fn older(age: &mut u8) {
+    *age = (*age + 1).min(LEASE);
+}
+
+fn older_request(request: &mut Request) {
+    match request {
+        Request::Acquire { age, .. } | Request::Renew { age, .. } => older(age),
+        Request::Release { .. } | Request::Cancel { .. } => {}
+    }
+}
+
+impl World {
+    pub(crate) fn new(clients: usize, faults: u8) -> Self {
+        let client = Client {
+            role: Role::Idle,
+            link: Some(Link::default()),
+            old: None,
+            next_attempt: 0,
+            has_beaten: false,
+        };
+        Self {
+            server: Server::default(),
+            clients: vec![client; clients],
+            faults_left: faults,
+            last_token: None,
+        }
+    }
+
+    /// Time passes, for all at once: their clocks have one rate.
+    pub(crate) fn tick(&mut self, rules: &Rules) {
+        for client in &mut self.clients {
+            client.tick(rules);
+        }
+        let server = &mut self.server;
+        if let Some(hold) = &mut server.hold {
+            hold.left -= 1;
+        }
+        server.hold = server.hold.filter(|hold| hold.left > 0);
+        for place in &mut server.queue {
+            older(&mut place.age);
+            place.left = place.left.saturating_sub(1);
+        }
+        // The keys end with the last deadline.
+        if server.queue.iter().all(|place| place.left == 0) {
+            server.queue.clear();
+        }
+        let a_tick_ago = |token: i8| (token - TOKENS_PER_TICK).max(-1);
+        server.fence = server.fence.map(a_tick_ago);
+        self.last_token = self.last_token.map(a_tick_ago);
+    }
+
+    /// Who believes that it holds the lock, on the strength of what the present server has said.
+    pub(crate) fn believers(&self) -> usize {
+        let believes = |client: &&Client| matches!(client.role, Role::Believes { is_from_before: false, .. });
+        self.clients.iter().filter(believes).count()
+    }
+
+    /// All connections of the server are gone, and its data. A tick has to follow: it takes longer than a microsecond for
+    /// each token that was given.
+    pub(crate) fn restart_empty(&mut self) {
+        self.server = Server::default();
+        for client in &mut self.clients {
+            client.lose_link();
+            client.old = None;
+            if let Role::Believes { is_from_before, .. } = &mut client.role {
+                *is_from_before = true;
+            }
+        }
+    }
+}
+
+impl Client {
+    fn tick(&mut self, rules: &Rules) {
+        self.has_beaten = false;
+        self.old.iter_mut().flatten().for_each(older_request);
+        if let Some(link) = &mut self.link {
+            link.requests.iter_mut().for_each(older_request);
+            for reply in &mut link.replies {
+                match reply {
+                    Reply::Acquire { age, .. } | Reply::Renew { age, .. } => older(age),
+                    Reply::Ended { .. } => {}
+                }
+            }
+            link.pushes.iter_mut().for_each(|push| older(&mut push.age));
+        }
+        match &mut self.role {
+            Role::Believes { id, age, .. } => {
+                older(age);
+                if *age == LEASE && rules.keep(Rule::OwnTimer) {
+                    // Its own timer, and no answer of the server, ends the belief.
+                    self.role = Role::Ends { id: *id, end: End::Cancel, is_sent: false };
+                }
+            }
+            Role::Waits { acknowledged, .. } => older(acknowledged),
+            _ => {}
+        }
+    }
+
+    /// The client's side of the connection is gone, with all that was to be read from it. What it has sent may arrive yet.
+    pub(crate) fn lose_link(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.old.get_or_insert_default().extend(link.requests);
+        }
+        match &mut self.role {
+            Role::Asks { id, intent: Intent::Try, .. } => {
+                self.role = Role::Ends { id: *id, end: End::Cancel, is_sent: false };
+            }
+            Role::Asks { is_sent, .. } | Role::Ends { is_sent, .. } => *is_sent = false,
+            Role::Waits { is_busy, .. } | Role::Believes { is_busy, .. } => *is_busy = false,
+            Role::Idle | Role::Dead => {}
+        }
+        self.has_beaten = false;
+    }
+}
