@@ -70,12 +70,12 @@ pub(crate) struct Judged {
     pub(crate) at_most: Option<f64>,
     pub(crate) unit: &'static str,
     pub(crate) verdict: Verdict,
-    /// The least and the most of the rounds, where there are rounds.
+    /// Between which values the middle half of the rounds lies, where there are rounds.
     pub(crate) range: Option<(f64, f64)>,
     pub(crate) detail: String,
 }
 
-/// A value, how far it varied between rounds, and where it comes from.
+/// A value, how far it varied between most of the rounds, and where it comes from.
 struct Found {
     value: f64,
     range: Option<(f64, f64)>,
@@ -281,8 +281,32 @@ fn fairness(row: &HandOffRow) -> Option<Found> {
     Some(Found { value, range: range(&spreads), detail: format!("{most} / {fewest} in the last round") })
 }
 
+/// Between which two the middle half of the rounds lies.
 fn range(values: &[f64]) -> Option<(f64, f64)> {
-    let least = values.iter().copied().min_by(f64::total_cmp)?;
-    let most = values.iter().copied().max_by(f64::total_cmp)?;
-    Some((least, most))
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let quarter = sorted.len() / 4;
+    let (lower, upper) = (sorted.get(quarter)?, sorted.get(sorted.len().checked_sub(1 + quarter)?)?);
+    Some((*lower, *upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_made_within_a_round() {
+        // Twice as slow in each round, however much the rounds differ.
+        let found = ratio(&[20.0, 200.0, 2000.0], &[10.0, 100.0, 1000.0]).unwrap();
+        assert!((found.value - 2.0).abs() < 1e-9);
+        assert_eq!(found.detail, "200 µs / 100 µs");
+        assert!(ratio(&[], &[1.0]).is_none());
+    }
+
+    #[test]
+    fn one_round_out_of_line_is_not_in_the_range() {
+        let (lower, upper) = range(&[9.0, 1.0, 1.2, 1.1, 0.1]).unwrap();
+        assert!((lower - 1.0).abs() < 1e-9 && (upper - 1.2).abs() < 1e-9, "{lower} {upper}");
+        assert!(range(&[]).is_none());
+    }
 }

@@ -115,7 +115,9 @@ fn aims(report: &Report) -> String {
 
 fn verdict(judged: &Judged) -> String {
     let class = word(judged.verdict).to_lowercase();
-    let range = judged.range.map_or_else(String::new, |_| format!("; {} in the rounds", range_of(judged)));
+    let range = judged
+        .range
+        .map_or_else(String::new, |_| format!("; {} in the middle half of the rounds", range_of(judged)));
     format!(
         "<span class=\"verdict {class}\" title=\"{class}: {}{}\">{}</span>",
         escaped(&judged.detail),

@@ -173,7 +173,7 @@ fn aims(report: &Report) -> String {
         return String::new();
     }
     let mut table =
-        Table::new("Aims", &["", "contender", "runtime", "value", "rounds", "aim", "verdict", "from"])
+        Table::new("Aims", &["", "contender", "runtime", "value", "middle half", "aim", "verdict", "from"])
             .words(&[1, 2, 6, 7]);
     for judged in &report.aims {
         table.row(vec![
