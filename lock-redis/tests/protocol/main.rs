@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use conformance_tests::servers::left_out;
 use mutants::Mutant;
 use scripts::Scripts;
 use server::Server;
@@ -25,12 +26,7 @@ const AT_ONCE: usize = 4;
 
 /// Whether Redis is left out by name; said where the tests' output is.
 fn is_left_out() -> bool {
-    let left_out =
-        std::env::var("DISTLOCK_SKIP").is_ok_and(|names| names.split(',').any(|name| name.trim() == "redis"));
-    if left_out {
-        eprintln!("left out, because DISTLOCK_SKIP names redis");
-    }
-    left_out
+    left_out("redis").inspect(|reason| eprintln!("{reason}")).is_some()
 }
 
 fn server() -> Server {

@@ -60,9 +60,9 @@ fn the_protocol_is_right_for_a_client_that_polls() {
 fn the_protocol_is_right_for_more() {
     for bounds in [
         TWO_ATTEMPTS,
-        THREE_CLIENTS,
-        Bounds { attempts: 2, ..WITH_RESTARTS },
         Bounds { faults: 2, ..WITH_RESTARTS },
+        Bounds { attempts: 2, with_tries: false, ..WITH_RESTARTS },
+        THREE_CLIENTS,
     ] {
         for rules in [Rules::without(&[]), Rules::without(&[]).with_poller(1)] {
             finds_nothing(&rules, bounds, 60_000_000);

@@ -88,7 +88,7 @@ pub(crate) fn without_memory_a_waiter_keeps_its_place(scripts: &Scripts, _: &Ser
 }
 
 pub(crate) fn a_replica_refuses(scripts: &Scripts, master: &Server) -> Outcome {
-    let replica = Server::start(&["--replicaof", "127.0.0.1", &master.port().to_string()])?;
+    let replica = Server::start(&[("replicaof", &format!("127.0.0.1 {}", master.port()))])?;
     let mut at_master = Stage::new(scripts, master)?;
     at_master.must_get(&tries("holder"))?;
     at_master.must_wait(&waits("a"))?;

@@ -54,14 +54,14 @@ pub(crate) fn tokens_rise_after_a_flush(scripts: &Scripts, _: &Server) -> Outcom
 }
 
 pub(crate) fn tokens_rise_after_a_restart_without_data(scripts: &Scripts, _: &Server) -> Outcome {
-    let mut server = Server::start(&[])?;
+    let server = Server::start(&[])?;
     let first = {
         let mut stage = Stage::new(scripts, &server)?;
         stage.must_get(&tries("a"))?;
         stage.release("a")?;
         stage.must_get(&tries("b"))?
     };
-    server.restart_empty(&[])?;
+    server.restart_empty()?;
     let second = Stage::new(scripts, &server)?.must_get(&tries("c"))?;
     holds("the token rises", first < second)
 }

@@ -143,7 +143,7 @@ fn play_as(
 ) -> Outcome {
     let _: String =
         stage.ask(&["ACL", "SETUSER", user, "reset", "on", ">secret", "~*", "&*", "+@all", forbidden])?;
-    stage.connection = stage.server.connect_as(&format!("{user}:secret@"), 0)?;
+    stage.connection = stage.server.connect_as(&format!("{user}:secret@"))?;
     play(stage)
 }
 

@@ -24,7 +24,7 @@ fn play_all(stage: &mut Stage<'_>) -> Outcome {
 }
 
 pub(crate) fn one_node_of_a_cluster_has_them_all(scripts: &Scripts, _: &Server) -> Outcome {
-    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"])?;
+    let server = Server::start(&[("cluster-enabled", "yes"), ("cluster-require-full-coverage", "no")])?;
     let mut stage = Stage::new(scripts, &server)?;
     let mut slots = BTreeSet::new();
     for key in stage.keys() {
