@@ -13,6 +13,7 @@ use crate::stage::{LONG, ROOM, Stage, Waiter, connect, until, with_options};
 
 cases!("access":
     a_wrong_password_is_refused_once_and_shown_nowhere,
+    a_password_in_a_url_that_cannot_be_read_is_shown_nowhere,
     a_password_that_is_missing_is_asked_for,
     a_password_that_is_changed_meanwhile,
     without_channels_everybody_polls,
@@ -52,6 +53,28 @@ async fn a_wrong_password_is_refused_once_and_shown_nowhere() -> Outcome {
         ensure!(!shown.contains(secret), "{shown}");
         ensure!(logs::lines_with(&[secret]).is_empty(), "{:?}", logs::lines_with(&[secret]));
     }
+    Ok(())
+}
+
+/// Whoever forgets to encode a slash, or a question mark, finds the rest of the password in another part of the URL.
+async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere() -> Outcome {
+    let canary = "canary-77d0";
+    for url in [
+        format!("redis://app:12/{canary}@127.0.0.1:1/0"),
+        format!("redis://app:12?{canary}@127.0.0.1:1/0"),
+        format!("redis://app:x{canary}/@127.0.0.1:1/0"),
+        format!("redis://app:{canary}@127.0.0.1:x/0"),
+        format!("redis://app:{canary}%@127.0.0.1:1/0"),
+        format!("redis://app:{canary}@127.0.0.1:1/x"),
+        format!("redis://app:{canary}@127.0.0.1:1/0?unknown=1"),
+        format!("unix://app:12/{canary}@/nowhere"),
+        format!("unix://app:{canary}@/nowhere"),
+    ] {
+        let error = refusal(connect(&url).await)?;
+        let shown = format!("{error} {error:?} {error:#?}");
+        ensure!(!shown.contains(canary), "{url}: {shown}");
+    }
+    ensure!(logs::lines_with(&[canary]).is_empty(), "{:?}", logs::lines_with(&[canary]));
     Ok(())
 }
 

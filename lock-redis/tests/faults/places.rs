@@ -80,9 +80,8 @@ async fn at_a_socket() -> Outcome {
 }
 
 async fn at_a_socket_with_a_password() -> Outcome {
-    let stage = Stage::with(RedisOptions::new().password("p/w")).await?;
-    let url = format!("unix://:p%2Fw@{}?{LONG}", stage.server.unix_socket().display());
-    works(&stage, &url).await
+    let stage = Stage::with(RedisOptions::new().password("p@w:1")).await?;
+    works(&stage, &with_options(&stage.server.unix_url(), LONG)).await
 }
 
 /// Locks of another database are others; channels know no databases, and are told apart all the same.

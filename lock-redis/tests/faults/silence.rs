@@ -19,6 +19,7 @@ cases!("silence":
     a_half_open_connection_is_replaced_and_the_hold_goes_on,
     a_waiter_on_a_half_open_connection_is_served,
     a_grant_that_was_pushed_into_silence_is_found,
+    a_grant_that_is_pushed_lasts_from_the_last_heartbeat,
 );
 
 const LATE: Duration = Duration::from_millis(2500);
@@ -166,4 +167,31 @@ async fn a_grant_that_was_pushed_into_silence_is_found() -> Outcome {
     let found = guard.token().map(lock_core::FencingToken::get);
     ensure!(found == Some(token), "the grant had the token {token}, and {found:?} was found");
     Ok(guard.release().await?)
+}
+
+/// The server counts from there, whenever the grant comes. Were it counted from the grant, two would hold the lock.
+async fn a_grant_that_is_pushed_lasts_from_the_last_heartbeat() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (holder, next) = (stage.client(LONG).await?, stage.client("lease=4s").await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let ours = stage.client_at(proxy.address(), "lease=4s").await?;
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let first = Waiter::start(lock);
+    stage.queued(1).await?;
+    let second = Waiter::of(&next)?;
+    stage.queued(2).await?;
+    proxy.blackhole(Direction::ToServer);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    held.release().await?;
+    let (guard, granted) = first.granted().await?;
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired && granted < aborted, "lost because {reason}");
+    let (next, passed_on) = second.granted().await?;
+    ensure!(aborted < passed_on, "another had the lock {:?} before the abort", aborted - passed_on);
+    proxy.heal();
+    drop(guard);
+    ours.idle().await;
+    Ok(next.release().await?)
 }

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use conformance_tests::servers::Value;
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LockError, LockGuard, Operation};
+use lock_core::{DistributedLockExt, ErrorKind, LockError, LockGuard, LossReason, Operation};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+use crate::switch::Switch;
 
 cases!("states":
     out_of_memory_refuses_an_acquire_and_says_what_to_do,
     out_of_memory_ends_no_hold_and_no_hand_off,
     out_of_memory_costs_no_waiter_its_place,
     a_primary_that_becomes_a_replica_and_a_primary_again,
+    a_primary_that_another_has_replaced_is_left,
     a_script_that_blocks_the_server_is_waited_for,
     a_script_that_blocks_the_server_costs_no_hold,
     forgotten_scripts_are_loaded_again,
@@ -115,6 +117,26 @@ async fn a_primary_that_becomes_a_replica_and_a_primary_again() -> Outcome {
     ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
     guard.release().await?;
     stage.nothing_is_left("after the release").await
+}
+
+/// The connection is good as ever. The one that finds the new primary is the next.
+async fn a_primary_that_another_has_replaced_is_left() -> Outcome {
+    let (old, new) = (Stage::new().await?, Stage::new().await?);
+    let switch = Switch::to(old.server.address()).await?;
+    let client = old.client_at(switch.address(), "lease=12s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    switch.turn_to(new.server.address());
+    old.server.command(&["REPLICAOF", "127.0.0.1", &new.server.address().port().to_string()]).await?;
+    // The new one knows nothing of it.
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::Deleted, "lost because {reason}");
+    drop(guard);
+    new.works(&client).await?;
+    ensure!(new.connections().await?.len() == 1, "{:?}", new.connections().await?);
+    ensure!(old.connections().await?.is_empty(), "{:?}", old.connections().await?);
+    Ok(())
 }
 
 /// A script that runs until it is killed, from when on the server says so.
