@@ -83,6 +83,7 @@ const fn mutant(without: &'static [Rule], bounds: Bounds, finds: &'static str) -
 
 const MUTANTS: &[Mutant] = &[
     // The scripts.
+    mutant(&[Rule::HeartbeatMakesNoPlace], ONLY_WAITS, LEFT),
     mutant(&[Rule::HeartbeatMakesNoPlace, Rule::PushIgnoresLaterHeartbeats], ONLY_WAITS, TWO_BELIEVE),
     mutant(&[Rule::HeartbeatPassesOn], ONLY_WAITS, FREE),
     mutant(&[Rule::InsertThenPromote], TWO_CLIENTS, FREE),
