@@ -224,6 +224,8 @@ fn hand_off_table(report: &Report) -> String {
             "p99",
             "Sections/s",
             "Commands",
+            "Server µs",
+            "Client CPU µs",
             "Most / fewest",
             "Longest wait ms",
             "Same client again",
@@ -240,6 +242,8 @@ fn hand_off_table(report: &Report) -> String {
         cells.extend(quantiles(row.times.as_ref()));
         cells.push(number(row.sections_per_second));
         cells.push(optional(row.client_commands_per_section));
+        cells.push(optional(row.server_microseconds_per_section));
+        cells.push(optional(row.client_processor_microseconds));
         cells.push(last.map_or_else(String::new, |(fewest, most)| format!("{most} / {fewest}")));
         cells.push(number(row.longest_wait_ms));
         cells.push(format!("{:.0} %", row.same_client_again * 100.0));

@@ -79,6 +79,8 @@ fn hand_off(report: &Report) -> String {
             "p99",
             "sections/s",
             "commands",
+            "server",
+            "client CPU",
             "most/fewest",
             "longest wait ms",
             "same again",
@@ -102,6 +104,8 @@ fn hand_off(report: &Report) -> String {
             cells.extend(quantiles(row.times.as_ref()));
             cells.push(number(row.sections_per_second));
             cells.push(optional(row.client_commands_per_section));
+            cells.push(optional(row.server_microseconds_per_section));
+            cells.push(optional(row.client_processor_microseconds));
             cells.push(last.map_or_else(String::new, |(fewest, most)| format!("{most}/{fewest}")));
             cells.push(number(row.longest_wait_ms));
             cells.push(format!("{:.0} %", row.same_client_again * 100.0));

@@ -10,9 +10,10 @@ use super::{EchoRow, Grants, HandOffRow};
 use crate::contender::{Contender, Family};
 use crate::failure::Outcome;
 use crate::plan::{Plan, Workload};
+use crate::process;
 use crate::progress::Progress;
 use crate::runtimes::RuntimeKind;
-use crate::subject::{Subject, Survey};
+use crate::subject::{Command, Subject, Survey};
 use crowd::{Crowd, Seen};
 
 /// All contenders in turns, on one runtime. The clients of a turn are made for it and closed after it.
@@ -59,7 +60,8 @@ struct Turns {
     total: Seen,
     rounds: Vec<f64>,
     echo_rounds: BTreeMap<&'static str, Vec<f64>>,
-    commands: u64,
+    commands: Command,
+    processor: Duration,
     fairness: Vec<Grants>,
     trouble: Option<String>,
 }
@@ -72,7 +74,8 @@ impl Turns {
             total: Seen::default(),
             rounds: Vec::new(),
             echo_rounds: BTreeMap::new(),
-            commands: 0,
+            commands: Command::default(),
+            processor: Duration::ZERO,
             fairness: Vec::new(),
             trouble: None,
         }
@@ -102,19 +105,22 @@ impl Turns {
         let name = format!("bench/hand-off/{}/{}/{round}/{:x}", self.contender.id, self.clients, unique());
         let crowd = Crowd::gather(self.contender, self.clients, &name, plan).await?;
         crowd.warm_up(plan.hand_off.warm_up).await;
-        let counters = survey.counters().await?;
+        let (counters, processor) = (survey.counters().await?, process::processor_time());
         let measured = crowd.measure(plan.hand_off.turn).await;
+        self.processor += process::processor_time().saturating_sub(processor);
         let done = survey.counters().await?.since(&counters).sent_by_clients(self.contender.own_commands);
         let seen = crowd.disperse(measured).await?;
         self.rounds.extend(seen.times.median());
-        self.commands += done.calls;
+        self.commands.calls += done.calls;
+        self.commands.microseconds += done.microseconds;
         self.fairness.push(Grants(seen.grants.clone()));
         self.total.add(seen);
         Ok(())
     }
 
     fn row(self, runtime: RuntimeKind) -> HandOffRow {
-        let Self { contender, clients, total, rounds, echo_rounds, commands, fairness, trouble } = self;
+        let Self { contender, clients, total, rounds, echo_rounds, commands, processor, fairness, trouble } =
+            self;
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
         let per_section = |count: u64| (total.sections > 0).then(|| count as f64 / total.sections as f64);
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
@@ -130,7 +136,11 @@ impl Turns {
             sections_per_second,
             same_client_again: per_section(total.same_again).unwrap_or(0.0),
             longest_wait_ms: total.longest_wait.as_secs_f64() * 1000.0,
-            client_commands_per_section: per_section(commands),
+            client_commands_per_section: per_section(commands.calls),
+            server_microseconds_per_section: per_section(commands.microseconds),
+            client_processor_microseconds: per_section(
+                u64::try_from(processor.as_micros()).unwrap_or(u64::MAX),
+            ),
             fairness,
             trouble,
         }

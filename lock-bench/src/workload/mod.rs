@@ -64,6 +64,8 @@ pub(crate) struct HandOffRow {
     pub(crate) same_client_again: f64,
     pub(crate) longest_wait_ms: f64,
     pub(crate) client_commands_per_section: Option<f64>,
+    pub(crate) server_microseconds_per_section: Option<f64>,
+    pub(crate) client_processor_microseconds: Option<f64>,
     pub(crate) fairness: Vec<Grants>,
     pub(crate) trouble: Option<String>,
 }
