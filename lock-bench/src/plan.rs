@@ -76,6 +76,9 @@ pub(crate) struct HandOffPlan {
     pub(crate) warm_up: Duration,
     #[serde(rename = "turn_ms", serialize_with = "as_milliseconds")]
     pub(crate) turn: Duration,
+    /// So much longer for each client: every one is to have its share of the lock.
+    #[serde(rename = "turn_for_a_client_ms", serialize_with = "as_milliseconds")]
+    pub(crate) turn_for_a_client: Duration,
     #[serde(rename = "hold_ms", serialize_with = "as_milliseconds")]
     pub(crate) hold: Duration,
     #[serde(rename = "echo_turn_ms", serialize_with = "as_milliseconds")]
@@ -154,7 +157,8 @@ impl Plan {
             hand_off: HandOffPlan {
                 clients: if full { vec![2, 16, 64] } else { vec![2, 16] },
                 warm_up: time(500, 100),
-                turn: time(500, 60) + (wishes.hold + wishes.think) * 20,
+                turn: time(250, 60) + (wishes.hold + wishes.think) * 20,
+                turn_for_a_client: time(7, 0),
                 hold: wishes.hold,
                 echo_turn: time(50, 20),
                 think: wishes.think,
@@ -167,6 +171,12 @@ impl Plan {
             },
             target,
         }
+    }
+}
+
+impl HandOffPlan {
+    pub(crate) fn turn_of(&self, clients: usize) -> Duration {
+        self.turn + self.turn_for_a_client * u32::try_from(clients).unwrap_or(u32::MAX)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 330.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 74.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;

@@ -1,6 +1,7 @@
 //! Tells what was found: a table to read, JSON for programs, and a page to look at.
 
 mod chart;
+mod charts;
 mod figure;
 mod page;
 mod table;

@@ -2,15 +2,16 @@
 
 use std::fmt::Write;
 
-use super::chart::{Axis, Chart, Line, Marks, Point, Scale, escaped, time};
+use super::chart::{Chart, escaped};
+use super::charts::{by_clients, distribution, fairness, longest_wait, time_of_hand_off};
 use super::figure::{NOTHING, bound_of, number, optional, range_of, value_of};
 use super::table::word;
 use crate::aims::Judged;
 use crate::contender::{Driving, Family};
-use crate::results::{Listed, Report};
+use crate::results::Report;
 use crate::runtimes::RuntimeKind;
 use crate::samples::Summary;
-use crate::workload::{CycleRow, HandOffRow};
+use crate::workload::CycleRow;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -66,13 +67,13 @@ fn legend(report: &Report) -> String {
 }
 
 /// Colour by place in the list, dashes for a connection that another thread drives.
-fn class_of(report: &Report, id: &str) -> String {
+pub(super) fn class_of(report: &Report, id: &str) -> String {
     let place = report.contenders.iter().position(|listed| listed.id == id).unwrap_or(0);
     let driving = report.contenders.get(place).map(|listed| listed.driving);
     format!("c{}{}", place % 8, if driving == Some(Driving::OtherThread) { " other_thread" } else { "" })
 }
 
-fn title_of<'a>(report: &'a Report, id: &'a str) -> &'a str {
+pub(super) fn title_of<'a>(report: &'a Report, id: &'a str) -> &'a str {
     report.contenders.iter().find(|listed| listed.id == id).map_or(id, |listed| listed.title)
 }
 
@@ -184,7 +185,12 @@ fn hand_off(report: &Report) -> String {
     }
     let mut charts = Vec::new();
     for kind in RuntimeKind::ALL {
-        charts.push(hand_off_by_clients(report, kind));
+        let title = format!("Hand-off on a {} runtime", kind.title());
+        charts.push(by_clients(report, title, "time of a hand-off", kind, time_of_hand_off));
+    }
+    for kind in RuntimeKind::ALL {
+        let title = format!("Longest wait on a {} runtime", kind.title());
+        charts.push(by_clients(report, title, "longest wait", kind, longest_wait));
     }
     let between = report.plan.hand_off.clients.get(report.plan.hand_off.clients.len() / 2).copied();
     let most = report.plan.hand_off.clients.iter().copied().max();
@@ -206,8 +212,9 @@ fn hand_off(report: &Report) -> String {
     format!(
         "<h2>Hand-off</h2>\n<p>Clients with a connection each want one lock: how long it takes from the call of release to \
          the return of the next acquisition, by another client. Points are medians and reach up to the 90th percentile. \
-         Below: which share of the hand-offs took at most how long, and how often each client had the lock, beside the \
-         mean, in the last round.</p>\n{}{}",
+         Who asks again and again mostly gets back what it has just released itself (<i>same client again</i>), which is no \
+         hand-off; how the others fare is in the longest wait and in the fairness: how often each client had the lock, \
+         beside the mean, in the last round.</p>\n{}{}",
         panels(&charts),
         hand_off_table(report)
     )
@@ -250,134 +257,6 @@ fn hand_off_table(report: &Report) -> String {
         table.row(cells);
     }
     table.html()
-}
-
-fn hand_off_by_clients(report: &Report, kind: RuntimeKind) -> Chart {
-    let rows: Vec<_> = report.results.hand_off.iter().filter(|row| row.runtime == kind).collect();
-    let mut lines = Vec::new();
-    for listed in &report.contenders {
-        let mine = rows.iter().filter(|row| row.contender == listed.id);
-        let points: Vec<_> = mine.filter_map(|row| hand_off_point(row, listed)).collect();
-        lines.push(Line {
-            class: class_of(report, listed.id),
-            title: listed.title.to_owned(),
-            points,
-            marks: Marks::Points,
-        });
-    }
-    let clients: Vec<f64> = report.plan.hand_off.clients.iter().map(|&count| count_of(count)).collect();
-    let ticks = report.plan.hand_off.clients.iter().map(|&count| (count_of(count), count.to_string()));
-    let (least, most) = extent(clients.iter().copied());
-    let heights = lines
-        .iter()
-        .flat_map(|line| &line.points)
-        .flat_map(|point| [point.y, point.reach.unwrap_or(point.y)]);
-    let (low, high) = extent(heights);
-    Chart {
-        title: format!("Hand-off on a {} runtime", kind.title()),
-        across: Axis {
-            label: "clients that want the lock".to_owned(),
-            scale: Scale::Logarithmic,
-            least: least * 0.8,
-            most: most * 1.25,
-            ticks: ticks.collect(),
-        },
-        up: Axis::times("time of a hand-off", low * 0.8, high * 1.2),
-        lines,
-    }
-}
-
-fn hand_off_point(row: &HandOffRow, listed: &Listed) -> Option<Point> {
-    let times = row.times.as_ref()?;
-    let text = format!(
-        "{}, {} clients: median {}, 90 % within {}",
-        listed.title,
-        row.clients,
-        time(times.p50),
-        time(times.p90)
-    );
-    Some(Point { x: count_of(row.clients), y: times.p50, reach: Some(times.p90), text })
-}
-
-fn fairness(report: &Report, title: &str, rows: Vec<&HandOffRow>) -> Chart {
-    let mut lines = Vec::new();
-    let mut clients = 1;
-    for row in rows {
-        let Some(grants) = row.fairness.last() else { continue };
-        clients = clients.max(row.clients);
-        #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
-        let mean = grants.0.iter().sum::<u64>() as f64 / count_of(grants.0.len());
-        #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
-        let points = grants.0.iter().enumerate().map(|(index, &count)| Point {
-            x: count_of(index + 1),
-            y: count as f64 / mean,
-            reach: None,
-            text: String::new(),
-        });
-        lines.push(Line {
-            class: class_of(report, row.contender),
-            title: title_of(report, row.contender).to_owned(),
-            points: points.collect(),
-            marks: Marks::None,
-        });
-    }
-    let quarters = [1, clients / 4, clients / 2, clients * 3 / 4, clients];
-    let mut ticks: Vec<_> =
-        quarters.iter().filter(|&&rank| rank > 0).map(|&rank| (count_of(rank), rank.to_string())).collect();
-    ticks.dedup();
-    let most = lines.iter().flat_map(|line| &line.points).map(|point| point.y).fold(2.0, f64::max).min(4.0);
-    let heights = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0].iter().filter(|&&height| height <= most);
-    Chart {
-        title: title.to_owned(),
-        across: Axis {
-            label: "clients, from the one with the fewest grants to the one with the most".to_owned(),
-            scale: Scale::Linear,
-            least: 1.0,
-            most: count_of(clients).max(1.5),
-            ticks,
-        },
-        up: Axis {
-            label: "grants beside the mean".to_owned(),
-            scale: Scale::Linear,
-            least: 0.0,
-            most,
-            ticks: heights.map(|&height| (height, format!("{height}×"))).collect(),
-        },
-        lines,
-    }
-}
-
-/// Which share of the times is at most how long.
-fn distribution(
-    report: &Report,
-    title: &str,
-    label: &str,
-    curves: Vec<(&'static str, Option<&Summary>)>,
-) -> Chart {
-    let measured: Vec<_> = curves.into_iter().filter_map(|(id, times)| Some((id, times?))).collect();
-    // The slowest of a thousand would leave no room for the others.
-    let (least, most) = extent(measured.iter().flat_map(|(_, times)| [times.least, times.p99]));
-    let lines = measured.iter().map(|(id, times)| Line {
-        class: class_of(report, id),
-        title: format!(
-            "{}: median {}, 99 % within {}",
-            title_of(report, id),
-            time(times.p50),
-            time(times.p99)
-        ),
-        points: times
-            .curve
-            .iter()
-            .map(|&(share, x)| Point { x, y: share, reach: None, text: String::new() })
-            .collect(),
-        marks: Marks::None,
-    });
-    Chart {
-        title: title.to_owned(),
-        across: Axis::times(&format!("{label}, up to the 99th percentile"), least * 0.9, most * 1.05),
-        up: Axis::shares("share of them"),
-        lines: lines.collect(),
-    }
 }
 
 fn many(report: &Report) -> String {
@@ -483,19 +362,6 @@ fn quantiles(times: Option<&Summary>) -> [String; 3] {
         optional(times.map(|times| times.p90)),
         optional(times.map(|times| times.p99)),
     ]
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a count of clients")]
-fn count_of(count: usize) -> f64 {
-    count as f64
-}
-
-/// The least and the most; something sensible for nothing.
-fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (least, most) = values
-        .filter(|value| value.is_finite())
-        .fold((f64::INFINITY, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
-    if least.is_finite() { (least, most) } else { (1.0, 10.0) }
 }
 
 struct Table {

@@ -106,7 +106,7 @@ impl Turns {
         let crowd = Crowd::gather(self.contender, self.clients, &name, plan).await?;
         crowd.warm_up(plan.hand_off.warm_up).await;
         let (counters, processor) = (survey.counters().await?, process::processor_time());
-        let measured = crowd.measure(plan.hand_off.turn).await;
+        let measured = crowd.measure(plan.hand_off.turn_of(self.clients)).await;
         self.processor += process::processor_time().saturating_sub(processor);
         let done = survey.counters().await?.since(&counters).sent_by_clients(self.contender.own_commands);
         let seen = crowd.disperse(measured).await?;

@@ -71,7 +71,12 @@ async fn measure(
     let mut worker = Worker::start(subject.id, contender, Work::Waiting, waiters, &plan.target)?;
     let _: Prepared = worker.hear().await?;
     until_quiet(contender, waiters, survey).await?;
-    let (load, counters) = observe(&mut worker, contender, survey, plan.waiting.window).await?;
+    let window = match contender.family {
+        Family::Distlock => plan.waiting.window,
+        // They do the same all the time.
+        Family::Peer | Family::Raw => plan.target.renewal_interval().min(plan.waiting.window),
+    };
+    let (load, counters) = observe(&mut worker, contender, survey, window).await?;
     worker.say(RELEASE).await?;
     let released: Released = worker.hear().await?;
     worker.end().await;
