@@ -121,7 +121,8 @@ async fn everything_comes_in_pieces() -> Outcome {
     let proxy = stage.proxy()?;
     proxy.slice(Direction::ToServer);
     proxy.slice(Direction::ToClient);
-    let (ours, theirs) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
+    let (ours, theirs) =
+        (stage.client_at(proxy.address(), "lease=5m&timeout=30s").await?, stage.client(LONG).await?);
     for _ in 0..3 {
         let held = theirs.lock(ROOM)?.acquire().await?;
         let waiter = Waiter::of(&ours)?;

@@ -5,7 +5,7 @@ use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind};
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, with_options};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, until, with_options};
 
 cases!("places":
     behind_tls_with_an_authority_of_its_own,
@@ -91,11 +91,11 @@ async fn in_another_database() -> Outcome {
     let (one, other) =
         (connect(&with_options(&here, LONG)).await?, connect(&with_options(&there, LONG)).await?);
     let held = one.lock(ROOM)?.acquire().await?;
-    let guard = other.lock(ROOM)?.acquire().await?;
+    let guard = soon("the lock of the other database", other.lock(ROOM)?.acquire()).await??;
     ensure!(stage.info("keyspace", "db3:keys=").await? > 0, "nothing is kept in the database");
     let third = connect(&with_options(&there, LONG)).await?;
     let waiter = Waiter::of(&third)?;
-    crate::stage::until("it waits", || async { Ok(other.status(ROOM).await?.waiters.len() == 1) }).await?;
+    until("it waits", || async { Ok(other.status(ROOM).await?.waiters.len() == 1) }).await?;
     guard.release().await?;
     let (guard, _) = waiter.granted().await?;
     guard.release().await?;

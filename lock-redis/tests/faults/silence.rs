@@ -4,15 +4,16 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::servers::Direction;
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, LossReason};
+use lock_core::{DistributedLockExt, LossReason, Operation};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{LONG, ROOM, Stage, Waiter};
+use crate::stage::{LONG, ROOM, Stage, Waiter, until};
 use crate::switch::Switch;
 
 cases!("silence":
     a_silent_head_waiter_is_skipped_at_its_deadline,
+    a_waiter_that_was_silent_for_a_lease_is_given_nothing,
     a_holder_whose_requests_vanish_stops_before_anyone_else_has_the_lock,
     a_holder_whose_answers_vanish_stops_before_anyone_else_has_the_lock,
     a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock,
@@ -58,6 +59,31 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     Ok(guard.release().await?)
 }
 
+/// Nor does anybody wait for it: the next would look again after more than a minute.
+async fn a_waiter_that_was_silent_for_a_lease_is_given_nothing() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (holder, next) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let silent = stage.client_at(proxy.address(), "lease=2s").await?;
+    let first = Waiter::of(&silent)?;
+    stage.queued(1).await?;
+    let second = Waiter::of(&next)?;
+    stage.queued(2).await?;
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ensure!(stage.channels().await?.len() == 3, "the server has noticed");
+    held.release().await?;
+    let (guard, _) = second.granted().await?;
+    proxy.heal();
+    stage.queued(1).await?;
+    ensure!(!first.is_finished(), "the first had the lock together with the second");
+    guard.release().await?;
+    let (guard, _) = first.granted().await?;
+    Ok(guard.release().await?)
+}
+
 async fn a_holder_whose_requests_vanish_stops_before_anyone_else_has_the_lock() -> Outcome {
     stops_in_time(&[Direction::ToServer]).await
 }
@@ -80,6 +106,8 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
+    until("it was renewed, and the answer has come", || async { Ok(proxy.requests(Operation::Renew) >= 2) })
+        .await?;
     for direction in directions {
         proxy.blackhole(*direction);
     }
@@ -137,7 +165,7 @@ async fn a_waiter_on_a_half_open_connection_is_served() -> Outcome {
     switch.turn_to(new.address());
     old.blackhole(Direction::ToServer);
     old.blackhole(Direction::ToClient);
-    crate::stage::until("the client listens on a new channel, and on no other", || async {
+    until("the client listens on a new channel, and on no other", || async {
         let now = stage.channels().await?;
         Ok(now.len() == 2 && now.iter().any(|channel| !channels.contains(channel)))
     })

@@ -259,7 +259,7 @@ async fn scripts_that_are_forgotten_again_and_again() -> Outcome {
         }
     };
     let working = async {
-        for _ in 0..300 {
+        for _ in 0..100 {
             lock.acquire().await?.release().await?;
         }
         Ok::<_, Failure>(())
