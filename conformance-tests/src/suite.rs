@@ -17,7 +17,7 @@ use crate::stall::{StallWatch, judge};
 use crate::worker;
 
 /// A case that takes longer than this many times the harness's patience hangs.
-const HANGS_AFTER: u32 = 4;
+const HANGS_AFTER: u32 = 10;
 
 const THREADS_PER_PROCESSOR: usize = 3;
 

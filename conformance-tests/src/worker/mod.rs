@@ -155,6 +155,7 @@ impl Worker {
             }
             match self.receive("a loss").await? {
                 Report::Lost { reason, at } => self.losses.push_back(LossReport { reason, at }),
+                Report::Progress => {}
                 other => return Err(self.unexpected(&other)),
             }
         }
@@ -207,11 +208,12 @@ impl Worker {
         self.life.tell(command).during(format_args!("tell {}", self.label))
     }
 
-    /// The next report that is not a loss.
+    /// The next report that is neither a loss nor progress. What makes progress may take as long as it needs.
     async fn next(&mut self, of_what: &str) -> Outcome<Report> {
         loop {
             match self.receive(of_what).await? {
                 Report::Lost { reason, at } => self.losses.push_back(LossReport { reason, at }),
+                Report::Progress => {}
                 other => return Ok(other),
             }
         }

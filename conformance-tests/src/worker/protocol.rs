@@ -57,6 +57,8 @@ pub(crate) enum Report {
         reason: String,
         at: u64,
     },
+    /// Some more of what `Cycle` asked for is done.
+    Progress,
     History(Vec<Visit>),
     Closed,
     Failed {

@@ -16,6 +16,9 @@ use super::life::Life;
 use super::protocol::{Command, Patience, Report, Visit};
 use super::{kind_of, spell};
 
+/// How many visits are worth a word: whoever waits for the end of all of them is to see that there is no standstill.
+const VISITS_OF_PROGRESS: u32 = 10;
+
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Now, by the clock that all workers of a machine share.
@@ -135,7 +138,10 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
 
     async fn cycle(&self, name: &str, file: Option<&Path>, times: u32) {
         let mut visits = Vec::new();
-        for _ in 0..times {
+        for number in 0..times {
+            if number % VISITS_OF_PROGRESS == 0 {
+                (self.tell)(Report::Progress);
+            }
             match self.visit(name, file).await {
                 Ok(visit) => visits.push(visit),
                 Err(text) => {
