@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 /// Run a command under a distributed lock, hold a lock, look at it, or break it.
 #[derive(Debug, Parser)]
-#[command(name = "distlock", version, arg_required_else_help = true, after_help = OVERVIEW)]
+#[command(name = "distlock", version, arg_required_else_help = true, after_help = overview())]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -24,8 +24,8 @@ pub(crate) struct Common {
         long,
         global = true,
         value_name = "URL",
-        help = URL_HELP,
-        long_help = format!("{URL_HELP}\n\n{URL_DETAILS}")
+        help = url_help(),
+        long_help = format!("{}\n\n{URL_DETAILS}", url_help())
     )]
     pub(crate) url: Option<String>,
 
@@ -46,13 +46,13 @@ pub(crate) struct Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
     /// Run a command while holding a lock
-    #[command(after_help = EXEC_EXAMPLES)]
+    #[command(after_help = exec_examples())]
     Exec(Exec),
     /// Hold a lock until standard input closes, or until SIGINT or SIGTERM
     #[command(after_help = HOLD_EXAMPLES)]
     Hold(Hold),
     /// Tell who holds a lock and who waits for it
-    #[command(after_help = STATUS_EXAMPLES)]
+    #[command(after_help = status_examples())]
     Status(Status),
     /// Take a lock away from its holder
     #[command(after_help = BREAK_EXAMPLES)]
@@ -106,6 +106,9 @@ pub(crate) struct Exec {
     pub(crate) on_lost: OnLost,
 
     /// How long the command has to end after a loss, between SIGTERM and SIGKILL [default: 10s, at most a third of the lease]
+    ///
+    /// Where locks have a lease, a loss is declared so early that SIGKILL falls before the lease ends. The longer the grace,
+    /// the sooner a silent server means a loss.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 
@@ -177,40 +180,68 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "write a number with its unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
 }
 
-const URL_HELP: &str =
-    "Where the lock lives, such as file:/srv/locks [env: DISTLOCK_URL] [default: file: in a folder of yours]";
+/// What is said of a backend on a server, where one is compiled in.
+fn with_redis(text: &'static str) -> &'static str {
+    if cfg!(feature = "redis") { text } else { "" }
+}
+
+fn url_help() -> String {
+    format!(
+        "Where the lock lives, such as file:/srv/locks{} [env: DISTLOCK_URL] [default: file: in a folder of yours]",
+        with_redis(" or redis://cache:6379")
+    )
+}
 
 const URL_DETAILS: &str = "\
 Without it the lock is one between the processes of this machine that run as the same user. A URL with a password \
 in it is better put into the environment than here, where every user of the machine can read it.";
 
-const OVERVIEW: &str = "\
+fn overview() -> String {
+    format!(
+        "\
 Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --url file:/srv/locks --wait 5m nightly-report -- ./report.sh
-  distlock status nightly-report
+{}  distlock status nightly-report
 
 Exit codes:
   the command's own; 128 + signal when a signal ended it; 75 lock not to be had in time; 76 lock lost;
-  69 backend unreachable; 77 access refused; 64 bad usage; 126/127 command not runnable/not found; 70 anything else";
+  69 backend unreachable; 77 access refused; 64 bad usage; 126/127 command not runnable/not found; 70 anything else",
+        with_redis("  distlock exec --url redis://cache:6379 nightly-report -- ./report.sh\n")
+    )
+}
 
-const EXEC_EXAMPLES: &str = "\
+fn exec_examples() -> String {
+    format!(
+        "\
 Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --no-wait backup -- rsync -a /srv/ backup:/srv/
   distlock exec --wait 30s --grace 2s deploy -- sh -c 'make && make install'
-
-The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.";
+{}
+The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.",
+        with_redis(
+            "  distlock exec --url 'redis://cache:6379?lease=60s' nightly-report -- ./report.sh
+  DISTLOCK_URL='rediss://app@cache?password_file=/etc/app/redis' distlock exec nightly-report -- ./report.sh
+"
+        )
+    )
+}
 
 const HOLD_EXAMPLES: &str = "\
 Examples:
   distlock hold maintenance                  (until Ctrl-D or Ctrl-C)
   distlock hold --json maintenance           (one JSON object a line on standard output)";
 
-const STATUS_EXAMPLES: &str = "\
+fn status_examples() -> String {
+    format!(
+        "\
 Examples:
   distlock status nightly-report
-  distlock status --json nightly-report | jq .held";
+{}  distlock status --json nightly-report | jq .held",
+        with_redis("  distlock status --url redis://cache:6379 nightly-report\n")
+    )
+}
 
 const BREAK_EXAMPLES: &str = "\
 Examples:

@@ -9,6 +9,8 @@ mod holding;
 mod killed;
 mod loss;
 mod queue;
+#[cfg(feature = "redis")]
+mod redis;
 mod secrets;
 mod signals;
 mod support;

@@ -18,18 +18,28 @@ use tempfile::TempDir;
 /// How long anything may take on a busy machine before a test gives up on it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder of locks of its own, and room for files.
+/// Locks of its own, by default in a folder, and room for files.
 pub(crate) struct Place {
     folder: TempDir,
+    server: Option<String>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), server: None }
     }
 
-    /// The URL of its locks, with patience for processes that are slow to leave the gate.
+    /// With the locks of a server.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(url: String) -> Self {
+        Self { server: Some(url), ..Self::new() }
+    }
+
+    /// The URL of its locks; in a folder, with patience for processes that are slow to leave the gate.
     pub(crate) fn url(&self) -> String {
+        if let Some(url) = &self.server {
+            return url.clone();
+        }
         format!("file:{}?gate_patience={}s", self.locks().display(), PATIENCE.as_secs())
     }
 
@@ -168,6 +178,12 @@ impl Running {
     /// The next line on standard error.
     pub(crate) fn error_line(&self) -> String {
         self.errors.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// What it has written to standard error and not been asked for. Waits for its end.
+    #[cfg(feature = "redis")]
+    pub(crate) fn error_lines(&self) -> Vec<String> {
+        self.errors.iter().collect()
     }
 
     /// Waits for an event of this kind on standard error.

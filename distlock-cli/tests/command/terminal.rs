@@ -16,13 +16,13 @@ use nix::unistd::Pid;
 
 use crate::support::{DEFAULT_SIGNALS, PATIENCE, Place, is_stopped, lives, until};
 
-const PROMPT: &str = "at-the-prompt>";
+pub(crate) const PROMPT: &str = "at-the-prompt>";
 const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
-const CTRL_Z: &str = "\x1a";
+pub(crate) const CTRL_Z: &str = "\x1a";
 
 /// A terminal with an interactive shell, in which `$D` is distlock on the locks of a place.
-struct Screen {
+pub(crate) struct Screen {
     shell: Child,
     keyboard: File,
     shown: Receiver<Vec<u8>>,
@@ -30,7 +30,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn open(place: &Place) -> Self {
+    pub(crate) fn open(place: &Place) -> Self {
         let (terminal, line) = pty_process::blocking::open().unwrap();
         let [env, default_signals] = DEFAULT_SIGNALS;
         let shell = pty_process::blocking::Command::new(env)
@@ -58,20 +58,20 @@ impl Screen {
         screen
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Types a line for the shell, and waits until it has got it. What programs read is pressed instead: whether it is
     /// echoed depends on who has the terminal at that moment.
-    fn enter(&mut self, line: &str) {
+    pub(crate) fn enter(&mut self, line: &str) {
         self.press(&format!("{line}\n"));
         self.expect("\n");
     }
 
     /// Waits until this is shown; answers what was shown before it.
     #[track_caller]
-    fn expect(&mut self, text: &str) -> String {
+    pub(crate) fn expect(&mut self, text: &str) -> String {
         loop {
             if let Some(start) = self.unread.find(text) {
                 let before = self.unread[..start].to_owned();
@@ -89,14 +89,14 @@ impl Screen {
 
     /// Waits for a line that begins with this, and answers its rest.
     #[track_caller]
-    fn number_after(&mut self, text: &str) -> Pid {
+    pub(crate) fn number_after(&mut self, text: &str) -> Pid {
         self.expect(text);
         Pid::from_raw(self.expect("\r\n").trim().parse().unwrap())
     }
 
     /// Asserts that the shell is back, and that the last command ended with this code.
     #[track_caller]
-    fn expect_prompt_after(&mut self, code: i32) {
+    pub(crate) fn expect_prompt_after(&mut self, code: i32) {
         self.expect(PROMPT);
         self.enter("echo code=$?=");
         self.expect(&format!("code={code}="));
