@@ -8,7 +8,7 @@ use lock_core::DistributedLockExt;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::stage::{connect, soon};
+use crate::stage::{connect, soon, until};
 
 const URL: &str = "DISTLOCK_FAULTS_URL";
 const NAME: &str = "DISTLOCK_FAULTS_NAME";
@@ -57,8 +57,22 @@ impl Helper {
         self.child.kill().await.during("kill the helper")
     }
 
-    /// Sends it a signal by name.
-    pub async fn signal(&self, signal: &str) -> Outcome {
+    /// Stops it as it stands, and waits until it has stopped: the signal is sent at once and takes its time.
+    pub async fn stop(&self) -> Outcome {
+        self.signal("STOP").await?;
+        until("the helper stands still", || async {
+            let status = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id().unwrap_or(0)))?;
+            Ok(status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+        })
+        .await
+    }
+
+    /// Has it run on.
+    pub async fn resume(&self) -> Outcome {
+        self.signal("CONT").await
+    }
+
+    async fn signal(&self, signal: &str) -> Outcome {
         let pid = self.child.id().ok_or_else(|| Failure::new("the helper is gone"))?;
         let sent = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status().await?;
         if sent.success() { Ok(()) } else { Err(Failure::new(format!("{signal} was not sent: {sent}"))) }

@@ -62,11 +62,11 @@ async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> 
     let held = client.lock(ROOM)?.acquire().await?;
     let mut sleeper = Helper::start(&with_options(&stage.server.url(), "lease=2s"), ROOM).await?;
     stage.queued(1).await?;
-    sleeper.signal("STOP").await?;
+    sleeper.stop().await?;
     held.release().await?;
     let lock = client.lock(ROOM)?;
     let guard = lock.acquire().await?;
-    sleeper.signal("CONT").await?;
+    sleeper.resume().await?;
     stage.queued(1).await?;
     ensure!(guard.hold().is_valid(), "the hold of the one who was awake has ended");
     guard.release().await?;
