@@ -125,13 +125,14 @@ async fn a_stopped_waiter_does_not_keep_the_others_from_their_deadlines(stage: &
     let mut workers = queue(stage, 2).await?;
     workers[1].stop()?;
     workers[0].release("room").await?;
-    // It may be granted to the one who is stopped, or not; whoever asks has an answer in time.
+    // It may be granted to the one who is stopped, or not, and where processes share a gate it may have been stopped in there;
+    // whoever asks has an answer in time.
     let wait = Duration::from_millis(300);
     let mut shortest = Duration::MAX;
     // A machine that is busy may be late now and then, but not each time.
     for _ in 0..3 {
         let began = tokio::time::Instant::now();
-        if workers[0].try_acquire_for("room", wait).await?.is_some() {
+        if workers[0].try_acquire_past_a_block("room", wait).await?.is_some() {
             workers[0].release("room").await?;
         }
         shortest = shortest.min(began.elapsed());

@@ -120,6 +120,21 @@ impl Worker {
         self.answer(name).await
     }
 
+    /// The same, where somebody else may keep everybody from asking the server: then it is answered so, and it is refused.
+    pub(crate) async fn try_acquire_past_a_block(
+        &mut self,
+        name: &str,
+        duration: Duration,
+    ) -> Outcome<Option<Visit>> {
+        self.ask_for(name, Patience::within(duration))?;
+        match self.next(&format!("the lock {name:?}")).await? {
+            Report::Acquired(visit) => Ok(Some(visit)),
+            Report::Refused => Ok(None),
+            Report::Failed { kind, .. } if kind == "Unreachable" => Ok(None),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Releases what it acquired.
     pub(crate) async fn release(&mut self, name: &str) -> Outcome {
         self.tell(&Command::Release { name: name.to_owned() })?;
