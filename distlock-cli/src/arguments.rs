@@ -222,7 +222,7 @@ Examples:
 The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.",
         with_redis(
             "  distlock exec --url 'redis://cache:6379?lease=60s' nightly-report -- ./report.sh
-  DISTLOCK_URL='rediss://app@cache?password_file=/etc/app/redis' distlock exec nightly-report -- ./report.sh
+  DISTLOCK_URL='rediss://app@cache?password_file=/etc/app/pw' distlock exec job -- ./job.sh
 "
         )
     )
