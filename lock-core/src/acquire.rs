@@ -55,6 +55,8 @@ fn report(
     outcome: Outcome,
 ) -> Option<Start<Arc<AcquireRequest>>> {
     let may_have_left_something = matches!(outcome, Attempted::Failed(_) | Attempted::Void);
+    // Counted before anybody is told: whoever is told and then waits for `idle` waits for the undoing as well.
+    let _counted = may_have_left_something.then(|| Chore::begin(front));
     if matches!(outcome, Attempted::Void) {
         front.keep_lost_place(request.signals.place());
     }

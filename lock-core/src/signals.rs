@@ -224,8 +224,13 @@ impl Signals {
 
     /// The chore of undoing the attempt, if it was stopped. It cannot be stopped any more after this.
     pub(crate) fn take_chore(&self) -> Option<Chore> {
-        let mut inner = self.0.inner.lock();
-        match inner.stopped.replace(Stop::Noticed) {
+        let (stopped, driver) = {
+            let mut inner = self.0.inner.lock();
+            (inner.stopped.replace(Stop::Noticed), inner.driver.take())
+        };
+        // A waker keeps the memory of its task, and these signals live as long as the hold.
+        drop(driver);
+        match stopped {
             Some(Stop::Asked(chore)) => Some(chore),
             _ => None,
         }

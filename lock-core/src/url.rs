@@ -148,7 +148,9 @@ impl UrlOptions {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| {
-                invalid(format!("the option {pair:?} has no value")).remedy("write key=value")
+                // Not which: after a question mark in a password that is not encoded it is the rest of the password.
+                invalid("an option has no value")
+                    .remedy("write key=value, and %3F for a question mark in a password")
             })?;
             let key = decode(key)?;
             if options.pairs.iter().any(|(other, _)| *other == key) {
@@ -262,7 +264,7 @@ mod tests {
         for (url, part) in [
             ("nonsense", "no scheme"),
             ("://host", "no scheme"),
-            ("memory:?lease", "lease"),
+            ("memory:?lease", "no value"),
             ("memory:?a=1&a=2", "twice"),
             ("memory:%ff", "UTF-8"),
         ] {

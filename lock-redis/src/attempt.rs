@@ -75,13 +75,17 @@ impl<'a> Attempt<'a> {
     }
 
     async fn try_once(self, link: &Link) -> Result<Option<Grant<Lease>>, LockError> {
-        let sent = self.now();
-        match self.ask(link, Intent::Try, 0).await? {
-            Acquired::Held(token) => {
-                let address = self.backend.mail.hold(self.request.id(), self.request.signals());
-                Ok(Some(self.grant(address, token, sent)))
+        loop {
+            let sent = self.now();
+            match self.ask(link, Intent::Try, 0).await? {
+                Acquired::Held(token) => {
+                    let address = self.backend.mail.hold(self.request.id(), self.request.signals());
+                    return Ok(Some(self.grant(address, token, sent)));
+                }
+                // Nobody holds it: there were more dead waiters than one call looks at.
+                Acquired::Waits { remaining: Some(Duration::ZERO), .. } => {}
+                Acquired::Waits { .. } | Acquired::Gone => return Ok(None),
             }
-            Acquired::Waits { .. } | Acquired::Gone => Ok(None),
         }
     }
 

@@ -15,12 +15,13 @@ use redis::Value;
 
 use crate::attempt::Attempt;
 use crate::keys::Keys;
+use crate::link::Link;
 use crate::mail::{Address, Mail};
 use crate::options::RedisOptions;
 use crate::record::{self, handed_over, holder_text, loss};
 use crate::scripts::{BREAK, CANCEL, INSPECT, RELEASE, RENEW};
 use crate::supervisor::Supervisor;
-use crate::trouble::{explain, nonsense};
+use crate::trouble::{explain, is_forgotten_script, nonsense};
 
 /// A brace would end the hash tag; a control character would be no name for people.
 pub(crate) const NAMES: NameRules = NameRules::new(
@@ -70,7 +71,8 @@ impl RedisBackend {
         let mail = Arc::<Mail>::default();
         let (lease, prefix) = (options.lease, options.prefix.clone());
         let holder = holder_text(host.holder())?.into();
-        let supervisor = Supervisor::start(host.clone(), options, Arc::clone(&mail), request_timeout).await?;
+        let supervisor =
+            Supervisor::start(host.clone(), options, Arc::clone(&mail), request_timeout, interval).await?;
         let capabilities = Capabilities::new("redis", Reach::Network, NAMES)
             .with_fencing(Fencing::Durable)
             .with_fairness(Fairness::Fifo)
@@ -86,6 +88,22 @@ impl RedisBackend {
 
     pub(crate) fn lease_milliseconds(&self) -> u64 {
         self.lease.as_millis().try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Sends renewals, and sends them again where the server has forgotten the script.
+    async fn renew_together(
+        &self,
+        link: &Link,
+        requests: &mut redis::Pipeline,
+    ) -> Result<Vec<redis::RedisResult<Value>>, LockError> {
+        let failed = |error| explain(Operation::Renew, error);
+        let answers = link.send_all(requests).await.map_err(failed)?;
+        let is_forgotten = answers.iter().any(|answer| answer.as_ref().is_err_and(is_forgotten_script));
+        if !is_forgotten {
+            return Ok(answers);
+        }
+        link.load(RENEW).await?;
+        link.send_all(requests).await.map_err(failed)
     }
 
     /// Goes on looking for a waiter that lives, where one call has not looked at all of them.
@@ -117,7 +135,8 @@ impl Backend for RedisBackend {
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
         let link = self.supervisor.link(Operation::Renew)?;
-        let mut states = Vec::with_capacity(leases.len());
+        let all = leases.len();
+        let mut states = Vec::with_capacity(all);
         for leases in leases.chunks(RENEWED_TOGETHER) {
             let mut requests = redis::Pipeline::with_capacity(leases.len());
             for lease in leases {
@@ -125,17 +144,20 @@ impl Backend for RedisBackend {
                 request.arg(lease.id.to_string()).arg(self.lease_milliseconds());
                 requests.add_command(request);
             }
-            let answers = link.send_all(&mut requests).await;
-            for answer in answers.map_err(|error| explain(Operation::Renew, error))? {
+            let answers = match self.renew_together(&link, &mut requests).await {
+                Ok(answers) => answers,
+                Err(error) if states.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "not all leases could be renewed");
+                    states.resize(all, LeaseState::Unknown);
+                    break;
+                }
+            };
+            for answer in answers {
                 states.push(match answer {
                     Ok(Value::Int(1)) => LeaseState::Held,
                     Ok(Value::Int(code)) => LeaseState::Lost(loss(Operation::Renew, code)?),
                     Ok(other) => return Err(nonsense(Operation::Renew, format!("{other:?}"))),
-                    Err(error) if crate::trouble::is_forgotten_script(&error) => {
-                        // Renewed when the core asks again, which is soon.
-                        link.load(RENEW).await?;
-                        LeaseState::Unknown
-                    }
                     Err(error) => {
                         tracing::warn!(error = %explain(Operation::Renew, error), "a lease could not be renewed");
                         LeaseState::Unknown

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lock_core::{LockError, Moment, Operation};
+use lock_core::{Clock, LockError, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use tokio::sync::Notify;
@@ -21,6 +21,9 @@ pub(crate) struct Link {
     pub(crate) usable_from: Moment,
     pub(crate) identity: Identity,
     breakage: Arc<Breakage>,
+    clock: Clock,
+    /// When the server last answered, in nanoseconds of the clock.
+    heard: AtomicU64,
 }
 
 /// By which the server knows a connection.
@@ -53,9 +56,12 @@ impl Breakage {
 }
 
 impl Link {
-    pub(crate) fn new(connection: MultiplexedConnection, breakage: Arc<Breakage>) -> Self {
+    pub(crate) fn new(connection: MultiplexedConnection, breakage: Arc<Breakage>, clock: Clock) -> Self {
+        let heard = AtomicU64::new(clock.now().as_nanoseconds());
         Self {
             connection,
+            clock,
+            heard,
             channel: None,
             usable_from: Moment::from_nanoseconds(0),
             identity: Identity::default(),
@@ -92,7 +98,20 @@ impl Link {
 
     pub(crate) async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let answer = command.query_async(&mut self.connection.clone()).await;
-        answer.inspect_err(|error| self.judge(error))
+        match &answer {
+            Ok(_) => self.hear(),
+            Err(error) => self.judge(error),
+        }
+        answer
+    }
+
+    /// When the server last answered.
+    pub(crate) fn last_heard(&self) -> Moment {
+        Moment::from_nanoseconds(self.heard.load(Ordering::Relaxed))
+    }
+
+    fn hear(&self) {
+        self.heard.store(self.clock.now().as_nanoseconds(), Ordering::Relaxed);
     }
 
     /// Sends all of them before the first is answered; each has an answer of its own.
@@ -104,6 +123,7 @@ impl Link {
             pipeline.ignore_errors().query_async(&mut self.connection.clone()).await;
         match &answers {
             Ok(answers) => {
+                self.hear();
                 answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.judge(error));
             }
             Err(error) => self.judge(error),
@@ -124,14 +144,9 @@ impl Link {
     fn judge(&self, error: &RedisError) {
         if breaks_connection(error) || is_no_primary(error) {
             self.breakage.notice();
+        } else {
+            self.hear();
         }
-    }
-
-    pub(crate) fn explain_timeout(operation: Operation) -> LockError {
-        LockError::new(lock_core::ErrorKind::Unreachable, operation)
-            .because("the server did not answer in time")
-            .remedy("check that the server runs and can be reached")
-            .retryable()
     }
 }
 

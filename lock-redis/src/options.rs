@@ -333,7 +333,9 @@ fn database_of(url: &LockUrl, option: Option<&str>) -> Result<Option<u32>, LockE
         (_, Some(_)) => return Err(invalid("the database stands twice").remedy("leave ?db= out")),
     };
     text.parse().map(Some).map_err(|_| {
-        invalid(format!("the database {text:?} is no number")).remedy("write for example redis://host/0")
+        // Not what stands there: after a slash in a password that is not encoded it is the rest of the password.
+        invalid("the database is no number")
+            .remedy("write for example redis://host/0, and %2F for a slash in a password")
     })
 }
 

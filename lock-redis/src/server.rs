@@ -41,6 +41,11 @@ impl Facts {
         }
     }
 
+    /// For how long it runs at least: it counts whole seconds, and the first of them may have been short.
+    pub(crate) fn least_uptime(&self) -> Duration {
+        self.uptime.saturating_sub(Duration::from_secs(1))
+    }
+
     /// Refuses a server that cannot keep the promise.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         let unsupported =

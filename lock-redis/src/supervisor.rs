@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lock_core::{Backoff, ErrorKind, GroupId, Host, LockError, Operation};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::address::{Language, client};
 use crate::link::{Breakage, Identity, Link};
@@ -50,7 +50,11 @@ pub(crate) struct Supervisor {
     channels: String,
     connections: AtomicU64,
     request_timeout: Duration,
+    /// After which a connection is asked whether it is alive: longer than between two renewals or heartbeats.
+    longest_silence: Duration,
     contact: watch::Sender<Contact>,
+    /// Ends the connection for good.
+    closing: Notify,
     /// What was complained about: once is enough.
     warned: Mutex<HashSet<String>>,
 }
@@ -62,6 +66,7 @@ impl Supervisor {
         options: RedisOptions,
         mail: Arc<Mail>,
         request_timeout: Duration,
+        interval: Duration,
     ) -> Result<Arc<Self>, LockError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| {
@@ -76,12 +81,14 @@ impl Supervisor {
             mail,
             connections: AtomicU64::new(0),
             request_timeout,
+            longest_silence: interval.mul_f64(1.25),
             contact: watch::Sender::new(Contact::Lost(nothing_yet)),
+            closing: Notify::new(),
             warned: Mutex::default(),
         });
         let link = this.connect(&Identity::default()).await?;
         this.contact.send_replace(Contact::Good(Arc::clone(&link)));
-        this.host.spawn(Arc::clone(&this).keep_connected(link));
+        this.host.spawn(Arc::clone(&this).stay_connected(link));
         Ok(this)
     }
 
@@ -100,11 +107,26 @@ impl Supervisor {
 
     /// Ends the connection for good.
     pub(crate) fn close(&self) {
+        self.let_go();
+        self.closing.notify_one();
+    }
+
+    /// The connection ends with the last request that is under way on it.
+    fn let_go(&self) {
         let closed = LockError::new(ErrorKind::Closed, Operation::Close);
         self.contact.send_replace(Contact::Lost(closed));
     }
 
-    async fn keep_connected(self: Arc<Self>, mut link: Arc<Link>) {
+    async fn stay_connected(self: Arc<Self>, link: Arc<Link>) {
+        tokio::select! {
+            () = self.closing.notified() => {}
+            () = self.keep_connected(link) => {}
+        }
+        // Another connection may have been made at the last moment.
+        self.let_go();
+    }
+
+    async fn keep_connected(&self, mut link: Arc<Link>) {
         loop {
             self.watch_over(&link).await;
             let lost = LockError::new(ErrorKind::Unreachable, Operation::Connect)
@@ -121,13 +143,15 @@ impl Supervisor {
         }
     }
 
-    /// Returns when the connection is broken. One that is half open says nothing by itself: it is asked.
+    /// Returns when the connection is broken. One that is half open says nothing by itself: it is asked, unless there was an
+    /// answer to something else. Where something is held or waited for, there always is.
     async fn watch_over(&self, link: &Link) {
         let clock = self.host.clock();
         let ask = async {
             loop {
-                clock.sleep_until(clock.now().plus(self.request_timeout)).await;
-                if !link.is_alive().await {
+                let quiet_since = link.last_heard();
+                clock.sleep_until(quiet_since.plus(self.longest_silence)).await;
+                if link.last_heard() == quiet_since && !link.is_alive().await {
                     return;
                 }
             }
@@ -155,11 +179,7 @@ impl Supervisor {
     }
 
     async fn connect(&self, previous: &Identity) -> Result<Arc<Link>, LockError> {
-        let patience = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
-        match tokio::time::timeout(patience, self.establish(previous)).await {
-            Ok(link) => link.map(Arc::new),
-            Err(_) => Err(Link::explain_timeout(Operation::Connect)),
-        }
+        self.establish(previous).await.map(Arc::new)
     }
 
     async fn establish(&self, previous: &Identity) -> Result<Link, LockError> {
@@ -176,10 +196,14 @@ impl Supervisor {
         if let Some(facts) = &facts {
             facts.check()?;
             facts.warnings().into_iter().for_each(|warning| self.warn(warning));
-            let settled_in = self.options.restart_delay.saturating_sub(facts.uptime);
+            let settled_in = self.options.restart_delay.saturating_sub(facts.least_uptime());
             link.usable_from = self.host.clock().now().plus(settled_in);
+        } else if !self.options.restart_delay.is_zero() {
+            return Err(LockError::new(ErrorKind::Denied, Operation::Connect)
+                .because("the server does not tell since when it runs (INFO is refused), and the option restart_delay needs that")
+                .remedy("give the user INFO, or leave restart_delay out"));
         }
-        self.end(previous, &link).await;
+        self.end(previous, &link).await?;
         link.channel = self.listen(&link, language).await?;
         Ok(link)
     }
@@ -202,8 +226,12 @@ impl Supervisor {
                 Ok(())
             });
         }
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Link::new(connection, breakage))
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let patience = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
+        match tokio::time::timeout(patience, connecting).await {
+            Ok(connection) => Ok(Link::new(connection?, breakage, self.host.clock().clone())),
+            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+        }
     }
 
     /// Tells the server our name, loads the scripts, and asks what the server is.
@@ -231,7 +259,8 @@ impl Supervisor {
             Some(Err(error)) if !is_refused(&error) => return Err(explain(Operation::Connect, error)),
             _ => {
                 self.warn(
-                    "the server does not tell what it is (INFO is refused): version, role and eviction are not checked"
+                    "the server does not tell what it is (INFO is refused): version, role and eviction are not checked, and what \
+                     was given up when contact was lost may hold a lock until its lease ends"
                         .to_owned(),
                 );
                 None
@@ -245,21 +274,26 @@ impl Supervisor {
     }
 
     /// Makes sure that nothing that was sent on the previous connection is carried out from now on.
-    async fn end(&self, previous: &Identity, link: &Link) {
-        let (Some(number), Some(run)) = (previous.number, &previous.run) else { return };
+    async fn end(&self, previous: &Identity, link: &Link) -> Result<(), LockError> {
+        let (Some(number), Some(run)) = (previous.number, &previous.run) else { return Ok(()) };
         if link.identity.run.as_ref() != Some(run) {
-            return;
+            return Ok(());
         }
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(number);
         let answer: RedisResult<i64> = link.send(&kill).await;
-        if answer.is_err_and(|error| is_refused(&error)) {
-            self.warn(
+        let Err(error) = answer else { return Ok(()) };
+        let error = explain(Operation::Connect, error);
+        if error.is_retryable() {
+            // A server that is busy or loads its data has not closed it: only once it has is the new one of any use.
+            return Err(error);
+        }
+        self.warn(
                 "the server does not let a client close its own earlier connection (CLIENT KILL is refused): what was given up \
                  when contact was lost may hold a lock until its lease ends"
                     .to_owned(),
-            );
-        }
+        );
+        Ok(())
     }
 
     /// Subscribes to a channel of this connection's own: what is left of an earlier one is nobody's.

@@ -12,6 +12,7 @@ const PASSING: &[(&str, &str)] = &[
     ("NOREPLICAS", "too few replicas are connected for min-replicas-to-write"),
     ("MASTERDOWN", "the replica has lost its primary: connect to the primary"),
     ("MISCONF", "the server cannot save its data: look into its log"),
+    ("NOSCRIPT", "somebody has the server forget scripts again and again: see SCRIPT FLUSH"),
     ("TRYAGAIN", "the server moves its keys: wait"),
     ("CLUSTERDOWN", "the cluster is down: look into its state"),
 ];

@@ -125,14 +125,14 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             Occupancy::Attempting { attempt, .. } => attempt.outage(),
             Occupancy::Held(_) => None,
         };
-        self.queue.remove(&ticket);
+        take(&mut self.queue, ticket);
         obstacle.map_or(Entered::Refused, Entered::Failed)
     }
 
     pub(super) fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
-        let settled = self.settled.remove(&ticket)?;
+        let settled = take(&mut self.settled, ticket)?;
         if let Occupancy::Held(tenancy) = &mut self.occupancy
-            && tenancy.promised.remove(&ticket)
+            && keep_promise(&mut tenancy.promised, ticket)
         {
             tenancy.entries += 1;
             tenancy.sighting = Sighting::Seen;
@@ -151,7 +151,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         settled: Settled<H, A::Failure>,
         wakers: &mut Vec<Waker>,
     ) {
-        if let Some(waiter) = self.queue.remove(&ticket) {
+        if let Some(waiter) = take(&mut self.queue, ticket) {
             self.settled.insert(ticket, settled);
             wakers.extend(waiter.waker);
         }
@@ -279,10 +279,10 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Undo<H, A> {
-        if self.queue.remove(&ticket).is_some() {
+        if take(&mut self.queue, ticket).is_some() {
             return if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
         }
-        match self.settled.remove(&ticket) {
+        match take(&mut self.settled, ticket) {
             Some(Settled::Granted(hold)) => self.pass_on(ticket, hold, wakers),
             _ => Undo::Nothing,
         }
@@ -302,7 +302,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         let Occupancy::Held(tenancy) = &mut self.occupancy else {
             return Undo::Nothing;
         };
-        if !tenancy.promised.remove(&ticket) || !tenancy.promised.is_empty() || tenancy.entries > 0 {
+        if !keep_promise(&mut tenancy.promised, ticket) || !tenancy.promised.is_empty() || tenancy.entries > 0
+        {
             return Undo::Nothing;
         }
         let is_unseen = tenancy.sighting == Sighting::Unseen;
@@ -396,4 +397,22 @@ impl<O> Waiter<O> {
     pub(super) fn waker_when_time_is_up(&mut self) -> Option<Waker> {
         (self.time == Time::Up).then(|| self.waker.take()).flatten()
     }
+}
+
+/// Takes an entry out, and gives the map's memory back with the last one: there is one such map for each lock that is held.
+fn take<V>(map: &mut BTreeMap<Ticket, V>, ticket: Ticket) -> Option<V> {
+    let entry = map.remove(&ticket);
+    if map.is_empty() {
+        *map = BTreeMap::new();
+    }
+    entry
+}
+
+/// The same for a promise; answers whether there was one.
+fn keep_promise(promised: &mut BTreeSet<Ticket>, ticket: Ticket) -> bool {
+    let was_promised = promised.remove(&ticket);
+    if promised.is_empty() {
+        *promised = BTreeSet::new();
+    }
+    was_promised
 }

@@ -56,9 +56,10 @@ if not score then
     score = math.max(now, (tonumber(tail[2]) or 0) + 1)
   end
   call('ZADD', QUEUE, whole(score), id)
+else
+  -- The first write, and one that needs no memory: after it a server that has none left lets the heartbeat through.
+  call('HDEL', WAITERS, id)
 end
--- For a place that is there already this is the first write, and one that needs no memory: the heartbeat of a waiter goes
--- through when the server has none left.
 keep_until_lease_ends(QUEUE)
 call('HSET', WAITERS, id, whole(math.floor(now / 1000) + lease) .. ' ' .. beat .. ' ' .. who)
 keep_until_lease_ends(WAITERS)

@@ -26,7 +26,10 @@ local function grant(id, who, last, now, expiry, ends)
     token = last + 1
     text, fence_lasts = whole(token), whole(86400000 + math.ceil((token - now) / 1000))
   end
-  call('SET', HOLD, id .. ' ' .. text .. ' ' .. since .. ' ' .. who, expiry, ends)
+  if not call('SET', HOLD, id .. ' ' .. text .. ' ' .. since .. ' ' .. who, 'NX', expiry, ends) then
+    -- Something that is no hold, and of another program: this ends the script with the server's own complaint.
+    call('GET', HOLD)
+  end
   call('SET', FENCE, text, 'PX', fence_lasts)
   return token
 end
