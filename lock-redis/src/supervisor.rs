@@ -32,6 +32,9 @@ const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// A connection that is half open is noticed after that, however long the lease is.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
 /// How many requests may be under way before the next has to wait for its turn.
 const REQUESTS_UNDER_WAY: usize = 1024;
 
@@ -81,7 +84,7 @@ impl Supervisor {
             mail,
             connections: AtomicU64::new(0),
             request_timeout,
-            longest_silence: interval.mul_f64(1.25),
+            longest_silence: interval.mul_f64(1.25).min(LONGEST_SILENCE),
             contact: watch::Sender::new(Contact::Lost(nothing_yet)),
             closing: Notify::new(),
             warned: Mutex::default(),

@@ -93,9 +93,10 @@ mutants! {
     "a waiter without a state stays in the queue for ever":
         ACQUIRE, "keep_until_lease_ends(QUEUE)\n" => "\n", foreign::waiters_of_another_type_leave_nothing_for_ever;
     "a heartbeat moves no deadline":
-        ACQUIRE, "call('HSET', WAITERS" => "call('HSETNX', WAITERS", beat::a_heartbeat_moves_the_deadline_and_the_channel;
+        ACQUIRE, "  call('HDEL', WAITERS, id)\nend" => "  return {call('PTTL', HOLD), 0, tonumber(score)}\nend",
+        beat::a_heartbeat_moves_the_deadline_and_the_channel;
     "a heartbeat needs memory":
-        ACQUIRE, "keep_until_lease_ends(QUEUE)\n" => "\n", faults::without_memory_a_waiter_keeps_its_place;
+        ACQUIRE, "  call('HDEL', WAITERS, id)\nend\nkeep_until_lease_ends(QUEUE)\n" => "end\n", faults::without_memory_a_waiter_keeps_its_place;
     "a place is made before the server can refuse for want of memory":
         ACQUIRE, "local score = call('ZSCORE', QUEUE, id)" =>
         "call('DEL', BROKEN) local score = call('ZSCORE', QUEUE, id)", faults::without_memory_nothing_is_acquired;
@@ -261,7 +262,7 @@ mutants! {
     "a waiter holds as somebody else":
         PROMOTE, "grant(id, who," => "grant(id, channel .. ' ' .. id,", inspect::it_shows_who_was_granted;
     "the lock is given for ever":
-        GRANT, "' ' .. who, expiry, ends)" => "' ' .. who)", acquire::a_free_lock_is_granted_in_one_call;
+        GRANT, "' ' .. who, 'NX', expiry, ends)" => "' ' .. who, 'NX')", acquire::a_free_lock_is_granted_in_one_call;
     "a hold by another program is none":
         ACQUIRE, "local hold, last = found[1], found[2]" =>
         "local hold, last = found[1], found[2] if hold and not string.match(hold, '^%S+ %d+ %d+ ') then hold = false end",
