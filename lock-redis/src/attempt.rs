@@ -190,10 +190,19 @@ impl<'a> Attempt<'a> {
         } else {
             POLL_INTERVAL.min(self.backend.interval)
         };
+        let most = most.min(self.until_last_beat().unwrap_or(most));
         match remaining {
             Some(remaining) => most.min(remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before)),
             None => most,
         }
+    }
+
+    /// A wait that ends is answered "not acquired" only where the server has said so shortly before: how long until it is
+    /// asked for the last time, so that its silence is noticed before the end.
+    fn until_last_beat(&self) -> Option<Duration> {
+        let Wait::Until(deadline) = self.request.wait() else { return None };
+        let left = deadline.since(self.now());
+        left.checked_sub(self.backend.request_timeout.mul_f64(1.5)).filter(|left| !left.is_zero())
     }
 
     /// Whether enough of a pushed grant is left to renew it in good order.

@@ -43,6 +43,7 @@ pub(crate) struct RedisBackend {
     pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) mail: Arc<Mail>,
     pub(crate) lease: Duration,
+    pub(crate) request_timeout: Duration,
     /// Between two heartbeats of a waiter.
     pub(crate) interval: Duration,
     /// What the server is told about this client.
@@ -79,7 +80,7 @@ impl RedisBackend {
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)
             .with_leftovers_gone_after(lease);
-        Ok(Self { host, supervisor, mail, lease, interval, holder, prefix, capabilities })
+        Ok(Self { host, supervisor, mail, lease, request_timeout, interval, holder, prefix, capabilities })
     }
 
     pub(crate) fn keys(&self, name: &PhysicalName) -> Keys {
