@@ -253,10 +253,15 @@ impl Supervisor {
             .into_iter();
         // The name is for people who list the connections.
         let _ = answers.next();
-        link.identity.number = match answers.next() {
-            Some(Ok(Value::Int(number))) => Some(number),
-            _ => None,
-        };
+        if let Some(Ok(Value::Int(number))) = answers.next() {
+            link.identity.number = Some(number);
+        } else {
+            self.warn(
+                "the server does not tell a connection its number (CLIENT ID is refused): what was given up when contact was \
+                 lost may hold a lock until its lease ends"
+                    .to_owned(),
+            );
+        }
         let facts = match answers.next() {
             Some(Ok(info)) => redis::from_redis_value::<String>(info).ok().map(|info| Facts::read(&info)),
             Some(Err(error)) if !is_refused(&error) => return Err(explain(Operation::Connect, error)),

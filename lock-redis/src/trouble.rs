@@ -34,9 +34,14 @@ pub(crate) fn is_no_primary(error: &RedisError) -> bool {
     matches!(code_of(error).as_deref(), Some("READONLY" | "MASTERDOWN"))
 }
 
-/// Whether the server refuses this to this user.
+/// Whether the server refuses this: to this user, or to everybody, who then get to hear that there is no such command.
 pub(crate) fn is_refused(error: &RedisError) -> bool {
-    matches!(code_of(error).as_deref(), Some("NOPERM"))
+    let is_unknown = || error.detail().is_some_and(|text| text.to_lowercase().starts_with("unknown "));
+    match code_of(error).as_deref() {
+        Some("NOPERM") => true,
+        Some("ERR") => is_unknown(),
+        _ => false,
+    }
 }
 
 /// The error code; also that of a command inside a script, which servers before 7.0 only mention in the text.
@@ -85,7 +90,11 @@ fn explain_connection(operation: Operation, error: RedisError) -> LockError {
             .because(error.to_string())
             .remedy("check the files that the options ca, cert and key name"),
         redis::ErrorKind::Io => LockError::new(ErrorKind::Unreachable, operation)
-            .because(error.to_string())
+            .because(if error.is_timeout() {
+                "the server did not answer in time".to_owned()
+            } else {
+                error.to_string()
+            })
             .remedy("check that the server runs and can be reached")
             .retryable(),
         _ => LockError::new(ErrorKind::Server, operation)
