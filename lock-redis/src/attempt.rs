@@ -75,11 +75,12 @@ impl<'a> Attempt<'a> {
     }
 
     async fn try_once(self, link: &Link) -> Result<Option<Grant<Lease>>, LockError> {
+        // Before the request: the hold may be broken before its answer is read.
+        let address = self.backend.mail.hold(self.request.id(), self.request.signals());
         loop {
             let sent = self.now();
             match self.ask(link, Intent::Try, 0).await? {
                 Acquired::Held(token) => {
-                    let address = self.backend.mail.hold(self.request.id(), self.request.signals());
                     return Ok(Some(self.grant(address, token, sent)));
                 }
                 // Nobody holds it: there were more dead waiters than one call looks at.
@@ -92,7 +93,7 @@ impl<'a> Attempt<'a> {
     async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         let mut contact = self.backend.supervisor.watch();
         // Before the first request: the grant may be pushed before the answer is read.
-        let expected = self.backend.mail.expect_grant(self.request.id());
+        let expected = self.backend.mail.expect_grant(self.request.id(), self.request.signals());
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut intent = Intent::Wait;
         loop {
@@ -109,7 +110,9 @@ impl<'a> Attempt<'a> {
                     if let Some(place) = place {
                         self.request.signals().keep_place(place);
                     }
-                    self.request.signals().queued();
+                    if remaining != Some(Duration::ZERO) {
+                        self.request.signals().queued();
+                    }
                     self.pause(&link, remaining, before)
                 }
                 // The core asks again, with the same id: whether there is a place is not known.
@@ -192,13 +195,15 @@ impl<'a> Attempt<'a> {
         };
         let most = most.min(self.until_last_beat().unwrap_or(most));
         match remaining {
+            // Nobody holds it: there were more dead waiters before this one than one call looks at.
+            Some(Duration::ZERO) => END_OF_LEASE,
             Some(remaining) => most.min(remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before)),
             None => most,
         }
     }
 
-    /// A wait that ends is answered "not acquired" only where the server has said so shortly before: how long until it is
-    /// asked for the last time, so that its silence is noticed before the end.
+    /// How long until the server is asked for the last time before the wait ends, so that its silence is noticed before the
+    /// wait is answered "not acquired". Where several wait here for one lock, that is the end of the last of them.
     fn until_last_beat(&self) -> Option<Duration> {
         let Wait::Until(deadline) = self.request.wait() else { return None };
         let left = deadline.since(self.now());
@@ -207,7 +212,7 @@ impl<'a> Attempt<'a> {
 
     /// Whether enough of a pushed grant is left to renew it in good order.
     fn is_fresh(&self, since: Moment) -> bool {
-        self.now() < since.plus(self.backend.lease / 2)
+        self.now() < since.plus(self.backend.interval * 2)
     }
 
     fn refuse_before_its_time(&self, link: &Link) -> Result<(), LockError> {

@@ -68,7 +68,9 @@ impl Lease {
 impl RedisBackend {
     pub(crate) async fn connect(host: Host, options: RedisOptions) -> Result<Self, LockError> {
         let interval = host.renewal_interval(options.lease)?;
-        let request_timeout = options.request_timeout.unwrap_or(interval.min(LONGEST_REQUEST));
+        // Shorter than the interval in which a renewal has to succeed, so that the silence ends the connection before the
+        // renewal is given up.
+        let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
         let mail = Arc::<Mail>::default();
         let (lease, prefix) = (options.lease, options.prefix.clone());
         let holder = holder_text(host.holder())?.into();
@@ -115,6 +117,13 @@ impl RedisBackend {
             more = link.call(CANCEL, keys.call(CANCEL).arg(id)).await?;
         }
         Ok(())
+    }
+
+    /// The same for a lock that is free already: whoever waits finds that out by itself as well.
+    async fn try_to_hand_over(&self, keys: &Keys, id: &str, more: i64) {
+        if let Err(error) = self.finish_handing_over(keys, id, more).await {
+            tracing::debug!(%error, "the lock is free and was not handed over");
+        }
     }
 }
 
@@ -178,10 +187,7 @@ impl Backend for RedisBackend {
             1 => Released::Clean,
             code => Released::WasLost(loss(Operation::Release, code)?),
         };
-        if let Err(error) = self.finish_handing_over(&lease.keys, &id, more).await {
-            // It is released. Whoever waits finds that out by itself.
-            tracing::debug!(%error, "the lock was released and not handed over");
-        }
+        self.try_to_hand_over(&lease.keys, &id, more).await;
         Ok(released)
     }
 
@@ -200,7 +206,7 @@ impl Backend for RedisBackend {
         if result != 1 {
             return Ok(Broken::not_held());
         }
-        self.finish_handing_over(&keys, holder.as_str(), more).await?;
+        self.try_to_hand_over(&keys, holder.as_str(), more).await;
         Ok(Broken::taken_away())
     }
 

@@ -17,7 +17,8 @@ pub(crate) struct Mail {
 }
 
 enum Addressee {
-    Waiter(Arc<Waiter>),
+    /// Its signals as well: what is granted may be broken before the waiter has read of the grant.
+    Waiter(Arc<Waiter>, Signals),
     Holder(Signals),
 }
 
@@ -33,9 +34,9 @@ impl Mail {
     }
 
     /// From now on what is pushed to the attempt is kept for it.
-    pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId) -> Expected {
+    pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, signals: &Signals) -> Expected {
         let waiter = Arc::new(Waiter::default());
-        self.boxes().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter)));
+        self.boxes().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), signals.clone()));
         Expected { address: Address { mail: Arc::clone(self), id: id.get() }, waiter }
     }
 
@@ -45,18 +46,21 @@ impl Mail {
         Address { mail: Arc::clone(self), id: id.get() }
     }
 
-    /// Delivers a message. One for somebody unknown is dropped: the attempt was given up, and its cancel is on the way.
+    /// Delivers a message. One for somebody unknown is dropped: the attempt was given up and its cancel is on the way, or it is
+    /// about to ask again, and then is answered.
     pub(crate) fn deliver(&self, message: &Message) {
         match message {
             Message::Granted { id, beat, token } => {
-                if let Some(Addressee::Waiter(waiter)) = self.boxes().get(id) {
-                    waiter.grant(*beat, *token);
-                }
+                let waiter = match self.boxes().get(id) {
+                    Some(Addressee::Waiter(waiter, _)) => Arc::clone(waiter),
+                    _ => return,
+                };
+                waiter.grant(*beat, *token);
             }
             Message::Broken { id } => {
                 let signals = match self.boxes().get(id) {
-                    Some(Addressee::Holder(signals)) => signals.clone(),
-                    _ => return,
+                    Some(Addressee::Holder(signals) | Addressee::Waiter(_, signals)) => signals.clone(),
+                    None => return,
                 };
                 signals.lost(LossReason::Broken);
             }
@@ -148,12 +152,22 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::{AcquireRequest, HolderInfo, LockName, Wait};
+
     use super::*;
+    use crate::backend::NAMES;
+
+    fn request() -> AcquireRequest {
+        let name = LockName::new("a").unwrap();
+        let physical = NAMES.apply(&name);
+        let holder = Arc::new(HolderInfo::of_this_process());
+        AcquireRequest::new(AttemptId::new(1), name, physical, Wait::Forever, holder)
+    }
 
     #[tokio::test]
     async fn a_grant_lasts_from_the_request_that_it_names() {
-        let mail = Arc::new(Mail::default());
-        let expected = mail.expect_grant(AttemptId::new(1));
+        let (mail, request) = (Arc::new(Mail::default()), request());
+        let expected = mail.expect_grant(AttemptId::new(1), request.signals());
         for beat in 1..=6 {
             expected.sent(beat, Moment::from_nanoseconds(beat * 100));
         }
@@ -166,8 +180,8 @@ mod tests {
 
     #[test]
     fn what_is_for_nobody_is_dropped() {
-        let mail = Arc::new(Mail::default());
-        drop(mail.expect_grant(AttemptId::new(1)));
+        let (mail, request) = (Arc::new(Mail::default()), request());
+        drop(mail.expect_grant(AttemptId::new(1), request.signals()));
         mail.deliver(&Message::Granted { id: 1, beat: 1, token: FencingToken::new(9) });
         mail.deliver(&Message::Broken { id: 1 });
         assert!(mail.boxes().is_empty());

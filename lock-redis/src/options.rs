@@ -168,8 +168,8 @@ impl RedisOptions {
         self
     }
 
-    /// How long the server may take to answer one request before the connection counts as broken; by default the time
-    /// between two renewals, at most 3 s.
+    /// How long the server may take to answer one request before the connection counts as broken; 3 s by default,
+    /// and never more than three quarters of the time between two renewals.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);

@@ -31,7 +31,7 @@ pub(crate) fn holder_text(info: &HolderInfo) -> Result<String, LockError> {
 pub(crate) enum Acquired {
     Held(FencingToken),
     Waits {
-        /// How long the holder's lease still runs; `None` when it has none, or is held by nobody who could let it run out.
+        /// How long the holder's lease still runs; `None` when it has no end, zero when nobody holds the lock.
         remaining: Option<Duration>,
         /// How many wait before this one.
         before: u32,

@@ -53,7 +53,8 @@ pub(crate) struct Supervisor {
     channels: String,
     connections: AtomicU64,
     request_timeout: Duration,
-    /// After which a connection is asked whether it is alive: longer than between two renewals or heartbeats.
+    /// After which a connection is asked whether it is alive: longer than between two renewals or heartbeats, unless those are
+    /// rare.
     longest_silence: Duration,
     contact: watch::Sender<Contact>,
     /// Ends the connection for good.
@@ -130,7 +131,10 @@ impl Supervisor {
     }
 
     async fn keep_connected(&self, mut link: Arc<Link>) {
+        let clock = self.host.clock();
+        let mut backoff = new_backoff();
         loop {
+            let since = clock.now();
             self.watch_over(&link).await;
             let lost = LockError::new(ErrorKind::Unreachable, Operation::Connect)
                 .because("the connection is broken")
@@ -139,7 +143,13 @@ impl Supervisor {
             self.contact.send_replace(Contact::Lost(lost));
             tracing::warn!(server = %self.options.place, "contact lost");
             self.host.group_suspect(GROUP);
-            link = self.reconnect(link.identity.clone()).await;
+            if clock.now().since(since) > LONGEST_PAUSE {
+                backoff = new_backoff();
+            } else {
+                // It broke as soon as it was used, and the next may fare no better.
+                clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
+            }
+            link = self.reconnect(link.identity.clone(), &mut backoff).await;
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
             tracing::info!(server = %self.options.place, "contact restored");
             self.host.group_restored(GROUP);
@@ -147,7 +157,7 @@ impl Supervisor {
     }
 
     /// Returns when the connection is broken. One that is half open says nothing by itself: it is asked, unless there was an
-    /// answer to something else. Where something is held or waited for, there always is.
+    /// answer to something else meanwhile.
     async fn watch_over(&self, link: &Link) {
         let clock = self.host.clock();
         let ask = async {
@@ -165,13 +175,17 @@ impl Supervisor {
         }
     }
 
-    async fn reconnect(&self, previous: Identity) -> Arc<Link> {
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    async fn reconnect(&self, previous: Identity, backoff: &mut Backoff) -> Arc<Link> {
+        let mut told = String::new();
         loop {
             match self.connect(&previous).await {
                 Ok(link) => return link,
                 Err(error) => {
-                    tracing::debug!(server = %self.options.place, %error, "no contact yet");
+                    let reason = error.to_string();
+                    if reason != told {
+                        tracing::warn!(server = %self.options.place, %error, "no contact yet");
+                        told = reason;
+                    }
                     // Whatever is tried meanwhile is told why, and that it may well succeed later.
                     self.contact.send_replace(Contact::Lost(error.retryable()));
                 }
@@ -218,7 +232,7 @@ impl Supervisor {
         })?;
         let breakage = Arc::new(Breakage::default());
         let mut config = AsyncConnectionConfig::new()
-            // The whole of connecting has a time limit of its own.
+            // Below.
             .set_connection_timeout(None)
             .set_response_timeout(Some(self.request_timeout))
             .set_pipeline_buffer_size(REQUESTS_UNDER_WAY);
@@ -339,6 +353,10 @@ impl fmt::Debug for Supervisor {
             .field("contact", &*self.contact.borrow())
             .finish_non_exhaustive()
     }
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
 }
 
 /// Takes a message in, on the task that reads the connection: it must not block.

@@ -11,6 +11,7 @@ const PASSING: &[(&str, &str)] = &[
     ("LOADING", "the server loads its data: wait"),
     ("NOREPLICAS", "too few replicas are connected for min-replicas-to-write"),
     ("MASTERDOWN", "the replica has lost its primary: connect to the primary"),
+    ("MAXCLIENTS", "the server has no room for another connection: raise maxclients"),
     ("MISCONF", "the server cannot save its data: look into its log"),
     ("NOSCRIPT", "somebody has the server forget scripts again and again: see SCRIPT FLUSH"),
     ("TRYAGAIN", "the server moves its keys: wait"),
@@ -19,8 +20,7 @@ const PASSING: &[(&str, &str)] = &[
 
 /// Whether the connection is of no more use.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
-    // A reply that did not come may still come, and would then be taken for that to a later request by nobody, but the
-    // server behind it is not to be relied upon.
+    // A reply that did not come in time included: whatever is wrong there, a connection that answers is needed.
     error.is_io_error() || error.is_unrecoverable_error()
 }
 
@@ -52,6 +52,9 @@ fn code_of(error: &RedisError) -> Option<String> {
         let word = word.strip_prefix('-')?;
         (word == "NOPERM" || PASSING.iter().any(|(code, _)| *code == word)).then(|| word.to_owned())
     });
+    if code == "ERR" && text.contains("max number of clients") {
+        return Some("MAXCLIENTS".to_owned());
+    }
     Some(if code == "ERR" { mentioned.unwrap_or_else(|| code.to_owned()) } else { code.to_owned() })
 }
 

@@ -21,6 +21,7 @@ cases!("access":
     without_client_kill_a_client_goes_on,
     without_info_a_client_goes_on,
     without_info_a_restart_delay_is_refused,
+    without_info_a_replica_is_not_connected_to_without_pause,
     without_scripts_the_permission_is_named,
     a_permission_that_is_taken_away_meanwhile,
 );
@@ -185,6 +186,26 @@ async fn without_info_a_restart_delay_is_refused() -> Outcome {
     let error = refusal(connect(&with_options(&stage.server.url(), "restart_delay=1h")).await)?;
     ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("restart_delay"), "{error}");
     Ok(())
+}
+
+/// Connecting goes well, and the connection breaks as soon as it is used.
+async fn without_info_a_replica_is_not_connected_to_without_pause() -> Outcome {
+    let options = RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -info");
+    let stage = Stage::with(options).await?;
+    let (ours, theirs) = (stage.client("lease=30s").await?, stage.client("lease=30s").await?);
+    let held = ours.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    let before = stage.info("stats", "total_connections_received:").await?;
+    stage.server.command(&["REPLICAOF", "127.0.0.1", "1"]).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let made = stage.info("stats", "total_connections_received:").await? - before;
+    stage.server.command(&["REPLICAOF", "NO", "ONE"]).await?;
+    // Pauses that double make about ten of each client; without pauses there are hundreds.
+    ensure!((2..60).contains(&made), "{made} connections in two seconds");
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
 }
 
 async fn without_scripts_the_permission_is_named() -> Outcome {

@@ -68,8 +68,8 @@ async fn of_more_than_the_lease_stop_the_holder_in_time() -> Outcome {
 async fn of_the_granting_answer_do_not_lengthen_the_lease() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let ours = stage.client_at(proxy.address(), "lease=4s&timeout=3s").await?;
-    let theirs = stage.client("lease=4s").await?;
+    let ours = stage.client_at(proxy.address(), "lease=8s").await?;
+    let theirs = stage.client("lease=8s").await?;
     for wait in [Duration::ZERO, Duration::from_secs(60)] {
         let lock = ours.lock(format!("{ROOM} {wait:?}"))?;
         let diary = Diary::of(&lock);
