@@ -123,10 +123,12 @@ fn is_scheme(text: &str) -> bool {
 impl fmt::Display for LockUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:", self.scheme)?;
-        if let Some(hosts) = &self.hosts {
-            write!(formatter, "//{hosts}")?;
+        let Some(hosts) = &self.hosts else { return formatter.write_str(&self.path) };
+        if self.path.contains('@') {
+            // More likely the rest of a password with a slash in it that is not encoded than a path.
+            return formatter.write_str("//(hidden)");
         }
-        formatter.write_str(&self.path)
+        write!(formatter, "//{hosts}{}", self.path)
     }
 }
 
@@ -284,5 +286,7 @@ mod tests {
         let shown = format!("{url} {url:?} {:?}", url.options());
         assert!(!shown.contains("hunter2") && !shown.contains("admin"), "{shown}");
         assert!(url.has_secret());
+        let shown = LockUrl::parse("redis://admin:hunt/er2@cache/0").unwrap().to_string();
+        assert!(!shown.contains("hunt") && !shown.contains("er2"), "{shown}");
     }
 }

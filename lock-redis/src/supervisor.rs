@@ -232,7 +232,7 @@ impl Supervisor {
         })?;
         let breakage = Arc::new(Breakage::default());
         let mut config = AsyncConnectionConfig::new()
-            // Below.
+            // Limited below.
             .set_connection_timeout(None)
             .set_response_timeout(Some(self.request_timeout))
             .set_pipeline_buffer_size(REQUESTS_UNDER_WAY);
