@@ -1,10 +1,14 @@
 //! What a backend tells the core about an attempt, and about the hold that comes of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
+
+use tokio::sync::Notify;
 
 use crate::backend::Wait;
 use crate::clock::Moment;
@@ -25,6 +29,7 @@ struct State {
     until: AtomicU64,
     /// Zero when there is none.
     place: AtomicU64,
+    joined: Notify,
     inner: Mutex<Inner>,
 }
 
@@ -32,6 +37,8 @@ struct Inner {
     contact: Contact,
     loss: Option<LossReason>,
     hold: Option<Weak<HoldCore>>,
+    /// When those who want the attempt stop waiting, as far as they do.
+    ends: BTreeSet<u64>,
     /// Set when nobody wants the attempt any more: what is to be undone.
     stopped: Option<Stop>,
     driver: Option<Waker>,
@@ -70,10 +77,12 @@ impl Signals {
             patience,
             until: AtomicU64::new(until),
             place: AtomicU64::new(0),
+            joined: Notify::new(),
             inner: Mutex::new(Inner {
                 contact: Contact::Unconfirmed,
                 loss: None,
                 hold: None,
+                ends: BTreeSet::from([until]),
                 stopped: None,
                 driver: None,
                 awaiting_contact: Vec::new(),
@@ -173,6 +182,33 @@ impl Signals {
 
     pub(crate) fn extend(&self, until: u64) {
         self.0.until.fetch_max(until, Ordering::AcqRel);
+        let is_new = self.0.inner.lock().ends.insert(until);
+        if is_new {
+            self.0.joined.notify_one();
+        }
+    }
+
+    /// The next moment later than `moment` at which somebody who wants the attempt stops waiting. A backend that asks the
+    /// server once more before that does not let a silent server be taken for another holder.
+    pub fn next_end(&self, moment: Moment) -> Option<Moment> {
+        let inner = self.0.inner.lock();
+        let later = (Bound::Excluded(moment.as_nanoseconds()), Bound::Unbounded);
+        inner
+            .ends
+            .range(later)
+            .next()
+            .copied()
+            .map(Moment::from_nanoseconds)
+            .filter(|end| *end != Moment::FOREVER)
+    }
+
+    /// Waits until somebody more wants the attempt, who may stop waiting earlier than the others:
+    /// [`next_end`](Signals::next_end) may have changed. For one task.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; what it has not told of, it tells of when it is called again.
+    pub async fn joined(&self) {
+        self.0.joined.notified().await;
     }
 
     /// The outage that the backend has reported, if it has and contact has not returned.
@@ -226,6 +262,7 @@ impl Signals {
     pub(crate) fn take_chore(&self) -> Option<Chore> {
         let (stopped, driver) = {
             let mut inner = self.0.inner.lock();
+            inner.ends = BTreeSet::new();
             (inner.stopped.replace(Stop::Noticed), inner.driver.take())
         };
         // A waker keeps the memory of its task, and these signals live as long as the hold.
@@ -240,5 +277,24 @@ impl Signals {
 impl fmt::Debug for Signals {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Signals").field("wait", &self.wait()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_end_is_that_of_whoever_stops_waiting_first() {
+        let at = Moment::from_nanoseconds;
+        let signals = Signals::new(Wait::Forever);
+        assert_eq!(signals.next_end(at(0)), None);
+        signals.extend(500);
+        signals.extend(300);
+        assert_eq!(signals.next_end(at(0)), Some(at(300)));
+        assert_eq!(signals.next_end(at(300)), Some(at(500)));
+        assert_eq!(signals.next_end(at(500)), None);
+        assert_eq!(signals.wait(), Wait::Forever);
+        assert_eq!(Signals::new(Wait::Try).next_end(at(0)), None);
     }
 }

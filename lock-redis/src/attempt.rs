@@ -50,6 +50,8 @@ impl Intent {
 enum Woken {
     Granted(Option<Moment>, lock_core::FencingToken),
     ContactChanged,
+    /// Somebody more waits for this attempt.
+    Joined,
     TimeUp,
 }
 
@@ -122,12 +124,12 @@ impl<'a> Attempt<'a> {
                     backoff.next_pause()
                 }
             };
-            match self.woken(&expected, &mut contact, pause).await {
+            match self.pause_ends(&expected, &mut contact, pause).await {
                 Woken::Granted(Some(since), token) if self.is_fresh(since) => {
                     return Ok(Some(self.hold(expected, token, since)));
                 }
                 // Most of it is over, or nobody knows since when it runs: the server says whether it still stands.
-                Woken::Granted(..) | Woken::TimeUp => {}
+                Woken::Granted(..) | Woken::TimeUp | Woken::Joined => {}
                 Woken::ContactChanged => link = self.contact_returns(&mut contact).await,
             }
         }
@@ -156,19 +158,34 @@ impl<'a> Attempt<'a> {
         format!("{} {}", link.channel.as_deref().unwrap_or("-"), self.backend.holder)
     }
 
-    async fn woken(
+    /// Waits for whatever ends the pause. Who joins meanwhile may shorten it.
+    async fn pause_ends(
         &self,
         expected: &Expected,
         contact: &mut watch::Receiver<Contact>,
         pause: Duration,
     ) -> Woken {
+        let mut end = self.now().plus(pause);
+        loop {
+            match self.woken(expected, contact, end).await {
+                Woken::Joined => {
+                    let sooner = self.until_last_beat().map_or(end, |left| self.now().plus(left));
+                    end = end.min(sooner);
+                }
+                woken => return woken,
+            }
+        }
+    }
+
+    async fn woken(&self, expected: &Expected, contact: &mut watch::Receiver<Contact>, end: Moment) -> Woken {
         let clock = self.backend.host.clock();
         tokio::select! {
             biased;
             (since, token) = expected.granted() => Woken::Granted(since, token),
             // Ends with the client, which has dropped this then.
             _ = contact.changed() => Woken::ContactChanged,
-            () = clock.sleep_until(clock.now().plus(pause)) => Woken::TimeUp,
+            () = self.request.signals().joined() => Woken::Joined,
+            () = clock.sleep_until(end) => Woken::TimeUp,
         }
     }
 
@@ -202,12 +219,13 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// How long until the server is asked for the last time before the wait ends, so that its silence is noticed before the
-    /// wait is answered "not acquired". Where several wait here for one lock, that is the end of the last of them.
+    /// How long until the server is asked for the last time before one of those who wait here stops waiting, so that its
+    /// silence is noticed before that one is answered "not acquired".
     fn until_last_beat(&self) -> Option<Duration> {
-        let Wait::Until(deadline) = self.request.wait() else { return None };
-        let left = deadline.since(self.now());
-        left.checked_sub(self.backend.request_timeout.mul_f64(1.5)).filter(|left| !left.is_zero())
+        let now = self.now();
+        let ahead = self.backend.request_timeout.mul_f64(1.5);
+        let end = self.request.signals().next_end(now.plus(ahead))?;
+        Some(end.minus(ahead).since(now))
     }
 
     /// Whether enough of a pushed grant is left to renew it in good order.

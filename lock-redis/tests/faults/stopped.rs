@@ -13,6 +13,7 @@ cases!("stopped":
     for_half_of_the_lease_and_the_hold_goes_on,
     for_twice_the_lease_and_the_hold_is_lost_in_time,
     a_wait_that_ends_meanwhile_is_an_error,
+    a_wait_that_ends_meanwhile_behind_another_is_an_error,
 );
 
 async fn for_half_of_the_lease_and_the_hold_goes_on() -> Outcome {
@@ -64,6 +65,25 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time() -> Outcome {
     next.release().await?;
     ensure!(diary.aborts() == 1, "{:?}", diary.events());
     stage.works(&ours).await
+}
+
+/// The attempt at the server is that of somebody who waits for ever, and whose next heartbeat is far away.
+async fn a_wait_that_ends_meanwhile_behind_another_is_an_error() -> Outcome {
+    let stage = Stage::new().await?;
+    let (ours, theirs) = (stage.client("lease=60s&timeout=500ms").await?, stage.client("lease=60s").await?);
+    let held = theirs.lock(ROOM)?.acquire().await?;
+    let first = Waiter::of(&ours)?;
+    stage.queued(1).await?;
+    let lock = ours.lock(ROOM)?;
+    let second = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stage.server.stop()?;
+    let answered = second.await?.map_err(|error| error.kind());
+    stage.server.resume()?;
+    ensure!(matches!(answered, Err(ErrorKind::Unreachable)), "the wait was answered {answered:?}");
+    held.release().await?;
+    let (guard, _) = first.granted().await?;
+    Ok(guard.release().await?)
 }
 
 /// Nobody knows whether somebody else still holds the lock.
