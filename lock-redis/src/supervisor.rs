@@ -196,18 +196,14 @@ impl Supervisor {
     }
 
     async fn connect(&self, previous: &Identity) -> Result<Arc<Link>, LockError> {
-        self.establish(previous).await.map(Arc::new)
-    }
-
-    async fn establish(&self, previous: &Identity) -> Result<Link, LockError> {
-        let (mut link, language) = match self.open(Language::Resp3).await {
-            Ok(link) => (link, Language::Resp3),
+        let failed = |error| explain(Operation::Connect, error);
+        let newer = client(&self.options, Language::Resp3)?;
+        let (mut link, language) = match self.open(&newer, Language::Resp3).await {
             Err(error) if is_about_the_language(&error) => {
-                let link =
-                    self.open(Language::Resp2).await.map_err(|error| explain(Operation::Connect, error))?;
-                (link, Language::Resp2)
+                let older = client(&self.options, Language::Resp2)?;
+                (self.open(&older, Language::Resp2).await.map_err(failed)?, Language::Resp2)
             }
-            Err(error) => return Err(explain(Operation::Connect, error)),
+            link => (link.map_err(failed)?, Language::Resp3),
         };
         let facts = self.introduce(&mut link).await?;
         if let Some(facts) = &facts {
@@ -217,19 +213,16 @@ impl Supervisor {
             link.usable_from = self.host.clock().now().plus(settled_in);
         } else if !self.options.restart_delay.is_zero() {
             return Err(LockError::new(ErrorKind::Denied, Operation::Connect)
-                .because("the server does not tell since when it runs (INFO is refused), and the option restart_delay needs that")
+                .because("INFO is refused, and restart_delay needs to know since when the server runs")
                 .remedy("give the user INFO, or leave restart_delay out"));
         }
         self.end(previous, &link).await?;
         link.channel = self.listen(&link, language).await?;
-        Ok(link)
+        Ok(Arc::new(link))
     }
 
     /// Opens a connection.
-    async fn open(&self, language: Language) -> RedisResult<Link> {
-        let client = client(&self.options, language).map_err(|error| {
-            redis::RedisError::from((redis::ErrorKind::InvalidClientConfig, "options", error.to_string()))
-        })?;
+    async fn open(&self, client: &redis::Client, language: Language) -> RedisResult<Link> {
         let breakage = Arc::new(Breakage::default());
         let mut config = AsyncConnectionConfig::new()
             // Limited below.
@@ -271,8 +264,8 @@ impl Supervisor {
             link.identity.number = Some(number);
         } else {
             self.warn(
-                "the server does not tell a connection its number (CLIENT ID is refused): what was given up when contact was \
-                 lost may hold a lock until its lease ends"
+                "the server does not tell a connection its number (CLIENT ID is refused): what was given up when \
+                 contact was lost may hold a lock until its lease ends"
                     .to_owned(),
             );
         }
@@ -281,8 +274,8 @@ impl Supervisor {
             Some(Err(error)) if !is_refused(&error) => return Err(explain(Operation::Connect, error)),
             _ => {
                 self.warn(
-                    "the server does not tell what it is (INFO is refused): version, role and eviction are not checked, and what \
-                     was given up when contact was lost may hold a lock until its lease ends"
+                    "the server does not tell what it is (INFO is refused): version, role and eviction are not \
+                     checked, and what was given up when contact was lost may hold a lock until its lease ends"
                         .to_owned(),
                 );
                 None
@@ -311,9 +304,9 @@ impl Supervisor {
             return Err(error);
         }
         self.warn(
-                "the server does not let a client close its own earlier connection (CLIENT KILL is refused): what was given up \
-                 when contact was lost may hold a lock until its lease ends"
-                    .to_owned(),
+            "the server does not let a client close its own earlier connection (CLIENT KILL is refused): what \
+             was given up when contact was lost may hold a lock until its lease ends"
+                .to_owned(),
         );
         Ok(())
     }
@@ -330,7 +323,8 @@ impl Supervisor {
             }
         }
         self.warn(
-            "the server sends no messages (RESP3 or SUBSCRIBE is refused): whoever waits for a lock asks for it again and again"
+            "the server sends no messages (RESP3 or SUBSCRIBE is refused): whoever waits for a lock asks for it \
+             again and again"
                 .to_owned(),
         );
         Ok(None)
