@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use lock_core::{DistributedLockExt, ErrorKind, FencingToken, HolderId, LossReason};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, key, soon, until, with_options};
 
 cases!("loss":
     everything_is_flushed,
@@ -17,6 +17,7 @@ cases!("loss":
     a_stolen_key_is_not_deleted_by_the_one_who_lost_it,
     a_release_tells_of_a_loss_that_nobody_has_noticed_yet,
     a_broken_hold_is_told_at_once,
+    a_break_before_the_holder_has_read_of_its_grant_counts,
 );
 
 /// What the next renewal finds is told long before a lease ends.
@@ -126,4 +127,58 @@ async fn a_broken_hold_is_told_at_once() -> Outcome {
     ensure!(told < began + Duration::from_secs(30), "told after {:?}", told - began);
     ensure!(!guard.hold().is_valid(), "a broken hold is valid");
     Ok(())
+}
+
+/// The grant and its break arrive together, at a client whose runtime stood still for both.
+async fn a_break_before_the_holder_has_read_of_its_grant_counts() -> Outcome {
+    let stage = Stage::new().await?;
+    let (first, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = first.lock(ROOM)?.acquire().await?;
+    let (stands_still, has_stopped) = tokio::sync::oneshot::channel();
+    let (go_on, is_to_go_on) = std::sync::mpsc::channel::<()>();
+    let url = with_options(&stage.server.url(), &format!("{LONG}&engine=caller"));
+    let ours =
+        tokio::task::spawn_blocking(move || stand_still_while_waiting(&url, stands_still, &is_to_go_on));
+    has_stopped.await.map_err(|_| Failure::new("it never stood in line"))?;
+    let last_in_line = Waiter::of(&last)?;
+    stage.queued(2).await?;
+    let (before, _) = stage.holder().await?.ok_or_else(|| Failure::new("nobody holds the lock"))?;
+    held.release().await?;
+    let (granted, _) = stage.holder().await?.ok_or_else(|| Failure::new("the lock was not handed over"))?;
+    ensure!(granted != before, "the lock was not handed over");
+    last.break_holder(ROOM, &HolderId::new(&granted)).await?;
+    let (guard, _) = last_in_line.granted().await?;
+    go_on.send(()).map_err(|_| Failure::new("it did not stand still"))?;
+    // In line again, and not a holder.
+    stage.queued(1).await?;
+    guard.release().await?;
+    let token = soon("the grant", ours).await???;
+    ensure!(token.is_some(), "no token");
+    Ok(())
+}
+
+/// Waits for the lock on a runtime of one thread, which stands still from the time when it is in the queue until it is told to
+/// go on; answers the token of the hold that comes of it in the end.
+fn stand_still_while_waiting(
+    url: &str,
+    stands_still: tokio::sync::oneshot::Sender<()>,
+    go_on: &std::sync::mpsc::Receiver<()>,
+) -> Outcome<Option<FencingToken>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = connect(url).await?;
+        let waiter = Waiter::of(&client)?;
+        until("it waits", || async { Ok(client.status(ROOM).await?.waiters.len() == 1) }).await?;
+        let _ = stands_still.send(());
+        go_on.recv().map_err(|_| Failure::new("nobody said to go on"))?;
+        until("it is in line again", || async {
+            ensure!(!waiter.is_finished(), "it believes that it holds what was taken from it");
+            Ok(client.status(ROOM).await?.waiters.len() == 1)
+        })
+        .await?;
+        let (guard, _) = waiter.granted().await?;
+        let token = guard.token();
+        guard.release().await?;
+        Ok(token)
+    })
 }
