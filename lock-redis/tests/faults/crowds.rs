@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::Outcome;
+use conformance_tests::{Failure, Outcome};
 use lock_core::DistributedLockExt;
 
 use crate::case::{cases, ensure};
-use crate::stage::{Stage, Waiter, soon, until};
+use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
 
 cases!("crowds":
     a_thousand_wait_on_one_connection,
     two_thousand_holds_are_renewed_together,
+    hundreds_who_are_dead_hold_nobody_up,
 );
 
 const WAITERS: u64 = 1000;
@@ -81,4 +82,25 @@ async fn two_thousand_holds_are_renewed_together() -> Outcome {
         soon("the release", released).await???;
     }
     stage.nothing_is_left("after the releases").await
+}
+
+/// More than one call looks at: whoever waits asks again at once, and whoever tries is not told that somebody holds the lock.
+async fn hundreds_who_are_dead_hold_nobody_up() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let lock = client.lock(ROOM)?;
+    for tries_once in [false, true] {
+        let bury = "for number = 1, 350 do \
+                      redis.call('ZADD', KEYS[1], number, number) \
+                      redis.call('HSET', KEYS[2], number, '9999999999999 1 distlock:c:dead {}') \
+                    end";
+        stage.server.command(&["EVAL", bury, "2", &key(ROOM, 'q'), &key(ROOM, 'w')]).await?;
+        let guard = if tries_once {
+            lock.try_acquire().await?.ok_or_else(|| Failure::new("the dead hold the lock"))?
+        } else {
+            soon("the lock", lock.acquire()).await??
+        };
+        guard.release().await?;
+    }
+    stage.nothing_is_left("after the dead").await
 }
