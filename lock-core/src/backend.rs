@@ -68,7 +68,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Renews leases of one group, and answers for each in the same order. Never called twice at once for a group.
     ///
-    /// The core takes the time before it calls; that is the anchor of each lease that is answered `Held`.
+    /// The core takes the time before it calls; that is the anchor of each lease that is answered [`LeaseState::Held`].
     ///
     /// # Cancel safety
     /// Dropped when it takes longer than the interval between renewals, and called again: a renewal that arrives although
@@ -373,8 +373,11 @@ pub enum Term {
 /// What a renewal found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    /// The lease is ours, and has been extended.
+    /// The lease is ours, and has been extended: it lasts from the moment before the call.
     Held,
+    /// The lease is ours, and lasts from this moment, for backends that know better than the core what their server's
+    /// answer is worth. It never shortens what was known before.
+    HeldFrom(Moment),
     /// The lease is gone.
     Lost(LossReason),
     /// It could not be found out.

@@ -220,10 +220,15 @@ async fn renew(client: &ClientCore, group: GroupId) {
     };
     let states = states.into_iter().chain(std::iter::repeat(LeaseState::Unknown));
     for (hold, state) in holds.iter().zip(states) {
+        let next = anchor.plus(self::interval(hold).unwrap_or(interval));
         match state {
             LeaseState::Held => {
-                client.keeper.put_off(hold, anchor.plus(self::interval(hold).unwrap_or(interval)));
+                client.keeper.put_off(hold, next);
                 hold.renewed(anchor);
+            }
+            LeaseState::HeldFrom(moment) => {
+                client.keeper.put_off(hold, next);
+                hold.renewed(moment.min(anchor));
             }
             LeaseState::Lost(reason) => hold.declare_lost(reason),
             LeaseState::Unknown => {

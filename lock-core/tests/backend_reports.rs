@@ -32,6 +32,8 @@ mod odd {
         pub(crate) panics_in_renew: AtomicUsize,
         pub(crate) renewals: AtomicUsize,
         pub(crate) lease: Option<Duration>,
+        /// Renewals last from so long before they were asked for.
+        pub(crate) renewed_from_before: Option<Duration>,
         /// So many attempts that wait lose their place in the queue, which is 7.
         pub(crate) places_lost: AtomicUsize,
         /// The places that attempts came with.
@@ -82,7 +84,11 @@ mod odd {
         async fn renew(&self, _: GroupId, leases: &[Arc<()>]) -> Result<Vec<LeaseState>, LockError> {
             assert!(!take(&self.script.panics_in_renew), "a panic on request");
             self.script.renewals.fetch_add(1, Ordering::SeqCst);
-            Ok(vec![LeaseState::Held; leases.len()])
+            let state = match self.script.renewed_from_before {
+                None => LeaseState::Held,
+                Some(before) => LeaseState::HeldFrom(self.host.clock().now().minus(before)),
+            };
+            Ok(vec![state; leases.len()])
         }
 
         async fn release(&self, (): &()) -> Result<Released, LockError> {
@@ -152,6 +158,25 @@ async fn a_panic_in_a_renewal_is_a_failed_renewal_and_the_group_goes_on() {
         script.renewals.load(Ordering::SeqCst) > 0
     })
     .await;
+    assert!(guard.hold().is_valid());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_lasts_from_the_moment_that_the_backend_names() {
+    let (clock, time) = Clock::manual();
+    let script = Arc::new(Script {
+        lease: Some(Duration::from_secs(10)),
+        renewed_from_before: Some(Duration::from_secs(1)),
+        ..Script::default()
+    });
+    let builder = ClientBuilder::new().clock(clock.clone());
+    let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+    let granted_for = guard.hold().remaining().unwrap();
+    time.advance(Duration::from_millis(2_500));
+    eventually("it is renewed", || script.renewals.load(Ordering::SeqCst) == 1).await;
+    let renewed_for = granted_for.checked_sub(Duration::from_secs(1)).unwrap();
+    eventually("it lasts from then", || guard.hold().remaining() == Some(renewed_for)).await;
     assert!(guard.hold().is_valid());
 }
 
