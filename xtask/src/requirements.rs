@@ -9,9 +9,9 @@ pub(crate) struct Requirement {
     /// The command that succeeds when it is there.
     pub(crate) proof: &'static [&'static str],
     pub(crate) source: Source,
-    /// The word in `DISTLOCK_SKIP` that leaves it out, together with the tests that need it. What has none is needed
-    /// always.
-    pub(crate) skip_word: Option<&'static str>,
+    /// The words in `DISTLOCK_SKIP` each of which leaves it out, together with the tests that need it. What has none is
+    /// needed always.
+    pub(crate) skip_words: &'static [&'static str],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,19 +27,19 @@ pub(crate) const TABLE: &[Requirement] = &[
         name: "rustfmt",
         proof: &["cargo", "fmt", "--version"],
         source: Source::Component("rustfmt"),
-        skip_word: None,
+        skip_words: &[],
     },
     Requirement {
         name: "clippy",
         proof: &["cargo", "clippy", "--version"],
         source: Source::Component("clippy"),
-        skip_word: None,
+        skip_words: &[],
     },
     Requirement {
         name: "flock",
         proof: &["flock", "--version"],
         source: Source::Package("util-linux"),
-        skip_word: None,
+        skip_words: &[],
     },
     // The program alone is wanted. Where the package starts a server by itself, on the port that everybody uses, that one is
     // left alone: the tests start their own.
@@ -47,7 +47,27 @@ pub(crate) const TABLE: &[Requirement] = &[
         name: "redis-server",
         proof: &["redis-server", "--version"],
         source: Source::Package("redis-server"),
-        skip_word: Some("redis"),
+        skip_words: &["redis"],
+    },
+    // The tests run its jar with plain `java`, which the package brings, too; nothing of it starts by itself.
+    Requirement {
+        name: "zookeeper",
+        proof: &["java", "-cp", "/usr/share/java/zookeeper.jar", "org.apache.zookeeper.Version", "--full"],
+        source: Source::Package("zookeeper"),
+        skip_words: &["zookeeper"],
+    },
+    // What Java services lock with, for the tests that share a lock with them.
+    Requirement {
+        name: "curator",
+        proof: &["test", "-e", "/usr/share/java/curator-recipes.jar"],
+        source: Source::Package("libcurator-recipes-java"),
+        skip_words: &["curator", "zookeeper"],
+    },
+    Requirement {
+        name: "javac",
+        proof: &["javac", "-version"],
+        source: Source::Package("default-jdk-headless"),
+        skip_words: &["curator", "zookeeper"],
     },
 ];
 
@@ -61,7 +81,7 @@ impl Requirement {
 
     /// Whether `skip`, the value of `DISTLOCK_SKIP` (words between commas), names it.
     pub(crate) fn is_left_out_by(&self, skip: &str) -> bool {
-        self.skip_word.is_some_and(|word| skip.split(',').any(|named| named.trim() == word))
+        skip.split(',').any(|named| self.skip_words.contains(&named.trim()))
     }
 
     /// The one line that tells a person what to do.
@@ -73,7 +93,7 @@ impl Requirement {
                 format!("{name} is missing: install it (on Debian and Ubuntu: apt-get install {package})")
             }
         };
-        match self.skip_word {
+        match self.skip_words.first() {
             Some(word) => format!("{line}, or leave its tests out with DISTLOCK_SKIP={word}"),
             None => line,
         }
@@ -88,7 +108,7 @@ mod tests {
         name: "a server",
         proof: &["sh", "-c", "exit 1"],
         source: Source::Package("some-server"),
-        skip_word: Some("some"),
+        skip_words: &["some", "all"],
     };
 
     #[test]
@@ -99,11 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_word_leaves_it_out() {
+    fn only_words_of_its_own_leave_it_out() {
         assert!(SERVER.is_left_out_by("other, some"));
+        assert!(SERVER.is_left_out_by("all"));
         assert!(!SERVER.is_left_out_by("someone"));
         assert!(!SERVER.is_left_out_by(""));
-        assert!(!Requirement { skip_word: None, ..SERVER }.is_left_out_by("some"));
+        assert!(!Requirement { skip_words: &[], ..SERVER }.is_left_out_by("some"));
     }
 
     #[test]

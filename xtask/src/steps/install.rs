@@ -114,13 +114,13 @@ mod tests {
         name: "flock",
         proof: &["false"],
         source: Source::Package("util-linux"),
-        skip_word: None,
+        skip_words: &[],
     };
     const COMPONENT: Requirement = Requirement {
         name: "clippy",
         proof: &["false"],
         source: Source::Component("clippy"),
-        skip_word: None,
+        skip_words: &[],
     };
 
     #[test]
