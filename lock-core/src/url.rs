@@ -1,11 +1,13 @@
 //! URLs that name a backend, and their options, read strictly.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
 use crate::error::{ErrorKind, LockError, Operation};
+use crate::secret::Secret;
 
 /// A URL that names a backend: `scheme:[//authority][path][?key=value&…]`.
 ///
@@ -97,6 +99,19 @@ impl LockUrl {
     pub fn password(&self) -> Result<Option<String>, LockError> {
         let password = self.credentials.as_deref().and_then(|text| text.split_once(':'));
         password.map(|(_, password)| decode(password)).transpose()
+    }
+
+    /// The password: that of the URL, or that in the file which the option `password_file` names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] when both are given, and as [`Secret::of_file`].
+    pub fn secret(&self, options: &mut UrlOptions) -> Result<Option<Secret>, LockError> {
+        let written = self.password()?.filter(|text| !text.is_empty()).map(Secret::new);
+        let Some(file) = options.take("password_file") else { return Ok(written) };
+        if written.is_some() {
+            return Err(invalid("there are a password and a password_file").remedy("leave one of them out"));
+        }
+        Secret::of_file(Path::new(&file)).map(Some)
     }
 
     /// Whether the URL has something in it that others must not see: credentials, or an option that could be one.

@@ -74,7 +74,6 @@ mod mail;
 mod options;
 mod record;
 mod scripts;
-mod secret;
 mod server;
 mod supervisor;
 mod trouble;

@@ -1,13 +1,12 @@
 //! Options of a client, and connecting with them.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
 
 use crate::backend::RedisBackend;
-use crate::secret::Secret;
 
 /// Where the server is and how the locks are kept there.
 ///
@@ -233,15 +232,7 @@ impl RedisOptions {
             options = options.database(number);
         }
         options.user = url.user()?;
-        options.password = url.password()?.filter(|text| !text.is_empty()).map(Secret::new);
-        if let Some(file) = url_options.take("password_file") {
-            if options.password.is_some() {
-                return Err(
-                    invalid("there are a password and a password_file").remedy("leave one of them out")
-                );
-            }
-            options.password = Some(Secret::new(password_in(Path::new(&file))?));
-        }
+        options.password = url.secret(&mut url_options)?;
         if let Some(lease) = url_options.take_duration("lease")? {
             options = options.lease(lease);
         }
@@ -337,17 +328,6 @@ fn database_of(url: &LockUrl, option: Option<&str>) -> Result<Option<u32>, LockE
         invalid("the database is no number")
             .remedy("write for example redis://host/0, and %2F for a slash in a password")
     })
-}
-
-fn password_in(file: &Path) -> Result<String, LockError> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        invalid(format!("the password_file {} cannot be read: {error}", file.display())).caused_by(error)
-    })?;
-    let password = text.trim_end_matches(['\r', '\n']);
-    if password.is_empty() {
-        return Err(invalid(format!("the password_file {} is empty", file.display())));
-    }
-    Ok(password.to_owned())
 }
 
 pub(crate) fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
