@@ -1,0 +1,176 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.net.InetAddress;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Collectors;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+
+/**
+ * Locks with Curator's InterProcessMutex on behalf of a program that tells it by lines what to do.
+ *
+ * <p>A line is a number, a verb and what the verb needs, separated by tabs; the answer is that number and a JSON value.
+ * Each line has a thread of its own, so that many can wait at once. The process ends with the connection to the program.
+ */
+public final class CuratorPeer {
+    private final String servers;
+    private final int sessionMilliseconds;
+    private final PrintStream answers;
+    private final CuratorFramework client;
+    private final Map<String, Hold> holds = new ConcurrentHashMap<>();
+    private final AtomicLong handles = new AtomicLong();
+
+    /** A mutex belongs to the thread that acquired it, so that thread has to give it back. */
+    private static final class Hold {
+        final SynchronousQueue<String> toRelease = new SynchronousQueue<>();
+    }
+
+    private CuratorPeer(String servers, int sessionMilliseconds, PrintStream answers) throws Exception {
+        this.servers = servers;
+        this.sessionMilliseconds = sessionMilliseconds;
+        this.answers = answers;
+        this.client = connect(servers, sessionMilliseconds);
+    }
+
+    /** Arguments: the port of the program, the servers, the session timeout in milliseconds. */
+    public static void main(String[] arguments) throws Exception {
+        try (Socket program = new Socket(InetAddress.getLoopbackAddress(), Integer.parseInt(arguments[0]))) {
+            program.setTcpNoDelay(true);
+            // Read from the environment, because every user of the machine can read the arguments.
+            PrintStream answers = new PrintStream(program.getOutputStream(), true, StandardCharsets.UTF_8);
+            answers.println(System.getenv("CURATOR_PEER_WORD"));
+            Thread.setDefaultUncaughtExceptionHandler((thread, error) -> error.printStackTrace());
+            CuratorPeer peer = new CuratorPeer(arguments[1], Integer.parseInt(arguments[2]), answers);
+            answers.println("0\ttrue");
+            var lines = new BufferedReader(
+                    new InputStreamReader(program.getInputStream(), StandardCharsets.UTF_8));
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                String[] words = line.split("\t");
+                Thread thread = new Thread(() -> peer.answer(words), words[1]);
+                thread.setDaemon(true);
+                thread.start();
+            }
+        } finally {
+            // Whoever still waits or holds has nobody to tell.
+            Runtime.getRuntime().halt(0);
+        }
+    }
+
+    static CuratorFramework connect(String servers, int sessionMilliseconds) throws Exception {
+        CuratorFramework client = CuratorFrameworkFactory.builder()
+                .connectString(servers)
+                .sessionTimeoutMs(sessionMilliseconds)
+                .connectionTimeoutMs(sessionMilliseconds)
+                .retryPolicy(new ExponentialBackoffRetry(100, 10))
+                .build();
+        client.start();
+        if (!client.blockUntilConnected(60, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("no connection to " + servers + " within a minute");
+        }
+        return client;
+    }
+
+    private void answer(String[] words) {
+        String answer;
+        try {
+            answer = carryOut(words);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            answer = "{\"failed\":" + quoted(error.toString()) + "}";
+        }
+        if (answer != null) {
+            say(words[0], answer);
+        }
+    }
+
+    private void say(String number, String answer) {
+        synchronized (answers) {
+            answers.println(number + "\t" + answer);
+        }
+    }
+
+    private String carryOut(String[] words) throws Exception {
+        switch (words[1]) {
+            case "acquire":
+                return acquire(words[0], words[2], Long.parseLong(words[3]));
+            case "release":
+                holds.remove(words[2]).toRelease.put(words[0]);
+                return null;
+            case "children":
+                return client.getChildren().forPath(words[2]).stream()
+                        .map(CuratorPeer::quoted)
+                        .collect(Collectors.joining(",", "[", "]"));
+            case "count":
+                return count(words[2], Path.of(words[3]), Integer.parseInt(words[4]));
+            case "cycle":
+                return Cycle.turn(client, words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]),
+                        Integer.parseInt(words[5]));
+            case "hand-off":
+                return HandOff.turn(servers, sessionMilliseconds, words);
+            default:
+                throw new IllegalArgumentException("what is " + words[1] + "?");
+        }
+    }
+
+    /** Holds until it is told to release; the answer to that comes from this thread, too. */
+    private String acquire(String number, String path, long milliseconds) throws Exception {
+        InterProcessMutex mutex = new InterProcessMutex(client, path);
+        if (milliseconds < 0) {
+            mutex.acquire();
+        } else if (!mutex.acquire(milliseconds, TimeUnit.MILLISECONDS)) {
+            return "null";
+        }
+        long granted = System.nanoTime();
+        String handle = Long.toString(handles.incrementAndGet());
+        Hold hold = new Hold();
+        holds.put(handle, hold);
+        say(number, "{\"handle\":" + quoted(handle) + ",\"granted\":" + granted + "}");
+        String release = hold.toRelease.take();
+        try {
+            long asked = System.nanoTime();
+            mutex.release();
+            say(release, Long.toString(asked));
+        } catch (Exception error) {
+            say(release, "{\"failed\":" + quoted(error.toString()) + "}");
+        }
+        return null;
+    }
+
+    /** Adds one to the number in a file, again and again, each time under the lock and by nothing else protected. */
+    private String count(String path, Path file, int rounds) throws Exception {
+        InterProcessMutex mutex = new InterProcessMutex(client, path);
+        for (int round = 0; round < rounds; round++) {
+            mutex.acquire();
+            try {
+                long number = Long.parseLong(Files.readString(file).strip());
+                Thread.sleep(1);
+                Files.writeString(file, Long.toString(number + 1));
+            } finally {
+                mutex.release();
+            }
+        }
+        return "true";
+    }
+
+    private static String quoted(String text) {
+        StringBuilder quoted = new StringBuilder("\"");
+        for (char letter : text.toCharArray()) {
+            if (letter == '"' || letter == '\\') {
+                quoted.append('\\');
+            }
+            quoted.append(letter < ' ' ? ' ' : letter);
+        }
+        return quoted.append('"').toString();
+    }
+}

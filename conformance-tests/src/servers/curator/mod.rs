@@ -1,0 +1,192 @@
+//! Apache Curator beside us: a small Java program that locks with its `InterProcessMutex`.
+//!
+//! Its source is beside this file. It is compiled against the classes that Debian's package `libcurator-recipes-java` brings, and
+//! runs in a process of its own, which can be killed and stopped.
+
+mod classes;
+mod conversation;
+mod turns;
+
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+use super::ServerProcess;
+use crate::failure::{During, Failure, Outcome};
+use classes::Classes;
+use conversation::Conversation;
+
+pub use turns::{CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs};
+
+const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
+                       libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
+                       DISTLOCK_SKIP=zookeeper";
+
+/// In which variable the program finds what it says first. Nobody else can read that.
+const WORD_VARIABLE: &str = "CURATOR_PEER_WORD";
+
+/// A Java process with one client of Curator's. It ends when this is dropped, and its session with it or after its timeout.
+#[derive(Debug)]
+pub struct CuratorPeer {
+    conversation: Conversation,
+    /// Before the folder, so that it ends first.
+    process: ServerProcess,
+    _folder: TempDir,
+}
+
+/// A lock that the Java process holds.
+#[derive(Debug)]
+pub struct CuratorHold {
+    handle: String,
+}
+
+#[derive(Deserialize)]
+struct Acquired {
+    handle: String,
+}
+
+impl CuratorPeer {
+    /// Starts one that is connected to `servers`, which are separated by commas, with sessions of that timeout.
+    ///
+    /// # Errors
+    /// When it cannot be compiled or does not get a connection; when something is not installed, that says what to install.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the process.
+    pub async fn start(servers: &str, session_timeout: Duration) -> Outcome<Self> {
+        let classes = Classes::compiled().await?;
+        let folder = tempfile::Builder::new().prefix("distlock-curator-").tempdir()?;
+        classes.write_into(folder.path())?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let port = listener.local_addr()?.port();
+        let word = random_word();
+        let mut command = java(folder.path());
+        command.env(WORD_VARIABLE, &word).arg("CuratorPeer");
+        command.args([&port.to_string(), servers, &session_timeout.as_millis().to_string()]);
+        let process = ServerProcess::start("curator", command, folder.path(), MISSING)?;
+        let conversation = Conversation::begin(&listener, &word, &process).await?;
+        Ok(Self { conversation, process, _folder: folder })
+    }
+
+    /// Waits for the lock whose contenders are the children of `path`.
+    ///
+    /// # Errors
+    /// What Curator throws, or that the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the Java process waiting, and then holding, until it ends.
+    pub async fn acquire(&self, path: &str) -> Outcome<CuratorHold> {
+        self.acquire_for(path, "-1")
+            .await?
+            .ok_or_else(|| Failure::new("Curator waited for ever, and gave up"))
+    }
+
+    /// Waits for the lock whose contenders are the children of `path`, but no longer than `timeout`.
+    ///
+    /// # Errors
+    /// What Curator throws, or that the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the Java process waiting, and then perhaps holding, until it ends.
+    pub async fn acquire_within(&self, path: &str, timeout: Duration) -> Outcome<Option<CuratorHold>> {
+        self.acquire_for(path, &timeout.as_millis().to_string()).await
+    }
+
+    async fn acquire_for(&self, path: &str, milliseconds: &str) -> Outcome<Option<CuratorHold>> {
+        let acquired: Option<Acquired> = self.ask(&["acquire", path, milliseconds]).await?;
+        Ok(acquired.map(|Acquired { handle }| CuratorHold { handle }))
+    }
+
+    /// Gives the lock back.
+    ///
+    /// # Errors
+    /// What Curator throws, or that the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open when the lock is given back.
+    pub async fn release(&self, hold: CuratorHold) -> Outcome {
+        self.ask::<Value>(&["release", &hold.handle]).await.map(drop)
+    }
+
+    /// The names of the children of `path`, in no order.
+    ///
+    /// # Errors
+    /// What Curator throws, or that the process has ended.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed.
+    pub async fn children(&self, path: &str) -> Outcome<Vec<String>> {
+        self.ask(&["children", path]).await
+    }
+
+    /// Adds one to the decimal number in `file` so many times, each time under the lock and protected by nothing else.
+    ///
+    /// # Errors
+    /// What Curator throws, a file without a number, or that the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the counting.
+    pub async fn count(&self, path: &str, file: &Path, rounds: u32) -> Outcome {
+        let file = file.to_str().ok_or_else(|| Failure::new(format!("{} is not UTF-8", file.display())))?;
+        self.ask::<Value>(&["count", path, file, &rounds.to_string()]).await.map(drop)
+    }
+
+    /// Kills the process with a signal that it cannot catch. Its session lives on until the server gives it up.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn kill(&self) -> Outcome {
+        self.process.kill()
+    }
+
+    /// Stops the process as it stands.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn stop(&self) -> Outcome {
+        self.process.stop()
+    }
+
+    /// Has it run on after [`CuratorPeer::stop`].
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&self) -> Outcome {
+        self.process.resume()
+    }
+
+    async fn ask<T: serde::de::DeserializeOwned>(&self, words: &[&str]) -> Outcome<T> {
+        let verb = words.first().copied().unwrap_or_default();
+        match self.conversation.ask(words).await {
+            Ok(answer) => serde_json::from_value(answer).map_err(|error| {
+                Failure::new(format!("Curator, {verb}: an answer of another kind: {error}"))
+            }),
+            Err(None) => Err(self.process.failure("has ended")),
+            Err(Some(text)) => Err(Failure::new(text)).during(format_args!("Curator, {verb}")),
+        }
+    }
+}
+
+/// `java`, with its classes in `folder`.
+fn java(folder: &Path) -> Command {
+    let mut command = Command::new("java");
+    command.arg("-cp").arg(format!("{}:{}", classes::path(), folder.display()));
+    // Each end of a session is told with a trace of the stack otherwise.
+    command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Xshare:auto"]);
+    command.arg("-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.ClientCnxn=error");
+    command
+}
+
+/// The port is open to every user of the machine; who connects has to know this.
+fn random_word() -> String {
+    format!("{:016x}{:016x}", RandomState::new().hash_one(1), RandomState::new().hash_one(2))
+}

@@ -1,0 +1,68 @@
+#![allow(clippy::unwrap_used)] // tests
+
+use super::super::{ZooKeeperServer, left_out};
+use super::*;
+
+const SESSION: Duration = Duration::from_secs(10);
+const LOCK: &str = "/locks/door";
+
+#[tokio::test]
+async fn the_java_program_locks_counts_and_takes_times() {
+    if left_out("zookeeper").is_some() {
+        return;
+    }
+    let server = ZooKeeperServer::start().await.unwrap();
+    let address = server.plain_address().to_string();
+    let (one, other) =
+        tokio::try_join!(CuratorPeer::start(&address, SESSION), CuratorPeer::start(&address, SESSION))
+            .unwrap();
+
+    let hold = one.acquire(LOCK).await.unwrap();
+    assert!(other.acquire_within(LOCK, Duration::from_millis(100)).await.unwrap().is_none());
+    assert_eq!(one.children(LOCK).await.unwrap().len(), 1);
+    let (released, acquired) = tokio::join!(one.release(hold), other.acquire(LOCK));
+    released.unwrap();
+    other.release(acquired.unwrap()).await.unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("number");
+    std::fs::write(&file, "0").unwrap();
+    let counting = |peer| CuratorPeer::count(peer, LOCK, &file, 5);
+    tokio::try_join!(counting(&one), counting(&other)).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "10");
+
+    let turn = CuratorCycleTurn { warm_up: 1, length: Duration::from_secs(60), most: 7 };
+    let cycles = one.cycles(LOCK, &turn).await.unwrap();
+    assert_eq!((cycles.acquire.len(), cycles.release.len()), (7, 7));
+    let turn = CuratorHandOffTurn {
+        clients: 3,
+        warm_up: Duration::from_millis(50),
+        length: Duration::from_millis(50),
+        hold: Duration::ZERO,
+        think: Duration::ZERO,
+    };
+    let hand_offs = one.hand_offs(LOCK, &turn).await.unwrap();
+    assert_eq!(hand_offs.grants.len(), 3);
+    assert!(!hand_offs.times.is_empty() && hand_offs.length >= turn.length, "{hand_offs:?}");
+    assert!(hand_offs.all_sections >= hand_offs.grants.iter().sum(), "{hand_offs:?}");
+}
+
+#[tokio::test]
+async fn what_goes_wrong_in_java_is_told() {
+    if left_out("zookeeper").is_some() {
+        return;
+    }
+    let server = ZooKeeperServer::start().await.unwrap();
+    let peer = CuratorPeer::start(&server.plain_address().to_string(), SESSION).await.unwrap();
+    let failure = peer.children("/nowhere").await.unwrap_err().to_string();
+    assert!(failure.contains("children") && failure.contains("NoNode"), "{failure}");
+
+    let waiting = peer.acquire("/locks/door/");
+    let failure = waiting.await.unwrap_err().to_string();
+    assert!(failure.contains("acquire") && failure.contains("IllegalArgument"), "{failure}");
+
+    let hold = peer.acquire(LOCK).await.unwrap();
+    peer.kill().unwrap();
+    let failure = peer.release(hold).await.unwrap_err().to_string();
+    assert!(failure.contains("has ended"), "{failure}");
+}

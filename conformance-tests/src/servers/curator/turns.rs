@@ -1,0 +1,114 @@
+//! Workloads that the Java process runs by itself, and times by its own clock: no message of ours is in the times.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use super::CuratorPeer;
+use crate::failure::Outcome;
+
+/// One client acquires and releases, and nobody else wants the lock.
+#[derive(Debug, Clone, Copy)]
+pub struct CuratorCycleTurn {
+    /// Cycles that are not measured, before.
+    pub warm_up: usize,
+    /// The turn ends after this time.
+    pub length: Duration,
+    /// The turn ends after so many cycles.
+    pub most: usize,
+}
+
+/// What was measured of a turn of cycles.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CuratorCycles {
+    /// How long each acquisition took.
+    #[serde(deserialize_with = "durations")]
+    pub acquire: Vec<Duration>,
+    /// How long each release took, in the same order.
+    #[serde(deserialize_with = "durations")]
+    pub release: Vec<Duration>,
+    /// Processor time of the Java process.
+    #[serde(deserialize_with = "duration")]
+    pub processor: Duration,
+}
+
+/// Many clients, each with a session of its own, want one lock.
+#[derive(Debug, Clone, Copy)]
+pub struct CuratorHandOffTurn {
+    /// How many.
+    pub clients: usize,
+    /// The turn begins when every client has had the lock twice, or after this time.
+    pub warm_up: Duration,
+    /// How long the turn is.
+    pub length: Duration,
+    /// How long a client keeps the lock.
+    pub hold: Duration,
+    /// How long a client pauses before it wants the lock again.
+    pub think: Duration,
+}
+
+/// What was measured of a turn of hand-offs.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CuratorHandOffs {
+    /// From the call of release until the next acquisition, by another client, has returned.
+    #[serde(deserialize_with = "durations")]
+    pub times: Vec<Duration>,
+    /// How often each client had the lock.
+    pub grants: Vec<u64>,
+    /// How often the lock was acquired since the clients began, also before and after the turn.
+    pub all_sections: u64,
+    /// How often the lock went to the client that had just released it.
+    pub same_again: u64,
+    /// The longest wait, also of those that were not over at the end.
+    #[serde(deserialize_with = "duration")]
+    pub longest_wait: Duration,
+    /// How long the turn really was.
+    #[serde(deserialize_with = "duration")]
+    pub length: Duration,
+    /// Processor time of the Java process.
+    #[serde(deserialize_with = "duration")]
+    pub processor: Duration,
+}
+
+impl CuratorPeer {
+    /// Has its client acquire and release the lock at `path`.
+    ///
+    /// # Errors
+    /// What Curator throws, or that the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not end the turn.
+    pub async fn cycles(&self, path: &str, turn: &CuratorCycleTurn) -> Outcome<CuratorCycles> {
+        let numbers = [turn.warm_up.to_string(), turn.length.as_millis().to_string(), turn.most.to_string()];
+        let [warm_up, length, most] = numbers.each_ref().map(String::as_str);
+        self.ask(&["cycle", path, warm_up, length, most]).await
+    }
+
+    /// Has clients that are made for it hand on the lock at `path`. Their sessions are closed afterwards.
+    ///
+    /// # Errors
+    /// What Curator throws, or that the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not end the turn.
+    pub async fn hand_offs(&self, path: &str, turn: &CuratorHandOffTurn) -> Outcome<CuratorHandOffs> {
+        let numbers = [
+            turn.clients.to_string(),
+            turn.warm_up.as_millis().to_string(),
+            turn.length.as_millis().to_string(),
+            turn.hold.as_nanos().to_string(),
+            turn.think.as_nanos().to_string(),
+        ];
+        let [clients, warm_up, length, hold, think] = numbers.each_ref().map(String::as_str);
+        self.ask(&["hand-off", path, clients, warm_up, length, hold, think]).await
+    }
+}
+
+/// The Java program tells all times in nanoseconds.
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u64::deserialize(deserializer).map(Duration::from_nanos)
+}
+
+fn durations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Duration>, D::Error> {
+    Ok(Vec::<u64>::deserialize(deserializer)?.into_iter().map(Duration::from_nanos).collect())
+}
