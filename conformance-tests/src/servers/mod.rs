@@ -4,22 +4,40 @@
 //! answers, and ends with its handle. It does not outlive the program that started it, however that ends.
 //!
 //! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
+//! * [`ZooKeeperServer`]: a single ZooKeeper, with plain `java`, and what it takes to look at its nodes and to close the
+//!   sessions of others.
 //! * [`TcpProxy`]: stands between a client and a server, and cuts, refuses, swallows, delays and slices what passes. With
 //!   a [`Conversation`] it knows requests from replies, so that it can lose the reply to the next request of one operation.
 //!
 //! A program that is not installed is an error that says what to install. [`left_out`] tells what the user wants left out.
 
 mod certificates;
+mod curator;
 mod ports;
 mod process;
 mod proxy;
 mod redis;
+mod url;
+mod zookeeper;
 
 pub use certificates::{Certificates, Pair};
+pub use curator::{
+    CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorPeer,
+};
 pub use ports::free_port;
 pub use process::ServerProcess;
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, TcpProxy};
-pub use redis::{Data, Digests, RedisConversation, RedisOptions, RedisServer, Value};
+pub use redis::{Digests, RedisConversation, RedisOptions, RedisServer, Value};
+pub use zookeeper::{Access, NodeKind, Role, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer};
+
+/// What becomes of a server's data when it is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    /// What it has written to the disk: with ZooKeeper everything, with Redis what [`RedisOptions::append_only`] has it write.
+    Kept,
+    /// Nothing is left.
+    Lost,
+}
 
 /// The variable that names, between commas, what is to be left out: `DISTLOCK_SKIP=mysql,redis`.
 pub const SKIP_VARIABLE: &str = "DISTLOCK_SKIP";

@@ -21,7 +21,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::{Certificates, ServerProcess, TcpProxy, free_port};
+use super::url::encoded;
+use super::{Certificates, Data, ServerProcess, TcpProxy, free_port};
 use crate::failure::{During, Failure, Outcome};
 use options::{Encryption, OWN_USER};
 
@@ -38,15 +39,6 @@ const MISSING: &str = "redis-server is not installed: install Redis 6.2 or newer
 const PORTS_TRIED: usize = 5;
 
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
-
-/// What becomes of a server's data when it is started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Data {
-    /// What it has written to the disk: everything with [`RedisOptions::append_only`], else nothing.
-    Kept,
-    /// Nothing is left.
-    Lost,
-}
 
 /// A `redis-server` on a port of its own, with its files in a temporary folder. Ended when this is dropped.
 #[derive(Debug)]
@@ -272,20 +264,6 @@ fn is_port_taken(failure: &Failure) -> bool {
 fn random_word() -> String {
     let random = RandomState::new();
     format!("{:016x}{:016x}", random.hash_one(1), RandomState::new().hash_one(2))
-}
-
-/// As a part of a URL.
-fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }
 
 /// Asks one thing, on a connection of its own.

@@ -1,0 +1,283 @@
+//! What a test does to a server from outside: a client of our own, with all rights and without the one under test.
+//!
+//! It speaks the protocol by itself, so that a mistake of the client library cannot hide in the fixture, too.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::jute::{self, Malformed, Reader, Writer};
+use super::node::{Access, NodeKind, ZooKeeperNode};
+use crate::failure::{Failure, Outcome};
+
+/// Who may do anything, and the digest that servers are told: of this name and password, as ZooKeeper digests them.
+const SUPER_LOGIN: &str = "super:distlock-fixture";
+pub(super) const SUPER_DIGEST: &str = "super:qQsBS+uvA3L0kHnlmxAJ3AfT780=";
+
+/// Milliseconds. Short, so that a session of ours that was left open is soon gone.
+const SESSION: i32 = 10_000;
+
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+
+const NO_NODE: i32 = -101;
+const NODE_EXISTS: i32 = -110;
+
+mod operation {
+    pub(super) const CREATE: i32 = 1;
+    pub(super) const DELETE: i32 = 2;
+    pub(super) const GET_DATA: i32 = 4;
+    pub(super) const SET_DATA: i32 = 5;
+    pub(super) const SET_ACCESS: i32 = 7;
+    pub(super) const GET_CHILDREN: i32 = 8;
+    pub(super) const AUTHENTICATE: i32 = 100;
+    pub(super) const CREATE_CONTAINER: i32 = 19;
+    pub(super) const CLOSE: i32 = -11;
+}
+
+const AUTHENTICATION: i32 = -4;
+const ANY_VERSION: i32 = -1;
+
+/// A session with all rights, for one thing after the other.
+#[derive(Debug)]
+pub(super) struct Visit {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+    asked: i32,
+}
+
+/// What came of a request that the server understood.
+enum Answer {
+    Done(Vec<u8>),
+    Refused(i32),
+}
+
+impl Visit {
+    /// Opens a session, does `what` in it, and closes it.
+    pub(super) async fn pay<T>(
+        address: SocketAddr,
+        what: impl AsyncFnOnce(&mut Self) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let visit = async {
+            let mut visit = Self::stranger(address).await?;
+            let login = Writer::new().int(AUTHENTICATION).int(operation::AUTHENTICATE);
+            let login = login.int(0).text("digest").text(SUPER_LOGIN);
+            visit.stream.write_all(&login.message()).await?;
+            visit.answer_to(AUTHENTICATION).await?.or_refuse("the login of the fixture")?;
+            let outcome = what(&mut visit).await?;
+            visit.ask(operation::CLOSE, Writer::new()).await?;
+            Ok(outcome)
+        };
+        within(visit).await
+    }
+
+    /// Opens a session without any rights.
+    pub(super) async fn stranger(address: SocketAddr) -> Outcome<Self> {
+        let mut visit = Self::open(address, &connect(0, &[0; 16])).await?;
+        match visit.connected().await? {
+            0 => Err(Failure::new("no session was given")),
+            _ => Ok(visit),
+        }
+    }
+
+    /// Closes the session of somebody else, as that one could. Answers whether there was one.
+    pub(super) async fn close_session(address: SocketAddr, session: i64) -> Outcome<bool> {
+        let closing = async {
+            let close = Writer::new().int(1).int(operation::CLOSE).message();
+            let hello = [connect(session, &password(session)), close].concat();
+            let mut visit = Self::open(address, &hello).await?;
+            if visit.connected().await? == 0 {
+                return Ok(false);
+            }
+            visit.answer_to(1).await?.or_refuse("the close of a session").map(|_| true)
+        };
+        within(closing).await
+    }
+
+    async fn open(address: SocketAddr, hello: &[u8]) -> Outcome<Self> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        stream.write_all(hello).await?;
+        Ok(Self { stream, bytes: Vec::new(), asked: 0 })
+    }
+
+    /// The session that was given; 0 for none.
+    async fn connected(&mut self) -> Outcome<i64> {
+        let answer = self.message().await?;
+        let mut reader = Reader::new(&answer);
+        let session = reader.int().and_then(|_| reader.int()).and_then(|_| reader.long());
+        session.map_err(malformed)
+    }
+
+    async fn message(&mut self) -> Outcome<Vec<u8>> {
+        loop {
+            if let Some((message, length)) = jute::message(&self.bytes).map_err(malformed)? {
+                let message = message.to_vec();
+                self.bytes.drain(..length);
+                return Ok(message);
+            }
+            if self.stream.read_buf(&mut self.bytes).await? == 0 {
+                return Err(Failure::new("the connection ended before the answer"));
+            }
+        }
+    }
+
+    async fn ask(&mut self, operation: i32, request: Writer) -> Outcome<Answer> {
+        self.asked += 1;
+        let header = Writer::new().int(self.asked).int(operation).raw();
+        let message = Writer::new().bytes(&[header, request.raw()].concat()).raw();
+        self.stream.write_all(&message).await?;
+        self.answer_to(self.asked).await
+    }
+
+    async fn answer_to(&mut self, number: i32) -> Outcome<Answer> {
+        loop {
+            let message = self.message().await?;
+            let mut reader = Reader::new(&message);
+            let header = (|| Ok((reader.int()?, reader.long()?, reader.int()?)))();
+            let (answered, _, error) = header.map_err(malformed)?;
+            if answered == number {
+                let refused = error != 0;
+                return Ok(if refused {
+                    Answer::Refused(error)
+                } else {
+                    Answer::Done(reader.rest().to_vec())
+                });
+            }
+        }
+    }
+
+    pub(super) async fn children(&mut self, path: &str) -> Outcome<Option<Vec<String>>> {
+        let request = Writer::new().text(path).bool(false);
+        let answer = self.ask(operation::GET_CHILDREN, request).await?.or_none("the children of", path)?;
+        answer.map(|answer| Reader::new(&answer).texts().map_err(malformed)).transpose()
+    }
+
+    pub(super) async fn node(&mut self, path: &str) -> Outcome<Option<ZooKeeperNode>> {
+        let request = Writer::new().text(path).bool(false);
+        let answer = self.ask(operation::GET_DATA, request).await?.or_none("the data of", path)?;
+        answer.map(|answer| ZooKeeperNode::read(&answer).map_err(malformed)).transpose()
+    }
+
+    pub(super) async fn create(&mut self, path: &str, data: &[u8], kind: NodeKind) -> Outcome<String> {
+        let mut end = 0;
+        while let Some(next) = path[end + 1..].find('/') {
+            end += next + 1;
+            self.create_one(&path[..end], b"", NodeKind::Lasting).await?;
+        }
+        self.create_one(path, data, kind)
+            .await?
+            .ok_or_else(|| Failure::new(format!("there is a node {path} already")))
+    }
+
+    /// The path of the new node; `None` when there was one.
+    async fn create_one(&mut self, path: &str, data: &[u8], kind: NodeKind) -> Outcome<Option<String>> {
+        let operation = match kind {
+            NodeKind::Container => operation::CREATE_CONTAINER,
+            NodeKind::Lasting | NodeKind::Numbered => operation::CREATE,
+        };
+        let anybody = Access::anybody().write(Writer::new().text(path).bytes(data));
+        match self.ask(operation, anybody.int(kind.flags())).await? {
+            Answer::Done(answer) => Reader::new(&answer).text().map(Some).map_err(malformed),
+            Answer::Refused(NODE_EXISTS) => Ok(None),
+            Answer::Refused(error) => Err(refused("a node at", path, error)),
+        }
+    }
+
+    /// A node that ends with this session.
+    #[cfg(test)]
+    pub(super) async fn create_ephemeral(&mut self, path: &str) -> Outcome {
+        let request = Access::anybody().write(Writer::new().text(path).bytes(b"")).int(1);
+        self.ask(operation::CREATE, request).await?.or_refuse("an ephemeral node").map(drop)
+    }
+
+    pub(super) async fn write(&mut self, path: &str, data: &[u8]) -> Outcome<bool> {
+        let request = Writer::new().text(path).bytes(data).int(ANY_VERSION);
+        let answer = self.ask(operation::SET_DATA, request).await?.or_none("new data at", path)?;
+        Ok(answer.is_some())
+    }
+
+    pub(super) async fn delete(&mut self, path: &str) -> Outcome<bool> {
+        let request = Writer::new().text(path).int(ANY_VERSION);
+        let answer = self.ask(operation::DELETE, request).await?.or_none("the end of", path)?;
+        Ok(answer.is_some())
+    }
+
+    pub(super) async fn set_access(&mut self, path: &str, access: &Access) -> Outcome {
+        let request = access.write(Writer::new().text(path)).int(ANY_VERSION);
+        match self.ask(operation::SET_ACCESS, request).await? {
+            Answer::Done(_) => Ok(()),
+            Answer::Refused(error) => Err(refused("the access list of", path, error)),
+        }
+    }
+}
+
+impl Answer {
+    fn or_refuse(self, what: &str) -> Outcome<Vec<u8>> {
+        match self {
+            Self::Done(answer) => Ok(answer),
+            Self::Refused(error) => Err(refused(what, "", error)),
+        }
+    }
+
+    /// `None` when there is no such node.
+    fn or_none(self, what: &str, path: &str) -> Outcome<Option<Vec<u8>>> {
+        match self {
+            Self::Done(answer) => Ok(Some(answer)),
+            Self::Refused(NO_NODE) => Ok(None),
+            Self::Refused(error) => Err(refused(what, path, error)),
+        }
+    }
+}
+
+async fn within<T>(visit: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    tokio::time::timeout(ANSWERS_WITHIN, visit)
+        .await
+        .map_err(|_| Failure::new(format!("there was no answer within {ANSWERS_WITHIN:?}")))?
+}
+
+fn refused(what: &str, path: &str, error: i32) -> Failure {
+    Failure::new(format!("{what} {path} was refused with the error {error}"))
+}
+
+#[allow(clippy::needless_pass_by_value)] // for `map_err`
+fn malformed(malformed: Malformed) -> Failure {
+    Failure::new(malformed.to_string())
+}
+
+fn connect(session: i64, password: &[u8; 16]) -> Vec<u8> {
+    // The version, the last change seen, and that a server without its ensemble will not do.
+    Writer::new().int(0).long(0).int(SESSION).long(session).bytes(password).bool(false).message()
+}
+
+/// The password that a server gives to the client of a session: the first numbers of Java's generator, from a seed that
+/// follows from the session by a constant of ZooKeeper's.
+fn password(session: i64) -> [u8; 16] {
+    const SECRET: u64 = 0xB341_5C00;
+    const FACTOR: u64 = 0x0005_DEEC_E66D;
+    const MASK: u64 = (1 << 48) - 1;
+    let mut seed = (session.cast_unsigned() ^ SECRET ^ FACTOR) & MASK;
+    let mut password = [0; 16];
+    for number in password.chunks_exact_mut(4) {
+        seed = seed.wrapping_mul(FACTOR).wrapping_add(0xB) & MASK;
+        let [_, _, high @ .., _, _] = seed.to_be_bytes();
+        let mut little = high;
+        little.reverse();
+        number.copy_from_slice(&little);
+    }
+    password
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Java's `new Random(42 ^ 0xB3415C00L).nextBytes(…)` has it.
+    #[test]
+    fn the_password_is_the_one_that_java_makes() {
+        assert_eq!(password(42), JAVA_SAYS);
+    }
+
+    const JAVA_SAYS: [u8; 16] = [200, 19, 238, 73, 86, 32, 195, 166, 135, 148, 239, 39, 162, 57, 232, 169];
+}

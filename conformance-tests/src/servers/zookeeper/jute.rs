@@ -1,0 +1,163 @@
+//! How ZooKeeper writes what it says: numbers in network order, texts with their length in front, and the length of the whole
+//! in front of all.
+
+use std::fmt;
+
+/// The length in front of each message.
+pub(super) const LENGTH: usize = 4;
+
+/// No message is longer. What says so is no message, but the beginning of something else.
+const LONGEST: usize = 64 << 20;
+
+/// What is being written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn bool(mut self, value: bool) -> Self {
+        self.0.push(u8::from(value));
+        self
+    }
+
+    pub(super) fn int(mut self, value: i32) -> Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
+    pub(super) fn long(mut self, value: i64) -> Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
+    pub(super) fn bytes(self, value: &[u8]) -> Self {
+        let length = i32::try_from(value.len()).unwrap_or(i32::MAX);
+        let mut longer = self.int(length);
+        longer.0.extend_from_slice(value);
+        longer
+    }
+
+    pub(super) fn text(self, value: &str) -> Self {
+        self.bytes(value.as_bytes())
+    }
+
+    /// What was written, without a length in front.
+    pub(super) fn raw(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// What was written, as a message.
+    pub(super) fn message(self) -> Vec<u8> {
+        Self::new().bytes(&self.0).raw()
+    }
+}
+
+/// What came is not what the protocol says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("what came is not the protocol of ZooKeeper")
+    }
+}
+
+/// The first message in `bytes`, and its length with what stands in front of it; `None` when it is not whole yet.
+pub(super) fn message(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
+    let Some((front, rest)) = bytes.split_first_chunk::<LENGTH>() else { return Ok(None) };
+    let length = usize::try_from(i32::from_be_bytes(*front)).map_err(|_| Malformed)?;
+    if length > LONGEST {
+        return Err(Malformed);
+    }
+    Ok(rest.get(..length).map(|message| (message, LENGTH + length)))
+}
+
+/// What is being read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        self.take(N)?.try_into().map_err(|_| Malformed)
+    }
+
+    pub(super) fn int(&mut self) -> Result<i32, Malformed> {
+        Ok(i32::from_be_bytes(self.array()?))
+    }
+
+    pub(super) fn long(&mut self) -> Result<i64, Malformed> {
+        Ok(i64::from_be_bytes(self.array()?))
+    }
+
+    /// A length of -1 stands for nothing at all.
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.int()?;
+        if length == -1 {
+            return Ok(&[]);
+        }
+        self.take(usize::try_from(length).map_err(|_| Malformed)?)
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, Malformed> {
+        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+    }
+
+    pub(super) fn texts(&mut self) -> Result<Vec<String>, Malformed> {
+        let count = self.int()?;
+        (0..count).map(|_| self.text()).collect()
+    }
+
+    /// What has not been read yet.
+    pub(super) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bytes = Writer::new().int(-3).long(1 << 40).bool(true).text("/locks").bytes(b"x").raw();
+        let mut reader = Reader::new(&bytes);
+        assert_eq!((reader.int(), reader.long(), reader.take(1)), (Ok(-3), Ok(1 << 40), Ok(&[1][..])));
+        assert_eq!((reader.text(), reader.bytes()), (Ok("/locks".to_owned()), Ok(&b"x"[..])));
+        assert_eq!((reader.rest(), reader.int()), (&[][..], Err(Malformed)));
+        let nothing = Writer::new().int(-1).raw();
+        assert_eq!(Reader::new(&nothing).bytes(), Ok(&[][..]));
+        let texts = Writer::new().int(2).text("a").text("b").raw();
+        assert_eq!(Reader::new(&texts).texts().unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_message_that_is_not_whole_is_waited_for() {
+        let whole = Writer::new().int(7).message();
+        for length in 0..whole.len() {
+            assert_eq!(message(&whole[..length]), Ok(None), "{length} bytes");
+        }
+        let more = [&whole[..], b"next"].concat();
+        assert_eq!(message(&more), Ok(Some((&[0, 0, 0, 7][..], whole.len()))));
+    }
+
+    #[test]
+    fn what_is_no_message_is_not_waited_for() {
+        assert_eq!(message(b"ruok"), Err(Malformed));
+        assert_eq!(message(b"\xff\xff\xff\xff"), Err(Malformed));
+    }
+}

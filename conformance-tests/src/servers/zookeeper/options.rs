@@ -1,0 +1,258 @@
+//! How a ZooKeeper server is to be started.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use super::access::SUPER_DIGEST;
+use crate::servers::Certificates;
+
+/// How a ZooKeeper server is to be started. Without further settings: any client may do anything, in plain text, sessions last
+/// between one second and one minute as their clients wish, and what is written is in the hands of the system when it is
+/// acknowledged, not on the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZooKeeperOptions {
+    pub(super) port: Option<u16>,
+    pub(super) encryption: Encryption,
+    pub(super) login: Option<Login>,
+    tick: Duration,
+    shortest_session: Duration,
+    longest_session: Duration,
+    writing: Writing,
+    sasl_users: Vec<Login>,
+    settings: Vec<(String, String)>,
+    properties: Vec<(String, String)>,
+}
+
+/// As whom the server's URL says to come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) password: String,
+    pub(super) means: Means,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Means {
+    Digest,
+    Sasl,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Encryption {
+    #[default]
+    None,
+    Tls,
+    TlsWithClientCertificates,
+}
+
+/// What is done before a change is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    HandedToTheSystem,
+    OnTheDisk,
+}
+
+impl Default for ZooKeeperOptions {
+    fn default() -> Self {
+        Self {
+            port: None,
+            encryption: Encryption::None,
+            login: None,
+            tick: Duration::from_millis(500),
+            shortest_session: Duration::from_secs(1),
+            longest_session: Duration::from_secs(60),
+            writing: Writing::HandedToTheSystem,
+            sasl_users: Vec::new(),
+            settings: Vec::new(),
+            properties: Vec::new(),
+        }
+    }
+}
+
+impl ZooKeeperOptions {
+    /// Nothing special.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Listens on this port instead of a free one: for TLS, if that was asked for.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// The unit of the server's time: sessions end at a multiple of it, and the nodes of an ensemble ping each other twice in
+    /// each. Half a second unless set.
+    #[must_use]
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// How long a session may last without a sign of its client, at the least and at the most.
+    #[must_use]
+    pub fn sessions_between(mut self, shortest: Duration, longest: Duration) -> Self {
+        self.shortest_session = shortest;
+        self.longest_session = longest;
+        self
+    }
+
+    /// Speaks TLS, on a port beside the one for plain text, with certificates of an authority made for this server.
+    /// The server's address and URL are those of the port for TLS.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.encryption = Encryption::Tls;
+        self
+    }
+
+    /// The same, and wants a certificate of every client there.
+    #[must_use]
+    pub fn tls_with_client_certificates(mut self) -> Self {
+        self.encryption = Encryption::TlsWithClientCertificates;
+        self
+    }
+
+    /// Has the server's URL say this name and password. No server has to know them beforehand: a client that shows them may do
+    /// what an access list grants to `auth`.
+    #[must_use]
+    pub fn digest_user(mut self, name: &str, password: &str) -> Self {
+        self.login.get_or_insert_with(|| Login::new(name, password, Means::Digest));
+        self
+    }
+
+    /// Adds a user who authenticates with SASL DIGEST-MD5. The server's URL has the first user.
+    #[must_use]
+    pub fn sasl_user(mut self, name: &str, password: &str) -> Self {
+        let login = Login::new(name, password, Means::Sasl);
+        self.login.get_or_insert_with(|| login.clone());
+        self.sasl_users.push(login);
+        self
+    }
+
+    /// Has quotas refuse what exceeds them, not only log it.
+    #[must_use]
+    pub fn enforced_quotas(self) -> Self {
+        self.setting("enforceQuota", "true")
+    }
+
+    /// How often containers without children are looked for, and removed. A minute unless set.
+    #[must_use]
+    pub fn containers_checked_every(self, interval: Duration) -> Self {
+        self.property("znode.container.checkIntervalMs", &interval.as_millis().to_string())
+    }
+
+    /// Allows nodes that end by themselves after a time.
+    #[must_use]
+    pub fn extended_types(self) -> Self {
+        self.property("zookeeper.extendedTypesEnabled", "true")
+    }
+
+    /// Writes every change to the disk before it acknowledges it.
+    #[must_use]
+    pub fn synced(mut self) -> Self {
+        self.writing = Writing::OnTheDisk;
+        self
+    }
+
+    /// Adds a line to the server's configuration: `("syncLimit", "4")`. The last one of a name counts.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets a property of the Java system, where ZooKeeper reads those: `("jute.maxbuffer", "4096")`.
+    #[must_use]
+    pub fn property(mut self, name: &str, value: &str) -> Self {
+        self.properties.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The server's configuration, with all its files in `folder`.
+    pub(super) fn configuration(&self, folder: &Path, ports: Ports, files: Option<&Certificates>) -> String {
+        let path = |name: &str| folder.join(name).display().to_string();
+        let milliseconds = |time: Duration| time.as_millis().to_string();
+        let mut lines = String::new();
+        let mut say = |name: &str, value: &str| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(lines, "{name}={value}");
+        };
+        say("dataDir", &path(DATA));
+        say("clientPortAddress", "127.0.0.1");
+        say("clientPort", &ports.plain.to_string());
+        say("maxClientCnxns", "0");
+        say("tickTime", &milliseconds(self.tick));
+        say("minSessionTimeout", &milliseconds(self.shortest_session));
+        say("maxSessionTimeout", &milliseconds(self.longest_session));
+        say("initLimit", "20");
+        say("syncLimit", "4");
+        say("admin.enableServer", "false");
+        say("4lw.commands.whitelist", "*");
+        if let (Some(files), Some(port)) = (files, ports.secure) {
+            let wants = self.encryption == Encryption::TlsWithClientCertificates;
+            say("serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory");
+            say("secureClientPortAddress", "127.0.0.1");
+            say("secureClientPort", &port.to_string());
+            say("ssl.keyStore.type", "PEM");
+            say("ssl.keyStore.location", &path(KEY_STORE));
+            say("ssl.trustStore.type", "PEM");
+            say("ssl.trustStore.location", &files.authority.display().to_string());
+            say("ssl.clientAuth", if wants { "need" } else { "none" });
+            // A client's certificate names nobody's host.
+            say("ssl.hostnameVerification", "false");
+        }
+        if !self.sasl_users.is_empty() {
+            say("authProvider.sasl", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider");
+        }
+        for (name, value) in &self.settings {
+            say(name, value);
+        }
+        lines
+    }
+
+    /// The users, as Java wants to be told of them; `None` when there are none.
+    pub(super) fn users(&self) -> Option<String> {
+        let mut users = String::new();
+        for Login { user, password, .. } in &self.sasl_users {
+            // Writing to a string cannot fail.
+            let _ = write!(users, "\n    user_{user}=\"{password}\"");
+        }
+        let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
+        (!users.is_empty()).then(|| format!("Server {{\n    {module} required{users};\n}};\n"))
+    }
+
+    /// What is said to Java: `-Dname=value`.
+    pub(super) fn properties(&self, folder: &Path) -> Vec<String> {
+        let sync = if self.writing == Writing::OnTheDisk { "yes" } else { "no" };
+        let mut all = vec![
+            format!("-Dzookeeper.forceSync={sync}"),
+            format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER_DIGEST}"),
+            // In kilobytes: the log of changes begins as large as this.
+            "-Dzookeeper.preAllocSize=1024".to_owned(),
+        ];
+        if !self.sasl_users.is_empty() {
+            all.push(format!("-Djava.security.auth.login.config={}", folder.join(USERS).display()));
+        }
+        all.extend(self.properties.iter().map(|(name, value)| format!("-D{name}={value}")));
+        all
+    }
+}
+
+impl Login {
+    fn new(user: &str, password: &str, means: Means) -> Self {
+        Self { user: user.to_owned(), password: password.to_owned(), means }
+    }
+}
+
+/// Where a server listens for clients.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    pub(super) plain: u16,
+    pub(super) secure: Option<u16>,
+}
+
+pub(super) const DATA: &str = "data";
+pub(super) const KEY_STORE: &str = "server-with-key.pem";
+pub(super) const USERS: &str = "users.jaas";

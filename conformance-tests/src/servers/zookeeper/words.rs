@@ -1,0 +1,88 @@
+//! Words of four letters, to which a server answers with a text about itself.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::failure::{Failure, Outcome};
+
+/// A server that stands still answers nobody.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a server is to its ensemble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// There is no ensemble.
+    Standalone,
+    /// All changes go through it.
+    Leader,
+    /// It serves clients, and has the leader make changes.
+    Follower,
+}
+
+/// What the server at `address` answers.
+pub(super) async fn ask(address: SocketAddr, word: &str) -> Outcome<String> {
+    let answer = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(word.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Outcome::Ok(answer)
+    };
+    tokio::time::timeout(ANSWERS_WITHIN, answer)
+        .await
+        .map_err(|_| Failure::new(format!("{word} was not answered within {ANSWERS_WITHIN:?}")))?
+}
+
+/// What the server at `address` is to its ensemble.
+///
+/// # Errors
+/// When it does not serve clients now.
+pub(super) async fn role(address: SocketAddr) -> Outcome<Role> {
+    role_in(&ask(address, "srvr").await?)
+}
+
+fn role_in(answer: &str) -> Outcome<Role> {
+    let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
+    match mode.map(str::trim) {
+        Some("standalone") => Ok(Role::Standalone),
+        Some("leader") => Ok(Role::Leader),
+        Some("follower") => Ok(Role::Follower),
+        _ => Err(Failure::new(format!("srvr was answered {answer:?}"))),
+    }
+}
+
+/// The figures of the server at `address`, such as `zk_packets_received`.
+pub(super) async fn figures(address: SocketAddr) -> Outcome<HashMap<String, String>> {
+    Ok(figures_in(&ask(address, "mntr").await?))
+}
+
+fn figures_in(answer: &str) -> HashMap<String, String> {
+    let pairs = answer.lines().filter_map(|line| line.split_once('\t'));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use super::*;
+
+    #[test]
+    fn the_role_is_in_the_answer() {
+        let answer = "Zookeeper version: 3.8.0\nOutstanding: 0\nMode: leader\nNode count: 5\n";
+        assert_eq!(role_in(answer), Ok(Role::Leader));
+        let refusal = role_in("This ZooKeeper instance is not currently serving requests\n").unwrap_err();
+        assert!(refusal.to_string().contains("not currently serving"), "{refusal}");
+    }
+
+    #[test]
+    fn figures_have_a_name_and_a_value() {
+        let figures = figures_in("zk_version\t3.8.0-x, built\nzk_watch_count\t7\nnoise\n");
+        assert_eq!(figures.get("zk_watch_count").map(String::as_str), Some("7"));
+        assert_eq!(figures.len(), 2);
+    }
+}
