@@ -7,7 +7,8 @@
 //! * [`ZooKeeperServer`]: a single ZooKeeper, with plain `java`, and what it takes to look at its nodes and to close the
 //!   sessions of others.
 //! * [`TcpProxy`]: stands between a client and a server, and cuts, refuses, swallows, delays and slices what passes. With
-//!   a [`Conversation`] it knows requests from replies, so that it can lose the reply to the next request of one operation.
+//!   a [`Conversation`] it knows requests from replies, so that it can lose or keep back the next request of one kind, or the
+//!   reply to it.
 //!
 //! A program that is not installed is an error that says what to install. [`left_out`] tells what the user wants left out.
 
@@ -26,9 +27,12 @@ pub use curator::{
 };
 pub use ports::free_port;
 pub use process::ServerProcess;
-pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, TcpProxy};
+pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 pub use redis::{Digests, RedisConversation, RedisOptions, RedisServer, Value};
-pub use zookeeper::{Access, NodeKind, Role, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer};
+pub use zookeeper::{
+    Access, NodeKind, Role, ZooKeeperConversation, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest,
+    ZooKeeperServer,
+};
 
 /// What becomes of a server's data when it is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,20 @@
 
 use std::fmt::Write as _;
 
-/// As a part of a URL.
+/// As a path, or as the value of an option.
 pub(super) fn encoded(text: &str) -> String {
+    encoded_but(text, b"-_.~/")
+}
+
+/// As a name or a password, which a slash would end.
+pub(super) fn encoded_login(text: &str) -> String {
+    encoded_but(text, b"-_.~")
+}
+
+fn encoded_but(text: &str, harmless: &[u8]) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte) {
+        if byte.is_ascii_alphanumeric() || harmless.contains(&byte) {
             encoded.push(char::from(byte));
         } else {
             // Writing to a string cannot fail.

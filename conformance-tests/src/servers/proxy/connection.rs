@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::Operation;
 use rustix::net::Shutdown;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
-use super::conversation::{Conversation, Execution};
-use super::shared::{Direction, Fault, Losing, Shared};
+use super::conversation::{Conversation, Execution, Subject};
+use super::shared::{Direction, Fault, Losing, Part, Shared, Way};
 
 /// Into how many pieces whatever arrives at once is sliced at the most, with a pause after each.
 const MOST_PIECES: usize = 100;
@@ -53,7 +52,7 @@ impl From<io::Error> for Ended {
 struct State {
     conversation: Box<dyn Conversation>,
     /// What is to be done to the replies to these requests.
-    faults: HashMap<u64, (Operation, Fault)>,
+    faults: HashMap<u64, (Subject, Fault)>,
 }
 
 struct Connection {
@@ -121,8 +120,25 @@ impl Connection {
     async fn read_requests(&self, queue: UnboundedSender<Item>) -> Result<(), Ended> {
         let mut bytes = Vec::new();
         while read(&self.client, &mut bytes).await? {
-            while let Some(length) = self.take_request(&bytes) {
-                self.pass(Direction::ToServer, &queue, bytes.drain(..length).collect());
+            while let Some((length, way)) = self.take_request(&bytes) {
+                let request: Vec<_> = bytes.drain(..length).collect();
+                match way {
+                    None => {}
+                    Some(Way::Hold(number)) => self.hold(&queue, number),
+                    Some(Way::Lose(Losing::Cut)) => {
+                        push(&queue, Item::Cut);
+                        return Ok(());
+                    }
+                    Some(Way::Lose(Losing::ResetHalfway)) => {
+                        self.pass_half(Direction::ToServer, &queue, request);
+                        return Ok(());
+                    }
+                    Some(Way::Lose(Losing::Silence)) => {
+                        drain(&self.client).await?;
+                        break;
+                    }
+                }
+                self.pass(Direction::ToServer, &queue, request);
             }
         }
         push(&queue, Item::End);
@@ -130,42 +146,49 @@ impl Connection {
         Ok(())
     }
 
-    /// The length of the first request, after noting what is to be done to its reply.
-    fn take_request(&self, bytes: &[u8]) -> Option<usize> {
+    /// The length of the first request, and what is to be done to it, after noting what is to be done to its reply.
+    fn take_request(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
         let mut state = self.state();
         let request = state.conversation.request(bytes)?;
-        if let Some(operation) = request.operation
-            && let Some(fault) = self.shared.note_request(operation)
-        {
-            state.faults.insert(request.number, (operation, fault));
-        }
-        Some(request.length)
+        let noted = request.subject.and_then(|subject| Some((subject, self.shared.note_request(subject)?)));
+        let way = match noted {
+            Some((_, Fault { to: Part::Request, way })) => Some(way),
+            Some((subject, fault)) => {
+                state.faults.insert(request.number, (subject, fault));
+                None
+            }
+            None => None,
+        };
+        Some((request.length, way))
+    }
+
+    /// Keeps back whatever comes after this.
+    fn hold(&self, queue: &UnboundedSender<Item>, number: u64) {
+        push(queue, Item::Hold(number));
+        self.shared.reached.send_modify(|reached| *reached = number.max(*reached));
     }
 
     async fn read_replies(&self, queue: UnboundedSender<Item>) -> Result<(), Ended> {
         let mut bytes = Vec::new();
         while read(&self.server, &mut bytes).await? {
             if self.shared.resets_next_reply.swap(false, Ordering::SeqCst) {
-                self.pass_half(&queue, bytes);
+                self.pass_half(Direction::ToClient, &queue, bytes);
                 return Ok(());
             }
-            while let Some((length, fault)) = self.take_reply(&bytes) {
+            while let Some((length, way)) = self.take_reply(&bytes) {
                 let reply: Vec<_> = bytes.drain(..length).collect();
-                match fault {
+                match way {
                     None => {}
-                    Some(Fault::Hold(number)) => {
-                        push(&queue, Item::Hold(number));
-                        self.shared.reached.send_modify(|reached| *reached = number.max(*reached));
-                    }
-                    Some(Fault::Lose(Losing::Cut)) => {
+                    Some(Way::Hold(number)) => self.hold(&queue, number),
+                    Some(Way::Lose(Losing::Cut)) => {
                         push(&queue, Item::Cut);
                         return Ok(());
                     }
-                    Some(Fault::Lose(Losing::ResetHalfway)) => {
-                        self.pass_half(&queue, reply);
+                    Some(Way::Lose(Losing::ResetHalfway)) => {
+                        self.pass_half(Direction::ToClient, &queue, reply);
                         return Ok(());
                     }
-                    Some(Fault::Lose(Losing::Silence)) => return self.swallow().await,
+                    Some(Way::Lose(Losing::Silence)) => return self.swallow().await,
                 }
                 self.pass(Direction::ToClient, &queue, reply);
             }
@@ -175,18 +198,18 @@ impl Connection {
     }
 
     /// The length of the first reply, and what is to be done to it.
-    fn take_reply(&self, bytes: &[u8]) -> Option<(usize, Option<Fault>)> {
+    fn take_reply(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
         let mut state = self.state();
         let reply = state.conversation.reply(bytes)?;
         let fault = reply.answers.and_then(|number| state.faults.remove(&number));
-        let fault = fault.and_then(|(operation, fault)| match reply.execution {
-            Execution::Done => Some(fault),
+        let way = fault.and_then(|(subject, fault)| match reply.execution {
+            Execution::Done => Some(fault.way),
             Execution::NotUnderstood => {
-                self.shared.arm_again(operation, fault);
+                self.shared.arm_again(subject, fault);
                 None
             }
         });
-        Some((reply.length, fault))
+        Some((reply.length, way))
     }
 
     fn pass(&self, direction: Direction, queue: &UnboundedSender<Item>, bytes: Vec<u8>) {
@@ -194,18 +217,15 @@ impl Connection {
         push(queue, Item::Bytes { due, bytes });
     }
 
-    fn pass_half(&self, queue: &UnboundedSender<Item>, mut bytes: Vec<u8>) {
+    fn pass_half(&self, direction: Direction, queue: &UnboundedSender<Item>, mut bytes: Vec<u8>) {
         bytes.truncate(bytes.len() / 2);
-        self.pass(Direction::ToClient, queue, bytes);
+        self.pass(direction, queue, bytes);
         push(queue, Item::Reset);
     }
 
     /// Takes what the server sends, and keeps it: also that it has ended.
     async fn swallow(&self) -> Result<(), Ended> {
-        let mut bytes = Vec::new();
-        while read(&self.server, &mut bytes).await? {
-            bytes.clear();
-        }
+        drain(&self.server).await?;
         self.client_ended.notified().await;
         Ok(())
     }
@@ -270,6 +290,15 @@ async fn read(socket: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<bool> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Takes what comes, until that ends.
+async fn drain(socket: &TcpStream) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    while read(socket, &mut bytes).await? {
+        bytes.clear();
+    }
+    Ok(())
 }
 
 async fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {

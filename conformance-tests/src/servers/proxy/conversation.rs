@@ -9,8 +9,23 @@ pub struct Request {
     pub length: usize,
     /// A number that no other request of this connection has.
     pub number: u64,
-    /// What it is for, where that is known.
-    pub operation: Option<Operation>,
+    /// What it is, where that is known.
+    pub subject: Option<Subject>,
+}
+
+/// What a request is, as far as a proxy can be told to do something to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// It is for this operation of a client, and for no other.
+    Operation(Operation),
+    /// The protocol has this name for it, and clients use it as they need it.
+    Named(&'static str),
+}
+
+impl From<Operation> for Subject {
+    fn from(operation: Operation) -> Self {
+        Self::Operation(operation)
+    }
 }
 
 /// Whether the server did what it was asked to do.
@@ -48,7 +63,7 @@ pub(super) struct Opaque;
 
 impl Conversation for Opaque {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
-        (!bytes.is_empty()).then_some(Request { length: bytes.len(), number: 0, operation: None })
+        (!bytes.is_empty()).then_some(Request { length: bytes.len(), number: 0, subject: None })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {

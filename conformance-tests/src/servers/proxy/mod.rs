@@ -13,15 +13,14 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lock_core::Operation;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::failure::{During, Outcome};
 use conversation::Opaque;
-use shared::{Door, Fault, Flows, Shared};
+use shared::{Door, Fault, Flows, Part, Shared, Way};
 
-pub use conversation::{Conversation, Execution, Reply, Request};
+pub use conversation::{Conversation, Execution, Reply, Request, Subject};
 pub use shared::{Direction, Losing};
 
 /// A proxy in front of a server, on a port of its own. It has a thread of its own, too, so that nothing that a test does to
@@ -36,8 +35,8 @@ pub struct TcpProxy {
 }
 
 impl TcpProxy {
-    /// A proxy for a protocol that it does not know: [`TcpProxy::lose_reply`], [`TcpProxy::hold_reply`] and
-    /// [`TcpProxy::requests`] never see a request.
+    /// A proxy for a protocol that it does not know: [`TcpProxy::lose_reply`] and its like never see a
+    /// request.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -82,9 +81,9 @@ impl TcpProxy {
         self.shared.connections()
     }
 
-    /// How many requests for `operation` have come so far.
-    pub fn requests(&self, operation: Operation) -> u64 {
-        self.shared.count(operation)
+    /// How many requests of this kind have come so far.
+    pub fn requests(&self, subject: impl Into<Subject>) -> u64 {
+        self.shared.count(subject.into())
     }
 
     /// Ends all connections, on both sides. New ones are taken.
@@ -124,16 +123,31 @@ impl TcpProxy {
         self.shared.resets_next_reply.store(true, Ordering::SeqCst);
     }
 
-    /// Has the next request for `operation` carried out and its reply lost.
-    pub fn lose_reply(&self, operation: Operation, losing: Losing) {
-        self.shared.arm(operation, Fault::Lose(losing));
+    /// Has the next request of this kind carried out and its reply lost.
+    pub fn lose_reply(&self, subject: impl Into<Subject>, losing: Losing) {
+        self.shared.arm(subject.into(), Fault { to: Part::Reply, way: Way::Lose(losing) });
     }
 
-    /// Has the next request for `operation` carried out and its reply kept back until [`TcpProxy::let_replies_go`], and with
-    /// it whatever comes after it on the same connection.
-    pub fn hold_reply(&self, operation: Operation) {
+    /// Has the next request of this kind lost on its way: the server does not carry it out.
+    pub fn lose_request(&self, subject: impl Into<Subject>, losing: Losing) {
+        self.shared.arm(subject.into(), Fault { to: Part::Request, way: Way::Lose(losing) });
+    }
+
+    /// Has the next request of this kind carried out and its reply kept back until [`TcpProxy::let_replies_go`], and with it
+    /// whatever comes after it on the same connection.
+    pub fn hold_reply(&self, subject: impl Into<Subject>) {
+        self.hold(subject.into(), Part::Reply);
+    }
+
+    /// Has the next request of this kind kept back until [`TcpProxy::let_requests_go`], and with it whatever comes after it on
+    /// the same connection.
+    pub fn hold_request(&self, subject: impl Into<Subject>) {
+        self.hold(subject.into(), Part::Request);
+    }
+
+    fn hold(&self, subject: Subject, part: Part) {
         let number = self.shared.next_hold();
-        self.shared.arm(operation, Fault::Hold(number));
+        self.shared.arm(subject, Fault { to: part, way: Way::Hold(number) });
     }
 
     /// Waits until the reply is there that the last [`TcpProxy::hold_reply`] keeps back.
@@ -141,13 +155,34 @@ impl TcpProxy {
     /// # Cancel safety
     /// Dropping the future stops the waiting, and nothing else.
     pub async fn reply_is_held(&self) {
+        self.last_is_held().await;
+    }
+
+    /// Waits until the request is there that the last [`TcpProxy::hold_request`] keeps back.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the waiting, and nothing else.
+    pub async fn request_is_held(&self) {
+        self.last_is_held().await;
+    }
+
+    async fn last_is_held(&self) {
         let last = self.shared.last_hold();
         // This proxy has the other end.
         let _ = self.shared.reached.subscribe().wait_for(|reached| *reached >= last).await;
     }
 
-    /// Lets all replies go that are kept back, or were to be.
+    /// Lets everything go that is kept back, or was to be.
     pub fn let_replies_go(&self) {
+        self.let_all_go();
+    }
+
+    /// Lets everything go that is kept back, or was to be.
+    pub fn let_requests_go(&self) {
+        self.let_all_go();
+    }
+
+    fn let_all_go(&self) {
         let last = self.shared.last_hold();
         self.shared.over.send_modify(|over| *over = last.max(*over));
     }
@@ -155,7 +190,7 @@ impl TcpProxy {
     /// Ends every fault: what comes from now on, and what was kept back, is passed on. What was lost stays lost.
     pub fn heal(&self) {
         self.shared.disarm_all();
-        self.let_replies_go();
+        self.let_all_go();
         self.shared.flows.send_replace(Flows::default());
         self.shared.door.send_replace(Door::Open);
     }

@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::Operation;
 use rustix::net::Shutdown;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Subject};
 
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,20 +22,33 @@ pub enum Direction {
     ToClient,
 }
 
-/// What becomes of a reply that is lost.
+/// What becomes of a connection when a request is lost, or a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Losing {
-    /// The connection ends before it.
+    /// The connection ends before it, on both sides.
     Cut,
     /// Half of it comes, and then the connection is reset.
     ResetHalfway,
-    /// It never comes, nor does anything after it on that connection, which stays as it is otherwise.
+    /// It never comes, nor does anything after it in the same direction of that connection, which stays as it is otherwise.
     Silence,
 }
 
-/// What is done to the reply to the next request for an operation.
+/// What is done to the next request of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) struct Fault {
+    pub(super) to: Part,
+    pub(super) way: Way,
+}
+
+/// Which of the two messages that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Request,
+    Reply,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
     Lose(Losing),
     /// Kept back until the hold with this number is over.
     Hold(u64),
@@ -99,9 +111,9 @@ pub(super) struct Shared {
     pub(super) over: watch::Sender<u64>,
     pub(super) resets_next_reply: AtomicBool,
     holds: AtomicU64,
-    armed: Mutex<Vec<(Operation, Fault)>>,
+    armed: Mutex<Vec<(Subject, Fault)>>,
     links: Mutex<HashMap<u64, Link>>,
-    counts: Mutex<HashMap<Operation, u64>>,
+    counts: Mutex<HashMap<Subject, u64>>,
 }
 
 impl Shared {
@@ -121,13 +133,13 @@ impl Shared {
         }
     }
 
-    pub(super) fn arm(&self, operation: Operation, fault: Fault) {
-        lock(&self.armed).push((operation, fault));
+    pub(super) fn arm(&self, subject: Subject, fault: Fault) {
+        lock(&self.armed).push((subject, fault));
     }
 
     /// Has what did not happen to one reply happen to the next one.
-    pub(super) fn arm_again(&self, operation: Operation, fault: Fault) {
-        lock(&self.armed).insert(0, (operation, fault));
+    pub(super) fn arm_again(&self, subject: Subject, fault: Fault) {
+        lock(&self.armed).insert(0, (subject, fault));
     }
 
     pub(super) fn disarm_all(&self) {
@@ -143,16 +155,16 @@ impl Shared {
         self.holds.load(Ordering::SeqCst)
     }
 
-    /// Counts a request, and takes what is to be done to its reply.
-    pub(super) fn note_request(&self, operation: Operation) -> Option<Fault> {
-        *lock(&self.counts).entry(operation).or_default() += 1;
+    /// Counts a request, and takes what is to be done to it or to its reply.
+    pub(super) fn note_request(&self, subject: Subject) -> Option<Fault> {
+        *lock(&self.counts).entry(subject).or_default() += 1;
         let mut armed = lock(&self.armed);
-        let position = armed.iter().position(|(wanted, _)| *wanted == operation)?;
+        let position = armed.iter().position(|(wanted, _)| *wanted == subject)?;
         Some(armed.remove(position).1)
     }
 
-    pub(super) fn count(&self, operation: Operation) -> u64 {
-        lock(&self.counts).get(&operation).copied().unwrap_or_default()
+    pub(super) fn count(&self, subject: Subject) -> u64 {
+        lock(&self.counts).get(&subject).copied().unwrap_or_default()
     }
 
     /// Has a connection end with all others. Answers whether it may go on: the door may have been closed meanwhile.

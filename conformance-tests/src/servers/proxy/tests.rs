@@ -5,6 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Instant;
 
+use lock_core::Operation;
+
 use super::*;
 
 /// Longer than anything here takes.
@@ -62,8 +64,8 @@ impl Conversation for Lines {
         let length = line_length(bytes)?;
         let number = self.asked;
         self.asked += 1;
-        let operation = bytes.starts_with(b"r").then_some(Operation::Renew);
-        Some(Request { length, number, operation })
+        let subject = bytes.starts_with(b"r").then_some(Operation::Renew.into());
+        Some(Request { length, number, subject })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
@@ -326,4 +328,48 @@ fn the_end_of_the_proxy_is_the_end_of_its_connections() {
     drop(proxy);
     assert_eq!(end(&client).0, "");
     echo.ended.recv_timeout(LONG).unwrap();
+}
+
+#[test]
+fn a_request_is_lost_before_the_server_has_it() {
+    for losing in [Losing::Cut, Losing::ResetHalfway] {
+        let place = place();
+        let (client, other) = (place.client(), place.client());
+        place.proxy.lose_request(Operation::Renew, losing);
+        asked_and_answered(&client, "another\n");
+        asked_and_answered(&other, "another\n");
+        say(&client, "renew\n");
+        let heard = end(&client).0;
+        assert!(!heard.contains('\n'), "{heard:?}");
+        place.echo.ended.recv_timeout(LONG).unwrap();
+        // Only that one.
+        asked_and_answered(&other, "renew\n");
+    }
+}
+
+#[test]
+fn a_request_is_lost_in_silence() {
+    let place = place();
+    let client = place.client();
+    place.proxy.lose_request(Operation::Renew, Losing::Silence);
+    say(&client, "first\nrenew\nafter\n");
+    assert_eq!(hear(&client, 6), "first\n");
+    place.proxy.heal();
+    hears_nothing(&client);
+    assert_eq!(place.proxy.connections(), 1);
+    drop(client);
+    place.echo.ended.recv_timeout(LONG).unwrap();
+}
+
+#[tokio::test]
+async fn a_request_is_kept_back_until_it_is_let_go() {
+    let place = place();
+    let client = place.client();
+    place.proxy.hold_request(Operation::Renew);
+    say(&client, "first\nrenew\nafter\n");
+    tokio::time::timeout(LONG, place.proxy.request_is_held()).await.unwrap();
+    assert_eq!(hear(&client, 6), "first\n");
+    hears_nothing(&client);
+    place.proxy.let_requests_go();
+    assert_eq!(hear(&client, 12), "renew\nafter\n");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lock_core::Operation;
 
 use super::resp::{Value, parse};
-use crate::servers::proxy::{Conversation, Execution, Reply, Request};
+use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
 
 /// The digest of each script, as in `EVALSHA`, and what the script is for.
 pub type Digests = HashMap<String, Operation>;
@@ -77,13 +77,13 @@ impl Conversation for RedisConversation {
         }
         let number = self.asked;
         let Ok(parsed) = parse(bytes) else {
-            return Some(Request { length: bytes.len(), number, operation: None });
+            return Some(Request { length: bytes.len(), number, subject: None });
         };
         let (value, length) = parsed?;
         let words = value.items();
         self.asked += 1;
         self.open.push_back(Open { number, answered_by: answer_to(words) });
-        Some(Request { length, number, operation: self.operation_of(words) })
+        Some(Request { length, number, subject: self.operation_of(words).map(Subject::from) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
@@ -159,12 +159,12 @@ mod tests {
     fn a_script_is_recognised_by_its_digest() {
         let mut conversation = conversation();
         let operations = [
-            ask(&mut conversation, &["EVALSHA", DIGEST, "1", "k"]).operation,
-            ask(&mut conversation, &["evalsha", &DIGEST.to_uppercase(), "1", "k"]).operation,
-            ask(&mut conversation, &["EVALSHA", "another", "1", "k"]).operation,
-            ask(&mut conversation, &["GET", DIGEST]).operation,
+            ask(&mut conversation, &["EVALSHA", DIGEST, "1", "k"]).subject,
+            ask(&mut conversation, &["evalsha", &DIGEST.to_uppercase(), "1", "k"]).subject,
+            ask(&mut conversation, &["EVALSHA", "another", "1", "k"]).subject,
+            ask(&mut conversation, &["GET", DIGEST]).subject,
         ];
-        assert_eq!(operations, [Some(Operation::Renew), Some(Operation::Renew), None, None]);
+        assert_eq!(operations, [Some(Operation::Renew.into()), Some(Operation::Renew.into()), None, None]);
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         let mut conversation = conversation();
         let hello = b"\x16\x03\x01\x02\x00";
         let request = conversation.request(hello).unwrap();
-        assert_eq!((request.length, request.operation), (hello.len(), None));
+        assert_eq!((request.length, request.subject), (hello.len(), None));
         assert_eq!(conversation.reply(hello).unwrap().length, hello.len());
         assert_eq!(conversation.reply(b"+PO"), None);
     }

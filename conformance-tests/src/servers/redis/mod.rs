@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::url::encoded;
+use super::url::{encoded, encoded_login};
 use super::{Certificates, Data, ServerProcess, TcpProxy, free_port};
 use crate::failure::{During, Failure, Outcome};
 use options::{Encryption, OWN_USER};
@@ -154,7 +154,7 @@ impl RedisServer {
     fn login(&self) -> String {
         self.options.login.as_ref().map_or_else(String::new, |login| {
             let user = login.user.as_deref().unwrap_or_default();
-            format!("{}:{}@", encoded(user), encoded(&login.password))
+            format!("{}:{}@", encoded_login(user), encoded_login(&login.password))
         })
     }
 

@@ -55,7 +55,7 @@ async fn users_are_let_in_and_kept_to_their_rules() {
     let options = RedisOptions::new().user("app", "se/cret", "~mine:* +get").setting("maxmemory", "5mb");
     let server = RedisServer::start_with(options).await.unwrap();
     let port = server.address().port().to_string();
-    assert_eq!(server.url(), format!("redis://app:se/cret@127.0.0.1:{port}/0"));
+    assert_eq!(server.url(), format!("redis://app:se%2Fcret@127.0.0.1:{port}/0"));
     let as_app = |words: &[&str]| {
         cli(&[&["-p", &port, "--no-auth-warning", "--user", "app", "-a", "se/cret"], words].concat())
     };

@@ -94,6 +94,10 @@ impl<'a> Reader<'a> {
         self.take(N)?.try_into().map_err(|_| Malformed)
     }
 
+    pub(super) fn bool(&mut self) -> Result<bool, Malformed> {
+        Ok(self.array()? != [0])
+    }
+
     pub(super) fn int(&mut self) -> Result<i32, Malformed> {
         Ok(i32::from_be_bytes(self.array()?))
     }
@@ -136,7 +140,7 @@ mod tests {
     fn what_is_written_is_read() {
         let bytes = Writer::new().int(-3).long(1 << 40).bool(true).text("/locks").bytes(b"x").raw();
         let mut reader = Reader::new(&bytes);
-        assert_eq!((reader.int(), reader.long(), reader.take(1)), (Ok(-3), Ok(1 << 40), Ok(&[1][..])));
+        assert_eq!((reader.int(), reader.long(), reader.bool()), (Ok(-3), Ok(1 << 40), Ok(true)));
         assert_eq!((reader.text(), reader.bytes()), (Ok("/locks".to_owned()), Ok(&b"x"[..])));
         assert_eq!((reader.rest(), reader.int()), (&[][..], Err(Malformed)));
         let nothing = Writer::new().int(-1).raw();

@@ -1,6 +1,7 @@
 //! A ZooKeeper server of a test's own.
 
 mod access;
+mod conversation;
 mod java;
 mod jute;
 mod node;
@@ -19,12 +20,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tempfile::TempDir;
 
-use super::url::encoded;
-use super::{Certificates, Data, ServerProcess, free_port};
+use super::url::{encoded, encoded_login};
+use super::{Certificates, Data, ServerProcess, TcpProxy, free_port};
 use crate::failure::{During, Failure, Outcome};
 use access::Visit;
 use options::{DATA, Encryption, KEY_STORE, Means, Ports, USERS};
 
+pub use conversation::{ZooKeeperConversation, ZooKeeperRequest};
 pub use node::{Access, NodeKind, ZooKeeperNode};
 pub use options::ZooKeeperOptions;
 pub use words::Role;
@@ -97,14 +99,11 @@ impl ZooKeeperServer {
     fn launch(options: &ZooKeeperOptions, membership: &Membership) -> Outcome<Self> {
         let folder = tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir()?;
         let place = folder.path();
-        let (certificates, ports) = match options.encryption {
-            Encryption::None => {
-                (None, Ports { plain: options.port.map_or_else(free_port, Ok)?, secure: None })
-            }
-            _ => {
-                let secure = options.port.map_or_else(free_port, Ok)?;
-                (Some(certificates_in(place)?), Ports { plain: free_port()?, secure: Some(secure) })
-            }
+        let (certificates, ports) = if options.encryption == Encryption::None {
+            (None, Ports { plain: options.port.map_or_else(free_port, Ok)?, secure: None })
+        } else {
+            let secure = options.port.map_or_else(free_port, Ok)?;
+            (Some(certificates_in(place)?), Ports { plain: free_port()?, secure: Some(secure) })
         };
         let configuration = options.configuration(place, ports, certificates.as_ref());
         fs::create_dir(place.join(DATA))?;
@@ -157,7 +156,7 @@ impl ZooKeeperServer {
         let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         let login = self.options.login.as_ref();
         let name = login.map_or_else(String::new, |login| {
-            format!("{}:{}@", encoded(&login.user), encoded(&login.password))
+            format!("{}:{}@", encoded_login(&login.user), encoded_login(&login.password))
         });
         let mut url = format!("zookeeper://{name}{}{path}", hosts.join(","));
         let mut separator = '?';
@@ -181,6 +180,14 @@ impl ZooKeeperServer {
             say(name, value);
         }
         url
+    }
+
+    /// A proxy in front of it that knows requests and replies, unless TLS hides them.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn proxy(&self) -> Outcome<TcpProxy> {
+        TcpProxy::with_conversation(self.address(), || Box::new(ZooKeeperConversation::new()))
     }
 
     /// What it is to its ensemble.

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::*;
+use crate::servers::Losing;
 
 fn is_left_out() -> bool {
     crate::servers::left_out("zookeeper").inspect(|reason| eprintln!("zookeeper: {reason}")).is_some()
@@ -159,7 +160,7 @@ async fn tls_is_spoken_beside_plain_text() {
     assert_ne!(server.address(), server.plain_address());
     server.create("/a", b"", NodeKind::Lasting).await.unwrap();
     let url = server.url();
-    assert!(url.starts_with("zookeeper://me:se/c%3Aret@127.0.0.1:"), "{url}");
+    assert!(url.starts_with("zookeeper://me:se%2Fc%3Aret@127.0.0.1:"), "{url}");
     assert!(url.contains("/locks?ca=/") && url.contains("&cert=/") && url.contains("&key=/"), "{url}");
     let hello = |arguments: &[&str]| {
         let files = server.certificates().unwrap();
@@ -194,4 +195,24 @@ async fn users_of_sasl_are_known_to_the_server() {
     assert_eq!(url, format!("zookeeper://app:secret@{hosts}/mine?auth=sasl&session_timeout=4s"));
     let log = fs::read_to_string(server.log()).unwrap();
     assert!(log.contains("Server successfully logged in"), "{log}");
+}
+
+#[tokio::test]
+async fn a_proxy_knows_what_passes() {
+    if is_left_out() {
+        return;
+    }
+    let server = ZooKeeperServer::start().await.unwrap();
+    let proxy = server.proxy().unwrap();
+    let mut client = ephemeral_at(proxy.address(), "/e").await.unwrap();
+    assert_eq!(client.children("/").await.unwrap().unwrap().len(), 2);
+    let counts = [ZooKeeperRequest::Connect, ZooKeeperRequest::Create, ZooKeeperRequest::List];
+    assert_eq!(counts.map(|request| proxy.requests(request)), [1, 1, 1]);
+    proxy.lose_reply(ZooKeeperRequest::Create, Losing::Cut);
+    client.create_ephemeral("/done").await.unwrap_err();
+    assert!(server.node("/done").await.unwrap().is_some());
+    let mut client = ephemeral_at(proxy.address(), "/f").await.unwrap();
+    proxy.lose_request(ZooKeeperRequest::Create, Losing::Cut);
+    client.create_ephemeral("/not done").await.unwrap_err();
+    assert_eq!(server.node("/not done").await, Ok(None));
 }

@@ -1,0 +1,336 @@
+//! Which reply answers which request of a ZooKeeper connection, and what the request is.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::jute::{self, Malformed, Reader};
+use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
+
+/// What a request asks of the server. A proxy counts requests by this, and can be told what to do to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ZooKeeperRequest {
+    /// A session, new or not. It is the first request of every connection.
+    Connect,
+    /// A new node of any kind, also together with other changes.
+    Create,
+    /// The end of a node, also together with other changes, but not with a new node.
+    Delete,
+    /// Several changes at once, none of which makes or deletes a node.
+    Change,
+    /// That all of some nodes are as expected, as a change that changes nothing.
+    Check,
+    /// The names of a node's children.
+    List,
+    /// The paths of a session's own nodes.
+    ListOwn,
+    /// A node's data.
+    Read,
+    /// Several nodes' data or children at once.
+    ReadMany,
+    /// Whether there is a node.
+    Exists,
+    /// New data for a node.
+    Write,
+    /// That the server knows what the leader does.
+    Sync,
+    /// A sign of life.
+    Ping,
+    /// A name and a password, or a step on the way to that.
+    Authenticate,
+    /// The watches of a client that has lost its connection.
+    SetWatches,
+    /// The end of the session.
+    Close,
+    /// Anything else.
+    Other,
+}
+
+impl ZooKeeperRequest {
+    /// What the protocol's number of an operation stands for, and what follows when that is a list of changes.
+    fn of(operation: i32, changes: Reader<'_>) -> Self {
+        match operation {
+            1 | 15 | 19 | 21 => Self::Create,
+            2 | 20 => Self::Delete,
+            3 => Self::Exists,
+            4 => Self::Read,
+            5 => Self::Write,
+            8 | 12 => Self::List,
+            9 => Self::Sync,
+            11 => Self::Ping,
+            13 => Self::Check,
+            14 => Self::of_changes(changes).unwrap_or(Self::Change),
+            22 => Self::ReadMany,
+            100 | 102 => Self::Authenticate,
+            101 | 105 => Self::SetWatches,
+            103 => Self::ListOwn,
+            -11 => Self::Close,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_changes(mut changes: Reader<'_>) -> Result<Self, Malformed> {
+        let mut seen = Vec::new();
+        loop {
+            let operation = changes.int()?;
+            let is_end = changes.bool()?;
+            let _error = changes.int()?;
+            if is_end {
+                break;
+            }
+            let kind = Self::of(operation, Reader::new(&[]));
+            skip(operation, kind, &mut changes)?;
+            seen.push(kind);
+        }
+        let are_all_checks = !seen.is_empty() && seen.iter().all(|kind| *kind == Self::Check);
+        Ok(if seen.contains(&Self::Create) {
+            Self::Create
+        } else if seen.contains(&Self::Delete) {
+            Self::Delete
+        } else if are_all_checks {
+            Self::Check
+        } else {
+            Self::Change
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::Change => "change",
+            Self::Check => "check",
+            Self::List => "list",
+            Self::ListOwn => "list own",
+            Self::Read => "read",
+            Self::ReadMany => "read many",
+            Self::Exists => "exists",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Ping => "ping",
+            Self::Authenticate => "authenticate",
+            Self::SetWatches => "set watches",
+            Self::Close => "close",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl From<ZooKeeperRequest> for Subject {
+    fn from(request: ZooKeeperRequest) -> Self {
+        Self::Named(request.name())
+    }
+}
+
+/// Passes over what one of several changes says.
+fn skip(operation: i32, kind: ZooKeeperRequest, changes: &mut Reader<'_>) -> Result<(), Malformed> {
+    changes.bytes()?;
+    match kind {
+        ZooKeeperRequest::Create => {
+            const LIVES_FOR_A_TIME: i32 = 21;
+            changes.bytes()?;
+            for _ in 0..changes.int()? {
+                changes.int()?;
+                changes.bytes()?;
+                changes.bytes()?;
+            }
+            changes.int()?;
+            if operation == LIVES_FOR_A_TIME {
+                changes.long()?;
+            }
+        }
+        ZooKeeperRequest::Write => {
+            changes.bytes()?;
+            changes.int()?;
+        }
+        ZooKeeperRequest::Delete | ZooKeeperRequest::Check => {
+            changes.int()?;
+        }
+        _ => return Err(Malformed),
+    }
+    Ok(())
+}
+
+/// What the server sends on its own.
+const NOTIFICATION: i32 = -1;
+
+/// A conversation in which each request says what it is, so that a proxy can be told what to do to a [`ZooKeeperRequest`].
+///
+/// TLS hides all of that: then no request is recognised.
+#[derive(Debug, Default)]
+pub struct ZooKeeperConversation {
+    asked: u64,
+    /// The requests that have not been answered, by the number that client and server give them: pings and some others share
+    /// one.
+    open: HashMap<i32, VecDeque<u64>>,
+    greeting: Greeting,
+}
+
+/// The first message of each side has no number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Greeting {
+    #[default]
+    NotYet,
+    /// The client's, which is the request with this number.
+    Asked(u64),
+    Answered,
+}
+
+impl ZooKeeperConversation {
+    /// A new connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn request_in(&mut self, message: &[u8], number: u64) -> ZooKeeperRequest {
+        if self.greeting == Greeting::NotYet {
+            self.greeting = Greeting::Asked(number);
+            return ZooKeeperRequest::Connect;
+        }
+        let mut reader = Reader::new(message);
+        match (reader.int(), reader.int()) {
+            (Ok(shared), Ok(operation)) => {
+                self.open.entry(shared).or_default().push_back(number);
+                ZooKeeperRequest::of(operation, reader)
+            }
+            _ => ZooKeeperRequest::Other,
+        }
+    }
+
+    fn answered_by(&mut self, message: &[u8]) -> Option<u64> {
+        if let Greeting::Asked(number) = self.greeting {
+            self.greeting = Greeting::Answered;
+            return Some(number);
+        }
+        match Reader::new(message).int() {
+            Ok(NOTIFICATION) | Err(_) => None,
+            Ok(shared) => self.open.get_mut(&shared)?.pop_front(),
+        }
+    }
+}
+
+impl Conversation for ZooKeeperConversation {
+    fn request(&mut self, bytes: &[u8]) -> Option<Request> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let number = self.asked;
+        let Ok(message) = jute::message(bytes) else {
+            return Some(Request { length: bytes.len(), number, subject: None });
+        };
+        let (message, length) = message?;
+        self.asked += 1;
+        let subject = Some(self.request_in(message, number).into());
+        Some(Request { length, number, subject })
+    }
+
+    fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let execution = Execution::Done;
+        let Ok(message) = jute::message(bytes) else {
+            return Some(Reply { length: bytes.len(), answers: None, execution });
+        };
+        let (message, length) = message?;
+        Some(Reply { length, answers: self.answered_by(message), execution })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use super::super::jute::Writer;
+    use super::super::node::Access;
+    use super::ZooKeeperRequest::{Change, Check, Connect, Create, Delete, List, Ping, Sync};
+    use super::*;
+
+    /// A connection on which both have said who they are.
+    fn conversation() -> ZooKeeperConversation {
+        let mut conversation = ZooKeeperConversation::new();
+        let request = conversation.request(&Writer::new().int(0).long(0).message()).unwrap();
+        assert_eq!((request.number, request.subject), (0, Some(Connect.into())));
+        assert_eq!(answers(&mut conversation, 0), Some(0));
+        conversation
+    }
+
+    fn ask(conversation: &mut ZooKeeperConversation, shared: i32, operation: i32, rest: Writer) -> Request {
+        let bytes = [Writer::new().int(shared).int(operation).raw(), rest.raw()].concat();
+        conversation.request(&Writer::new().bytes(&bytes).raw()).unwrap()
+    }
+
+    fn answers(conversation: &mut ZooKeeperConversation, shared: i32) -> Option<u64> {
+        let message = Writer::new().int(shared).long(1).int(0).message();
+        let reply = conversation.reply(&message).unwrap();
+        assert_eq!((reply.length, reply.execution), (message.len(), Execution::Done));
+        reply.answers
+    }
+
+    fn change(changes: Writer, operation: i32) -> Writer {
+        changes.int(operation).bool(false).int(-1)
+    }
+
+    fn several(changes: Writer) -> Option<Subject> {
+        let end = changes.int(-1).bool(true).int(-1);
+        ask(&mut conversation(), 1, 14, end).subject
+    }
+
+    fn check(changes: Writer) -> Writer {
+        change(changes, 13).text("/a").int(-1)
+    }
+
+    fn create(changes: Writer) -> Writer {
+        Access::anybody().write(change(changes, 1).text("/a").bytes(b"x")).int(3)
+    }
+
+    fn write(changes: Writer) -> Writer {
+        change(changes, 5).text("/a").bytes(b"x").int(-1)
+    }
+
+    #[test]
+    fn a_request_is_recognised_by_its_operation() {
+        let mut conversation = conversation();
+        let mut subject = |operation| ask(&mut conversation, 7, operation, Writer::new()).subject.unwrap();
+        assert_eq!([subject(8), subject(12)], [List.into(); 2]);
+        assert_eq!([subject(1), subject(15), subject(19)], [Create.into(); 3]);
+        assert_eq!([subject(9), subject(11), subject(2)], [Sync.into(), Ping.into(), Delete.into()]);
+    }
+
+    #[test]
+    fn several_changes_are_what_they_do_together() {
+        assert_eq!(several(check(check(Writer::new()))), Some(Check.into()));
+        assert_eq!(several(write(create(Writer::new()))), Some(Create.into()));
+        assert_eq!(several(create(check(Writer::new()))), Some(Create.into()));
+        assert_eq!(several(write(check(Writer::new()))), Some(Change.into()));
+        let delete = |changes| change(changes, 2).text("/a").int(-1);
+        assert_eq!(several(delete(write(Writer::new()))), Some(Delete.into()));
+        assert_eq!(several(Writer::new()), Some(Change.into()));
+    }
+
+    #[test]
+    fn replies_are_told_apart_by_their_numbers() {
+        let mut conversation = conversation();
+        for (shared, operation) in [(1, 1), (-2, 11), (2, 4), (-2, 11)] {
+            ask(&mut conversation, shared, operation, Writer::new());
+        }
+        assert_eq!(answers(&mut conversation, -2), Some(2));
+        assert_eq!(answers(&mut conversation, NOTIFICATION), None);
+        assert_eq!(answers(&mut conversation, 1), Some(1));
+        assert_eq!(answers(&mut conversation, 2), Some(3));
+        assert_eq!(answers(&mut conversation, -2), Some(4));
+        assert_eq!(answers(&mut conversation, 2), None);
+    }
+
+    #[test]
+    fn what_is_not_understood_passes_as_a_whole() {
+        let mut conversation = ZooKeeperConversation::new();
+        let hello = b"\x16\x03\x01\x02\x00\x01\x00";
+        let request = conversation.request(b"ruok").unwrap();
+        assert_eq!((request.length, request.subject), (4, None));
+        let request = conversation.request(hello).unwrap();
+        assert_eq!((request.length, request.subject), (hello.len(), None));
+        assert_eq!(conversation.reply(hello).unwrap().length, hello.len());
+        assert_eq!(conversation.reply(b"\0\0\0\x08half"), None);
+    }
+}
