@@ -6,6 +6,7 @@
 //! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
 //! * [`ZooKeeperServer`]: a single ZooKeeper, with plain `java`, and what it takes to look at its nodes and to close the
 //!   sessions of others.
+//! * [`ZooKeeperEnsemble`]: three of those, with a network between them that can be parted.
 //! * [`TcpProxy`]: stands between a client and a server, and cuts, refuses, swallows, delays and slices what passes. With
 //!   a [`Conversation`] it knows requests from replies, so that it can lose or keep back the next request of one kind, or the
 //!   reply to it.
@@ -30,8 +31,8 @@ pub use process::ServerProcess;
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 pub use redis::{Digests, RedisConversation, RedisOptions, RedisServer, Value};
 pub use zookeeper::{
-    Access, NodeKind, Role, ZooKeeperConversation, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest,
-    ZooKeeperServer,
+    Access, NodeKind, Role, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode, ZooKeeperOptions,
+    ZooKeeperRequest, ZooKeeperServer,
 };
 
 /// What becomes of a server's data when it is started again.

@@ -2,8 +2,10 @@
 
 mod access;
 mod conversation;
+mod ensemble;
 mod java;
 mod jute;
+mod network;
 mod node;
 mod options;
 #[cfg(test)]
@@ -27,6 +29,7 @@ use access::Visit;
 use options::{DATA, Encryption, KEY_STORE, Means, Ports, USERS};
 
 pub use conversation::{ZooKeeperConversation, ZooKeeperRequest};
+pub use ensemble::ZooKeeperEnsemble;
 pub use node::{Access, NodeKind, ZooKeeperNode};
 pub use options::ZooKeeperOptions;
 pub use words::Role;
@@ -60,6 +63,7 @@ struct Membership {
     number: Option<usize>,
     configuration: String,
     properties: Vec<String>,
+    certificates: Option<Certificates>,
 }
 
 impl ZooKeeperServer {
@@ -103,7 +107,7 @@ impl ZooKeeperServer {
             (None, Ports { plain: options.port.map_or_else(free_port, Ok)?, secure: None })
         } else {
             let secure = options.port.map_or_else(free_port, Ok)?;
-            (Some(certificates_in(place)?), Ports { plain: free_port()?, secure: Some(secure) })
+            (Some(certificates_in(place, membership)?), Ports { plain: free_port()?, secure: Some(secure) })
         };
         let configuration = options.configuration(place, ports, certificates.as_ref());
         fs::create_dir(place.join(DATA))?;
@@ -396,8 +400,8 @@ fn launch(folder: &Path, properties: &[String]) -> Outcome<ServerProcess> {
 }
 
 /// With the server's certificate and its key in one file besides, as Java wants them.
-fn certificates_in(folder: &Path) -> Outcome<Certificates> {
-    let files = Certificates::make_in(folder)?;
+fn certificates_in(folder: &Path, membership: &Membership) -> Outcome<Certificates> {
+    let files = membership.certificates.clone().map_or_else(|| Certificates::make_in(folder), Ok)?;
     let both = fs::read_to_string(&files.server.key)? + &fs::read_to_string(&files.server.certificate)?;
     fs::write(folder.join(KEY_STORE), both)?;
     Ok(files)

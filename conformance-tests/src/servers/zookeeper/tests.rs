@@ -216,3 +216,50 @@ async fn a_proxy_knows_what_passes() {
     client.create_ephemeral("/not done").await.unwrap_err();
     assert_eq!(server.node("/not done").await, Ok(None));
 }
+
+/// All in one, as it takes the machine a while to start the three.
+#[tokio::test]
+async fn an_ensemble_has_a_leader_as_long_as_most_of_it_is_there() {
+    if is_left_out() {
+        return;
+    }
+    let ensemble = ZooKeeperEnsemble::start().await.unwrap();
+    let first = ensemble.leader().await.unwrap();
+    let others = ensemble.others(first);
+    ensemble.member(others[0]).create("/a", b"x", NodeKind::Lasting).await.unwrap();
+    assert_eq!(ensemble.member(first).node("/a").await.unwrap().unwrap().data, b"x");
+
+    // Nobody has ended: the others find another leader, as they do not hear of this one.
+    ensemble.isolate(first);
+    let second = ensemble.leader_among(&others).await.unwrap();
+    ensemble.member(second).create("/b", b"", NodeKind::Lasting).await.unwrap();
+    until("the deposed one has noticed", async || ensemble.member(first).role().await.is_err()).await;
+    ensemble.heal();
+    until("the deposed one follows", async || ensemble.member(first).role().await == Ok(Role::Follower))
+        .await;
+    until("it has what it missed", async || ensemble.member(first).node("/b").await.unwrap().is_some()).await;
+
+    // Connections that end are noticed at once.
+    let others = ensemble.others(second);
+    ensemble.sever(second, others[0]);
+    until("the parted one serves nobody", async || ensemble.member(others[0]).role().await.is_err()).await;
+    ensemble.heal();
+    until("it follows again", async || ensemble.member(others[0]).role().await == Ok(Role::Follower)).await;
+
+    ensemble.member(second).kill().unwrap();
+    let third = ensemble.leader_among(&others).await.unwrap();
+    ensemble.member(second).restart(Data::Kept).await.unwrap();
+    assert_eq!(ensemble.member(second).role().await, Ok(Role::Follower));
+    ensemble.member(third).stop().unwrap();
+    ensemble.leader_among(&ensemble.others(third)).await.unwrap();
+    ensemble.member(third).resume().unwrap();
+    until("the late one follows", async || ensemble.member(third).role().await == Ok(Role::Follower)).await;
+}
+
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not so for a long time");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

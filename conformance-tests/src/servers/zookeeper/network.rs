@@ -1,0 +1,194 @@
+//! The network between the members of an ensemble, which can be parted without any rights on the machine.
+//!
+//! Addresses alone would not do: members tell each other where they are, and go there directly. But Java takes all its
+//! outgoing connections through a SOCKS proxy when it is told to. So each member has an [`Exit`] of its own, which knows by
+//! whom a connection is made, and sends it through the [`TcpProxy`] between that member and the one it is for.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use crate::failure::{During, Outcome};
+use crate::servers::{Direction, TcpProxy, free_port};
+
+/// Where a member listens for the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PeerPorts {
+    pub(super) quorum: u16,
+    pub(super) election: u16,
+}
+
+impl PeerPorts {
+    pub(super) fn free() -> Outcome<Self> {
+        Ok(Self { quorum: free_port()?, election: free_port()? })
+    }
+
+    fn all(self) -> [u16; 2] {
+        [self.quorum, self.election]
+    }
+}
+
+/// What stands between the members.
+#[derive(Debug)]
+pub(super) struct Network {
+    exits: Vec<Exit>,
+    /// By the member that connects and the one that it connects to.
+    between: HashMap<(usize, usize), Vec<TcpProxy>>,
+}
+
+impl Network {
+    pub(super) fn start(members: &[PeerPorts]) -> Outcome<Self> {
+        let mut between = HashMap::new();
+        let mut exits = Vec::new();
+        for from in 0..members.len() {
+            let mut routes = HashMap::new();
+            for (to, ports) in members.iter().enumerate().filter(|(to, _)| *to != from) {
+                let mut proxies = Vec::new();
+                for port in ports.all() {
+                    let proxy = TcpProxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+                    routes.insert(port, proxy.address());
+                    proxies.push(proxy);
+                }
+                between.insert((from, to), proxies);
+            }
+            exits.push(Exit::start(routes)?);
+        }
+        Ok(Self { exits, between })
+    }
+
+    /// What Java has to be told for a member's connections to come here.
+    pub(super) fn properties(&self, member: usize) -> Vec<String> {
+        let address = self.exits[member].address;
+        vec![
+            format!("-DsocksProxyHost={}", address.ip()),
+            format!("-DsocksProxyPort={}", address.port()),
+            // Else what is on the same machine would be left out.
+            "-DsocksNonProxyHosts=".to_owned(),
+        ]
+    }
+
+    /// Passes nothing on between the two, whoever connects.
+    pub(super) fn blackhole(&self, one: usize, other: usize) {
+        for proxy in self.of_both(one, other) {
+            proxy.blackhole(Direction::ToServer);
+            proxy.blackhole(Direction::ToClient);
+        }
+    }
+
+    /// Ends their connections, and refuses new ones.
+    pub(super) fn sever(&self, one: usize, other: usize) {
+        self.of_both(one, other).for_each(TcpProxy::sever);
+    }
+
+    pub(super) fn heal(&self) {
+        self.between.values().flatten().for_each(TcpProxy::heal);
+    }
+
+    fn of_both(&self, one: usize, other: usize) -> impl Iterator<Item = &TcpProxy> {
+        [(one, other), (other, one)].into_iter().filter_map(|pair| self.between.get(&pair)).flatten()
+    }
+}
+
+/// A SOCKS proxy that knows a few ports, and sends whoever asks for one of them elsewhere.
+#[derive(Debug)]
+struct Exit {
+    address: SocketAddr,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+type Routes = HashMap<u16, SocketAddr>;
+
+impl Exit {
+    fn start(routes: Routes) -> Outcome<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let listener = std::net::TcpListener::bind(address).during("listen as a way out")?;
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, ended) = oneshot::channel();
+        let serve = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve(listener, Arc::new(routes)) => {}
+                    _ = ended => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("socks-proxy".to_owned()).spawn(serve)?;
+        Ok(Self { address, end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // It does nothing that takes time, and has nobody to tell of a panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, routes: Arc<Routes>) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    loop {
+        if let Ok((client, _)) = listener.accept().await {
+            let routes = Arc::clone(&routes);
+            tokio::spawn(async move {
+                // Both sides see the end of a connection that fails.
+                let _ = pass(client, &routes).await;
+            });
+        }
+    }
+}
+
+/// The version of SOCKS, also in every answer.
+const VERSION: u8 = 5;
+const NO_LOGIN: u8 = 0;
+const GRANTED: u8 = 0;
+const REFUSED: u8 = 5;
+const BY_ADDRESS: u8 = 1;
+const BY_NAME: u8 = 3;
+
+async fn pass(mut client: TcpStream, routes: &Routes) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let port = port_asked_for(&mut client).await?;
+    let server = match routes.get(&port) {
+        Some(address) => TcpStream::connect(address).await,
+        None => Err(io::ErrorKind::ConnectionRefused.into()),
+    };
+    let result = if server.is_ok() { GRANTED } else { REFUSED };
+    client.write_all(&[VERSION, result, 0, BY_ADDRESS, 0, 0, 0, 0, 0, 0]).await?;
+    let mut server = server?;
+    server.set_nodelay(true)?;
+    tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+async fn port_asked_for(client: &mut TcpStream) -> io::Result<u16> {
+    let [_, ways] = array(client).await?;
+    client.read_exact(&mut vec![0; usize::from(ways)]).await?;
+    client.write_all(&[VERSION, NO_LOGIN]).await?;
+    let [_, _, _, kind] = array(client).await?;
+    let length = match kind {
+        BY_ADDRESS => 4,
+        BY_NAME => {
+            let [length] = array(client).await?;
+            usize::from(length)
+        }
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    client.read_exact(&mut vec![0; length]).await?;
+    Ok(u16::from_be_bytes(array(client).await?))
+}
+
+async fn array<const N: usize>(client: &mut TcpStream) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    client.read_exact(&mut bytes).await?;
+    Ok(bytes)
+}
