@@ -43,6 +43,14 @@ const DRIVERS: &[Driver] = &[
         #[cfg(not(feature = "redis"))]
         connect: None,
     },
+    Driver {
+        feature: "zookeeper",
+        schemes: &["zookeeper"],
+        #[cfg(feature = "zookeeper")]
+        connect: Some(|url, builder| Box::pin(async move { lock_zookeeper::connect(&url, builder).await })),
+        #[cfg(not(feature = "zookeeper"))]
+        connect: None,
+    },
 ];
 
 /// How to connect to what `scheme` means.

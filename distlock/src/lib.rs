@@ -29,6 +29,10 @@ pub use lock_file as file;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
 
+/// Locks across machines, kept by a ZooKeeper ensemble; see [`lock_zookeeper`].
+#[cfg(feature = "zookeeper")]
+pub use lock_zookeeper as zookeeper;
+
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
 ///
 /// # Errors

@@ -1,0 +1,435 @@
+//! One attempt at a lock: made at once, or waited for behind those who came before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, Backoff, ErrorKind, FencingToken, Grant, LockError, Moment, Operation, Signals, Term,
+    Wait,
+};
+use tokio::sync::watch;
+
+use crate::backend::ZooKeeperBackend;
+use crate::contender::Mark;
+use crate::hold::{Lease, Told, Watching};
+use crate::node::Node;
+use crate::queue::{Nearest, Predecessors};
+use crate::session::{Contact, Session};
+use crate::trace::Trace;
+use crate::trouble::{Failure, Outcome};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Attempt<'a> {
+    backend: &'a ZooKeeperBackend,
+    request: &'a AcquireRequest,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(backend: &'a ZooKeeperBackend, request: &'a AcquireRequest) -> Self {
+        Self { backend, request }
+    }
+
+    pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
+        let trace = self.trace().await?;
+        let (node, children) = self.node(&trace).await?;
+        let watching = if self.request.wait() == Wait::Try {
+            if !node.is_alone && !self.is_first(&trace, &node, children).await? {
+                self.step_back(&trace).await;
+                return Ok(None);
+            }
+            None
+        } else if node.is_alone {
+            None
+        } else {
+            match Waiter::begin(&self, &trace, &node, children).await? {
+                Some(waiter) => match waiter.wait().await? {
+                    Some(watching) => Some(watching),
+                    None => return Ok(None),
+                },
+                None => return Ok(None),
+            }
+        };
+        self.grant(&trace, &node, watching).await
+    }
+
+    /// The trace of an earlier call for the same attempt, or a new one.
+    async fn trace(&self) -> Result<Arc<Trace>, LockError> {
+        if let Some(trace) = self.backend.traces.living(self.request.id()) {
+            return Ok(trace);
+        }
+        let seat = self.backend.sessions.seat(Operation::Acquire).await?;
+        let trace = Arc::new(Trace::new(self.backend.directory(self.request.physical()), new_mark()?, seat));
+        // Before anything is sent: whatever becomes of this, the node will be found.
+        self.backend.traces.add(self.request.id(), &trace);
+        Ok(trace)
+    }
+
+    /// The attempt's node: made now, or by an earlier call. In the latter case with the names of all children.
+    async fn node(&self, trace: &Trace) -> Result<(Node, Option<Vec<String>>), LockError> {
+        if trace.has_left_something()
+            && let Some((node, children)) = self.backend.recipe.find(trace).await?
+        {
+            return Ok((node, Some(children)));
+        }
+        Ok((self.backend.recipe.create(trace).await?, None))
+    }
+
+    /// Whether nobody stands before the node.
+    async fn is_first(
+        &self,
+        trace: &Trace,
+        node: &Node,
+        children: Option<Vec<String>>,
+    ) -> Result<bool, LockError> {
+        let explained = |failure: Failure| failure.explain(Operation::Acquire);
+        let children = match children {
+            Some(children) => children,
+            None => trace.session().list(trace.directory()).await.map_err(explained)?,
+        };
+        let accepted = self.backend.recipe.accepted;
+        let before =
+            Predecessors::of(trace, &node.contender, &children, accepted).await.map_err(explained)?;
+        before.map(|before| before.is_empty()).ok_or_else(|| {
+            LockError::new(ErrorKind::Server, Operation::Acquire)
+                .because("the attempt's node was deleted by somebody else")
+                .remedy("find out who deletes nodes of locks, and try again")
+                .retryable()
+        })
+    }
+
+    /// Removes the node of an attempt that does not wait, so that it stands in nobody's way when this is answered.
+    async fn step_back(&self, trace: &Trace) {
+        if let Err(failure) = trace.remove().await {
+            // The session goes on trying.
+            let error = failure.explain(Operation::Cancel);
+            tracing::debug!(lock = %self.request.name(), %error, "a node could not be removed yet");
+        }
+        self.backend.traces.forget(self.request.id());
+    }
+
+    async fn grant(
+        &self,
+        trace: &Arc<Trace>,
+        node: &Node,
+        watching: Option<Watching>,
+    ) -> Result<Option<Grant<Lease>>, LockError> {
+        let session = trace.session();
+        let path = trace.path_of(&node.contender.name);
+        let explained = |failure: Failure| failure.explain(Operation::Acquire);
+        if prove(session, &path).await.map_err(explained)? == Place::Lost {
+            return Ok(None);
+        }
+        let token = match node.created_by {
+            _ if !self.backend.has_tokens() => None,
+            Some(number) => Some(number),
+            None => match session.stat(&path).await.map_err(explained)? {
+                Some(stat) => Some(stat.czxid),
+                None => return Ok(None),
+            },
+        };
+        let lease = Lease::new(
+            self.request.id(),
+            Arc::clone(&self.backend.traces),
+            Arc::clone(trace),
+            self.request.signals().clone(),
+        );
+        self.backend.host.spawn(lease.watch().over(Arc::downgrade(trace), path, watching));
+        let term = Term::Leased { anchor: session.anchor(), length: session.term() };
+        let grant = Grant::new(lease, session.group, term);
+        Ok(Some(match token {
+            Some(number) => grant.with_token(FencingToken::new(number.unsigned_abs())),
+            None => grant,
+        }))
+    }
+}
+
+/// An attempt that others stand before.
+struct Waiter<'a> {
+    request: &'a AcquireRequest,
+    trace: &'a Arc<Trace>,
+    own_path: String,
+    /// Over the attempt's own node.
+    own: Watching,
+    before: Predecessors,
+    contact: watch::Receiver<Contact>,
+    backoff: Backoff,
+}
+
+/// What ended a pause.
+enum Woken {
+    Own(Told),
+    Nearest(Told),
+    ContactChanged,
+    /// Somebody more waits for this attempt.
+    Joined,
+    /// Somebody who waits for this attempt is about to stop.
+    LastAsk,
+}
+
+/// Whether the attempt's node is still there.
+#[derive(PartialEq)]
+enum Place {
+    Kept,
+    Lost,
+}
+
+impl<'a> Waiter<'a> {
+    /// Looks at who stands before the node, once. None if the node is not there any more.
+    async fn begin(
+        attempt: &Attempt<'a>,
+        trace: &'a Arc<Trace>,
+        node: &Node,
+        children: Option<Vec<String>>,
+    ) -> Result<Option<Self>, LockError> {
+        let explained = |failure: Failure| failure.explain(Operation::Acquire);
+        let session = trace.session();
+        let own_path = trace.path_of(&node.contender.name);
+        let (own, children) = if let Some(children) = children {
+            (session.watch(&own_path).await, Ok(children))
+        } else {
+            tokio::join!(session.watch(&own_path), session.list(trace.directory()))
+        };
+        let Some(own) = own.map_err(explained)? else { return Ok(None) };
+        let children = children.map_err(explained)?;
+        let accepted = attempt.backend.recipe.accepted;
+        let before =
+            Predecessors::of(trace, &node.contender, &children, accepted).await.map_err(explained)?;
+        Ok(before.map(|before| Self {
+            request: attempt.request,
+            trace,
+            own_path,
+            own: Box::pin(own.changed()),
+            before,
+            contact: session.contact(),
+            backoff: new_backoff(),
+        }))
+    }
+
+    fn session(&self) -> &'a Arc<Session> {
+        self.trace.session()
+    }
+
+    fn signals(&self) -> &'a Signals {
+        self.request.signals()
+    }
+
+    fn now(&self) -> Moment {
+        self.session().clock().now()
+    }
+
+    /// Waits until nobody stands before the node and it is certain that it is there; answers its watch. None if it is not there
+    /// any more.
+    async fn wait(mut self) -> Result<Option<Watching>, LockError> {
+        loop {
+            let place = match self.before.watch_nearest(self.trace).await {
+                Ok(Nearest::Watched(watcher)) => {
+                    self.backoff = new_backoff();
+                    self.signals().queued();
+                    self.until_nearest_moves(Box::pin(watcher.changed())).await?
+                }
+                Ok(Nearest::None) => match self.confirm().await? {
+                    Place::Kept => return Ok(Some(self.own)),
+                    Place::Lost => Place::Lost,
+                },
+                Err(failure) => {
+                    self.recover(failure).await?;
+                    Place::Kept
+                }
+            };
+            if place == Place::Lost {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until the nearest predecessor has gone or changed.
+    async fn until_nearest_moves(&mut self, mut nearest: Watching) -> Result<Place, LockError> {
+        let mut asked_until = self.now();
+        loop {
+            let place = match self.woken(&mut nearest, asked_until).await {
+                Woken::Own(Told::Deleted) => return Ok(Place::Lost),
+                Woken::Own(Told::SessionOver) | Woken::Nearest(Told::SessionOver) => {
+                    return Err(session_over());
+                }
+                Woken::Own(Told::Changed) => self.watch_own_again().await?,
+                Woken::Nearest(Told::Changed) => return Ok(Place::Kept),
+                Woken::Nearest(Told::Deleted) => {
+                    match self.before.nearest_is_gone(self.trace).await {
+                        Ok(()) => {}
+                        // What is left is looked at again.
+                        Err(failure) => self.recover(failure).await?,
+                    }
+                    return Ok(Place::Kept);
+                }
+                Woken::ContactChanged => self.look_at_contact().await?,
+                Woken::Joined if self.is_old_news() => self.ask().await?,
+                Woken::Joined => Place::Kept,
+                Woken::LastAsk => {
+                    asked_until = self.now().plus(self.ahead());
+                    self.ask().await?
+                }
+            };
+            if place == Place::Lost {
+                return Ok(Place::Lost);
+            }
+        }
+    }
+
+    /// The own node's watch comes first: whoever has lost its place does not hold because another one left.
+    async fn woken(&mut self, nearest: &mut Watching, asked_until: Moment) -> Woken {
+        let clock = self.session().clock();
+        let signals = self.signals();
+        let last_ask = self.last_ask(asked_until);
+        tokio::select! {
+            biased;
+            event = &mut self.own => Woken::Own(Told::of(&event)),
+            event = nearest => Woken::Nearest(Told::of(&event)),
+            // Ends with the session, which this keeps.
+            _ = self.contact.changed() => Woken::ContactChanged,
+            () = signals.joined() => Woken::Joined,
+            () = clock.sleep_until(last_ask) => Woken::LastAsk,
+        }
+    }
+
+    /// How long before somebody stops waiting the servers are asked once more, so that their silence is noticed before that one
+    /// is answered "not acquired".
+    fn ahead(&self) -> Duration {
+        self.session().request_timeout().mul_f64(1.5)
+    }
+
+    fn last_ask(&self, asked_until: Moment) -> Moment {
+        let from = asked_until.max(self.now().plus(self.ahead()));
+        self.signals().next_end(from).map_or(Moment::FOREVER, |end| end.minus(self.ahead()))
+    }
+
+    /// Whether the servers have not been heard of for so long that a wait that ends soon cannot rely on it.
+    fn is_old_news(&self) -> bool {
+        self.now().since(self.session().last_answer()) > self.session().request_timeout()
+    }
+
+    /// Asks whether the node is still there, and notes whether the servers have answered.
+    async fn ask(&mut self) -> Result<Place, LockError> {
+        match self.session().stat(&self.own_path).await {
+            Ok(Some(_)) => {
+                self.signals().queued();
+                Ok(Place::Kept)
+            }
+            Ok(None) => Ok(Place::Lost),
+            Err(failure) if failure.outcome() == Outcome::EndsWithSession => Err(session_over()),
+            Err(failure) => {
+                self.signals().unreachable(failure.explain(Operation::Acquire));
+                Ok(Place::Kept)
+            }
+        }
+    }
+
+    async fn look_at_contact(&mut self) -> Result<Place, LockError> {
+        let contact = self.contact.borrow_and_update().clone();
+        match contact {
+            Contact::Good => self.ask().await,
+            Contact::Lost(error) => {
+                self.signals().unreachable(error.during(Operation::Acquire));
+                Ok(Place::Kept)
+            }
+            Contact::Over => Err(session_over()),
+        }
+    }
+
+    async fn watch_own_again(&mut self) -> Result<Place, LockError> {
+        loop {
+            match self.session().watch(&self.own_path).await {
+                Ok(Some(watcher)) => {
+                    self.own = Box::pin(watcher.changed());
+                    return Ok(Place::Kept);
+                }
+                Ok(None) => return Ok(Place::Lost),
+                Err(failure) => self.recover(failure).await?,
+            }
+        }
+    }
+
+    /// After a failed request: waits until the next may fare better. What cannot be mended is an error.
+    async fn recover(&mut self, failure: Failure) -> Result<(), LockError> {
+        let outcome = failure.outcome();
+        let error = failure.explain(Operation::Acquire);
+        if matches!(outcome, Outcome::EndsWithSession | Outcome::Refused) {
+            return Err(error);
+        }
+        self.signals().unreachable(error);
+        let clock = self.session().clock();
+        clock.sleep_until(clock.now().plus(self.backoff.next_pause())).await;
+        let usable = self.contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await;
+        match usable.as_deref() {
+            Ok(Contact::Over) | Err(_) => Err(session_over()),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Nobody stands before the node. Makes sure that it is there, and that the session lasts.
+    async fn confirm(&mut self) -> Result<Place, LockError> {
+        loop {
+            let told = tokio::select! {
+                biased;
+                event = &mut self.own => Some(Told::of(&event)),
+                () = std::future::ready(()) => None,
+            };
+            match told {
+                Some(Told::Deleted) => return Ok(Place::Lost),
+                Some(Told::SessionOver) => return Err(session_over()),
+                Some(Told::Changed) if self.watch_own_again().await? == Place::Lost => {
+                    return Ok(Place::Lost);
+                }
+                Some(Told::Changed) => continue,
+                None if is_fresh(self.session()) => return Ok(Place::Kept),
+                None => {}
+            }
+            match prove(self.session(), &self.own_path).await {
+                Ok(Place::Kept) => {}
+                Ok(Place::Lost) => return Ok(Place::Lost),
+                Err(failure) => self.recover(failure).await?,
+            }
+        }
+    }
+}
+
+/// Makes sure that the node is there, by heartbeats that prove enough for a hold to begin with.
+async fn prove(session: &Session, path: &str) -> Result<Place, Failure> {
+    while !is_fresh(session) {
+        match session.beat(path).await {
+            Ok(()) => {}
+            Err(failure) if failure.is(&zookeeper_client::Error::NoNode) => return Ok(Place::Lost),
+            Err(failure) => return Err(failure),
+        }
+        if !is_fresh(session)
+            && let Some(moment) = session.worth_repeating_at()
+        {
+            // After a pause one heartbeat proves too little.
+            session.clock().sleep_until(moment).await;
+        }
+    }
+    Ok(Place::Kept)
+}
+
+/// Whether enough is left of what the last answers prove for a hold to begin with.
+fn is_fresh(session: &Session) -> bool {
+    session.clock().now() < session.anchor().plus(session.term() / 2)
+}
+
+fn session_over() -> LockError {
+    Failure::Told(zookeeper_client::Error::SessionExpired).explain(Operation::Acquire)
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
+}
+
+fn new_mark() -> Result<Mark, LockError> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| {
+        LockError::new(ErrorKind::Internal, Operation::Acquire)
+            .because(format!("the system has no random numbers: {error}"))
+    })?;
+    Ok(Mark::of(u128::from_ne_bytes(random)))
+}

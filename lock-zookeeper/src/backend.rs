@@ -1,0 +1,225 @@
+//! The backend: one short function for each operation.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::{
+    AcquireRequest, Backend, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing, Grant, GroupId,
+    HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus, LossReason, NameRules,
+    Operation, PhysicalName, Reach, Released,
+};
+use zookeeper_client::{Error, MultiReadResult};
+
+use crate::attempt::Attempt;
+use crate::contender::Contender;
+use crate::hold::Lease;
+use crate::node::Recipe;
+use crate::options::{TokenSource, ZooKeeperOptions};
+use crate::queue::in_order;
+use crate::record::{participant, text_of};
+use crate::session::Session;
+use crate::sessions::Sessions;
+use crate::trace::Traces;
+use crate::trouble::{Failure, Outcome};
+
+/// What a part of a path may be made of. The servers' rule is one for the 16-bit units of Java's texts.
+pub(crate) fn is_accepted(character: char) -> bool {
+    let has_one_unit = matches!(character, '\0'..='\u{d7ff}' | '\u{f900}'..='\u{ffef}');
+    has_one_unit && !character.is_control() && character != '/'
+}
+
+pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted), 512);
+
+/// How many nodes are read in one request.
+const READ_TOGETHER: usize = 200;
+
+/// What is written into a node before it is deleted on purpose, so that its holder can tell why.
+const BROKEN: &[u8] = b"broken";
+
+pub(crate) struct ZooKeeperBackend {
+    pub(crate) host: Host,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) traces: Arc<Traces>,
+    pub(crate) recipe: Recipe,
+    root: String,
+    capabilities: Capabilities,
+}
+
+impl ZooKeeperBackend {
+    pub(crate) async fn connect(host: Host, options: ZooKeeperOptions) -> Result<Self, LockError> {
+        let recipe =
+            Recipe { access: options.access, data: text_of(host.holder())?, accepted: options.accepted };
+        let root = options.root.clone();
+        let fencing = match options.fencing {
+            TokenSource::Czxid => Fencing::Durable,
+            TokenSource::None => Fencing::None,
+        };
+        let sessions = Sessions::start(host.clone(), options).await?;
+        let capabilities = Capabilities::new("zookeeper", Reach::Network, NAMES)
+            .with_fencing(fencing)
+            .with_fairness(Fairness::Fifo)
+            .with_inspection(Inspection::HolderAndQueue)
+            .with_breaking(Breaking::Supported);
+        Ok(Self { host, sessions, traces: Arc::default(), recipe, root, capabilities })
+    }
+
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.capabilities.fencing != Fencing::None
+    }
+
+    /// The directory of a lock.
+    pub(crate) fn directory(&self, name: &PhysicalName) -> Arc<str> {
+        format!("{}/{name}", self.root).into()
+    }
+
+    /// The contenders of a lock as the servers know them now, in their order.
+    async fn contenders(&self, session: &Session, directory: &str) -> Result<Vec<Contender>, Failure> {
+        session.catch_up(directory).await?;
+        let children = session.list(directory).await?;
+        in_order(session, directory, &children, self.recipe.accepted).await
+    }
+
+    /// Has the heartbeat repeated when that proves more than the last one did.
+    fn repeat_when_worthwhile(&self, session: &Session) {
+        let Some(moment) = session.worth_repeating_at() else { return };
+        let (host, group) = (self.host.clone(), session.group);
+        self.host.spawn(async move {
+            host.clock().sleep_until(moment).await;
+            host.group_restored(group);
+        });
+    }
+}
+
+#[async_trait]
+impl Backend for ZooKeeperBackend {
+    type Lease = Lease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
+        Attempt::new(self, request).make().await
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        for trace in self.traces.all(request.id()) {
+            trace.undo().await?;
+        }
+        self.traces.forget(request.id());
+        Ok(())
+    }
+
+    async fn renew(&self, group: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
+        let Some(session) = self.sessions.of_group(group) else {
+            return Ok(vec![LeaseState::Lost(LossReason::SessionClosed); leases.len()]);
+        };
+        let mut states = Vec::with_capacity(leases.len());
+        // One heartbeat is for all of them; it checks the first node that is there.
+        for lease in leases {
+            let Some(node) = lease.trace.node() else {
+                states.push(LeaseState::Lost(lease.reason()));
+                continue;
+            };
+            match session.beat(&lease.trace.path_of(&node.name)).await {
+                Ok(()) => break,
+                Err(failure) if failure.is(&Error::NoNode) => states.push(LeaseState::Lost(lease.reason())),
+                Err(failure) => return Err(failure.explain(Operation::Renew)),
+            }
+        }
+        if states.len() < leases.len() {
+            self.repeat_when_worthwhile(&session);
+        }
+        states.resize(leases.len(), LeaseState::HeldFrom(session.anchor()));
+        Ok(states)
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
+        lease.end_watch();
+        let session = lease.trace.session();
+        if session.is_over() {
+            return Ok(Released::WasLost(LossReason::SessionClosed));
+        }
+        let node = lease.trace.node();
+        session.reach().await;
+        let released = match lease.trace.remove().await {
+            Ok(true) => Released::Clean,
+            Ok(false) => Released::WasLost(lease.reason()),
+            Err(failure) if failure.outcome() == Outcome::EndsWithSession => {
+                Released::WasLost(LossReason::SessionClosed)
+            }
+            Err(failure) => return Err(failure.explain(Operation::Release)),
+        };
+        lease.forget();
+        if node.is_some_and(|node| node.is_worth_resetting()) {
+            // So that the numbers begin anew; as long as somebody waits it is refused, and nobody minds.
+            let _ = session.delete(lease.trace.directory()).await;
+        }
+        Ok(released)
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        let explained = |failure: Failure| failure.explain(Operation::Inspect).on(request.name());
+        let session = self.sessions.any(Operation::Inspect)?;
+        let directory = self.directory(request.physical());
+        let contenders = self.contenders(&session, &directory).await.map_err(explained)?;
+        let mut status = LockStatus::free(request.name().clone());
+        for contenders in contenders.chunks(READ_TOGETHER) {
+            let paths: Vec<_> =
+                contenders.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
+            let found = session.read(&paths).await.map_err(explained)?;
+            for (contender, found) in contenders.iter().zip(&found) {
+                let node = match found {
+                    MultiReadResult::Data { data, stat } => Some((data.as_slice(), stat)),
+                    MultiReadResult::Error { err: Error::NoNode } => continue,
+                    _ => None,
+                };
+                let participant = participant(contender, node);
+                if !status.holders.is_empty() {
+                    status.waiters.push(participant.with_token(None));
+                } else if self.has_tokens() {
+                    status.holders.push(participant);
+                } else {
+                    status.holders.push(participant.with_token(None));
+                }
+            }
+        }
+        Ok(status)
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        let explained = |failure: Failure| failure.explain(Operation::Break).on(request.name());
+        let session = self.sessions.any(Operation::Break)?;
+        let directory = self.directory(request.physical());
+        let contenders = self.contenders(&session, &directory).await.map_err(explained)?;
+        if contenders.first().is_none_or(|first| first.name != holder.as_str()) {
+            return Ok(Broken::not_held());
+        }
+        let path = format!("{directory}/{}", holder.as_str());
+        let broken = session.change(|writer| {
+            writer.add_set_data(&path, BROKEN, None)?;
+            writer.add_delete(&path, None)
+        });
+        let taken_away = match broken.await {
+            Ok(_) => true,
+            Err((_, failure)) if failure.is(&Error::NoNode) => false,
+            // It may not be written to, but the right to delete it is one of its directory.
+            Err((0, failure)) if failure.is(&Error::NoAuth) => {
+                session.delete(&path).await.map_err(explained)?
+            }
+            Err((_, failure)) => return Err(explained(failure)),
+        };
+        Ok(if taken_away { Broken::taken_away() } else { Broken::not_held() })
+    }
+
+    async fn close(&self) {
+        self.sessions.close().await;
+    }
+}
+
+impl fmt::Debug for ZooKeeperBackend {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ZooKeeperBackend").field("sessions", &self.sessions).finish_non_exhaustive()
+    }
+}

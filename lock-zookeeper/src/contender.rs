@@ -1,0 +1,175 @@
+//! Who wants a lock: the children of its directory, in their order.
+//!
+//! A contender of ours is called as Curator calls its own (`InterProcessMutex`): `_c_` + a random UUID + `-lock-` + the sequence
+//! number that the server appends. What precedes `lock-` is nobody's business but its maker's, so contenders of older and other
+//! programs that end alike count too. Everything else in the directory is not a contender: notes of an operator,
+//! directories, nodes of other recipes.
+
+use std::fmt::Write as _;
+
+/// What stands before the sequence number.
+const LOCK_NAME: &str = "lock-";
+
+/// What kazoo's `Lock`, `WriteLock` and `ReadLock` write before it.
+const KAZOO_NAMES: [&str; 2] = ["__lock__", "__rlock__"];
+
+/// From here on the server's counter is about to end, or has: it sticks at 2³¹ − 1 and gives numbers twice.
+const END_OF_SEQUENCES: i64 = (1 << 31) - (1 << 16);
+
+/// Past this number an empty directory is worth removing, so that the counter begins anew.
+const WORTH_RESETTING: i64 = 1 << 30;
+
+/// Whose names of nodes count as contenders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Accepted {
+    /// Ours and Curator's.
+    #[default]
+    Curator,
+    /// Those of kazoo as well.
+    CuratorAndKazoo,
+}
+
+/// One who wants the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Contender {
+    pub(crate) sequence: i64,
+    /// The name of its node in the lock's directory.
+    pub(crate) name: String,
+}
+
+impl Contender {
+    /// Reads the name of a child; none if it is not a contender.
+    pub(crate) fn read(name: &str, accepted: Accepted) -> Option<Self> {
+        let after = |marker: &str| name.rfind(marker).map(|start| &name[start + marker.len()..]);
+        let sequence = after(LOCK_NAME).and_then(read_sequence).or_else(|| match accepted {
+            Accepted::Curator => None,
+            Accepted::CuratorAndKazoo => KAZOO_NAMES.iter().find_map(|marker| read_sequence(after(marker)?)),
+        })?;
+        Some(Self { sequence, name: name.to_owned() })
+    }
+
+    /// Whether its number may be another's too, so that only the order of creation counts.
+    pub(crate) fn is_at_the_end_of_sequences(&self) -> bool {
+        self.sequence < 0 || self.sequence >= END_OF_SEQUENCES
+    }
+
+    /// Whether the counter of the directory should begin anew.
+    pub(crate) fn is_worth_resetting(&self) -> bool {
+        self.sequence < 0 || self.sequence >= WORTH_RESETTING
+    }
+}
+
+/// The digits that the server appends: ten of them, or more; a minus before them since the counter overflowed.
+fn read_sequence(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_number = digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
+/// The contenders among the children of a directory, in the order of their numbers.
+pub(crate) fn contenders(children: &[String], accepted: Accepted) -> Vec<Contender> {
+    let mut contenders: Vec<_> = children.iter().filter_map(|name| Contender::read(name, accepted)).collect();
+    contenders.sort_unstable_by(|one, other| (one.sequence, &one.name).cmp(&(other.sequence, &other.name)));
+    contenders
+}
+
+/// What marks the nodes of one attempt in one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark(String);
+
+impl Mark {
+    /// A mark that nobody else has, of 128 random bits, in the form of a random UUID (RFC 9562, version 4).
+    pub(crate) fn of(random: u128) -> Self {
+        let number = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+        let digits = format!("{number:032x}");
+        let mut text = String::with_capacity(40);
+        text.push_str("_c_");
+        for (position, digit) in digits.chars().enumerate() {
+            if matches!(position, 8 | 12 | 16 | 20) {
+                text.push('-');
+            }
+            text.push(digit);
+        }
+        let _ = write!(text, "-");
+        Self(text)
+    }
+
+    /// The name of the node without its number.
+    pub(crate) fn prefix(&self) -> String {
+        format!("{}{LOCK_NAME}", self.0)
+    }
+
+    /// Whether the node is one of these.
+    pub(crate) fn is_on(&self, name: &str) -> bool {
+        name.starts_with(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(contenders: &[Contender]) -> Vec<&str> {
+        contenders.iter().map(|contender| contender.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_mark_is_a_random_uuid_between_curators_words() {
+        assert_eq!(Mark::of(0).prefix(), "_c_00000000-0000-4000-8000-000000000000-lock-");
+        assert_eq!(Mark::of(u128::MAX).prefix(), "_c_ffffffff-ffff-4fff-bfff-ffffffffffff-lock-");
+        let name = format!("{}0000000007", Mark::of(5).prefix());
+        assert!(Mark::of(5).is_on(&name) && !Mark::of(6).is_on(&name));
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_numbers_whatever_stands_before_them() {
+        let children =
+            ["_c_zz-lock-0000000003", "lock-0000000001", "_c_aa-lock-0000000012", "x-lock-0000000002"];
+        let found = contenders(&children.map(str::to_owned), Accepted::Curator);
+        assert_eq!(
+            names(&found),
+            ["lock-0000000001", "x-lock-0000000002", "_c_zz-lock-0000000003", "_c_aa-lock-0000000012"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_contender_is_passed_over() {
+        for name in [
+            "notes",
+            "lock-",
+            "lock-12",
+            "lock-000000000x",
+            "lock-0000000001x",
+            "_c_aa-lock-",
+            "0000000001",
+            "lock--000000001",
+            "lock-+0000000001",
+            "block-0000000001x",
+            "aa__lock__0000000001",
+            "",
+        ] {
+            assert_eq!(Contender::read(name, Accepted::Curator), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_past_the_end_are_read_and_told() {
+        let read = |name: &str| Contender::read(name, Accepted::Curator).unwrap();
+        assert_eq!(read("lock-0000000001").sequence, 1);
+        assert_eq!(read("lock--2147483648").sequence, -2_147_483_648);
+        assert_eq!(read("lock-0000000000000000001").sequence, 1);
+        assert!(!read("lock-1073741823").is_worth_resetting());
+        assert!(read("lock-1073741824").is_worth_resetting());
+        assert!(!read("lock-2147418111").is_at_the_end_of_sequences());
+        assert!(read("lock-2147418112").is_at_the_end_of_sequences());
+        assert!(read("lock--2147483648").is_at_the_end_of_sequences());
+    }
+
+    #[test]
+    fn kazoos_names_count_when_asked_for() {
+        for name in ["0123abcd__lock__0000000007", "0123abcd__rlock__0000000007"] {
+            assert_eq!(Contender::read(name, Accepted::CuratorAndKazoo).unwrap().sequence, 7);
+        }
+        assert_eq!(Contender::read("x__lock__7", Accepted::CuratorAndKazoo), None);
+    }
+}

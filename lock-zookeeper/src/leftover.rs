@@ -1,0 +1,81 @@
+//! What an attempt may have left at the servers, and how it is removed for certain.
+//!
+//! A node lives as long as its session, so whatever is left behind in a session that lives on blocks everybody. Every attempt is
+//! marked before its first request is sent, and whoever removes it looks for the mark, not for what is thought to have been
+//! made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Backoff, LockError, Operation};
+use tokio::sync::mpsc;
+
+use crate::contender::Mark;
+use crate::session::Session;
+use crate::trouble::{Failure, Outcome};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Nodes with one mark in one directory: at most one, but for requests that were carried out twice.
+#[derive(Debug, Clone)]
+pub(crate) struct Leftover {
+    pub(crate) directory: Arc<str>,
+    pub(crate) mark: Mark,
+}
+
+impl Leftover {
+    /// Removes the nodes, once. When it succeeds, none is left, and none will come.
+    ///
+    /// Everything that was sent before in this session has been carried out when `sync` is answered: on one connection in
+    /// order, and what was sent on an earlier one is refused by the leader once the session has moved.
+    pub(crate) async fn remove(&self, session: &Session) -> Result<(), Failure> {
+        session.catch_up(&self.directory).await?;
+        for name in session.list(&self.directory).await? {
+            if self.mark.is_on(&name) {
+                session.delete(&format!("{}/{name}", self.directory)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the nodes, or says why it could not be done yet. What goes with the session counts as removed.
+    pub(crate) async fn sweep(&self, session: &Session, operation: Operation) -> Result<(), LockError> {
+        if session.is_over() {
+            return Ok(());
+        }
+        session.reach().await;
+        match self.remove(session).await {
+            Ok(()) => Ok(()),
+            Err(failure) if failure.outcome() == Outcome::EndsWithSession => Ok(()),
+            Err(failure) => Err(failure.explain(operation)),
+        }
+    }
+}
+
+/// Removes what the session is told of, one after the other, until it is certain that nothing is left.
+pub(crate) async fn clean(session: Arc<Session>, mut leftovers: mpsc::UnboundedReceiver<Leftover>) {
+    let cleaning = async {
+        while let Some(leftover) = leftovers.recv().await {
+            clean_up(&session, &leftover).await;
+        }
+    };
+    tokio::select! {
+        () = cleaning => {}
+        () = session.ended() => {}
+    }
+}
+
+async fn clean_up(session: &Session, leftover: &Leftover) {
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let clock = session.clock();
+    while let Err(error) = leftover.sweep(session, Operation::Cancel).await {
+        let directory = &leftover.directory;
+        if !error.is_retryable() {
+            tracing::warn!(%directory, %error, "a node stays behind until its session ends");
+            return;
+        }
+        tracing::debug!(%directory, %error, "a node could not be removed yet");
+        clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
+    }
+}

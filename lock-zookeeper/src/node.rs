@@ -1,0 +1,171 @@
+//! Making an attempt's node.
+//!
+//! One transaction creates the node and writes the directory's data: the answer to the write says how many children the
+//! directory has now, and if that is one, nobody else wants the lock. It also names the transaction, which is the fencing token.
+//! (What the creation itself answers inside of a transaction is of no use before ZooKeeper 3.9: ZOOKEEPER-4026.)
+
+use std::sync::Arc;
+
+use lock_core::{ErrorKind, LockError, Operation};
+use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteResult};
+
+use crate::contender::{Accepted, Contender, contenders};
+use crate::options::Access;
+use crate::trace::Trace;
+use crate::trouble::{Failure, Outcome, nonsense};
+use crate::trust::Proof;
+
+/// What all nodes of a client have in common.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(crate) access: Access,
+    /// What is written into a node: who this is.
+    pub(crate) data: Box<[u8]>,
+    pub(crate) accepted: Accepted,
+}
+
+/// A node that was made, or found.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) contender: Contender,
+    /// The number of the transaction that created it; unknown where the server has not said.
+    pub(crate) created_by: Option<i64>,
+    /// Whether it is certainly the only one in its directory.
+    pub(crate) is_alone: bool,
+}
+
+/// Directories come and go while nobody uses them; not that often.
+const MOST_ROUNDS: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The directory is there.
+    InDirectory,
+    /// The directory is made in the same transaction.
+    WithDirectory,
+    /// The directory may not be written to, only nodes may be made in it.
+    Alone,
+}
+
+impl Recipe {
+    fn access(&self) -> Acls<'static> {
+        match self.access {
+            Access::Open => Acls::anyone_all(),
+            Access::Creator => Acls::creator_all(),
+        }
+    }
+
+    /// Makes the node. What is not known to have failed is an error that leaves the trace in doubt.
+    pub(crate) async fn create(&self, trace: &Trace) -> Result<Node, LockError> {
+        let mut way = Way::InDirectory;
+        for _ in 0..MOST_ROUNDS {
+            trace.about_to_create();
+            let (index, failure) = match self.create_once(trace, way).await {
+                Ok(node) => {
+                    trace.made(node.contender.clone());
+                    return Ok(node);
+                }
+                Err(failed) => failed,
+            };
+            if failure.outcome() != Outcome::Unknown {
+                trace.created_nothing();
+            }
+            way = match (way, index, &failure) {
+                (Way::InDirectory | Way::Alone, _, Failure::Told(Error::NoNode)) => Way::WithDirectory,
+                (Way::WithDirectory, 0, Failure::Told(Error::NodeExists)) => Way::InDirectory,
+                (Way::WithDirectory, 0, Failure::Told(Error::NoNode)) => {
+                    self.make_ancestors(trace).await?;
+                    Way::WithDirectory
+                }
+                (Way::InDirectory, 1, Failure::Told(Error::NoAuth)) => Way::Alone,
+                _ => return Err(failure.explain(Operation::Acquire)),
+            };
+        }
+        Err(LockError::new(ErrorKind::Server, Operation::Acquire)
+            .because("the lock's directory is removed again and again")
+            .remedy("find out who removes it")
+            .retryable())
+    }
+
+    async fn create_once(&self, trace: &Trace, way: Way) -> Result<Node, (usize, Failure)> {
+        let directory = &**trace.directory();
+        let prefix = trace.path_of(&trace.mark().prefix());
+        let contender = CreateMode::EphemeralSequential.with_acls(self.access());
+        if way == Way::Alone {
+            return self.create_alone(trace, &prefix).await.map_err(|failure| (0, failure));
+        }
+        let changes = trace.session().change(|writer| {
+            if way == Way::WithDirectory {
+                writer.add_create(directory, &[], &CreateMode::Container.with_acls(self.access()))?;
+            }
+            writer.add_create(&prefix, &self.data, &contender)?;
+            writer.add_set_data(directory, &[], None)
+        });
+        read(&changes.await?)
+            .ok_or((0, Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))))
+    }
+
+    /// Where the directory's data may not be written.
+    async fn create_alone(&self, trace: &Trace, prefix: &str) -> Result<Node, Failure> {
+        let options = CreateMode::EphemeralSequential.with_acls(self.access());
+        let creating = |client: Arc<Client>| async move { client.create(prefix, &self.data, &options).await };
+        let (stat, sequence) = trace.session().ask(Proof::Committed, creating).await?;
+        let name = format!("{}{sequence}", trace.mark().prefix());
+        let contender = Contender { sequence: sequence.into_i64(), name };
+        let created_by = (!stat.is_invalid()).then_some(stat.czxid);
+        Ok(Node { contender, created_by, is_alone: false })
+    }
+
+    /// Makes the directories above the lock's own.
+    async fn make_ancestors(&self, trace: &Trace) -> Result<(), LockError> {
+        let Some((parent, _)) = trace.directory().rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
+        else {
+            return Err(nonsense(Operation::Acquire, "the root has no node"));
+        };
+        let options = CreateMode::Container.with_acls(self.access());
+        let making = |client: Arc<Client>| async move { client.mkdir(parent, &options).await };
+        let made = trace.session().ask(Proof::Committed, making).await;
+        made.map_err(|failure: Failure| failure.explain(Operation::Acquire))
+    }
+
+    /// Looks for the node of a request of which nobody knows what came: none, or the lowest of those that there are, and the
+    /// names of all children. What is too much is removed.
+    pub(crate) async fn find(&self, trace: &Trace) -> Result<Option<(Node, Vec<String>)>, LockError> {
+        self.look_for(trace).await.map_err(|failure| failure.explain(Operation::Acquire))
+    }
+
+    async fn look_for(&self, trace: &Trace) -> Result<Option<(Node, Vec<String>)>, Failure> {
+        let session = trace.session();
+        session.catch_up(trace.directory()).await?;
+        let mut children = session.list(trace.directory()).await?;
+        let own: Vec<_> = children.iter().filter(|name| trace.mark().is_on(name)).cloned().collect();
+        let mut own = contenders(&own, self.accepted).into_iter();
+        let Some(contender) = own.next() else {
+            trace.created_nothing();
+            return Ok(None);
+        };
+        for doubled in own {
+            session.delete(&trace.path_of(&doubled.name)).await?;
+            children.retain(|name| *name != doubled.name);
+        }
+        let stat = session.stat(&trace.path_of(&contender.name)).await?;
+        let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.number) else {
+            // Gone meanwhile.
+            trace.created_nothing();
+            return Ok(None);
+        };
+        trace.found(contender.clone());
+        Ok(Some((Node { contender, created_by: Some(stat.czxid), is_alone: false }, children)))
+    }
+}
+
+/// Reads what the transaction has answered.
+fn read(results: &[MultiWriteResult]) -> Option<Node> {
+    let [.., MultiWriteResult::Create { path, .. }, MultiWriteResult::SetData { stat }] = results else {
+        return None;
+    };
+    let name = path.rsplit('/').next()?;
+    let contender = Contender::read(name, Accepted::Curator)?;
+    // All changes of a transaction have its number.
+    Some(Node { contender, created_by: Some(stat.mzxid), is_alone: stat.num_children == 1 })
+}

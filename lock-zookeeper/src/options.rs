@@ -1,0 +1,474 @@
+//! Options of a client, and connecting with them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
+use zookeeper_client::{Client, SaslOptions, TlsOptions};
+
+use crate::backend::ZooKeeperBackend;
+use crate::contender::Accepted;
+use crate::trouble::Failure;
+
+/// Where the servers are and how the locks are kept there.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use lock_core::{ClientBuilder, DistributedLockExt};
+/// use lock_zookeeper::ZooKeeperOptions;
+///
+/// # async fn run() -> Result<(), lock_core::LockError> {
+/// let options = ZooKeeperOptions::at("zoo1:2181,zoo2:2181,zoo3:2181", "/locks")
+///     .session_timeout(Duration::from_secs(15));
+/// let locks = options.connect(ClientBuilder::new()).await?;
+/// let guard = locks.lock("orders-42")?.acquire().await?;
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct ZooKeeperOptions {
+    pub(crate) hosts: String,
+    pub(crate) root: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) access: Access,
+    pub(crate) fencing: TokenSource,
+    pub(crate) accepted: Accepted,
+    user: Option<String>,
+    password: Option<Secret>,
+    authentication: Authentication,
+    certificates: Option<Certificates>,
+}
+
+/// Who may do what with the nodes that a client makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Access {
+    /// Everybody everything, as with Curator if nothing else is said.
+    #[default]
+    Open,
+    /// Only the user who made them.
+    Creator,
+}
+
+/// How a client proves who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Authentication {
+    /// User and password are given to the server with the scheme `digest`. No server refuses them: a wrong password is another
+    /// user, to whom no node belongs.
+    #[default]
+    Digest,
+    /// By SASL with DIGEST-MD5: the server knows its users, and refuses others.
+    Sasl,
+}
+
+/// Where fencing tokens come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum TokenSource {
+    /// The number of the transaction that created the holder's node. It costs nothing.
+    #[default]
+    Czxid,
+    /// There are none.
+    None,
+}
+
+/// Files that a TLS connection needs, in PEM format.
+#[derive(Debug, Clone, Default)]
+struct Certificates {
+    authority: Option<PathBuf>,
+    /// The client's certificate and its key.
+    client: Option<(PathBuf, PathBuf)>,
+}
+
+/// The folder of the locks, if none is given.
+const DEFAULT_ROOT: &str = "/distlock";
+
+const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+const SHORTEST_SESSION_TIMEOUT: Duration = Duration::from_secs(1);
+
+const LONGEST_SESSION_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl ZooKeeperOptions {
+    /// Servers (`host:port`, with commas between them), and the folder in which the locks are.
+    pub fn at(hosts: impl Into<String>, root: impl Into<String>) -> Self {
+        Self {
+            hosts: hosts.into(),
+            root: root.into(),
+            session_timeout: DEFAULT_SESSION_TIMEOUT,
+            access: Access::default(),
+            fencing: TokenSource::default(),
+            accepted: Accepted::default(),
+            user: None,
+            password: None,
+            authentication: Authentication::default(),
+            certificates: None,
+        }
+    }
+
+    /// How long the servers keep the locks of a client that is not heard of; 10 s by default. The servers may agree to another
+    /// one, within `minSessionTimeout` and `maxSessionTimeout` (2 and 20 ticks by default), of which is warned.
+    ///
+    /// **At least four ticks of the servers** (`tickTime`, 2 s by default), and the same on all of them: what a heartbeat proves
+    /// depends on it. A hold relies on two thirds of it.
+    #[must_use]
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// Who may do what with the nodes that this client makes; [`Access::Open`] by default.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Where fencing tokens come from; [`TokenSource::Czxid`] by default.
+    #[must_use]
+    pub fn fencing(mut self, source: TokenSource) -> Self {
+        self.fencing = source;
+        self
+    }
+
+    /// Takes nodes that are called as kazoo (the Python library) calls its own for contenders too. kazoo has to be told of ours as
+    /// well: `Lock(…, extra_lock_patterns=["-lock-"])`.
+    #[must_use]
+    pub fn with_kazoo(mut self) -> Self {
+        self.accepted = Accepted::CuratorAndKazoo;
+        self
+    }
+
+    /// User and password. The password is shown nowhere.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>, password: Secret) -> Self {
+        self.user = Some(user.into());
+        self.password = Some(password);
+        self
+    }
+
+    /// How user and password are used; [`Authentication::Digest`] by default.
+    #[must_use]
+    pub fn authentication(mut self, authentication: Authentication) -> Self {
+        self.authentication = authentication;
+        self
+    }
+
+    /// Encrypts, and checks the servers' certificates against this authority (a file in PEM format) alone.
+    #[must_use]
+    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
+        self.certificates.get_or_insert_default().authority = Some(file.into());
+        self
+    }
+
+    /// Proves to the servers who this client is (files in PEM format), on connections that are encrypted: needs an
+    /// [authority](ZooKeeperOptions::authority).
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.certificates.get_or_insert_default().client = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for options that do not fit together, or to the servers; [`ErrorKind::Unreachable`] and
+    /// [`ErrorKind::Denied`] with what the servers answered and what to do about it.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the attempt to connect.
+    pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        self.check()?;
+        builder.connect(|host| ZooKeeperBackend::connect(host, self)).await
+    }
+
+    fn check(&self) -> Result<(), LockError> {
+        if self.hosts.is_empty() {
+            return Err(invalid("no server is named").remedy("write zookeeper://host:2181/locks"));
+        }
+        check_root(&self.root)?;
+        if !(SHORTEST_SESSION_TIMEOUT..=LONGEST_SESSION_TIMEOUT).contains(&self.session_timeout) {
+            return Err(invalid(format!("a session timeout of {:?} is not acceptable", self.session_timeout))
+                .remedy("make it at least a second and at most a day; 10s is what servers with the default tick agree to"));
+        }
+        if self.user.is_some() != self.password.is_some() {
+            return Err(invalid("there is a user without a password, or a password without a user")
+                .remedy("write user:password@ into the URL, or name a password_file for its user"));
+        }
+        if self.authentication == Authentication::Sasl && self.user.is_none() {
+            return Err(
+                invalid("SASL needs a user and a password").remedy("write user:password@ into the URL")
+            );
+        }
+        if self.certificates.is_some()
+            && let Some(host) = self.host_names().find(|host| ServerName::try_from(*host).is_err())
+        {
+            return Err(invalid(format!("{host:?} is no name that a certificate could be for"))
+                .remedy("name the servers as their certificates do"));
+        }
+        if self.certificates.as_ref().is_some_and(|certificates| certificates.authority.is_none()) {
+            return Err(invalid("a certificate that the servers' are checked against is missing")
+                .remedy("name it with the option ca, as a file in PEM format"));
+        }
+        let has_identity = self.user.is_some()
+            || self.certificates.as_ref().is_some_and(|certificates| certificates.client.is_some());
+        if self.access == Access::Creator && !has_identity {
+            return Err(invalid("nodes cannot belong to their creator when nobody says who that is")
+                .remedy("give user and password or a client certificate, or leave out acl=creator"));
+        }
+        Ok(())
+    }
+
+    /// The servers without their ports.
+    fn host_names(&self) -> impl Iterator<Item = &str> {
+        self.hosts.split(',').map(|server| {
+            match server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+                Some((address, _)) => address,
+                None => server.rsplit_once(':').map_or(server, |(host, _)| host),
+            }
+        })
+    }
+
+    /// How long a request may take before it is known what the servers agree to.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.session_timeout / 3
+    }
+
+    /// Opens a session.
+    pub(crate) async fn open(&self) -> Result<Client, LockError> {
+        let mut connector =
+            Client::connector().with_session_timeout(self.session_timeout).with_fail_eagerly();
+        if let (Some(user), Some(password)) = (&self.user, &self.password) {
+            connector = match self.authentication {
+                Authentication::Digest => {
+                    connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes())
+                }
+                Authentication::Sasl => {
+                    connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.reveal().to_owned()))
+                }
+            };
+        }
+        let connected = match &self.certificates {
+            None => connector.connect(&self.hosts).await,
+            Some(certificates) => connector.with_tls(certificates.read()?).secure_connect(&self.hosts).await,
+        };
+        connected.map_err(|error| Failure::Told(error).explain(Operation::Connect))
+    }
+
+    /// Reads a URL and connects with `builder`, into which the URL's general options go too.
+    fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
+        let mut url_options = url.options();
+        let builder = builder.with_url_options(&mut url_options)?;
+        let root = match url.path().trim_end_matches('/') {
+            "" if url.path().is_empty() => DEFAULT_ROOT,
+            root => root,
+        };
+        let mut options = Self::at(url.hosts(), root);
+        options.user = url.user()?;
+        options.password = url.secret(&mut url_options)?;
+        if let Some(timeout) = url_options.take_duration("session_timeout")? {
+            options = options.session_timeout(timeout);
+        }
+        if let Some(access) =
+            url_options.take_choice("acl", &[("open", Access::Open), ("creator", Access::Creator)])?
+        {
+            options = options.access(access);
+        }
+        let ways = [("digest", Authentication::Digest), ("sasl", Authentication::Sasl)];
+        if let Some(authentication) = url_options.take_choice("auth", &ways)? {
+            options = options.authentication(authentication);
+        }
+        let sources = [("czxid", TokenSource::Czxid), ("none", TokenSource::None)];
+        if let Some(source) = url_options.take_choice("fencing", &sources)? {
+            options = options.fencing(source);
+        }
+        if url_options.take_choice("accept", &[("curator", false), ("kazoo", true)])? == Some(true) {
+            options = options.with_kazoo();
+        }
+        let options = options.with_certificates_of(&mut url_options)?;
+        url_options.finish()?;
+        Ok((options, builder))
+    }
+
+    fn with_certificates_of(mut self, url_options: &mut lock_core::UrlOptions) -> Result<Self, LockError> {
+        let tls = url_options.take_choice("tls", &[("on", true), ("off", false)])?;
+        if tls == Some(true) {
+            self.certificates.get_or_insert_default();
+        }
+        if let Some(file) = url_options.take("ca") {
+            self = self.authority(file);
+        }
+        self = match (url_options.take("cert"), url_options.take("key")) {
+            (Some(certificate), Some(key)) => self.client_certificate(certificate, key),
+            (None, None) => self,
+            _ => {
+                return Err(invalid("a client certificate is a certificate and its key")
+                    .remedy("give both of the options cert and key, or none"));
+            }
+        };
+        if tls == Some(false) && self.certificates.is_some() {
+            return Err(invalid("there are certificates, and tls=off").remedy("leave one of them out"));
+        }
+        Ok(self)
+    }
+}
+
+impl Certificates {
+    /// Reads the files. The client library takes the process's cryptography, and has to be given one where several are
+    /// compiled in and nobody has chosen.
+    fn read(&self) -> Result<TlsOptions, LockError> {
+        let unusable = |error: zookeeper_client::Error| {
+            invalid(format!("a certificate or key is of no use: {error}")).remedy(
+                "check the files that the options ca, cert and key name: they have to be in PEM format",
+            )
+        };
+        if CryptoProvider::get_default().is_none() {
+            // Fails where somebody else has chosen at this moment.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let mut options = match &self.authority {
+            None => TlsOptions::new(),
+            Some(file) => TlsOptions::new().with_pem_ca(&text_in(file)?).map_err(unusable)?,
+        };
+        if let Some((certificate, key)) = &self.client {
+            options = options.with_pem_identity(&text_in(certificate)?, &text_in(key)?).map_err(unusable)?;
+        }
+        Ok(options)
+    }
+}
+
+/// Connects to the servers that `url` names: `zookeeper://[user:password@]host[:port][,host[:port]…][/folder]`.
+///
+/// Options: `session_timeout`, `acl` (`open`, `creator`), `auth` (`digest`, `sasl`), `password_file`, `fencing` (`czxid`, `none`), `accept`
+/// (`curator`, `kazoo`), `tls` (`on`, `off`) with `ca`, `cert` and `key` (files in PEM format; naming one turns TLS on); and those of
+/// every backend.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a URL that makes no sense, and as [`ZooKeeperOptions::connect`].
+///
+/// # Cancel safety
+/// Dropping it ends the attempt to connect.
+pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    let (options, builder) = ZooKeeperOptions::of_url(url, builder)?;
+    options.connect(builder).await
+}
+
+fn check_root(root: &str) -> Result<(), LockError> {
+    let unacceptable = |cause: &str| {
+        invalid(format!("the folder of the locks is not acceptable: {cause}"))
+            .remedy("write for example zookeeper://host:2181/locks")
+    };
+    let Some(path) = root.strip_prefix('/').filter(|path| !path.is_empty()) else {
+        return Err(unacceptable("it has to be a path, and not the root of all"));
+    };
+    for part in path.split('/') {
+        match part {
+            "" | "." | ".." => return Err(unacceptable("a part of it is empty, . or ..")),
+            _ if !part.chars().all(crate::backend::is_accepted) => {
+                return Err(unacceptable("it has characters that ZooKeeper does not take"));
+            }
+            _ => {}
+        }
+    }
+    if path == "zookeeper" || path.starts_with("zookeeper/") {
+        return Err(unacceptable("/zookeeper belongs to the servers"));
+    }
+    Ok(())
+}
+
+fn text_in(file: &Path) -> Result<String, LockError> {
+    std::fs::read_to_string(file).map_err(|error| {
+        invalid(format!("the file {} cannot be read: {error}", file.display()))
+            .remedy("check the options ca, cert and key")
+    })
+}
+
+fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<ZooKeeperOptions, LockError> {
+        let (options, _) = ZooKeeperOptions::of_url(&LockUrl::parse(url).unwrap(), ClientBuilder::new())?;
+        options.check()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn reads_hosts_and_folder() {
+        let options = read("zookeeper://h1:2181,h2:2182/apps/locks?session_timeout=15s").unwrap();
+        assert_eq!((options.hosts.as_str(), options.root.as_str()), ("h1:2181,h2:2182", "/apps/locks"));
+        assert_eq!(options.session_timeout, Duration::from_secs(15));
+        assert_eq!(read("zookeeper://h1").unwrap().root, "/distlock");
+        assert_eq!(read("zookeeper://h1/locks/").unwrap().root, "/locks");
+    }
+
+    #[test]
+    fn reads_every_option() {
+        let options = read(
+            "zookeeper://me:secret@h1/locks?acl=creator&auth=sasl&fencing=none&accept=kazoo&tls=on&ca=/ca.pem&cert=/c.pem&key=/k.pem",
+        )
+        .unwrap();
+        assert_eq!(options.access, Access::Creator);
+        assert_eq!(options.authentication, Authentication::Sasl);
+        assert_eq!(options.fencing, TokenSource::None);
+        assert_eq!(options.accepted, Accepted::CuratorAndKazoo);
+        let certificates = options.certificates.unwrap();
+        assert_eq!(certificates.authority, Some(PathBuf::from("/ca.pem")));
+        assert!(certificates.client.is_some());
+        assert!(read("zookeeper://h1/locks").unwrap().certificates.is_none());
+        assert!(read("zookeeper://h1/locks?ca=/ca.pem").unwrap().certificates.is_some());
+    }
+
+    #[test]
+    fn refuses_what_makes_no_sense_and_says_what_to_do() {
+        for (url, part) in [
+            ("zookeeper:///locks", "zookeeper://host:2181"),
+            ("zookeeper://h1/", "not the root"),
+            ("zookeeper://h1/a//b", "empty"),
+            ("zookeeper://h1/a/../b", ".."),
+            ("zookeeper://h1/zookeeper/x", "/zookeeper"),
+            ("zookeeper://h1/a%01", "characters"),
+            ("zookeeper://h1/a?session_timeout=500ms", "at least a second"),
+            ("zookeeper://h1/a?session_timeout=25h", "at most a day"),
+            ("zookeeper://h1/a?acl=all", "creator"),
+            ("zookeeper://h1/a?acl=creator", "user and password"),
+            ("zookeeper://h1/a?auth=sasl", "user:password@"),
+            ("zookeeper://somebody@h1/a", "password"),
+            ("zookeeper://me:secret@h1/a?password_file=/x", "leave one"),
+            ("zookeeper://me@h1/a?password_file=/nonexistent/x", "/nonexistent/x"),
+            ("zookeeper://h1/a?cert=/c.pem", "both"),
+            ("zookeeper://h1/a?tls=on", "option ca"),
+            ("zookeeper://h1,h 2:2181/a?ca=/ca.pem", "\"h 2\""),
+            ("zookeeper://[::1]:2181,/a?ca=/ca.pem", "\"\""),
+            ("zookeeper://h1/a?cert=/c.pem&key=/k.pem", "option ca"),
+            ("zookeeper://h1/a?tls=off&ca=/ca.pem", "leave one"),
+            ("zookeeper://h1/a?lease=3s", "\"lease\""),
+        ] {
+            let text = read(url).unwrap_err().to_string();
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn shows_no_password() {
+        let options = read("zookeeper://me:hunter2@h1/locks").unwrap();
+        assert_eq!(options.password.as_ref().unwrap().reveal(), "hunter2");
+        assert!(!format!("{options:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_certificate_is_named() {
+        let missing = read("zookeeper://h1/locks?ca=/nonexistent/ca.pem").unwrap();
+        let text = missing.certificates.unwrap().read().unwrap_err().to_string();
+        assert!(text.contains("/nonexistent/ca.pem") && text.contains("ca, cert and key"), "{text}");
+    }
+}

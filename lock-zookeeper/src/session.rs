@@ -1,0 +1,348 @@
+//! One session with the servers: its requests, its heartbeat, and what it leaves behind.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Clock, GroupId, LockError, Moment};
+use tokio::sync::{mpsc, watch};
+use zookeeper_client::{
+    Client, Error, MultiReadResult, MultiWriteError, MultiWriteResult, OneshotWatcher, Stat,
+};
+
+use crate::leftover::Leftover;
+use crate::trouble::Failure;
+use crate::trust::{Proof, Trust};
+
+/// How it stands with a session.
+#[derive(Debug, Clone)]
+pub(crate) enum Contact {
+    Good,
+    Lost(LockError),
+    /// For good: whatever the session had made is gone, or goes when the servers notice.
+    Over,
+}
+
+/// One session. Holds never move from one to another.
+pub(crate) struct Session {
+    /// What its holds are renewed as.
+    pub(crate) group: GroupId,
+    /// Its number at the servers.
+    pub(crate) number: i64,
+    /// What the servers have agreed to.
+    pub(crate) timeout: Duration,
+    /// How long the servers may take for one answer.
+    request_timeout: Duration,
+    clock: Clock,
+    /// None when the session has ended: it is closed when the last request that is under way on it has been answered.
+    client: Mutex<Option<Arc<Client>>>,
+    trust: Mutex<Trust>,
+    contact: watch::Sender<Contact>,
+    nodes: AtomicUsize,
+    leftovers: mpsc::UnboundedSender<Leftover>,
+}
+
+/// What a session is made with, besides its client.
+pub(crate) struct Making {
+    pub(crate) group: GroupId,
+    pub(crate) clock: Clock,
+    /// The moment before it was asked for.
+    pub(crate) connecting: Moment,
+    pub(crate) tick: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) leftovers: mpsc::UnboundedSender<Leftover>,
+}
+
+impl Session {
+    pub(crate) fn new(client: Client, making: Making) -> Self {
+        let timeout = client.session_timeout();
+        Self {
+            group: making.group,
+            number: client.session_id().0,
+            timeout,
+            request_timeout: making.request_timeout,
+            trust: Mutex::new(Trust::new(making.connecting, timeout, making.tick)),
+            clock: making.clock,
+            client: Mutex::new(Some(Arc::new(client))),
+            contact: watch::Sender::new(Contact::Good),
+            nodes: AtomicUsize::new(0),
+            leftovers: making.leftovers,
+        }
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.request_timeout
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn contact(&self) -> watch::Receiver<Contact> {
+        self.contact.subscribe()
+    }
+
+    /// Whether it is over, and with it everything that it had made.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(*self.contact.borrow(), Contact::Over)
+    }
+
+    /// Notes how it stands; answers whether contact was lost before. What is over stays over.
+    pub(crate) fn set_contact(&self, contact: Contact) -> bool {
+        let mut was_lost = false;
+        self.contact.send_if_modified(|current| {
+            was_lost = matches!(current, Contact::Lost(_));
+            let is_news =
+                !matches!((&*current, &contact), (Contact::Over, _) | (Contact::Good, Contact::Good));
+            if is_news {
+                *current = contact;
+            }
+            is_news
+        });
+        was_lost
+    }
+
+    /// Ends the session: its client is let go of, which closes it.
+    pub(crate) fn end(&self) {
+        self.set_contact(Contact::Over);
+        let client = lock(&self.client).take();
+        drop(client);
+    }
+
+    /// Waits for contact, for as long as a request has.
+    pub(crate) async fn reach(&self) {
+        let mut contact = self.contact();
+        let known = async { contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await.is_ok() };
+        let _ = self.in_time(known).await;
+    }
+
+    /// Waits until it is over.
+    pub(crate) async fn ended(&self) {
+        let mut contact = self.contact();
+        // The sender lives as long as this does.
+        let _ = contact.wait_for(|contact| matches!(contact, Contact::Over)).await;
+    }
+
+    /// `future`, if it completes within the time that a request has.
+    pub(crate) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = self.clock.sleep_until(self.clock.now().plus(self.request_timeout)) => None,
+        }
+    }
+
+    /// What requests are sent by, if they can be sent now: without contact the client library would keep them, and send them
+    /// when nobody wants them any more.
+    fn client(&self) -> Result<Arc<Client>, Failure> {
+        if let Contact::Lost(error) = &*self.contact.borrow() {
+            return Err(Failure::Unsent(error.clone()));
+        }
+        lock(&self.client).clone().ok_or(Failure::Told(Error::ClientClosed))
+    }
+
+    /// To be told when the client library's state changes.
+    pub(crate) fn state_watcher(&self) -> Option<zookeeper_client::StateWatcher> {
+        lock(&self.client).as_ref().map(|client| client.state_watcher())
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask<T, E, F>(
+        &self,
+        proof: Proof,
+        request: impl FnOnce(Arc<Client>) -> F,
+    ) -> Result<T, Failure>
+    where
+        E: Into<Failure>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let client = self.client()?;
+        let sent = self.clock.now();
+        let answer = self.in_time(request(client)).await.ok_or(Failure::Silence)?;
+        let answer = answer.map_err(Into::into)?;
+        lock(&self.trust).acknowledged(sent, proof);
+        Ok(answer)
+    }
+
+    /// Makes changes, all of them or none. A failure comes with the number of the change that it is about.
+    pub(crate) async fn change(
+        &self,
+        changes: impl FnOnce(&mut zookeeper_client::MultiWriter<'_>) -> Result<(), Error>,
+    ) -> Result<Vec<MultiWriteResult>, (usize, Failure)> {
+        let request = |client: Arc<Client>| async move {
+            let committing = {
+                let mut writer = client.new_multi_writer();
+                changes(&mut writer)?;
+                writer.commit()
+            };
+            committing.await
+        };
+        let client = self.client().map_err(|failure| (0, failure))?;
+        let sent = self.clock.now();
+        match self.in_time(request(client)).await {
+            Some(Ok(results)) => {
+                lock(&self.trust).acknowledged(sent, Proof::Committed);
+                Ok(results)
+            }
+            Some(Err(MultiWriteError::OperationFailed { index, source })) => Err((index, source.into())),
+            Some(Err(MultiWriteError::RequestFailed { source })) => Err((0, source.into())),
+            None => Err((0, Failure::Silence)),
+        }
+    }
+
+    /// Whether a node exists, and since when.
+    pub(crate) async fn stat(&self, path: &str) -> Result<Option<Stat>, Failure> {
+        self.ask(Proof::Answered, |client| async move { client.check_stat(path).await }).await
+    }
+
+    /// The children of a directory; none if there is no directory.
+    pub(crate) async fn list(&self, directory: &str) -> Result<Vec<String>, Failure> {
+        let listed =
+            self.ask(Proof::Answered, |client| async move { client.list_children(directory).await }).await;
+        match listed {
+            Err(failure) if failure.is(&Error::NoNode) => Ok(Vec::new()),
+            listed => listed,
+        }
+    }
+
+    /// Waits until the server has seen everything that was committed when it was asked.
+    pub(crate) async fn catch_up(&self, path: &str) -> Result<(), Failure> {
+        self.ask(Proof::Answered, |client| async move { client.sync(path).await }).await
+    }
+
+    /// Reads nodes, all at the same moment.
+    pub(crate) async fn read(&self, paths: &[String]) -> Result<Vec<MultiReadResult>, Failure> {
+        self.ask(Proof::Answered, |client| async move {
+            let reading = {
+                let mut reader = client.new_multi_reader();
+                for path in paths {
+                    reader.add_get_data(path)?;
+                }
+                reader.commit()
+            };
+            reading.await
+        })
+        .await
+    }
+
+    /// Deletes a node. Answers whether it was there.
+    pub(crate) async fn delete(&self, path: &str) -> Result<bool, Failure> {
+        let deleted =
+            self.ask(Proof::Committed, |client| async move { client.delete(path, None).await }).await;
+        match deleted {
+            Ok(()) => Ok(true),
+            Err(failure) if failure.is(&Error::NoNode) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Watches a node for its end and for changes of its data; none if there is no such node.
+    ///
+    /// Not by `exists`, unless the node may not be read: a watch for a node that is gone would stay at the server for ever.
+    pub(crate) async fn watch(&self, path: &str) -> Result<Option<OneshotWatcher>, Failure> {
+        let watching = self
+            .ask(Proof::Answered, |client| async move {
+                client.get_and_watch_data(path).await.map(|(_, _, watcher)| watcher)
+            })
+            .await;
+        match watching {
+            Ok(watcher) => Ok(Some(watcher)),
+            Err(failure) if failure.is(&Error::NoNode) => Ok(None),
+            Err(failure) if failure.is(&Error::NoAuth) => {
+                let found = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
+                let (stat, watcher) = self.ask(Proof::Answered, found).await?;
+                Ok(stat.map(|_| watcher))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The heartbeat: checks that the node is there, by a request that the leader commits in this session.
+    ///
+    /// A transaction that changes nothing is committed like any other. Not `sync`: a leader that has been deposed answers that.
+    pub(crate) async fn beat(&self, path: &str) -> Result<(), Failure> {
+        self.change(|writer| writer.add_check_version(path, -1))
+            .await
+            .map(drop)
+            .map_err(|(_, failure)| failure)
+    }
+
+    /// From when on the core may count the term of a hold in this session.
+    pub(crate) fn anchor(&self) -> Moment {
+        lock(&self.trust).anchor()
+    }
+
+    /// When another heartbeat proves more than the last one did, if it does.
+    pub(crate) fn worth_repeating_at(&self) -> Option<Moment> {
+        lock(&self.trust).worth_repeating_at()
+    }
+
+    /// When the last request was sent that has been answered.
+    pub(crate) fn last_answer(&self) -> Moment {
+        lock(&self.trust).last_answer()
+    }
+
+    /// How long a hold lasts from its anchor on.
+    pub(crate) fn term(&self) -> Duration {
+        term(self.timeout)
+    }
+
+    /// How many nodes it has at the servers, or is about to have.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.load(Ordering::Acquire)
+    }
+
+    /// Takes a seat for one node.
+    pub(crate) fn seat(self: &Arc<Self>) -> Seat {
+        self.nodes.fetch_add(1, Ordering::AcqRel);
+        Seat { session: Arc::clone(self) }
+    }
+
+    /// Hands over what nobody else will remove.
+    pub(crate) fn leave(&self, leftover: Leftover) {
+        // Whoever received it has ended with the session.
+        let _ = self.leftovers.send(leftover);
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Session")
+            .field("group", &self.group)
+            .field("number", &format_args!("{:#x}", self.number))
+            .field("timeout", &self.timeout)
+            .field("contact", &*self.contact.borrow())
+            .field("nodes", &self.nodes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The place of one node in a session.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    session: Arc<Session>,
+}
+
+impl Seat {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.session.nodes.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// How long a hold lasts from its anchor on, in a session with this timeout.
+pub(crate) fn term(timeout: Duration) -> Duration {
+    timeout * 2 / 3
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

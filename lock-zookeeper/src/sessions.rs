@@ -1,0 +1,423 @@
+//! The sessions of a client: opened, watched over, and followed by another when they end.
+//!
+//! One is enough, as a rule. A session with very many nodes endangers the servers (when it ends, all their paths go into one
+//! transaction, which may not be longer than `jute.maxbuffer`: ZOOKEEPER-4306), so further ones are opened when the others are
+//! full, and closed when they have nothing to do any more.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Backoff, ErrorKind, GroupId, Host, LockError, LossReason, Operation};
+use tokio::sync::{mpsc, watch};
+use zookeeper_client::SessionState;
+
+use crate::leftover;
+use crate::options::ZooKeeperOptions;
+use crate::session::{Contact, Making, Seat, Session, term};
+use crate::trouble::Failure;
+
+/// How many nodes a session may have at most.
+const MOST_NODES: usize = 4_000;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// For how long the end of a session is waited for when the client is closed.
+const TIME_TO_CLOSE: Duration = Duration::from_millis(900);
+
+/// For how many timeouts a session may be silent without the client library saying that it has ended.
+const SILENT_TIMEOUTS: u32 = 2;
+
+/// For how many timeouts a further session may be without nodes.
+const IDLE_TIMEOUTS: u32 = 6;
+
+/// How often in a session's timeout a sign of life is wanted of the servers.
+pub(crate) const BEATS_IN_A_TIMEOUT: u32 = 6;
+
+pub(crate) struct Sessions {
+    host: Host,
+    options: ZooKeeperOptions,
+    slots: Mutex<Slots>,
+    changed: watch::Sender<()>,
+    next_group: AtomicU64,
+    has_warned: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    slots: Vec<Slot>,
+    is_closing: bool,
+}
+
+/// The place of one session, and of the one that follows when it ends.
+#[derive(Debug)]
+struct Slot {
+    number: u64,
+    state: SlotState,
+}
+
+#[derive(Debug)]
+enum SlotState {
+    /// For the first time.
+    Opening,
+    /// Once more, after this.
+    Failed(LockError),
+    Open(Arc<Session>),
+}
+
+/// Where a node can be made.
+enum Place {
+    Seat(Seat),
+    /// A session is being opened.
+    Soon,
+    Nowhere(LockError),
+}
+
+/// The slot that is never closed.
+const FIRST: u64 = 0;
+
+impl Sessions {
+    /// Opens the first session, and keeps it open from then on.
+    pub(crate) async fn start(host: Host, options: ZooKeeperOptions) -> Result<Arc<Self>, LockError> {
+        let sessions = Arc::new(Self {
+            host,
+            options,
+            slots: Mutex::default(),
+            changed: watch::Sender::new(()),
+            next_group: AtomicU64::new(0),
+            has_warned: AtomicBool::new(false),
+        });
+        let session = sessions.open().await?;
+        sessions.lock().slots.push(Slot { number: FIRST, state: SlotState::Open(Arc::clone(&session)) });
+        sessions.host.spawn(Arc::clone(&sessions).keep(FIRST, Some(session)));
+        Ok(sessions)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A seat for a node in a session that has room.
+    pub(crate) async fn seat(self: &Arc<Self>, operation: Operation) -> Result<Seat, LockError> {
+        let mut changed = self.changed.subscribe();
+        let give_up = self.host.clock().now().plus(self.options.request_timeout());
+        loop {
+            match self.place(operation) {
+                Place::Seat(seat) => return Ok(seat),
+                Place::Nowhere(error) => return Err(error),
+                Place::Soon => {}
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = self.host.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
+            }
+        }
+    }
+
+    fn place(self: &Arc<Self>, operation: Operation) -> Place {
+        let mut slots = self.lock();
+        if slots.is_closing {
+            return Place::Nowhere(closed(operation));
+        }
+        let mut obstacle = None;
+        for slot in &slots.slots {
+            match &slot.state {
+                SlotState::Open(session) if session.nodes() < MOST_NODES => {
+                    return Place::Seat(session.seat());
+                }
+                SlotState::Open(_) => {}
+                SlotState::Opening => obstacle = Some(Place::Soon),
+                SlotState::Failed(error) => {
+                    obstacle.get_or_insert_with(|| Place::Nowhere(error.clone().during(operation)));
+                }
+            }
+        }
+        obstacle.unwrap_or_else(|| {
+            let number = slots.slots.iter().map(|slot| slot.number).max().map_or(FIRST, |most| most + 1);
+            slots.slots.push(Slot { number, state: SlotState::Opening });
+            self.host.spawn(Arc::clone(self).keep(number, None));
+            Place::Soon
+        })
+    }
+
+    /// Any session, to look at locks with.
+    pub(crate) fn any(&self, operation: Operation) -> Result<Arc<Session>, LockError> {
+        let slots = self.lock();
+        if slots.is_closing {
+            return Err(closed(operation));
+        }
+        let mut obstacle = None;
+        for slot in &slots.slots {
+            match &slot.state {
+                SlotState::Open(session) => return Ok(Arc::clone(session)),
+                SlotState::Failed(error) => obstacle = Some(error.clone().during(operation)),
+                SlotState::Opening => {}
+            }
+        }
+        Err(obstacle.unwrap_or_else(|| Failure::Silence.explain(operation)))
+    }
+
+    /// The session with this number, for as long as there is one.
+    pub(crate) fn of_group(&self, group: GroupId) -> Option<Arc<Session>> {
+        self.lock().slots.iter().find_map(|slot| match &slot.state {
+            SlotState::Open(session) if session.group == group => Some(Arc::clone(session)),
+            _ => None,
+        })
+    }
+
+    fn set(&self, number: u64, state: SlotState) {
+        let previous = {
+            let mut slots = self.lock();
+            let slot = slots.slots.iter_mut().find(|slot| slot.number == number);
+            slot.map(|slot| std::mem::replace(&mut slot.state, state))
+        };
+        // Outside of the mutex: with the session its client may go.
+        drop(previous);
+        self.changed.send_replace(());
+    }
+
+    fn is_closing(&self) -> bool {
+        self.lock().is_closing
+    }
+
+    /// Opens sessions in one slot, one after the other.
+    async fn keep(self: Arc<Self>, number: u64, first: Option<Arc<Session>>) {
+        let clock = self.host.clock();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut told = String::new();
+        let mut next = first;
+        while !self.is_closing() {
+            let session = match next.take() {
+                Some(session) => session,
+                None => match self.open().await {
+                    Ok(session) => session,
+                    Err(error) => {
+                        let reason = error.to_string();
+                        if reason != told {
+                            tracing::warn!(servers = %self.options.hosts, %error, "no session yet");
+                            told = reason;
+                        }
+                        // Whatever is tried meanwhile is told why, and that it may well succeed later.
+                        self.set(number, SlotState::Failed(error.retryable()));
+                        clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
+                        continue;
+                    }
+                },
+            };
+            let opened = clock.now();
+            told.clear();
+            self.set(number, SlotState::Open(Arc::clone(&session)));
+            let ended = self.watch_over(number, &session).await;
+            session.end();
+            if ended == Ended::Retired || self.is_closing() {
+                return;
+            }
+            self.host.group_lost(session.group, LossReason::SessionClosed);
+            let over = Failure::Told(zookeeper_client::Error::SessionExpired).explain(Operation::Connect);
+            self.set(number, SlotState::Failed(over));
+            tracing::warn!(servers = %self.options.hosts, session = format_args!("{:#x}", session.number), "the session has ended");
+            if clock.now().since(opened) > LONGEST_PAUSE {
+                backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            } else {
+                // It ended as soon as it was used, and the next may fare no better.
+                clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Arc<Session>, LockError> {
+        let clock = self.host.clock();
+        let connecting = clock.now();
+        let patience = connecting.plus(self.options.session_timeout);
+        let client = tokio::select! {
+            client = self.options.open() => client?,
+            () = clock.sleep_until(patience) => return Err(Failure::Silence.explain(Operation::Connect)),
+        };
+        let timeout = client.session_timeout();
+        self.check_timeout(timeout)?;
+        let (sender, leftovers) = mpsc::unbounded_channel();
+        let making = Making {
+            group: GroupId::new(self.next_group.fetch_add(1, Ordering::Relaxed)),
+            clock: clock.clone(),
+            connecting,
+            tick: longest_tick(self.options.session_timeout, timeout),
+            request_timeout: request_timeout(timeout, self.host.renewal_interval(term(timeout))?),
+            leftovers: sender,
+        };
+        let session = Arc::new(Session::new(client, making));
+        self.host.spawn(leftover::clean(Arc::clone(&session), leftovers));
+        Ok(session)
+    }
+
+    /// Refuses a timeout in which there is no time to renew, and warns of another one than was asked for.
+    fn check_timeout(&self, timeout: Duration) -> Result<(), LockError> {
+        let asked = self.options.session_timeout;
+        self.host.check_lease(term(timeout)).map_err(|error| {
+            LockError::new(ErrorKind::InvalidOption, Operation::Connect)
+                .because(format!(
+                    "the servers end a session after {timeout:?} without a sign of life (asked for: {asked:?}), and of that a hold \
+                     can rely on two thirds"
+                ))
+                .remedy("make session_timeout longer, or the abort margin (for the command: --grace) shorter")
+                .caused_by(error)
+        })?;
+        if timeout != asked && !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                servers = %self.options.hosts, ?asked, negotiated = ?timeout,
+                "the servers have agreed to another session timeout: see minSessionTimeout and maxSessionTimeout"
+            );
+        }
+        Ok(())
+    }
+
+    async fn watch_over(&self, number: u64, session: &Session) -> Ended {
+        tokio::select! {
+            biased;
+            () = self.follow(session) => Ended::Over,
+            ended = self.keep_alive(number, session) => ended,
+        }
+    }
+
+    /// Tells the session and its holds how it stands, until it is over.
+    async fn follow(&self, session: &Session) {
+        let Some(mut states) = session.state_watcher() else { return };
+        let mut state = states.peek_state();
+        loop {
+            match state {
+                SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
+                    let was_away = session.set_contact(Contact::Good);
+                    if was_away {
+                        tracing::info!(servers = %self.options.hosts, "contact restored");
+                        self.host.group_restored(session.group);
+                    }
+                }
+                SessionState::Disconnected => {
+                    let lost =
+                        Failure::Told(zookeeper_client::Error::ConnectionLoss).explain(Operation::Connect);
+                    session.set_contact(Contact::Lost(lost));
+                    tracing::warn!(servers = %self.options.hosts, "contact lost");
+                    self.host.group_suspect(session.group);
+                }
+                SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => return,
+            }
+            state = states.changed().await;
+        }
+    }
+
+    /// Asks the servers for a sign of life when nothing else is asked. Returns when the session is of no more use.
+    ///
+    /// It is by requests that were answered earlier that a heartbeat proves how long the session lives, so this is done in a
+    /// session without nodes, too. The client library sends a ping that much less often.
+    async fn keep_alive(&self, number: u64, session: &Session) -> Ended {
+        let clock = self.host.clock();
+        let interval = session.timeout / BEATS_IN_A_TIMEOUT;
+        let (mut empty_since, mut failing_since) = (None, None);
+        loop {
+            clock.sleep_until(clock.now().plus(interval)).await;
+            let now = clock.now();
+            if session.nodes() > 0 {
+                empty_since = None;
+            } else if now.since(*empty_since.get_or_insert(now)) > session.timeout * IDLE_TIMEOUTS
+                && self.retire(number)
+            {
+                return Ended::Retired;
+            }
+            if now.since(session.last_answer()) < interval / 2 {
+                failing_since = None;
+                continue;
+            }
+            let Err(failure) = session.stat(&self.options.root).await else { continue };
+            let since = *failing_since.get_or_insert(now);
+            if failure.is_of_the_library() || now.since(since) > session.timeout * SILENT_TIMEOUTS {
+                return Ended::Over;
+            }
+        }
+    }
+
+    /// Gives up a further session that nobody uses.
+    fn retire(&self, number: u64) -> bool {
+        if number == FIRST {
+            return false;
+        }
+        let mut slots = self.lock();
+        let position = slots.slots.iter().position(|slot| {
+            slot.number == number && matches!(&slot.state, SlotState::Open(session) if session.nodes() == 0)
+        });
+        let retired = position.map(|position| slots.slots.remove(position));
+        drop(slots);
+        retired.is_some()
+    }
+
+    /// Ends all sessions, and waits until the servers know.
+    pub(crate) async fn close(&self) {
+        let slots = {
+            let mut slots = self.lock();
+            slots.is_closing = true;
+            std::mem::take(&mut slots.slots)
+        };
+        self.changed.send_replace(());
+        let give_up = self.host.clock().now().plus(TIME_TO_CLOSE);
+        for slot in slots {
+            let SlotState::Open(session) = slot.state else { continue };
+            let Some(mut states) = session.state_watcher() else { continue };
+            session.end();
+            let closed = async {
+                while !states.peek_state().is_terminated() {
+                    states.changed().await;
+                }
+            };
+            tokio::select! {
+                () = closed => {}
+                () = self.host.clock().sleep_until(give_up) => {}
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Over,
+    /// It had no nodes any more, and its slot is gone.
+    Retired,
+}
+
+/// How long a tick of the servers may be. They do not tell; sessions are to last four of them at least. Where they insist on a
+/// longer session than was asked for, that is their shortest one, which is two ticks unless they are told otherwise.
+fn longest_tick(asked: Duration, negotiated: Duration) -> Duration {
+    if negotiated > asked { negotiated / 2 } else { negotiated / 4 }
+}
+
+/// How long the servers may take for an answer: a third of the session, and shorter than the interval in which a renewal has to
+/// succeed.
+fn request_timeout(timeout: Duration, interval: Duration) -> Duration {
+    (timeout / 3).min(interval * 3 / 4)
+}
+
+fn closed(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Closed, operation).because("the client is closed")
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Sessions")
+            .field("options", &self.options)
+            .field("slots", &self.lock().slots)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_servers_raise_the_timeout_a_tick_may_be_half_of_it() {
+        let seconds = Duration::from_secs;
+        assert_eq!(longest_tick(seconds(12), seconds(12)), seconds(3));
+        assert_eq!(longest_tick(seconds(60), seconds(40)), seconds(10));
+        assert_eq!(longest_tick(seconds(1), seconds(4)), seconds(2));
+    }
+}

@@ -1,0 +1,196 @@
+//! What a server or the connection answers instead of doing what it was asked.
+
+use std::error::Error as _;
+
+use lock_core::{ErrorKind, LockError, Operation};
+use zookeeper_client::{Error, MultiWriteError};
+
+/// Why a request has not been answered as it should.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// The server, the connection or the client library says so.
+    Told(Error),
+    /// There was no answer in time.
+    Silence,
+    /// There is no contact with the servers, and nothing was sent.
+    Unsent(LockError),
+}
+
+/// What has come of a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing, and sending it again will not help.
+    Refused,
+    /// Nothing; it may be sent again later.
+    Postponed,
+    /// Nobody knows: it may have been carried out, or still be.
+    Unknown,
+    /// Whatever came of it, it ends with the session, which is over.
+    EndsWithSession,
+}
+
+impl Failure {
+    /// Whether this is what the server says.
+    pub(crate) fn is(&self, error: &Error) -> bool {
+        matches!(self, Self::Told(told) if told == error)
+    }
+
+    /// What has come of the request. Whatever is not known to be harmless counts as unknown.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Told(
+                Error::NoNode
+                | Error::NodeExists
+                | Error::NotEmpty
+                | Error::NoAuth
+                | Error::BadVersion
+                | Error::InvalidAcl
+                | Error::BadArguments(_)
+                | Error::NoChildrenForEphemerals
+                | Error::QuotaExceeded
+                | Error::Unimplemented
+                | Error::MarshallingError
+                | Error::AuthFailed,
+            ) => Outcome::Refused,
+            Self::Told(Error::Throttled | Error::NotReadOnly | Error::SessionMoved) | Self::Unsent(_) => {
+                Outcome::Postponed
+            }
+            Self::Told(Error::SessionExpired | Error::ClientClosed) => Outcome::EndsWithSession,
+            Self::Told(_) | Self::Silence => Outcome::Unknown,
+        }
+    }
+
+    /// Whether the client library has failed, so that its session is of no more use.
+    pub(crate) fn is_of_the_library(&self) -> bool {
+        matches!(self, Self::Told(Error::UnexpectedError(_)))
+    }
+
+    /// The error for users.
+    pub(crate) fn explain(self, operation: Operation) -> LockError {
+        let outcome = self.outcome();
+        let error = match self {
+            Self::Silence => return silence(operation),
+            Self::Unsent(error) => return error.during(operation),
+            Self::Told(error) => error,
+        };
+        let new = |kind, cause: &str| LockError::new(kind, operation).because(cause.to_owned());
+        let explained = match &error {
+            Error::NoAuth => new(ErrorKind::Denied, "the server refuses this to the user")
+                .remedy("give the user the permissions that docs/backends/zookeeper.md lists"),
+            Error::AuthFailed => new(ErrorKind::Denied, "the server refused the user or the password")
+                .remedy("check user, password and the option auth"),
+            Error::InvalidAcl => {
+                new(ErrorKind::Denied, "the server knows no user to whom the nodes could belong")
+                    .remedy("give user and password, or leave out acl=creator")
+            }
+            Error::QuotaExceeded => new(ErrorKind::Server, "a quota of the server is used up")
+                .remedy("raise the quota of the folder of the locks"),
+            Error::NoChildrenForEphemerals => {
+                new(ErrorKind::Server, "a folder in the path of the locks belongs to a session")
+                    .remedy("choose another folder in the URL's path")
+            }
+            Error::Throttled => new(ErrorKind::Server, "the server has too much to do").remedy("wait"),
+            Error::NotReadOnly => {
+                new(ErrorKind::Unreachable, "the server has lost contact with the others and only reads")
+                    .remedy("wait until the ensemble has a quorum")
+            }
+            Error::SessionExpired | Error::ClientClosed => {
+                new(ErrorKind::Unreachable, "the session has ended")
+                    .remedy("another one is opened: try again")
+            }
+            Error::BadArguments(reason) => new(ErrorKind::InvalidOption, "the client library refuses")
+                .because(format!("the client library refuses it: {reason}"))
+                .remedy("check the hosts in the URL"),
+            Error::Unimplemented => new(ErrorKind::Unsupported, "the server does not know this request")
+                .remedy("update the server: ZooKeeper 3.5 is the oldest that will do"),
+            Error::NoHosts => new(ErrorKind::Unreachable, "none of the servers could be connected to")
+                .remedy("check that they run and can be reached"),
+            Error::Timeout => new(ErrorKind::Unreachable, "no server answered in time")
+                .remedy("check that they run, have a quorum and can be reached"),
+            Error::ConnectionLoss => new(ErrorKind::Unreachable, "the connection has ended")
+                .remedy("check that the servers run and can be reached"),
+            Error::Custom(custom) => new(ErrorKind::Unreachable, "")
+                .because(format!("the connection has ended: {custom}"))
+                .remedy("check that the servers run and can be reached"),
+            _ => new(ErrorKind::Server, "")
+                .because(format!("the answer makes no sense: {error}"))
+                .remedy("check that a ZooKeeper server listens there"),
+        };
+        let explained = match outcome {
+            Outcome::Refused => explained,
+            Outcome::Postponed | Outcome::Unknown | Outcome::EndsWithSession => explained.retryable(),
+        };
+        // The text above says it all, but for what lies under it.
+        if error.source().is_some() { explained.caused_by(error) } else { explained }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl From<MultiWriteError> for Failure {
+    fn from(error: MultiWriteError) -> Self {
+        Self::Told(error.into())
+    }
+}
+
+fn silence(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because("the server did not answer in time")
+        .remedy("check that the servers run, have a quorum and can be reached")
+        .retryable()
+}
+
+/// An answer that the protocol does not provide for.
+pub(crate) fn nonsense(operation: Operation, what: &str) -> LockError {
+    LockError::new(ErrorKind::Server, operation)
+        .because(format!("the server's answer makes no sense: {what}"))
+        .remedy("check that a ZooKeeper server listens there")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_to_have_done_nothing_is_unknown() {
+        for error in [
+            Error::ConnectionLoss,
+            Error::Timeout,
+            Error::UnexpectedError("x".to_owned()),
+            Error::UnexpectedErrorCode(-120),
+            Error::NoHosts,
+        ] {
+            assert_eq!(Failure::Told(error.clone()).outcome(), Outcome::Unknown, "{error}");
+        }
+        assert_eq!(Failure::Silence.outcome(), Outcome::Unknown);
+        assert_eq!(Failure::Told(Error::NoNode).outcome(), Outcome::Refused);
+        assert_eq!(Failure::Told(Error::Throttled).outcome(), Outcome::Postponed);
+        assert_eq!(Failure::Told(Error::SessionExpired).outcome(), Outcome::EndsWithSession);
+    }
+
+    #[test]
+    fn every_error_says_what_to_do_and_only_passing_ones_are_repeated() {
+        for (error, part, is_retryable) in [
+            (Error::NoAuth, "permissions", false),
+            (Error::AuthFailed, "password", false),
+            (Error::InvalidAcl, "acl=creator", false),
+            (Error::QuotaExceeded, "quota", false),
+            (Error::NoChildrenForEphemerals, "path", false),
+            (Error::Throttled, "wait", true),
+            (Error::NotReadOnly, "quorum", true),
+            (Error::SessionExpired, "session", true),
+            (Error::ConnectionLoss, "reached", true),
+            (Error::Timeout, "quorum", true),
+            (Error::UnexpectedErrorCode(-3), "ZooKeeper", true),
+        ] {
+            let error = Failure::Told(error).explain(Operation::Acquire);
+            assert!(error.to_string().contains(part), "{error}");
+            assert_eq!(error.is_retryable(), is_retryable, "{error}");
+        }
+        assert!(Failure::Silence.explain(Operation::Renew).is_retryable());
+    }
+}
