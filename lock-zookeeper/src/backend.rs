@@ -136,7 +136,7 @@ impl Backend for ZooKeeperBackend {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        lease.end_watch();
+        lease.begin_release();
         let session = lease.trace.session();
         if session.is_over() {
             return Ok(Released::WasLost(LossReason::SessionClosed));

@@ -82,21 +82,22 @@ impl Lease {
         self.watch.reason()
     }
 
-    /// The node is about to be deleted by its owner, or is gone: what the watch tells from now on is no loss.
-    pub(crate) fn end_watch(&self) {
+    /// The node is about to be deleted by its owner: what the watch tells from now on is no loss. The watch itself stays until the
+    /// node is gone, which is how it ends without a request to remove it.
+    pub(crate) fn begin_release(&self) {
         self.watch.is_over.store(true, Ordering::Release);
-        self.watch.ended.notify_one();
     }
 
     /// Nothing is left of the hold.
     pub(crate) fn forget(&self) {
+        self.watch.ended.notify_one();
         self.traces.forget(self.id);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.end_watch();
+        self.begin_release();
         self.forget();
     }
 }

@@ -16,4 +16,4 @@ mod trace;
 mod trouble;
 mod trust;
 
-pub use options::{Access, Authentication, TokenSource, ZooKeeperOptions, connect};
+pub use options::{Access, Authentication, TokenSource, ZooKeeperOptions, connect, lease_of};

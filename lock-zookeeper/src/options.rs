@@ -10,6 +10,7 @@ use zookeeper_client::{Client, SaslOptions, TlsOptions};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Accepted;
+use crate::session::term;
 use crate::trouble::Failure;
 
 /// Where the servers are and how the locks are kept there.
@@ -357,6 +358,16 @@ pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient
     options.connect(builder).await
 }
 
+/// How long a hold can rely on the session that `url` asks for: two thirds of `session_timeout`, or of 10 s where it does not
+/// say. The servers may agree to another session.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a `session_timeout` that cannot be read.
+pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
+    let asked = url.options().take_duration("session_timeout")?;
+    Ok(Some(term(asked.unwrap_or(DEFAULT_SESSION_TIMEOUT))))
+}
+
 fn check_root(root: &str) -> Result<(), LockError> {
     let unacceptable = |cause: &str| {
         invalid(format!("the folder of the locks is not acceptable: {cause}"))
@@ -456,6 +467,14 @@ mod tests {
             assert!(text.contains(part), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn a_hold_relies_on_two_thirds_of_the_session_that_is_asked_for() {
+        let of = |url: &str| lease_of(&LockUrl::parse(url).unwrap());
+        assert_eq!(of("zookeeper://h1").unwrap(), Some(Duration::from_secs(10) * 2 / 3));
+        assert_eq!(of("zookeeper://h1?session_timeout=30s").unwrap(), Some(Duration::from_secs(20)));
+        assert!(of("zookeeper://h1?session_timeout=soon").unwrap_err().to_string().contains("session_timeout"));
     }
 
     #[test]
