@@ -1,0 +1,207 @@
+//! The harness of the ZooKeeper backend: one real server for each test program, and in front of it a proxy for each case.
+#![allow(dead_code)] // each program uses one of the two
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance_tests::servers::{
+    Losing, NodeKind, TcpProxy, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer, left_out,
+};
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
+use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use tokio::sync::Mutex;
+
+/// Long enough for a busy machine to renew in time, short enough to wait for its end: eight ticks of the server.
+const SESSION: Duration = Duration::from_secs(4);
+
+/// Directories of locks are removed while the cases run, not only after most of them have ended.
+const CONTAINERS_CHECKED_EVERY: Duration = Duration::from_secs(1);
+
+/// Anybody may do anything. A reply that is lost ends the connection.
+pub(crate) struct Open(Place);
+
+/// Each node belongs to who made it. A reply that is lost leaves the connection silent.
+pub(crate) struct Closed(Place);
+
+/// A part of the server that nobody else uses, behind a proxy that nobody else uses.
+struct Place {
+    server: Arc<ZooKeeperServer>,
+    proxy: TcpProxy,
+    root: String,
+    losing: Losing,
+    options: &'static [(&'static str, &'static str)],
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Ends with the last case that uses it.
+static SERVER: Mutex<Weak<ZooKeeperServer>> = Mutex::const_new(Weak::new());
+
+async fn server() -> Outcome<Arc<ZooKeeperServer>> {
+    let mut running = SERVER.lock().await;
+    if let Some(server) = running.upgrade() {
+        return Ok(server);
+    }
+    let options = ZooKeeperOptions::new()
+        .digest_user("locks", "secret")
+        .containers_checked_every(CONTAINERS_CHECKED_EVERY);
+    let server = Arc::new(ZooKeeperServer::start_with(options).await?);
+    *running = Arc::downgrade(&server);
+    Ok(server)
+}
+
+impl Place {
+    async fn start(losing: Losing, options: &'static [(&'static str, &'static str)]) -> Outcome<Self> {
+        let server = server().await?;
+        let proxy = server.proxy()?;
+        let root = format!("/locks/{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { server, proxy, root, losing, options })
+    }
+
+    fn url(&self) -> String {
+        let session = format!("{}s", SESSION.as_secs());
+        let options = [&[("session_timeout", session.as_str())], self.options].concat();
+        self.server.url_of(&[self.proxy.address()], &self.root, &options)
+    }
+
+    /// The directory of a lock. The names that are taken away in the suite are at the server what they are elsewhere.
+    fn directory(&self, name: &LockName) -> String {
+        format!("{}/{}", self.root, name.as_str())
+    }
+
+    async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+        let directory = self.directory(name);
+        let children = self.server.children(&directory).await?.unwrap_or_default();
+        let holder = children.first().ok_or_else(|| Failure::new(format!("nobody holds {name:?}")))?;
+        let holder = format!("{directory}/{holder}");
+        match removal {
+            Removal::Deletion => {}
+            Removal::Expiry => return self.expire(&holder).await,
+            // Next in the queue, and in the place of the holder when that one is deleted.
+            Removal::Theft => {
+                let thief = format!("{directory}/_c_{:032x}-lock-", 1);
+                self.server.create(&thief, b"", NodeKind::Numbered).await?;
+            }
+        }
+        if self.server.delete(&holder).await? {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("nobody holds {name:?} any more")))
+        }
+    }
+
+    async fn expire(&self, holder: &str) -> Outcome {
+        let node = self.server.node(holder).await?;
+        let session = node.and_then(|node| node.session);
+        let session = session.ok_or_else(|| Failure::new(format!("{holder} is gone, or nobody's")))?;
+        if self.server.close_session(session).await? {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("the session of {holder} is gone")))
+        }
+    }
+
+    /// Every node in a directory of a lock; the directories themselves are the server's to remove. Who is connected.
+    async fn leftovers(&self) -> Outcome<Vec<String>> {
+        let mut left = Vec::new();
+        for directory in self.server.children(&self.root).await?.unwrap_or_default() {
+            let directory = format!("{}/{directory}", self.root);
+            let children = self.server.children(&directory).await?.unwrap_or_default();
+            left.extend(children.into_iter().map(|child| format!("{directory}/{child}")));
+        }
+        let connections = self.proxy.connections();
+        if connections > 0 {
+            left.push(format!("{connections} connections"));
+        }
+        Ok(left)
+    }
+}
+
+/// Which of the server's requests an operation stands or falls with.
+fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
+    match operation {
+        Operation::Acquire => Ok(ZooKeeperRequest::Create),
+        Operation::Cancel | Operation::Release => Ok(ZooKeeperRequest::Delete),
+        Operation::Renew => Ok(ZooKeeperRequest::Check),
+        _ => Err(Failure::new(format!("no request is known for {operation}"))),
+    }
+}
+
+/// Both harnesses differ in whose the nodes are, and in how a reply is lost.
+macro_rules! harness {
+    ($harness:ident, $losing:expr, $options:expr) => {
+        #[async_trait]
+        impl Harness for $harness {
+            fn left_out() -> Option<String> {
+                left_out("zookeeper")
+            }
+
+            async fn start() -> Outcome<Self> {
+                Ok(Self(Place::start($losing, $options).await?))
+            }
+
+            fn lacks(&self, _: Ability) -> Option<&'static str> {
+                None
+            }
+
+            fn lease(&self) -> Option<Duration> {
+                Some(SESSION)
+            }
+
+            async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                Self::connect(&self.0.url(), builder).await
+            }
+
+            fn address(&self) -> Option<String> {
+                Some(self.0.url())
+            }
+
+            async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                distlock::connect_with(address, builder).await
+            }
+
+            async fn leftovers(&self) -> Outcome<Vec<String>> {
+                self.0.leftovers().await
+            }
+
+            async fn sever(&self) -> Outcome {
+                self.0.proxy.sever();
+                Ok(())
+            }
+
+            async fn heal(&self) -> Outcome {
+                self.0.proxy.heal();
+                Ok(())
+            }
+
+            async fn lose_reply(&self, operation: Operation) -> Outcome {
+                self.0.proxy.lose_reply(request_of(operation)?, self.0.losing);
+                Ok(())
+            }
+
+            async fn hold_reply(&self, operation: Operation) -> Outcome {
+                self.0.proxy.hold_reply(request_of(operation)?);
+                Ok(())
+            }
+
+            async fn reply_is_held(&self) -> Outcome {
+                self.0.proxy.reply_is_held().await;
+                Ok(())
+            }
+
+            async fn let_replies_go(&self) -> Outcome {
+                self.0.proxy.let_replies_go();
+                Ok(())
+            }
+
+            async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+                self.0.take_away(name, removal).await
+            }
+        }
+    };
+}
+
+harness!(Open, Losing::Cut, &[]);
+harness!(Closed, Losing::Silence, &[("acl", "creator")]);
