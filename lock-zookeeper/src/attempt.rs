@@ -200,7 +200,7 @@ impl<'a> Waiter<'a> {
             request: attempt.request,
             trace,
             own_path,
-            own: Box::pin(own.changed()),
+            own: Box::pin(own.watcher.changed()),
             before,
             contact: session.contact(),
             backoff: new_backoff(),
@@ -340,8 +340,8 @@ impl<'a> Waiter<'a> {
     async fn watch_own_again(&mut self) -> Result<Place, LockError> {
         loop {
             match self.session().watch(&self.own_path).await {
-                Ok(Some(watcher)) => {
-                    self.own = Box::pin(watcher.changed());
+                Ok(Some(watched)) => {
+                    self.own = Box::pin(watched.watcher.changed());
                     return Ok(Place::Kept);
                 }
                 Ok(None) => return Ok(Place::Lost),

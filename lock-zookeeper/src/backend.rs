@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
@@ -13,11 +14,11 @@ use zookeeper_client::{Error, MultiReadResult};
 
 use crate::attempt::Attempt;
 use crate::contender::Contender;
-use crate::hold::Lease;
+use crate::hold::{Lease, SHORT_HOLD};
 use crate::node::Recipe;
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::queue::in_order;
-use crate::record::{participant, text_of};
+use crate::record::{BROKEN, participant, text_of};
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::trace::Traces;
@@ -34,8 +35,8 @@ pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted)
 /// How many nodes are read in one request.
 const READ_TOGETHER: usize = 200;
 
-/// What is written into a node before it is deleted on purpose, so that its holder can tell why.
-const BROKEN: &[u8] = b"broken";
+/// How long before its node is deleted a holder is told that its hold is broken: longer than a hold is not watched.
+const TOLD_BEFORE: Duration = SHORT_HOLD.saturating_mul(5);
 
 pub(crate) struct ZooKeeperBackend {
     pub(crate) host: Host,
@@ -119,12 +120,14 @@ impl Backend for ZooKeeperBackend {
         // One heartbeat is for all of them; it checks the first node that is there.
         for lease in leases {
             let Some(node) = lease.trace.node() else {
-                states.push(LeaseState::Lost(lease.reason()));
+                states.push(LeaseState::Lost(LossReason::Deleted));
                 continue;
             };
             match session.beat(&lease.trace.path_of(&node.name)).await {
                 Ok(()) => break,
-                Err(failure) if failure.is(&Error::NoNode) => states.push(LeaseState::Lost(lease.reason())),
+                Err(failure) if failure.is(&Error::NoNode) => {
+                    states.push(LeaseState::Lost(LossReason::Deleted))
+                }
                 Err(failure) => return Err(failure.explain(Operation::Renew)),
             }
         }
@@ -145,7 +148,7 @@ impl Backend for ZooKeeperBackend {
         session.reach().await;
         let released = match lease.trace.remove().await {
             Ok(true) => Released::Clean,
-            Ok(false) => Released::WasLost(lease.reason()),
+            Ok(false) => Released::WasLost(LossReason::Deleted),
             Err(failure) if failure.outcome() == Outcome::EndsWithSession => {
                 Released::WasLost(LossReason::SessionClosed)
             }
@@ -197,20 +200,17 @@ impl Backend for ZooKeeperBackend {
             return Ok(Broken::not_held());
         }
         let path = format!("{directory}/{}", holder.as_str());
-        let broken = session.change(|writer| {
-            writer.add_set_data(&path, BROKEN, None)?;
-            writer.add_delete(&path, None)
-        });
-        let taken_away = match broken.await {
-            Ok(_) => true,
-            Err((_, failure)) if failure.is(&Error::NoNode) => false,
+        match session.change(|writer| writer.add_set_data(&path, BROKEN, None)).await {
+            // Its holder hears of it before anybody else can have the lock.
+            Ok(_) => self.host.clock().sleep_until(self.host.clock().now().plus(TOLD_BEFORE)).await,
+            Err((_, failure)) if failure.is(&Error::NoNode) => return Ok(Broken::not_held()),
             // It may not be written to, but the right to delete it is one of its directory.
-            Err((0, failure)) if failure.is(&Error::NoAuth) => {
-                session.delete(&path).await.map_err(explained)?
-            }
+            Err((_, failure)) if failure.is(&Error::NoAuth) => {}
             Err((_, failure)) => return Err(explained(failure)),
-        };
-        Ok(if taken_away { Broken::taken_away() } else { Broken::not_held() })
+        }
+        // One who has heard of it has removed the node already.
+        session.delete(&path).await.map_err(explained)?;
+        Ok(Broken::taken_away())
     }
 
     async fn close(&self) {

@@ -14,11 +14,12 @@ use lock_core::{AttemptId, LossReason, Signals};
 use tokio::sync::Notify;
 use zookeeper_client::{EventType, WatchedEvent};
 
+use crate::record::BROKEN;
 use crate::trace::{Trace, Traces};
 use crate::trouble::Outcome;
 
 /// When the node of a hold that came at once is watched.
-const SHORT_HOLD: Duration = Duration::from_millis(20);
+pub(crate) const SHORT_HOLD: Duration = Duration::from_millis(20);
 
 /// How long after a failure it is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -37,8 +38,6 @@ pub(crate) struct Watch {
     signals: Signals,
     is_over: AtomicBool,
     ended: Notify,
-    /// Whether somebody has written to the node before it was gone, which is how a hold is broken.
-    was_marked: AtomicBool,
 }
 
 /// The watch over one node, until it tells something.
@@ -64,22 +63,12 @@ impl Told {
 
 impl Lease {
     pub(crate) fn new(id: AttemptId, traces: Arc<Traces>, trace: Arc<Trace>, signals: Signals) -> Self {
-        let watch = Watch {
-            signals,
-            is_over: AtomicBool::new(false),
-            ended: Notify::new(),
-            was_marked: AtomicBool::new(false),
-        };
+        let watch = Watch { signals, is_over: AtomicBool::new(false), ended: Notify::new() };
         Self { id, traces, trace, watch: Arc::new(watch) }
     }
 
     pub(crate) fn watch(&self) -> Arc<Watch> {
         Arc::clone(&self.watch)
-    }
-
-    /// Why the hold was lost, if its node is gone.
-    pub(crate) fn reason(&self) -> LossReason {
-        self.watch.reason()
     }
 
     /// The node is about to be deleted by its owner: what the watch tells from now on is no loss. The watch itself stays until the
@@ -113,10 +102,6 @@ impl fmt::Debug for Lease {
 }
 
 impl Watch {
-    fn reason(&self) -> LossReason {
-        if self.was_marked.load(Ordering::Acquire) { LossReason::Broken } else { LossReason::Deleted }
-    }
-
     /// Watches the node until the hold ends, or the node is gone, of which the holder is told.
     pub(crate) async fn over(self: Arc<Self>, trace: Weak<Trace>, path: String, watcher: Option<Watching>) {
         tokio::select! {
@@ -134,19 +119,16 @@ impl Watch {
         loop {
             if let Some(watcher) = watcher.take() {
                 match Told::of(&watcher.await) {
-                    Told::Deleted => return self.lost(),
+                    Told::Deleted => return self.lost(LossReason::Deleted),
                     Told::SessionOver => return,
-                    Told::Changed => self.was_marked.store(true, Ordering::Release),
+                    Told::Changed => {}
                 }
             }
             let Some(trace) = trace.upgrade() else { return };
             match trace.session().watch(path).await {
-                Ok(Some(renewed)) => {
-                    // It is there: who has written to it has not broken it.
-                    self.was_marked.store(false, Ordering::Release);
-                    watcher = Some(Box::pin(renewed.changed()));
-                }
-                Ok(None) => return self.lost(),
+                Ok(Some(node)) if node.data == BROKEN => return self.lost(LossReason::Broken),
+                Ok(Some(node)) => watcher = Some(Box::pin(node.watcher.changed())),
+                Ok(None) => return self.lost(LossReason::Deleted),
                 Err(failure) if failure.outcome() == Outcome::EndsWithSession => return,
                 Err(_) => {
                     let trace = Arc::downgrade(&trace);
@@ -164,9 +146,9 @@ impl Watch {
         true
     }
 
-    fn lost(&self) {
+    fn lost(&self, reason: LossReason) {
         if !self.is_over.load(Ordering::Acquire) {
-            self.signals.lost(self.reason());
+            self.signals.lost(reason);
         }
     }
 }

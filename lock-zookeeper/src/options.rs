@@ -474,7 +474,9 @@ mod tests {
         let of = |url: &str| lease_of(&LockUrl::parse(url).unwrap());
         assert_eq!(of("zookeeper://h1").unwrap(), Some(Duration::from_secs(10) * 2 / 3));
         assert_eq!(of("zookeeper://h1?session_timeout=30s").unwrap(), Some(Duration::from_secs(20)));
-        assert!(of("zookeeper://h1?session_timeout=soon").unwrap_err().to_string().contains("session_timeout"));
+        assert!(
+            of("zookeeper://h1?session_timeout=soon").unwrap_err().to_string().contains("session_timeout")
+        );
     }
 
     #[test]

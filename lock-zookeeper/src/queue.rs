@@ -58,8 +58,8 @@ impl Predecessors {
     /// May be dropped at every await: what has been found out is kept.
     pub(crate) async fn watch_nearest(&mut self, trace: &Trace) -> Result<Nearest, Failure> {
         while let Some(name) = self.names.last() {
-            if let Some(watcher) = trace.session().watch(&trace.path_of(name)).await? {
-                return Ok(Nearest::Watched(watcher));
+            if let Some(watched) = trace.session().watch(&trace.path_of(name)).await? {
+                return Ok(Nearest::Watched(watched.watcher));
             }
             self.names.pop();
             self.forget_the_gone(trace).await?;

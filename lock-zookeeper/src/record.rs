@@ -9,6 +9,9 @@ use zookeeper_client::Stat;
 use crate::contender::Contender;
 use crate::trouble::nonsense;
 
+/// What is written into a holder's node before it is deleted on purpose, so that the holder knows why.
+pub(crate) const BROKEN: &[u8] = b"broken";
+
 /// What a client tells about itself.
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -35,6 +38,7 @@ pub(crate) fn participant(contender: &Contender, node: Option<(&[u8], &Stat)>) -
         participant.pid = Some(record.pid);
         participant.label = record.label;
     } else if let Ok(text) = std::str::from_utf8(data)
+        && data != BROKEN
         && !text.is_empty()
         && text.chars().all(|character| character.is_ascii_graphic())
     {

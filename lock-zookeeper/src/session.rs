@@ -44,6 +44,13 @@ pub(crate) struct Session {
     leftovers: mpsc::UnboundedSender<Leftover>,
 }
 
+/// A node that is watched from now on.
+pub(crate) struct Watched {
+    /// What stood in it then; nothing where it may not be read.
+    pub(crate) data: Vec<u8>,
+    pub(crate) watcher: OneshotWatcher,
+}
+
 /// What a session is made with, besides its client.
 pub(crate) struct Making {
     pub(crate) group: GroupId,
@@ -241,19 +248,15 @@ impl Session {
     /// Watches a node for its end and for changes of its data; none if there is no such node.
     ///
     /// Not by `exists`, unless the node may not be read: a watch for a node that is gone would stay at the server for ever.
-    pub(crate) async fn watch(&self, path: &str) -> Result<Option<OneshotWatcher>, Failure> {
-        let watching = self
-            .ask(Proof::Answered, |client| async move {
-                client.get_and_watch_data(path).await.map(|(_, _, watcher)| watcher)
-            })
-            .await;
-        match watching {
-            Ok(watcher) => Ok(Some(watcher)),
+    pub(crate) async fn watch(&self, path: &str) -> Result<Option<Watched>, Failure> {
+        let read = |client: Arc<Client>| async move { client.get_and_watch_data(path).await };
+        match self.ask(Proof::Answered, read).await {
+            Ok((data, _, watcher)) => Ok(Some(Watched { data, watcher })),
             Err(failure) if failure.is(&Error::NoNode) => Ok(None),
             Err(failure) if failure.is(&Error::NoAuth) => {
                 let found = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
                 let (stat, watcher) = self.ask(Proof::Answered, found).await?;
-                Ok(stat.map(|_| watcher))
+                Ok(stat.map(|_| Watched { data: Vec::new(), watcher }))
             }
             Err(failure) => Err(failure),
         }
