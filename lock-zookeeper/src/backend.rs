@@ -126,7 +126,7 @@ impl Backend for ZooKeeperBackend {
             match session.beat(&lease.trace.path_of(&node.name)).await {
                 Ok(()) => break,
                 Err(failure) if failure.is(&Error::NoNode) => {
-                    states.push(LeaseState::Lost(LossReason::Deleted))
+                    states.push(LeaseState::Lost(LossReason::Deleted));
                 }
                 Err(failure) => return Err(failure.explain(Operation::Renew)),
             }
