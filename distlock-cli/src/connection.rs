@@ -65,9 +65,7 @@ impl Address {
 
     /// How long a command has to end after a loss, when its user has not said so.
     pub(crate) fn default_grace(&self) -> Result<Duration, Failure> {
-        let lease = LockUrl::parse(&self.url)
-            .and_then(|url| url.options().take_duration("lease"))
-            .map_err(|error| self.failure(error))?;
+        let lease = distlock::lease_of(&self.url).map_err(|error| self.failure(error))?;
         Ok(lease.map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
     }
 
@@ -122,12 +120,27 @@ mod tests {
 
     #[test]
     fn the_grace_is_at_most_a_third_of_the_lease() {
-        for (url, seconds) in
-            [(None, 10), (Some(""), 10), (Some("redis://a/?lease=60s"), 10), (Some("redis://a/?lease=6s"), 2)]
-        {
-            let address = Address::choose(url, None).unwrap();
-            assert_eq!(address.default_grace().unwrap(), Duration::from_secs(seconds), "{url:?}");
+        let grace_of = |url| Address::choose(url, None).unwrap().default_grace();
+        let seconds = Duration::from_secs;
+        assert_eq!(grace_of(None).unwrap(), seconds(10));
+        assert_eq!(grace_of(Some("")).unwrap(), seconds(10));
+        #[cfg(feature = "redis")]
+        for (url, grace) in [
+            ("redis://a", seconds(10)),
+            ("redis://a/?lease=60s", seconds(10)),
+            ("redis://a/?lease=6s", seconds(2)),
+        ] {
+            assert_eq!(grace_of(Some(url)).unwrap(), grace, "{url}");
         }
+        #[cfg(feature = "zookeeper")]
+        for (url, grace) in [
+            ("zookeeper://a", seconds(20) / 9),
+            ("zookeeper://a/locks?session_timeout=9s", seconds(2)),
+            ("zookeeper://a/locks?session_timeout=1m", seconds(10)),
+        ] {
+            assert!(grace_of(Some(url)).unwrap().abs_diff(grace) < Duration::from_micros(1), "{url}");
+        }
+        assert!(grace_of(Some("gopher:")).unwrap_err().message.contains("gopher"));
     }
 
     #[test]

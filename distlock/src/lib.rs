@@ -19,6 +19,8 @@
 
 mod drivers;
 
+use std::time::Duration;
+
 pub use lock_core::*;
 
 /// Locks between the processes of one machine, on Unix; see [`lock_file`].
@@ -54,8 +56,20 @@ pub async fn connect(url: impl AsRef<str>) -> Result<LockClient, LockError> {
 /// Dropping it ends the attempt to connect.
 pub async fn connect_with(url: impl AsRef<str>, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let url = LockUrl::parse(url.as_ref())?;
-    let connect = drivers::find(url.scheme())?;
-    connect(url, builder).await
+    let functions = drivers::find(url.scheme())?;
+    (functions.connect)(url, builder).await
+}
+
+/// How long the lease is that `url` asks for, without connecting; `None` where locks have no lease.
+///
+/// It is what the abort margin has to fit into: a third of it leaves room for renewals. A server may agree to another length.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a URL that cannot be read, a scheme that nobody has or whose cargo feature is left out, or
+/// a length that makes no sense. The other options are looked at when connecting.
+pub fn lease_of(url: impl AsRef<str>) -> Result<Option<Duration>, LockError> {
+    let url = LockUrl::parse(url.as_ref())?;
+    (drivers::find(url.scheme())?.lease_of)(&url)
 }
 
 /// The README's example, compiled and run.

@@ -86,4 +86,4 @@ mod watcher;
 
 pub use backend::{FileBackend, FileLease};
 pub use default_folder::default_folder;
-pub use options::{FileOptions, connect};
+pub use options::{FileOptions, connect, lease_of};

@@ -105,6 +105,18 @@ pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, Lock
     file.client(builder)
 }
 
+/// The length of the lease that a `file:` URL asks for: none, because the system keeps a lock for as long as its holder lives.
+///
+/// # Errors
+/// None; it answers as the other backends do.
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "every backend has this function, and elsewhere a URL may be wrong"
+)]
+pub fn lease_of(_: &LockUrl) -> Result<Option<Duration>, LockError> {
+    Ok(None)
+}
+
 fn options_of_path(url: &LockUrl) -> Result<FileOptions, LockError> {
     let invalid = |cause: String| {
         LockError::new(ErrorKind::InvalidOption, Operation::Connect)

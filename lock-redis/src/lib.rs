@@ -78,5 +78,5 @@ mod server;
 mod supervisor;
 mod trouble;
 
-pub use options::{RedisOptions, connect};
+pub use options::{RedisOptions, connect, lease_of};
 pub use scripts::{Script, scripts};

@@ -279,6 +279,15 @@ pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient
     options.connect(builder).await
 }
 
+/// The length of the lease that `url` asks for; 30 s where it does not say.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a length that cannot be read.
+pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
+    let asked = url.options().take_duration("lease")?;
+    Ok(Some(asked.unwrap_or(DEFAULT_LEASE)))
+}
+
 fn place_of(url: &LockUrl) -> Result<Place, LockError> {
     if url.scheme() == "unix" {
         return if url.hosts().is_empty() && url.path().starts_with('/') {
@@ -387,6 +396,14 @@ mod tests {
             assert!(text.contains(part), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn the_lease_is_read_without_connecting() {
+        let of = |url: &str| lease_of(&LockUrl::parse(url).unwrap());
+        assert_eq!(of("redis://cache").unwrap(), Some(DEFAULT_LEASE));
+        assert_eq!(of("redis://cache?lease=6s").unwrap(), Some(Duration::from_secs(6)));
+        assert!(of("redis://cache?lease=soon").unwrap_err().to_string().contains("lease"));
     }
 
     #[test]

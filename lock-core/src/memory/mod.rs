@@ -193,6 +193,14 @@ pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, Lock
     MemoryServer::named(url.path()).client_with(memory, builder)
 }
 
+/// The length of the lease that a `memory:` URL asks for, if it asks for one.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.
+pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
+    url.options().take_duration("lease")
+}
+
 fn capabilities() -> Capabilities {
     Capabilities::new("memory", Reach::Process, NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH + 64))
         .with_fencing(Fencing::WhileServerLives)
