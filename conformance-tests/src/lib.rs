@@ -36,12 +36,15 @@
 //! The test target needs `harness = false` in `Cargo.toml`. A case that a backend cannot support shows as ignored, with the
 //! reason; one that is on the list and has not run fails the program. `docs/backends/writing-one.md` goes through it all.
 //!
+//! A [`Contest`] is for tests that do harm to the servers while processes contend for a lock.
+//!
 //! [`history`] has the checkers by themselves, for tests that record what happened in some other way. With the feature
 //! `servers` there is a module of that name: real servers for tests, and a proxy that does to connections what networks do.
 #![forbid(unsafe_code)]
 
 mod case;
 mod cases;
+mod contest;
 mod failure;
 mod harness;
 pub mod history;
@@ -57,6 +60,7 @@ mod worker;
 
 pub use case::{Case, Need};
 pub use cases::all;
+pub use contest::{Contest, Contested, contend_if_told};
 pub use failure::{During, Failure, Outcome};
 pub use harness::{Ability, Harness, Removal};
 pub use suite::{Verdict, main, run_case};

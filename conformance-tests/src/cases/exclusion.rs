@@ -43,7 +43,7 @@ pub(super) async fn histories(workers: &mut [Worker]) -> Outcome<Vec<(String, Vi
     Ok(visits)
 }
 
-pub(super) async fn quit(workers: Vec<Worker>) -> Outcome {
+pub(crate) async fn quit(workers: Vec<Worker>) -> Outcome {
     for worker in workers {
         worker.quit().await?;
     }
@@ -52,16 +52,22 @@ pub(super) async fn quit(workers: Vec<Worker>) -> Outcome {
 
 /// Checks that nobody believed to hold the lock while another did, that tokens rose, and that the lock was not left idle.
 pub(super) fn check_history(lock: &str, visits: &[(String, Visit)], stage: &Stage) -> Outcome {
-    let beliefs: Vec<_> = visits.iter().map(|(who, visit)| belief(who, lock, visit)).collect();
-    first(&overlaps(&beliefs)).during("exclusion")?;
-    let acquisitions: Vec<_> =
-        visits.iter().filter_map(|(who, visit)| acquisition(who, lock, visit)).collect();
-    first(&disorders(&acquisitions)).during("fencing")?;
+    let beliefs = check_exclusion(lock, visits)?;
     let waits: Vec<_> = visits.iter().map(|(who, visit)| wait(who, lock, visit)).collect();
     // Where there is a lease, the lock of one who was killed stays where it is for as long.
     let longest = stage.patience() / 4 + stage.harness().lease().unwrap_or_default();
     let bound = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
     first::<Idling>(&idlings(&waits, &beliefs, bound)).during("liveness")
+}
+
+/// Checks that nobody believed to hold the lock while another did, and that tokens rose. Answers with who believed when.
+pub(crate) fn check_exclusion(lock: &str, visits: &[(String, Visit)]) -> Outcome<Vec<Belief>> {
+    let beliefs: Vec<_> = visits.iter().map(|(who, visit)| belief(who, lock, visit)).collect();
+    first(&overlaps(&beliefs)).during("exclusion")?;
+    let acquisitions: Vec<_> =
+        visits.iter().filter_map(|(who, visit)| acquisition(who, lock, visit)).collect();
+    first(&disorders(&acquisitions)).during("fencing")?;
+    Ok(beliefs)
 }
 
 fn first<T: std::fmt::Display>(found: &[T]) -> Outcome {
@@ -90,16 +96,21 @@ fn wait(who: &str, lock: &str, visit: &Visit) -> Wait {
 }
 
 /// A file with a number in it, deleted at the end.
-struct Scratch {
+#[derive(Debug)]
+pub(crate) struct Scratch {
     path: std::path::PathBuf,
 }
 
 impl Scratch {
-    fn new() -> Outcome<Self> {
+    pub(crate) fn new() -> Outcome<Self> {
         let unique = format!("distlock-conformance-{}-{}", std::process::id(), crate::worker::stamp());
         let path = std::env::temp_dir().join(unique);
         std::fs::write(&path, "0").during(path.display())?;
         Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
     }
 }
 

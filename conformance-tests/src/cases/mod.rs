@@ -5,7 +5,7 @@
 mod breaking;
 mod cancellation;
 mod closing;
-mod exclusion;
+pub(crate) mod exclusion;
 mod guards;
 mod inspection;
 mod listener;

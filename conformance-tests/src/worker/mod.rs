@@ -4,6 +4,7 @@
 //! There is no separate program for this: the test program starts itself again, and [`requested`] tells it apart. So a
 //! backend outside of this repository gets processes without adding a binary.
 
+mod contend;
 mod life;
 mod process;
 mod protocol;
@@ -17,10 +18,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::failure::{During, Failure, Outcome};
 use life::Life;
-use protocol::{Command, Patience, Report};
+use protocol::Patience;
 
 pub(crate) use process::{requested, serve_process};
-pub(crate) use protocol::Visit;
+pub(crate) use protocol::{Command, Count, Report, Visit};
 pub(crate) use serve::stamp;
 
 /// A loss, as the worker's listener saw it.
@@ -219,7 +220,12 @@ impl Worker {
         }
     }
 
-    fn tell(&mut self, command: &Command) -> Outcome {
+    /// What it has told by now and nobody has asked about.
+    pub(crate) fn told(&mut self) -> Vec<Report> {
+        std::iter::from_fn(|| self.reports.try_recv().ok()).collect()
+    }
+
+    pub(crate) fn tell(&mut self, command: &Command) -> Outcome {
         self.life.tell(command).during(format_args!("tell {}", self.label))
     }
 
@@ -245,7 +251,7 @@ impl Worker {
         }
     }
 
-    fn unexpected(&self, report: &Report) -> Failure {
+    pub(crate) fn unexpected(&self, report: &Report) -> Failure {
         Failure::new(format!("{} answered {report:?}", self.label))
     }
 }

@@ -17,6 +17,13 @@ pub(crate) enum Command {
     /// Acquires and releases, and meanwhile counts up what is in the file, with nothing else to protect it. Answered by
     /// `History` or `Failed`.
     Cycle { name: String, file: Option<PathBuf>, times: u32 },
+    /// Acquires and releases over and over, whatever is done to the server meanwhile, and counts up what is in the file while
+    /// it believes to hold the lock. Answered by `Visited` each time, and in the end by `Rested` or `Failed`.
+    Contend { name: String, file: PathBuf },
+    /// Holds the lock for so many milliseconds when it has it next, or until it is lost. Answered by `Clings`.
+    Cling { milliseconds: u64 },
+    /// Ends what `Contend` began.
+    Rest,
     /// Answered by `Closed` or `Failed`.
     Quit,
 }
@@ -60,11 +67,28 @@ pub(crate) enum Report {
     /// Some more of what `Cycle` asked for is done.
     Progress,
     History(Vec<Visit>),
+    /// One acquisition is over.
+    Visited(Visit, Count),
+    /// It has the lock that it was told to cling to.
+    Clings,
+    /// It contends no more.
+    Rested,
     Closed,
     Failed {
         kind: String,
         text: String,
     },
+}
+
+/// What became of a number that was to be counted up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Count {
+    /// It was, by one who held the lock before and afterwards.
+    Up,
+    /// It was, by one who may have lost the lock meanwhile.
+    Doubtful,
+    /// It was not, as the lock was lost before.
+    Not,
 }
 
 /// One acquisition, in nanoseconds of the machine's clock.

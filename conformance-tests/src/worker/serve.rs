@@ -12,6 +12,7 @@ use lock_core::{
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
+use super::contend::Contest;
 use super::life::Life;
 use super::protocol::{Command, Patience, Report, Visit};
 use super::{kind_of, spell};
@@ -47,7 +48,7 @@ pub(super) async fn serve(
     mut commands: UnboundedReceiver<Command>,
     tell: impl Fn(Report) + Clone + Send + Sync + 'static,
 ) {
-    let desk = Desk { client, held: Arc::default(), tell };
+    let desk = Desk { client, held: Arc::default(), contest: Arc::default(), tell };
     (desk.tell)(Report::Ready);
     loop {
         match commands.recv().await.unwrap_or(Command::Quit) {
@@ -58,6 +59,11 @@ pub(super) async fn serve(
             Command::Release { name } => desk.release(&name).await,
             Command::Look { name } => desk.look(&name),
             Command::Cycle { name, file, times } => desk.cycle(&name, file.as_deref(), times).await,
+            Command::Contend { name, file } => {
+                tokio::spawn(desk.clone().contend(name, file));
+            }
+            Command::Cling { milliseconds } => desk.contest.cling(Duration::from_millis(milliseconds)),
+            Command::Rest => desk.contest.rest(),
             Command::Quit => break,
         }
     }
@@ -68,10 +74,11 @@ pub(super) async fn serve(
 
 /// A worker at its work.
 #[derive(Clone)]
-struct Desk<T> {
-    client: LockClient,
+pub(super) struct Desk<T> {
+    pub(super) client: LockClient,
     held: Arc<Mutex<HashMap<String, Held>>>,
-    tell: T,
+    pub(super) contest: Arc<Contest>,
+    pub(super) tell: T,
 }
 
 struct Held {
@@ -82,7 +89,7 @@ struct Held {
 type Losses = Arc<Mutex<Vec<u64>>>;
 
 impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
-    fn answer(&self, result: Result<Report, LockError>) {
+    pub(super) fn answer(&self, result: Result<Report, LockError>) {
         (self.tell)(
             result.unwrap_or_else(|error| Report::Failed { kind: kind_of(&error), text: error.to_string() }),
         );
@@ -175,12 +182,12 @@ fn not_held(name: &str) -> Report {
 
 /// Reads a number and writes the next one. Two who do this at once lose a count, which is the point; one who finds the
 /// file empty, because the other has just begun to write, loses all of them.
-fn count_up(file: &Path) -> io::Result<()> {
+pub(super) fn count_up(file: &Path) -> io::Result<()> {
     let number: u64 = std::fs::read_to_string(file)?.trim().parse().unwrap_or_default();
     thread::yield_now();
     std::fs::write(file, (number + 1).to_string())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -29,7 +29,7 @@ pub use turns::{CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHand
 
 const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
                        libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
-                       DISTLOCK_SKIP=zookeeper";
+                       DISTLOCK_SKIP=curator";
 
 /// In which variable the program finds what it says first. Nobody else can read that.
 const WORD_VARIABLE: &str = "CURATOR_PEER_WORD";

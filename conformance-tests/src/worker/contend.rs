@@ -1,0 +1,104 @@
+//! Contending for a lock while the servers are done harm to.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::{DistributedLockExt, Hold, LockError, LockGuard};
+use tokio::time::Instant;
+
+use super::protocol::{Count, Report, Visit};
+use super::serve::{Desk, count_up, lock, stamp};
+
+/// How often a holder asks itself whether it still holds.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Before the same is tried again that has just failed.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a worker that contends has been told since.
+#[derive(Debug, Default)]
+pub(super) struct Contest {
+    rests: AtomicBool,
+    clings: Mutex<Option<Duration>>,
+}
+
+impl Contest {
+    pub(super) fn rest(&self) {
+        self.rests.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn cling(&self, at_most: Duration) {
+        *lock(&self.clings) = Some(at_most);
+    }
+}
+
+impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
+    pub(super) async fn contend(self, name: String, file: PathBuf) {
+        while !self.contest.rests.load(Ordering::SeqCst) {
+            match self.compete(&name, &file).await {
+                Ok(()) => {}
+                Err(error) if error.is_retryable() => tokio::time::sleep(PAUSE).await,
+                Err(error) => return self.answer(Err(error)),
+            }
+        }
+        (self.tell)(Report::Rested);
+    }
+
+    async fn compete(&self, name: &str, file: &Path) -> Result<(), LockError> {
+        let lock = self.client.lock(name)?;
+        let asked = stamp();
+        let guard = lock.acquire().await?;
+        let acquired = stamp();
+        let token = guard.token().map(lock_core::FencingToken::get);
+        let count = count_as_holder(guard.hold(), file).map_err(|error| broken(&error))?;
+        let ended = self.believe(&guard, acquired).await;
+        (self.tell)(Report::Visited(Visit { asked, acquired, ended: Some(ended), token }, count));
+        match guard.release().await {
+            Err(error) if error.loss().is_none() && !is_unsettled(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on believing for as long as it was told to, and as the hold says so. Answers when it last did.
+    async fn believe(&self, guard: &LockGuard, acquired: u64) -> u64 {
+        let clings = lock(&self.contest.clings).take();
+        if clings.is_some() {
+            (self.tell)(Report::Clings);
+        }
+        let until = Instant::now() + clings.unwrap_or(LOOK_EVERY);
+        let mut believed = acquired;
+        loop {
+            let now = stamp();
+            if !guard.hold().is_valid() {
+                return believed;
+            }
+            believed = now;
+            if Instant::now() >= until {
+                return believed;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Counts up as one who looks before it writes.
+fn count_as_holder(hold: &Hold, file: &Path) -> io::Result<Count> {
+    if !hold.is_valid() {
+        return Ok(Count::Not);
+    }
+    count_up(file)?;
+    Ok(if hold.is_valid() { Count::Up } else { Count::Doubtful })
+}
+
+/// A release of which nobody knows yet what comes is none that failed.
+fn is_unsettled(error: &LockError) -> bool {
+    error.is_retryable() || error.kind() == lock_core::ErrorKind::Unconfirmed
+}
+
+fn broken(error: &io::Error) -> LockError {
+    LockError::new(lock_core::ErrorKind::Internal, lock_core::Operation::Acquire)
+        .because(format!("the number cannot be counted up: {error}"))
+}

@@ -1,0 +1,354 @@
+//! Locks of ours beside those of Apache Curator's `InterProcessMutex`, on the same path of one real server.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)] // a test says by a panic what is wrong
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex as StdMutex, Weak};
+use std::time::{Duration, Instant};
+
+use conformance_tests::servers::{CuratorPeer, ZooKeeperServer, left_out};
+use distlock::{DistributedLockExt, LockClient, LockGuard};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+/// Long enough for a busy machine to be heard of in time, short enough to wait for its end.
+const SESSION: Duration = Duration::from_secs(5);
+
+/// How long anything may take that has to happen. Generous: it costs time only when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+const NAME: &str = "door";
+const PATH: &str = "/locks/door";
+
+static SERVER: Mutex<Weak<ZooKeeperServer>> = Mutex::const_new(Weak::new());
+
+/// A part of the server that no other test uses: its own directory below the root.
+struct Stage {
+    server: Arc<ZooKeeperServer>,
+    root: String,
+}
+
+impl Stage {
+    /// `None` when whoever runs the tests has no ZooKeeper or no Curator.
+    async fn new(test: &str) -> Option<Self> {
+        if left_out("zookeeper").or_else(|| left_out("curator")).is_some() {
+            return None;
+        }
+        let mut running = SERVER.lock().await;
+        let server = match running.upgrade() {
+            Some(server) => server,
+            None => Arc::new(ZooKeeperServer::start().await.unwrap()),
+        };
+        *running = Arc::downgrade(&server);
+        Some(Self { server, root: format!("/{test}") })
+    }
+
+    fn path(&self) -> String {
+        format!("{}{PATH}", self.root)
+    }
+
+    fn url(&self) -> String {
+        let session = format!("{}s", SESSION.as_secs());
+        let root = format!("{}/locks", self.root);
+        self.server.url_of(&[self.server.address()], &root, &[("session_timeout", &session)])
+    }
+
+    async fn ours(&self) -> LockClient {
+        distlock::connect(self.url()).await.unwrap()
+    }
+
+    async fn curator(&self) -> Arc<CuratorPeer> {
+        let address = self.server.plain_address().to_string();
+        Arc::new(CuratorPeer::start(&address, SESSION).await.unwrap())
+    }
+
+    /// The nodes of all contenders, first the one who holds the lock.
+    async fn contenders(&self) -> Vec<String> {
+        self.server.children(&self.path()).await.unwrap().unwrap_or_default()
+    }
+
+    /// Waits until so many hold the lock or wait for it.
+    async fn contended(&self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let contenders = self.contenders().await;
+            if contenders.len() == count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{count} contenders were expected: {contenders:?}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Whose nodes they are, in their order.
+    async fn sides(&self) -> Vec<Side> {
+        let mut sides = Vec::new();
+        for contender in self.contenders().await {
+            let node = self.server.node(&format!("{}/{contender}", self.path())).await.unwrap().unwrap();
+            // Curator writes the address of its machine into a node.
+            sides.push(if node.data.starts_with(b"{") { Side::Ours } else { Side::Curators });
+        }
+        sides
+    }
+
+    async fn nothing_is_left(&self) {
+        self.contended(0).await;
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Curators,
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(done) => done,
+        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
+    }
+}
+
+/// Wants the lock, and says when it has it.
+fn wanting(client: &LockClient) -> JoinHandle<LockGuard> {
+    let lock = client.lock(NAME).unwrap();
+    tokio::spawn(async move { lock.acquire().await.unwrap() })
+}
+
+#[tokio::test]
+async fn the_lock_goes_from_one_side_to_the_other_and_back() {
+    let Some(stage) = Stage::new("back-and-forth").await else { return };
+    let (ours, curator) = (stage.ours().await, stage.curator().await);
+    let mut guard = ours.lock(NAME).unwrap().acquire().await.unwrap();
+    for _ in 0..5 {
+        let none = curator.acquire_within(&stage.path(), Duration::from_millis(1)).await.unwrap();
+        assert!(none.is_none(), "both hold the lock");
+        stage.contended(1).await;
+        let token = guard.token().unwrap();
+        let acquiring = {
+            let (curator, path) = (Arc::clone(&curator), stage.path());
+            tokio::spawn(async move { curator.acquire(&path).await.unwrap() })
+        };
+        stage.contended(2).await;
+        guard.release().await.unwrap();
+        let hold = soon("Curator's turn", acquiring).await.unwrap();
+        assert!(ours.lock(NAME).unwrap().try_acquire().await.unwrap().is_none(), "both hold the lock");
+        let waiting = wanting(&ours);
+        stage.contended(2).await;
+        curator.release(hold).await.unwrap();
+        guard = soon("our turn", waiting).await.unwrap();
+        assert!(guard.token().unwrap() > token, "tokens rise, whoever was in between");
+    }
+    guard.release().await.unwrap();
+    stage.nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn both_sides_stand_in_one_queue() {
+    let Some(stage) = Stage::new("queue").await else { return };
+    let curator = stage.curator().await;
+    let holder = stage.ours().await;
+    let guard = holder.lock(NAME).unwrap().acquire().await.unwrap();
+    let served = Arc::new(StdMutex::new(Vec::new()));
+    let mut waiters: Vec<JoinHandle<()>> = Vec::new();
+    for number in 0..8 {
+        let (served, path) = (Arc::clone(&served), stage.path());
+        waiters.push(if number % 2 == 0 {
+            let curator = Arc::clone(&curator);
+            tokio::spawn(async move {
+                let hold = curator.acquire(&path).await.unwrap();
+                served.lock().unwrap().push(number);
+                curator.release(hold).await.unwrap();
+            })
+        } else {
+            // A client of its own: those of one client wait as one.
+            let client = stage.ours().await;
+            tokio::spawn(async move {
+                let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+                served.lock().unwrap().push(number);
+                guard.release().await.unwrap();
+            })
+        });
+        stage.contended(number + 2).await;
+    }
+    let mut expected = vec![Side::Ours];
+    expected.extend([Side::Curators, Side::Ours].repeat(4));
+    assert_eq!(stage.sides().await, expected);
+    let status = holder.status(NAME).await.unwrap();
+    assert_eq!((status.holders.len(), status.waiters.len()), (1, 8), "{status:?}");
+
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        soon("a waiter's turn", waiter).await.unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+    stage.nothing_is_left().await;
+}
+
+const ROUNDS: u32 = 40;
+
+async fn count(client: LockClient, file: &Path) {
+    let lock = client.lock(NAME).unwrap();
+    for _ in 0..ROUNDS {
+        let guard = lock.acquire().await.unwrap();
+        let number: u32 = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        fs::write(file, (number + 1).to_string()).unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_both_sides_count_without_a_guard_is_right() {
+    let Some(stage) = Stage::new("counter").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("number");
+    fs::write(&file, "0").unwrap();
+    let (one, other) = (stage.ours().await, stage.ours().await);
+    let (curator, another) = tokio::join!(stage.curator(), stage.curator());
+    let path = stage.path();
+    let (_, _, curators, anothers) = tokio::join!(
+        count(one, &file),
+        count(other, &file),
+        curator.count(&path, &file, ROUNDS),
+        another.count(&path, &file, ROUNDS),
+    );
+    curators.unwrap();
+    anothers.unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), (4 * ROUNDS).to_string());
+    stage.nothing_is_left().await;
+}
+
+/// So long at the least a session lives on after its client, which was heard of within the last third of the timeout.
+const LIVES_ON: Duration = Duration::from_millis(2500);
+
+#[tokio::test]
+async fn a_killed_holder_of_curators_is_followed_by_us_when_its_session_ends() {
+    let Some(stage) = Stage::new("killed-curator").await else { return };
+    let (ours, curator) = (stage.ours().await, stage.curator().await);
+    let _hold = curator.acquire(&stage.path()).await.unwrap();
+    let waiting = wanting(&ours);
+    stage.contended(2).await;
+    let killed = Instant::now();
+    curator.kill().unwrap();
+    let guard = soon("our turn", waiting).await.unwrap();
+    assert!(killed.elapsed() >= LIVES_ON, "after {:?} its session cannot have ended", killed.elapsed());
+    assert_eq!(stage.sides().await, [Side::Ours]);
+    guard.release().await.unwrap();
+    stage.nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_killed_holder_of_ours_is_followed_by_curator_when_its_session_ends() {
+    let Some(stage) = Stage::new("killed-holder").await else { return };
+    let curator = stage.curator().await;
+    let mut holder = OurProcess::start(&stage).await;
+    holder.says("acquired").await;
+    let acquiring = {
+        let (curator, path) = (Arc::clone(&curator), stage.path());
+        tokio::spawn(async move { curator.acquire(&path).await.unwrap() })
+    };
+    stage.contended(2).await;
+    let killed = Instant::now();
+    holder.kill().await;
+    let hold = soon("Curator's turn", acquiring).await.unwrap();
+    assert!(killed.elapsed() >= LIVES_ON, "after {:?} its session cannot have ended", killed.elapsed());
+    assert_eq!(stage.sides().await, [Side::Curators]);
+    curator.release(hold).await.unwrap();
+    stage.nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_killed_waiter_of_curators_between_two_of_ours_holds_nobody_up_for_ever() {
+    let Some(stage) = Stage::new("killed-waiter").await else { return };
+    let (first, second, curator) = (stage.ours().await, stage.ours().await, stage.curator().await);
+    let guard = first.lock(NAME).unwrap().acquire().await.unwrap();
+    let between = {
+        let (curator, path) = (Arc::clone(&curator), stage.path());
+        tokio::spawn(async move { curator.acquire(&path).await })
+    };
+    stage.contended(2).await;
+    let waiting = wanting(&second);
+    stage.contended(3).await;
+    assert_eq!(stage.sides().await, [Side::Ours, Side::Curators, Side::Ours]);
+    curator.kill().unwrap();
+    assert!(soon("the end of Curator", between).await.unwrap().is_err());
+    guard.release().await.unwrap();
+    let guard = soon("our turn", waiting).await.unwrap();
+    assert_eq!(stage.sides().await, [Side::Ours]);
+    guard.release().await.unwrap();
+    stage.nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_killed_waiter_of_ours_between_two_of_curators_holds_nobody_up_for_ever() {
+    let Some(stage) = Stage::new("killed-between").await else { return };
+    let (first, second) = tokio::join!(stage.curator(), stage.curator());
+    let hold = first.acquire(&stage.path()).await.unwrap();
+    let mut between = OurProcess::start(&stage).await;
+    stage.contended(2).await;
+    let acquiring = {
+        let (curator, path) = (Arc::clone(&second), stage.path());
+        tokio::spawn(async move { curator.acquire(&path).await.unwrap() })
+    };
+    stage.contended(3).await;
+    assert_eq!(stage.sides().await, [Side::Curators, Side::Ours, Side::Curators]);
+    between.kill().await;
+    first.release(hold).await.unwrap();
+    let hold = soon("Curator's turn", acquiring).await.unwrap();
+    assert_eq!(stage.sides().await, [Side::Curators]);
+    second.release(hold).await.unwrap();
+    stage.nothing_is_left().await;
+}
+
+const URL: &str = "DISTLOCK_TEST_ACQUIRES_AT";
+
+/// Not a test by itself: what others start as a process of its own, and kill.
+#[tokio::test]
+async fn acquires_when_it_is_told_to() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let client = distlock::connect(url).await.unwrap();
+    let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    println!("\nacquired");
+    // Ends with whoever has started it.
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// A process that acquires the lock with our client, and keeps it. Ended when this is dropped.
+struct OurProcess {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl OurProcess {
+    async fn start(stage: &Stage) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "acquires_when_it_is_told_to", "--nocapture"])
+            .env(URL, stage.url())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    async fn says(&mut self, word: &str) {
+        let said = async { while self.lines.next_line().await.unwrap().unwrap() != word {} };
+        soon(word, said).await;
+    }
+
+    /// With a signal that it cannot catch.
+    async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+}

@@ -1,0 +1,16 @@
+//! Eight processes count up a number, with nothing but a lock in ZooKeeper between them, while the servers of an ensemble are
+//! killed, stopped and parted from each other.
+
+#[cfg(unix)]
+#[path = "ensemble/mod.rs"]
+mod ensemble;
+
+#[cfg(unix)]
+fn main() -> std::process::ExitCode {
+    ensemble::main()
+}
+
+#[cfg(not(unix))]
+fn main() {
+    println!("the fixture for ZooKeeper needs a Unix system, so none of its tests has run");
+}
