@@ -8,12 +8,13 @@ use lock_core::{
     Wait,
 };
 use tokio::sync::watch;
+use zookeeper_client::WatchedEvent;
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Mark;
-use crate::hold::{Lease, Told, Watching};
+use crate::hold::{Lease, SHORT_HOLD, Told, Watching};
 use crate::node::Node;
-use crate::queue::{Nearest, Predecessors};
+use crate::queue::{Next, Predecessors};
 use crate::session::{Contact, Session};
 use crate::trace::Trace;
 use crate::trouble::{Failure, Outcome};
@@ -43,13 +44,13 @@ impl<'a> Attempt<'a> {
         } else if node.is_alone {
             None
         } else {
-            match Waiter::begin(&self, &trace, &node, children).await? {
-                Some(waiter) => match waiter.wait().await? {
-                    Some(watching) => Some(watching),
-                    None => return Ok(None),
-                },
-                None => return Ok(None),
+            let Some(mut waiter) = Waiter::begin(&self, &trace, &node, children).await? else {
+                return Ok(None);
+            };
+            if waiter.wait().await? == Place::Lost {
+                return Ok(None);
             }
+            waiter.own
         };
         self.grant(&trace, &node, watching).await
     }
@@ -150,8 +151,10 @@ struct Waiter<'a> {
     request: &'a AcquireRequest,
     trace: &'a Arc<Trace>,
     own_path: String,
-    /// Over the attempt's own node.
-    own: Watching,
+    /// Over the attempt's own node; none as long as that is new.
+    own: Option<Watching>,
+    /// When the own node is to be watched at the latest.
+    watched_by: Moment,
     before: Predecessors,
     contact: watch::Receiver<Contact>,
     backoff: Backoff,
@@ -160,7 +163,9 @@ struct Waiter<'a> {
 /// What ended a pause.
 enum Woken {
     Own(Told),
-    Nearest(Told),
+    /// The own node is not new any more, and is not watched yet.
+    TimeToWatch,
+    Next(Told),
     ContactChanged,
     /// Somebody more waits for this attempt.
     Joined,
@@ -185,22 +190,19 @@ impl<'a> Waiter<'a> {
     ) -> Result<Option<Self>, LockError> {
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
         let session = trace.session();
-        let own_path = trace.path_of(&node.contender.name);
-        let (own, children) = if let Some(children) = children {
-            (session.watch(&own_path).await, Ok(children))
-        } else {
-            tokio::join!(session.watch(&own_path), session.list(trace.directory()))
+        let children = match children {
+            Some(children) => children,
+            None => session.list(trace.directory()).await.map_err(explained)?,
         };
-        let Some(own) = own.map_err(explained)? else { return Ok(None) };
-        let children = children.map_err(explained)?;
         let accepted = attempt.backend.recipe.accepted;
         let before =
             Predecessors::of(trace, &node.contender, &children, accepted).await.map_err(explained)?;
         Ok(before.map(|before| Self {
             request: attempt.request,
             trace,
-            own_path,
-            own: Box::pin(own.watcher.changed()),
+            own_path: trace.path_of(&node.contender.name),
+            own: None,
+            watched_by: session.clock().now().plus(SHORT_HOLD),
             before,
             contact: session.contact(),
             backoff: new_backoff(),
@@ -219,48 +221,38 @@ impl<'a> Waiter<'a> {
         self.session().clock().now()
     }
 
-    /// Waits until nobody stands before the node and it is certain that it is there; answers its watch. None if it is not there
-    /// any more.
-    async fn wait(mut self) -> Result<Option<Watching>, LockError> {
+    /// Waits until nobody stands before the node and it is certain that it is there.
+    async fn wait(&mut self) -> Result<Place, LockError> {
         loop {
-            let place = match self.before.watch_nearest(self.trace).await {
-                Ok(Nearest::Watched(watcher)) => {
+            let place = match self.before.watch_next(self.trace).await {
+                Ok(Next::Watched(watcher)) => {
                     self.backoff = new_backoff();
                     self.signals().queued();
-                    self.until_nearest_moves(Box::pin(watcher.changed())).await?
+                    self.until_next_moves(Box::pin(watcher.changed())).await?
                 }
-                Ok(Nearest::None) => match self.confirm().await? {
-                    Place::Kept => return Ok(Some(self.own)),
-                    Place::Lost => Place::Lost,
-                },
+                Ok(Next::Nobody) => return self.confirm().await,
                 Err(failure) => {
                     self.recover(failure).await?;
                     Place::Kept
                 }
             };
             if place == Place::Lost {
-                return Ok(None);
+                return Ok(Place::Lost);
             }
         }
     }
 
-    /// Waits until the nearest predecessor has gone or changed.
-    async fn until_nearest_moves(&mut self, mut nearest: Watching) -> Result<Place, LockError> {
+    /// Waits until the one who has to go next has gone or changed.
+    async fn until_next_moves(&mut self, mut next: Watching) -> Result<Place, LockError> {
         let mut asked_until = self.now();
         loop {
-            let place = match self.woken(&mut nearest, asked_until).await {
+            let place = match self.woken(&mut next, asked_until).await {
                 Woken::Own(Told::Deleted) => return Ok(Place::Lost),
-                Woken::Own(Told::SessionOver) | Woken::Nearest(Told::SessionOver) => {
-                    return Err(session_over());
-                }
-                Woken::Own(Told::Changed) => self.watch_own_again().await?,
-                Woken::Nearest(Told::Changed) => return Ok(Place::Kept),
-                Woken::Nearest(Told::Deleted) => {
-                    match self.before.nearest_is_gone(self.trace).await {
-                        Ok(()) => {}
-                        // What is left is looked at again.
-                        Err(failure) => self.recover(failure).await?,
-                    }
+                Woken::Own(Told::SessionOver) | Woken::Next(Told::SessionOver) => return Err(session_over()),
+                Woken::Own(Told::Changed) | Woken::TimeToWatch => self.watch_own().await?,
+                Woken::Next(Told::Changed) => return Ok(Place::Kept),
+                Woken::Next(Told::Deleted) => {
+                    self.before.watched_is_gone();
                     return Ok(Place::Kept);
                 }
                 Woken::ContactChanged => self.look_at_contact().await?,
@@ -277,15 +269,18 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The own node's watch comes first: whoever has lost its place does not hold because another one left.
-    async fn woken(&mut self, nearest: &mut Watching, asked_until: Moment) -> Woken {
+    /// The own node's watch comes first: whoever has lost its place does not hold because another one left. It is set when the
+    /// node is no longer new, so that a short wait costs no more than it must.
+    async fn woken(&mut self, next: &mut Watching, asked_until: Moment) -> Woken {
         let clock = self.session().clock();
         let signals = self.signals();
         let last_ask = self.last_ask(asked_until);
+        let is_watched = self.own.is_some();
         tokio::select! {
             biased;
-            event = &mut self.own => Woken::Own(Told::of(&event)),
-            event = nearest => Woken::Nearest(Told::of(&event)),
+            event = watched(&mut self.own) => Woken::Own(Told::of(&event)),
+            event = next => Woken::Next(Told::of(&event)),
+            () = clock.sleep_until(self.watched_by), if !is_watched => Woken::TimeToWatch,
             // Ends with the session, which this keeps.
             _ = self.contact.changed() => Woken::ContactChanged,
             () = signals.joined() => Woken::Joined,
@@ -337,11 +332,11 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    async fn watch_own_again(&mut self) -> Result<Place, LockError> {
+    async fn watch_own(&mut self) -> Result<Place, LockError> {
         loop {
             match self.session().watch(&self.own_path).await {
-                Ok(Some(watched)) => {
-                    self.own = Box::pin(watched.watcher.changed());
+                Ok(Some(node)) => {
+                    self.own = Some(Box::pin(node.watcher.changed()));
                     return Ok(Place::Kept);
                 }
                 Ok(None) => return Ok(Place::Lost),
@@ -370,17 +365,16 @@ impl<'a> Waiter<'a> {
     /// Nobody stands before the node. Makes sure that it is there, and that the session lasts.
     async fn confirm(&mut self) -> Result<Place, LockError> {
         loop {
+            let is_unwatched = self.own.is_none() && self.now() >= self.watched_by;
             let told = tokio::select! {
                 biased;
-                event = &mut self.own => Some(Told::of(&event)),
-                () = std::future::ready(()) => None,
+                event = watched(&mut self.own) => Some(Told::of(&event)),
+                () = std::future::ready(()) => is_unwatched.then_some(Told::Changed),
             };
             match told {
                 Some(Told::Deleted) => return Ok(Place::Lost),
                 Some(Told::SessionOver) => return Err(session_over()),
-                Some(Told::Changed) if self.watch_own_again().await? == Place::Lost => {
-                    return Ok(Place::Lost);
-                }
+                Some(Told::Changed) if self.watch_own().await? == Place::Lost => return Ok(Place::Lost),
                 Some(Told::Changed) => continue,
                 None if is_fresh(self.session()) => return Ok(Place::Kept),
                 None => {}
@@ -391,6 +385,14 @@ impl<'a> Waiter<'a> {
                 Err(failure) => self.recover(failure).await?,
             }
         }
+    }
+}
+
+/// What the watch tells, if there is one.
+async fn watched(watching: &mut Option<Watching>) -> WatchedEvent {
+    match watching {
+        Some(watching) => watching.await,
+        None => std::future::pending().await,
     }
 }
 

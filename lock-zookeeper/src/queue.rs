@@ -2,15 +2,19 @@
 //!
 //! The directory is listed once. Nobody can come to stand before a node that is there (its number is higher than all that were
 //! given, and it keeps the directory from being removed), so those who stood before it then are all who ever will; they only
-//! become fewer. Of these the nearest is watched, and when it has gone, the others are looked at: one that waits may have given
-//! up. When all have gone, the lock is ours. So one release wakes one waiter, and a crowd costs no more than two.
+//! become fewer. When all have gone, the lock is ours. So one release wakes a few waiters, however many there are.
 //!
-//! That is ZooKeeper's recipe for locks, but for the second listing.
+//! **The one before the nearest is watched first.** When it has gone, the nearest has the lock, as a rule, or is about to get it: that
+//! is the time to make sure that all the others have gone too (one that goes may only have given up), and to watch the nearest.
+//! When that one goes, there is nothing left to ask: a hand-off costs no round trip after the release. Should the nearest give up
+//! before, it is found gone when it is to be watched.
+//!
+//! That is ZooKeeper's recipe for locks, but for the second listing, and for whom is watched first.
 
 use zookeeper_client::{Error, MultiReadResult, OneshotWatcher};
 
 use crate::contender::{Accepted, Contender, contenders};
-use crate::session::Session;
+use crate::session::{Session, Watched};
 use crate::trace::Trace;
 use crate::trouble::Failure;
 
@@ -21,13 +25,15 @@ const READ_TOGETHER: usize = 200;
 #[derive(Debug)]
 pub(crate) struct Predecessors {
     names: Vec<String>,
+    /// Whether one has gone since the others were looked at.
+    is_to_be_looked_at: bool,
 }
 
-/// What became of the nearest predecessor when it was to be watched.
-pub(crate) enum Nearest {
+/// Who has to go next.
+pub(crate) enum Next {
     Watched(OneshotWatcher),
     /// Nobody stands before the node any more.
-    None,
+    Nobody,
 }
 
 impl Predecessors {
@@ -41,7 +47,7 @@ impl Predecessors {
         let mut names = Vec::new();
         for contender in in_order(trace.session(), trace.directory(), children, accepted).await? {
             if contender.name == own.name {
-                return Ok(Some(Self { names }));
+                return Ok(Some(Self { names, is_to_be_looked_at: false }));
             }
             names.push(contender.name);
         }
@@ -52,46 +58,68 @@ impl Predecessors {
         self.names.is_empty()
     }
 
-    /// Watches the nearest one that is still there.
+    /// The one before the nearest, or the nearest if it is the only one.
+    fn watched(&self) -> usize {
+        self.names.len().saturating_sub(2)
+    }
+
+    /// The one that was watched has gone.
+    pub(crate) fn watched_is_gone(&mut self) {
+        self.names.remove(self.watched());
+        self.is_to_be_looked_at = self.names.len() > 1;
+    }
+
+    /// Watches the one who has to go next.
     ///
     /// # Cancel safety
     /// May be dropped at every await: what has been found out is kept.
-    pub(crate) async fn watch_nearest(&mut self, trace: &Trace) -> Result<Nearest, Failure> {
-        while let Some(name) = self.names.last() {
-            if let Some(watched) = trace.session().watch(&trace.path_of(name)).await? {
-                return Ok(Nearest::Watched(watched.watcher));
-            }
-            self.names.pop();
-            self.forget_the_gone(trace).await?;
-        }
-        Ok(Nearest::None)
-    }
-
-    /// The nearest one has gone.
-    ///
-    /// # Cancel safety
-    /// As [`Predecessors::watch_nearest`].
-    pub(crate) async fn nearest_is_gone(&mut self, trace: &Trace) -> Result<(), Failure> {
-        self.names.pop();
-        self.forget_the_gone(trace).await
-    }
-
-    /// Where several are left, looks at all of them at once: as a rule they have gone, one after the other.
-    async fn forget_the_gone(&mut self, trace: &Trace) -> Result<(), Failure> {
-        while self.names.len() > 1 {
-            let first = self.names.len().saturating_sub(READ_TOGETHER);
-            let paths: Vec<_> = self.names[first..].iter().map(|name| trace.path_of(name)).collect();
-            let found = trace.session().read(&paths).await?;
-            match found.iter().rposition(|result| !is_gone(result)) {
-                Some(nearest) => {
-                    self.names.truncate(first + nearest + 1);
-                    return Ok(());
+    pub(crate) async fn watch_next(&mut self, trace: &Trace) -> Result<Next, Failure> {
+        while let Some(name) = self.names.get(self.watched()) {
+            let watched = if self.is_to_be_looked_at {
+                self.look_at_all(trace).await?
+            } else {
+                let watched = trace.session().watch(&trace.path_of(name)).await?;
+                if watched.is_none() {
+                    self.watched_is_gone();
                 }
-                None => self.names.truncate(first),
+                watched
+            };
+            if let Some(watched) = watched {
+                return Ok(Next::Watched(watched.watcher));
             }
         }
-        Ok(())
+        Ok(Next::Nobody)
     }
+
+    /// Looks at all but the nearest, and watches that at the same time. Answers its watch if it is the only one left.
+    async fn look_at_all(&mut self, trace: &Trace) -> Result<Option<Watched>, Failure> {
+        let Some((nearest, others)) = self.names.split_last() else { return Ok(None) };
+        let nearest_path = trace.path_of(nearest);
+        let (left, nearest) =
+            tokio::join!(how_many_are_left(trace, others), trace.session().watch(&nearest_path));
+        let (left, nearest) = (left?, nearest?);
+        self.is_to_be_looked_at = false;
+        self.names.drain(left..self.names.len() - 1);
+        if nearest.is_none() {
+            self.names.pop();
+        }
+        Ok(nearest.filter(|_| left == 0))
+    }
+}
+
+/// How many of these are left, up to and with the last one that is still there.
+async fn how_many_are_left(trace: &Trace, names: &[String]) -> Result<usize, Failure> {
+    let mut left = names.len();
+    while left > 0 {
+        let first = left.saturating_sub(READ_TOGETHER);
+        let paths: Vec<_> = names[first..left].iter().map(|name| trace.path_of(name)).collect();
+        let found = trace.session().read(&paths).await?;
+        if let Some(last) = found.iter().rposition(|result| !is_gone(result)) {
+            return Ok(first + last + 1);
+        }
+        left = first;
+    }
+    Ok(0)
 }
 
 fn is_gone(result: &MultiReadResult) -> bool {
