@@ -108,7 +108,7 @@ pub(crate) struct Exec {
     /// How long the command has to end after a loss, between SIGTERM and SIGKILL [default: 10s, at most a third of the lease]
     ///
     /// Where locks have a lease, a loss is declared so early that SIGKILL falls before the lease ends. The longer the grace,
-    /// the sooner a silent server means a loss.
+    /// the sooner a silent server means a loss. Of a ZooKeeper session two thirds count as the lease.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 
@@ -180,15 +180,21 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "write a number with its unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
 }
 
-/// What is said of a backend on a server, where one is compiled in.
+/// What is said of locks on a Redis server, where that is compiled in.
 fn with_redis(text: &'static str) -> &'static str {
     if cfg!(feature = "redis") { text } else { "" }
 }
 
+/// What is said of locks on ZooKeeper, where that is compiled in.
+fn with_zookeeper(text: &'static str) -> &'static str {
+    if cfg!(feature = "zookeeper") { text } else { "" }
+}
+
 fn url_help() -> String {
     format!(
-        "Where the lock lives, such as file:/srv/locks{} [env: DISTLOCK_URL] [default: file: in a folder of yours]",
-        with_redis(" or redis://cache:6379")
+        "Where the lock lives, such as file:/srv/locks{}{} [env: DISTLOCK_URL] [default: file: in a folder of yours]",
+        with_redis(" or redis://cache:6379"),
+        with_zookeeper(" or zookeeper://zoo1,zoo2,zoo3/locks")
     )
 }
 
@@ -202,12 +208,13 @@ fn overview() -> String {
 Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --url file:/srv/locks --wait 5m nightly-report -- ./report.sh
-{}  distlock status nightly-report
+{}{}  distlock status nightly-report
 
 Exit codes:
   the command's own; 128 + signal when a signal ended it; 75 lock not to be had in time; 76 lock lost;
   69 backend unreachable; 77 access refused; 64 bad usage; 126/127 command not runnable/not found; 70 anything else",
-        with_redis("  distlock exec --url redis://cache:6379 nightly-report -- ./report.sh\n")
+        with_redis("  distlock exec --url redis://cache:6379 nightly-report -- ./report.sh\n"),
+        with_zookeeper("  distlock exec --url zookeeper://zoo1,zoo2,zoo3/locks nightly-report -- ./report.sh\n")
     )
 }
 
@@ -218,11 +225,15 @@ Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --no-wait backup -- rsync -a /srv/ backup:/srv/
   distlock exec --wait 30s --grace 2s deploy -- sh -c 'make && make install'
-{}
+{}{}
 The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.",
         with_redis(
             "  distlock exec --url 'redis://cache:6379?lease=60s' nightly-report -- ./report.sh
   DISTLOCK_URL='rediss://app@cache?password_file=/etc/app/pw' distlock exec job -- ./job.sh
+"
+        ),
+        with_zookeeper(
+            "  distlock exec --url 'zookeeper://zoo1,zoo2,zoo3/locks?session_timeout=30s' job -- ./job.sh
 "
         )
     )
@@ -278,6 +289,22 @@ mod tests {
             let Task::Exec(exec) = arguments.task else { panic!("not exec") };
             assert_eq!(exec.command, ["echo", "-v", "--url"]);
             assert_eq!(arguments.common.verbose, 0);
+        }
+    }
+
+    #[test]
+    fn the_help_has_an_example_of_every_kind_of_url() {
+        let mut command = Arguments::command();
+        command.build();
+        let exec = command.find_subcommand_mut("exec").unwrap().render_long_help().to_string();
+        for help in [command.render_long_help().to_string(), exec] {
+            for (scheme, is_there) in [
+                ("file:", true),
+                ("redis:", cfg!(feature = "redis")),
+                ("zookeeper:", cfg!(feature = "zookeeper")),
+            ] {
+                assert_eq!(help.contains(scheme), is_there, "{scheme}: {help}");
+            }
         }
     }
 

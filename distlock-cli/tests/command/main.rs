@@ -13,5 +13,9 @@ mod queue;
 mod redis;
 mod secrets;
 mod signals;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod steady;
 mod support;
 mod terminal;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;

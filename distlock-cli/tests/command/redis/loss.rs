@@ -1,14 +1,13 @@
 //! What becomes of the command when contact with the server is lost, or the lock is.
 
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use conformance_tests::servers::Direction;
 use nix::sys::signal::Signal;
 
 use super::server::Server;
+use crate::steady::on_a_machine_that_runs;
 use crate::support::{Place, Running, assert_code, is_stopped, lives, until};
 use crate::terminal::{CTRL_Z, PROMPT, Screen};
 
@@ -102,36 +101,6 @@ fn nobody_else_has_the_lock_before_the_command_is_killed() {
         assert_eq!(rival.code(), 0);
         company == "alone"
     });
-}
-
-/// Runs it until it succeeds, or fails although the machine did not stand still meanwhile: a lease runs on on a machine that
-/// does.
-fn on_a_machine_that_runs(succeeds: impl Fn() -> bool) {
-    const TICK: Duration = Duration::from_millis(20);
-    const BEARABLE: Duration = Duration::from_millis(100);
-    for _ in 0..5 {
-        let (over, stood_still) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let watch = std::thread::spawn({
-            let (over, stood_still) = (Arc::clone(&over), Arc::clone(&stood_still));
-            move || {
-                while !over.load(Ordering::Relaxed) {
-                    let begun = Instant::now();
-                    std::thread::sleep(TICK);
-                    if begun.elapsed() > TICK + BEARABLE {
-                        stood_still.store(true, Ordering::Relaxed);
-                    }
-                }
-            }
-        });
-        let succeeded = succeeds();
-        over.store(true, Ordering::Relaxed);
-        watch.join().unwrap();
-        if succeeded {
-            return;
-        }
-        assert!(stood_still.load(Ordering::Relaxed), "it fails on a machine that runs");
-    }
-    panic!("it fails again and again");
 }
 
 #[test]

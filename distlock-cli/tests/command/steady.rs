@@ -1,0 +1,36 @@
+//! Tests of leases, which go on on a machine that stands still.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Runs it until it succeeds, or fails although the machine did not stand still meanwhile: a lease runs on on a machine that
+/// does.
+pub(crate) fn on_a_machine_that_runs(succeeds: impl Fn() -> bool) {
+    const TICK: Duration = Duration::from_millis(20);
+    const BEARABLE: Duration = Duration::from_millis(100);
+    for _ in 0..5 {
+        let (over, stood_still) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let watch = thread::spawn({
+            let (over, stood_still) = (Arc::clone(&over), Arc::clone(&stood_still));
+            move || {
+                while !over.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    thread::sleep(TICK);
+                    if begun.elapsed() > TICK + BEARABLE {
+                        stood_still.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        let succeeded = succeeds();
+        over.store(true, Ordering::Relaxed);
+        watch.join().unwrap();
+        if succeeded {
+            return;
+        }
+        assert!(stood_still.load(Ordering::Relaxed), "it fails on a machine that runs");
+    }
+    panic!("it fails again and again");
+}

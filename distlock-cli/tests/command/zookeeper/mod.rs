@@ -1,0 +1,7 @@
+//! The command on a real ZooKeeper server.
+
+mod failures;
+mod loss;
+mod secrets;
+mod server;
+mod sharing;

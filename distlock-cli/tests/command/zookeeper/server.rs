@@ -1,0 +1,99 @@
+//! A server of a test's own, for tests that know no futures.
+
+use std::net::SocketAddr;
+
+use conformance_tests::servers::{TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer, left_out};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::Place;
+
+/// The folder of the locks.
+const FOLDER: &str = "/locks";
+
+/// A server, which ends with the test.
+pub(super) struct Server {
+    zookeeper: ZooKeeperServer,
+    runtime: Runtime,
+}
+
+impl Server {
+    /// Starts one that lets everybody in; `None` where its tests are left out.
+    pub(super) fn start() -> Option<Self> {
+        Self::start_with(ZooKeeperOptions::new())
+    }
+
+    pub(super) fn start_with(options: ZooKeeperOptions) -> Option<Self> {
+        if let Some(reason) = left_out("zookeeper") {
+            eprintln!("zookeeper: {reason}");
+            return None;
+        }
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let zookeeper = runtime.block_on(ZooKeeperServer::start_with(options)).unwrap();
+        Some(Self { zookeeper, runtime })
+    }
+
+    /// Without any option, but with the login that it was started with.
+    pub(super) fn url(&self) -> String {
+        self.url_of(self.zookeeper.address(), &[])
+    }
+
+    fn url_of(&self, address: SocketAddr, options: &[(&str, &str)]) -> String {
+        self.zookeeper.url_of(&[address], FOLDER, options)
+    }
+
+    /// A place whose locks this server keeps, with sessions of this length.
+    pub(super) fn place(&self, session_timeout: &str) -> Place {
+        self.place_with(&[("session_timeout", session_timeout)])
+    }
+
+    pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Place {
+        Place::at(self.url_of(self.zookeeper.address(), options))
+    }
+
+    /// The same as [`Server::place`] through a proxy.
+    pub(super) fn place_behind(&self, proxy: &TcpProxy, session_timeout: &str) -> Place {
+        Place::at(self.url_of(proxy.address(), &[("session_timeout", session_timeout)]))
+    }
+
+    pub(super) fn proxy(&self) -> TcpProxy {
+        self.zookeeper.proxy().unwrap()
+    }
+
+    /// The nodes of the lock, the holder's first, each with its path.
+    pub(super) fn nodes(&self, lock: &str) -> Vec<(String, ZooKeeperNode)> {
+        self.runtime.block_on(async {
+            let directory = format!("{FOLDER}/{lock}");
+            let mut nodes = Vec::new();
+            for name in self.zookeeper.children(&directory).await.unwrap().unwrap_or_default() {
+                let path = format!("{directory}/{name}");
+                if let Some(node) = self.zookeeper.node(&path).await.unwrap() {
+                    nodes.push((path, node));
+                }
+            }
+            nodes
+        })
+    }
+
+    pub(super) fn delete(&self, path: &str) {
+        assert!(self.runtime.block_on(self.zookeeper.delete(path)).unwrap(), "{path} was not there");
+    }
+
+    /// Ends somebody's session, and with it all that it has.
+    pub(super) fn close_session(&self, session: i64) {
+        // Whether there was one is not certain: it is asked again when its client has come in between.
+        self.runtime.block_on(self.zookeeper.close_session(session)).unwrap();
+    }
+
+    /// Stops it as it stands: it answers nobody.
+    pub(super) fn stop(&self) {
+        self.zookeeper.stop().unwrap();
+    }
+
+    pub(super) fn resume(&self) {
+        self.zookeeper.resume().unwrap();
+    }
+
+    pub(super) fn kill(&self) {
+        self.zookeeper.kill().unwrap();
+    }
+}
