@@ -22,6 +22,9 @@ Examples:
 
   Whether it runs at all, in a few seconds:
     lock-bench redis --quick
+
+  Locks at ZooKeeper, without Curator, which needs Java:
+    lock-bench zookeeper --contender distlock-own,raw-thread,lock-client
 ";
 
 /// Measures distlock beside raw commands and other lock crates, in turns, in one run.
@@ -37,6 +40,9 @@ pub(crate) enum Command {
     /// Measures locks at a Redis server
     #[command(after_help = EXAMPLES)]
     Redis(Options),
+    /// Measures locks at a ZooKeeper server
+    #[command(after_help = EXAMPLES)]
+    Zookeeper(Options),
     /// The process that many clients live in; started by the others
     #[command(hide = true)]
     Worker { subject: String, contender: String, work: Work, count: usize, lease_ms: u64 },
@@ -80,7 +86,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
-    /// The lease of every lock [default: 30s, quick: 12s]
+    /// The lease of every lock [default: redis 30s, quick 12s; zookeeper 10s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     lease: Option<Duration>,
 

@@ -7,6 +7,7 @@
 mod aims;
 mod arguments;
 mod contender;
+mod driving;
 mod failure;
 mod pause;
 mod plan;
@@ -20,6 +21,7 @@ mod runtimes;
 mod samples;
 mod subject;
 mod workload;
+mod zookeeper;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -32,11 +34,12 @@ use failure::{Context, Outcome};
 use subject::Subject;
 
 /// Every kind of server that can be measured.
-static SUBJECTS: &[&Subject] = &[&redis::SUBJECT];
+static SUBJECTS: &[&Subject] = &[&redis::SUBJECT, &zookeeper::SUBJECT];
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Redis(options) => run::run(&redis::SUBJECT, &options),
+        Command::Zookeeper(options) => run::run(&zookeeper::SUBJECT, &options),
         Command::Worker { subject, contender, work, count, lease_ms } => find(&subject).and_then(|subject| {
             let lease = Duration::from_millis(lease_ms);
             workload::worker::run(subject, &contender, work, count, lease)?;

@@ -133,11 +133,11 @@ pub(crate) struct Wishes {
 impl Plan {
     pub(crate) fn new(subject: &'static Subject, url: String, wishes: &Wishes) -> Self {
         let full = wishes.extent == Extent::Full;
-        let lease = wishes.lease.unwrap_or(Duration::from_secs(if full { 30 } else { 12 }));
-        let target = Target { url, lease };
+        let sizes = if full { &subject.full } else { &subject.quick };
+        let lease = wishes.lease.unwrap_or(sizes.lease);
+        let target = Target { url, lease, renewals_in_a_lease: subject.renewals_in_a_lease };
         // Whole intervals, so that it does not matter when in an interval the window begins.
-        let intervals = if full { 2 } else { 1 };
-        let window = target.renewal_interval() * intervals;
+        let window = target.renewal_interval() * sizes.renewals_observed;
         let peers = if full { Peers::Included } else { Peers::LeftOut };
         let time =
             |full_length, quick_length| Duration::from_millis(if full { full_length } else { quick_length });
@@ -155,17 +155,17 @@ impl Plan {
                 echo_turn: time(50, 20),
             },
             hand_off: HandOffPlan {
-                clients: if full { vec![2, 16, 64] } else { vec![2, 16] },
+                clients: sizes.hand_off_clients.to_vec(),
                 warm_up: time(500, 100),
                 turn: time(250, 60) + (wishes.hold + wishes.think) * 20,
-                turn_for_a_client: time(7, 0),
+                turn_for_a_client: sizes.turn_for_a_client,
                 hold: wishes.hold,
                 echo_turn: time(50, 20),
                 think: wishes.think,
             },
-            many: ManyPlan { holds: if full { 10_000 } else { 500 }, window, peers },
+            many: ManyPlan { holds: sizes.holds, window, peers },
             waiting: WaitingPlan {
-                waiters: if full { 1000 } else { 50 },
+                waiters: sizes.waiters,
                 window: if full { window.max(Duration::from_secs(10)) } else { window },
                 peers,
             },
@@ -174,9 +174,24 @@ impl Plan {
     }
 }
 
+/// One turn of hand-offs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandOffTurn {
+    pub(crate) clients: usize,
+    pub(crate) warm_up: Duration,
+    pub(crate) length: Duration,
+    pub(crate) hold: Duration,
+    pub(crate) think: Duration,
+}
+
+/// What each client adds to a turn of hand-offs is no more than this for all of them.
+const LONGEST_FOR_ALL: Duration = Duration::from_secs(3);
+
 impl HandOffPlan {
-    pub(crate) fn turn_of(&self, clients: usize) -> Duration {
-        self.turn + self.turn_for_a_client * u32::try_from(clients).unwrap_or(u32::MAX)
+    pub(crate) fn turn_of(&self, clients: usize) -> HandOffTurn {
+        let for_all = self.turn_for_a_client * u32::try_from(clients).unwrap_or(u32::MAX);
+        let Self { warm_up, hold, think, .. } = *self;
+        HandOffTurn { clients, warm_up, length: self.turn + for_all.min(LONGEST_FOR_ALL), hold, think }
     }
 }
 

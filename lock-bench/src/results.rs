@@ -5,13 +5,14 @@ use serde::Serialize;
 use crate::aims::Judged;
 use crate::contender::{Contender, Driving, Family};
 use crate::plan::Plan;
-use crate::workload::{CycleRow, EchoRow, HandOffRow, ManyRow, WaitingRow};
+use crate::workload::{CycleRow, EchoRow, HandOffRow, ManyRow, RequestsRow, WaitingRow};
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Results {
     pub(crate) echoes: Vec<EchoRow>,
     pub(crate) cycle: Vec<CycleRow>,
     pub(crate) hand_off: Vec<HandOffRow>,
+    pub(crate) requests: Vec<RequestsRow>,
     pub(crate) many: Vec<ManyRow>,
     pub(crate) waiting: Vec<WaitingRow>,
 }
@@ -72,12 +73,13 @@ impl Report {
 
     /// Contender and text.
     pub(crate) fn troubles(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let Results { echoes: _, cycle, hand_off, many, waiting } = &self.results;
+        let Results { echoes: _, cycle, hand_off, requests, many, waiting } = &self.results;
         let cycle = cycle.iter().map(|row| (row.contender, &row.trouble));
         let hand_off = hand_off.iter().map(|row| (row.contender, &row.trouble));
+        let requests = requests.iter().map(|row| (row.contender, &row.trouble));
         let many = many.iter().map(|row| (row.contender, &row.trouble));
         let waiting = waiting.iter().map(|row| (row.contender, &row.trouble));
-        let all = cycle.chain(hand_off).chain(many).chain(waiting);
+        let all = cycle.chain(hand_off).chain(requests).chain(many).chain(waiting);
         all.filter_map(|(id, trouble)| trouble.as_deref().map(|text| (id, text)))
     }
 }

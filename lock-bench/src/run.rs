@@ -18,7 +18,7 @@ use crate::report;
 use crate::results::{Listed, Machine, Report, Results};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
-use crate::workload::{cycle, hand_off, many, waiting};
+use crate::workload::{cycle, hand_off, many, requests, waiting};
 
 /// What shells say of a program that was interrupted.
 const INTERRUPTED: u8 = 130;
@@ -77,6 +77,11 @@ fn measure(subject: &'static Subject, plan: Plan, progress: &Progress) -> Outcom
     let mut results = Results::default();
     for workload in &plan.workloads {
         measure_workload(subject, &plan, *workload, progress, &mut results)?;
+    }
+    if subject.tally.is_some() {
+        progress.part("requests");
+        let counting = requests::run(subject, plan.clone(), progress.clone());
+        results.requests = RuntimeKind::MultiThread.run(counting)?;
     }
     Ok(Report {
         format: 1,

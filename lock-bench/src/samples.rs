@@ -47,6 +47,14 @@ impl Samples {
     }
 }
 
+impl FromIterator<Duration> for Samples {
+    fn from_iter<T: IntoIterator<Item = Duration>>(times: T) -> Self {
+        let mut samples = Self::default();
+        times.into_iter().for_each(|time| samples.push(time));
+        samples
+    }
+}
+
 /// Times in microseconds.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Summary {

@@ -2,6 +2,7 @@
 //! a module beside `redis` and a row in the command line.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -20,6 +21,27 @@ pub(crate) struct Subject {
     /// Starts a server of its own, that ends with what is answered.
     pub(crate) start: fn() -> Outcome<Box<dyn Server>>,
     pub(crate) survey: fn(Target) -> Connecting<Box<dyn Survey>>,
+    /// How requests are counted where the server itself does not tell them apart.
+    pub(crate) tally: Option<StartTally>,
+    pub(crate) full: Sizes,
+    pub(crate) quick: Sizes,
+    /// How often distlock renews within a lease.
+    pub(crate) renewals_in_a_lease: u32,
+}
+
+pub(crate) type StartTally = fn(&Target) -> Outcome<Box<dyn Tally>>;
+
+/// How much is measured unless the command line says otherwise.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    pub(crate) lease: Duration,
+    pub(crate) hand_off_clients: &'static [usize],
+    /// So much longer is a turn of hand-offs for each client: every one is to have its share of the lock.
+    pub(crate) turn_for_a_client: Duration,
+    pub(crate) holds: usize,
+    pub(crate) waiters: usize,
+    /// For how many intervals of renewal it is observed what holds and waiters cost.
+    pub(crate) renewals_observed: u32,
 }
 
 /// A running server.
@@ -34,6 +56,14 @@ pub(crate) trait Survey: Send {
     async fn describe(&mut self) -> Outcome<String>;
 
     async fn counters(&mut self) -> Outcome<Counters>;
+}
+
+/// A way to the server on which every request is counted by its kind. That takes time, so nothing is timed on it.
+pub(crate) trait Tally: Send + Sync {
+    fn url(&self) -> String;
+
+    /// How many of each kind have passed until now.
+    fn requests(&self) -> BTreeMap<String, u64>;
 }
 
 /// What a server has done until now, without what the survey itself asked for.
@@ -76,6 +106,16 @@ impl Counters {
             connections: self.connections.saturating_sub(earlier.connections),
             processor_seconds: (self.processor_seconds - earlier.processor_seconds).max(0.0),
         }
+    }
+
+    /// What the server needed for that, in microseconds: for the commands of clients where it counts them, else altogether.
+    pub(crate) fn microseconds(&self, own: &[&str]) -> f64 {
+        if self.commands.is_empty() {
+            return self.processor_seconds * 1e6;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
+        let microseconds = self.sent_by_clients(own).microseconds as f64;
+        microseconds
     }
 
     /// The commands that clients sent: those that nobody else sends, and `own`.

@@ -9,24 +9,24 @@ use distlock::{DistributedLock, DistributedLockExt, LockClient, LockGuard};
 use super::{Client, Connecting, Driving, Held, Lock, Target};
 use crate::failure::{Context, Outcome};
 
-/// The engine on the caller's runtime.
-pub(crate) fn caller(target: Target) -> Connecting<Box<dyn Client>> {
-    Box::pin(connect(target, Driving::Caller))
+/// The engine on the caller's runtime. `lease_option` is what a lease is called in the URL.
+pub(crate) fn caller(target: Target, lease_option: &'static str) -> Connecting<Box<dyn Client>> {
+    Box::pin(connect(target, Driving::Caller, lease_option))
 }
 
 /// The engine on a thread of its own, which is the default.
-pub(crate) fn own(target: Target) -> Connecting<Box<dyn Client>> {
-    Box::pin(connect(target, Driving::OtherThread))
+pub(crate) fn own(target: Target, lease_option: &'static str) -> Connecting<Box<dyn Client>> {
+    Box::pin(connect(target, Driving::OtherThread, lease_option))
 }
 
-async fn connect(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
+async fn connect(target: Target, driving: Driving, lease_option: &str) -> Outcome<Box<dyn Client>> {
     let engine = match driving {
         Driving::Caller => "caller",
         Driving::OtherThread => "own",
     };
     let separator = if target.url.contains('?') { '&' } else { '?' };
     let lease = humantime::format_duration(target.lease).to_string().replace(' ', "");
-    let url = format!("{}{separator}engine={engine}&lease={lease}", target.url);
+    let url = format!("{}{separator}engine={engine}&{lease_option}={lease}", target.url);
     let client = distlock::connect(url).await.context("distlock")?;
     Ok(Box::new(Distlock(client)))
 }

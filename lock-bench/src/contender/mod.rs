@@ -5,24 +5,29 @@ pub(crate) mod distlock;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Serialize;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::plan::{CyclePlan, HandOffTurn};
+use crate::workload::{Cycles, HandOffs};
 
 /// Where the locks are and how long they last.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) url: String,
     pub(crate) lease: Duration,
+    /// How many renewals a lease has time for.
+    pub(crate) renewals_in_a_lease: u32,
 }
 
 impl Target {
     /// How often a hold of distlock is renewed and a waiter of it shows that it is alive.
     pub(crate) fn renewal_interval(&self) -> Duration {
-        self.lease / 4
+        self.lease / self.renewals_in_a_lease
     }
 }
 
@@ -61,7 +66,32 @@ pub(crate) struct Contender {
     pub(crate) own_commands: &'static [&'static str],
     /// Whether it renews what it holds without being told to.
     pub(crate) renewal: Renewal,
-    pub(crate) connect: fn(Target) -> Connecting<Box<dyn Client>>,
+    pub(crate) connect: Connect,
+}
+
+/// Where its clients live.
+pub(crate) enum Connect {
+    /// In this program, where the workloads drive them.
+    Here(fn(Target) -> Connecting<Box<dyn Client>>),
+    /// In another program, which goes through whole turns and tells what it saw.
+    InAnotherProgram(fn(Target) -> Connecting<Arc<dyn Program>>),
+}
+
+impl Contender {
+    /// Another client, in this program.
+    pub(crate) fn client(&self, target: Target) -> Connecting<Box<dyn Client>> {
+        match self.connect {
+            Connect::Here(connect) => connect(target),
+            Connect::InAnotherProgram(_) => {
+                let failure = Failure::new(format!("{} has no clients in this program", self.id));
+                Box::pin(async { Err(failure) })
+            }
+        }
+    }
+
+    pub(crate) fn lives_here(&self) -> bool {
+        matches!(self.connect, Connect::Here(_))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +99,8 @@ pub(crate) enum Waits {
     ByItself,
     /// This program asks again and again on its behalf.
     ByAskingAgain,
+    /// It is no lock: it does what one takes at the least.
+    NotAtAll,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +135,16 @@ pub(crate) trait Lock: Send + Sync {
 pub(crate) trait Held: Send {
     /// Gives the lock back, and waits for the server's answer.
     async fn release(self: Box<Self>) -> Outcome<()>;
+}
+
+/// Another program that does what the workloads do here, and measures it by its own clock.
+#[async_trait]
+pub(crate) trait Program: Send + Sync {
+    /// A turn of one client that nobody disturbs.
+    async fn cycles(&self, name: &str, plan: &CyclePlan) -> Outcome<Cycles>;
+
+    /// A turn of many clients that are made for it.
+    async fn hand_offs(&self, name: &str, turn: &HandOffTurn) -> Outcome<HandOffs>;
 }
 
 /// A way to ask the server for nothing, which is how far away it is.

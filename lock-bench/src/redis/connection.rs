@@ -1,15 +1,13 @@
 //! Connections through the crate `redis`, driven by the caller's runtime or by another thread.
 
-use std::thread;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo};
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
 
 use crate::contender::Driving;
+use crate::driving::Driven;
 use crate::failure::{Context, Outcome};
 
 /// Long, because a machine that stands still for a moment is no reason to end a measurement.
@@ -22,24 +20,10 @@ pub(super) fn information(url: &str) -> Outcome<ConnectionInfo> {
 }
 
 /// A connection that ends with this.
-pub(super) struct Connection {
-    pub(super) commands: MultiplexedConnection,
-    /// The thread that drives it, if it is not the caller's.
-    _thread: Option<DrivingThread>,
-}
+pub(super) type Connection = Driven<MultiplexedConnection>;
 
-impl Connection {
-    pub(super) async fn open(url: &str, driving: Driving) -> Outcome<Self> {
-        match driving {
-            Driving::Caller => Ok(Self { commands: connect(url.to_owned()).await?, _thread: None }),
-            Driving::OtherThread => {
-                let thread = DrivingThread::start()?;
-                let connecting = thread.handle.spawn(connect(url.to_owned()));
-                let commands = connecting.await.context("the thread that drives the connection")??;
-                Ok(Self { commands, _thread: Some(thread) })
-            }
-        }
-    }
+pub(super) async fn open(url: &str, driving: Driving) -> Outcome<Connection> {
+    Driven::open(driving, connect(url.to_owned())).await
 }
 
 async fn connect(url: String) -> Outcome<MultiplexedConnection> {
@@ -47,22 +31,4 @@ async fn connect(url: String) -> Outcome<MultiplexedConnection> {
     let settings = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
     let connecting = client.get_multiplexed_async_connection_with_config(&settings);
     connecting.await.context("connecting to the server")
-}
-
-/// A current-thread runtime on a thread of its own.
-struct DrivingThread {
-    handle: Handle,
-    /// Dropped with this, which ends the thread.
-    _running: oneshot::Sender<()>,
-}
-
-impl DrivingThread {
-    fn start() -> Outcome<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build().context("a runtime")?;
-        let handle = runtime.handle().clone();
-        let (running, ended) = oneshot::channel::<()>();
-        let body = move || drop(runtime.block_on(ended));
-        thread::Builder::new().name("raw-connection".to_owned()).spawn(body).context("a thread")?;
-        Ok(Self { handle, _running: running })
-    }
 }

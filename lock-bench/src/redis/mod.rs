@@ -7,9 +7,11 @@ mod raw;
 mod server;
 mod survey;
 
+use std::time::Duration;
+
 use crate::aims::{Aim, Measure};
-use crate::contender::{Contender, Driving, Family, Renewal, Waits, distlock};
-use crate::subject::Subject;
+use crate::contender::{Connect, Contender, Driving, Family, Renewal, Waits, distlock};
+use crate::subject::{Sizes, Subject};
 
 pub(crate) static SUBJECT: Subject = Subject {
     id: "redis",
@@ -17,9 +19,30 @@ pub(crate) static SUBJECT: Subject = Subject {
     contenders: CONTENDERS,
     echoes: raw::ECHOES,
     aims: AIMS,
+    full: Sizes {
+        lease: Duration::from_secs(30),
+        hand_off_clients: &[2, 16, 64],
+        turn_for_a_client: Duration::from_millis(7),
+        holds: 10_000,
+        waiters: 1000,
+        renewals_observed: 2,
+    },
+    quick: Sizes {
+        lease: Duration::from_secs(12),
+        hand_off_clients: &[2, 16],
+        turn_for_a_client: Duration::ZERO,
+        holds: 500,
+        waiters: 50,
+        renewals_observed: 1,
+    },
+    renewals_in_a_lease: 4,
     start: server::start,
     survey: survey::connect,
+    tally: None,
 };
+
+/// What a lease is called in a URL of distlock.
+const LEASE_OPTION: &str = "lease";
 
 const CONTENDERS: &[Contender] = &[
     Contender {
@@ -31,7 +54,7 @@ const CONTENDERS: &[Contender] = &[
         waits: Waits::ByItself,
         own_commands: &[],
         renewal: Renewal::Automatic,
-        connect: distlock::caller,
+        connect: Connect::Here(|target| distlock::caller(target, LEASE_OPTION)),
     },
     Contender {
         id: "distlock-own",
@@ -42,7 +65,7 @@ const CONTENDERS: &[Contender] = &[
         waits: Waits::ByItself,
         own_commands: &[],
         renewal: Renewal::Automatic,
-        connect: distlock::own,
+        connect: Connect::Here(|target| distlock::own(target, LEASE_OPTION)),
     },
     Contender {
         id: "raw-caller",
@@ -53,7 +76,7 @@ const CONTENDERS: &[Contender] = &[
         waits: Waits::ByAskingAgain,
         own_commands: &["set"],
         renewal: Renewal::LeftToTheUser,
-        connect: raw::caller,
+        connect: Connect::Here(raw::caller),
     },
     Contender {
         id: "raw-thread",
@@ -64,7 +87,7 @@ const CONTENDERS: &[Contender] = &[
         waits: Waits::ByAskingAgain,
         own_commands: &["set"],
         renewal: Renewal::LeftToTheUser,
-        connect: raw::other_thread,
+        connect: Connect::Here(raw::other_thread),
     },
     Contender {
         id: "rslock",
@@ -75,7 +98,7 @@ const CONTENDERS: &[Contender] = &[
         waits: Waits::ByItself,
         own_commands: &["set"],
         renewal: Renewal::LeftToTheUser,
-        connect: peer_rslock::connect,
+        connect: Connect::Here(peer_rslock::connect),
     },
     Contender {
         id: "distributed-lock",
@@ -86,7 +109,7 @@ const CONTENDERS: &[Contender] = &[
         waits: Waits::ByAskingAgain,
         own_commands: &["set"],
         renewal: Renewal::Automatic,
-        connect: peer_distributed_lock::connect,
+        connect: Connect::Here(peer_distributed_lock::connect),
     },
 ];
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
-use super::connection::Connection;
+use super::connection::{self, Connection};
 use crate::contender::{Client, Connecting, Driving, Echo, Held, Lock, Ping, Target};
 use crate::failure::{Context, Failure, Outcome};
 use crate::pause;
@@ -34,13 +34,13 @@ pub(super) const ECHOES: &[Echo] = &[
 ];
 
 async fn ping(target: Target, driving: Driving) -> Outcome<Box<dyn Ping>> {
-    Ok(Box::new(Connection::open(&target.url, driving).await?))
+    Ok(Box::new(connection::open(&target.url, driving).await?))
 }
 
 #[async_trait]
 impl Ping for Connection {
     async fn ping(&mut self) -> Outcome<()> {
-        redis::cmd("PING").query_async::<()>(&mut self.commands).await.context("PING")
+        redis::cmd("PING").query_async::<()>(&mut self.connection).await.context("PING")
     }
 }
 
@@ -57,9 +57,9 @@ pub(super) fn other_thread(target: Target) -> Connecting<Box<dyn Client>> {
 static CLIENTS: AtomicU64 = AtomicU64::new(0);
 
 async fn connect(target: Target, driving: Driving) -> Outcome<Box<dyn Client>> {
-    let mut connection = Connection::open(&target.url, driving).await?;
+    let mut connection = connection::open(&target.url, driving).await?;
     let script = Script::new(COMPARE_AND_DELETE);
-    script.load_async(&mut connection.commands).await.context("loading the script")?;
+    script.load_async(&mut connection.connection).await.context("loading the script")?;
     let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
     let parts = Parts {
         script,
@@ -87,7 +87,7 @@ impl Client for Raw {
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
         Ok(Box::new(Key {
             name: Arc::from(name),
-            commands: self.connection.commands.clone(),
+            commands: self.connection.connection.clone(),
             parts: Arc::clone(&self.parts),
         }))
     }

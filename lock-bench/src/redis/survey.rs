@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::connection::Connection;
+use super::connection::{self, Connection};
 use crate::contender::{Connecting, Driving, Target};
 use crate::failure::{Context, Outcome};
 use crate::subject::{Command, Counters, Sender, Survey};
 
 pub(super) fn connect(target: Target) -> Connecting<Box<dyn Survey>> {
     Box::pin(async move {
-        let connection = Connection::open(&target.url, Driving::OtherThread).await?;
+        let connection = connection::open(&target.url, Driving::OtherThread).await?;
         Ok(Box::new(Server(connection)) as Box<dyn Survey>)
     })
 }
@@ -21,7 +21,7 @@ struct Server(Connection);
 impl Server {
     async fn information(&mut self, section: &str) -> Outcome<String> {
         let mut info = redis::cmd("INFO");
-        info.arg(section).query_async(&mut self.0.commands).await.context("INFO")
+        info.arg(section).query_async(&mut self.0.connection).await.context("INFO")
     }
 }
 

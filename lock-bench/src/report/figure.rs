@@ -1,6 +1,7 @@
 //! Numbers for people.
 
 use crate::aims::Judged;
+use crate::workload::RequestsRow;
 
 pub(super) const NOTHING: &str = "–";
 
@@ -18,6 +19,14 @@ pub(super) fn number(value: f64) -> String {
 
 pub(super) fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), number)
+}
+
+/// Each kind of request with its share of a section, most frequent first, without those that are rare.
+pub(super) fn kinds(row: &RequestsRow) -> String {
+    let mut kinds: Vec<_> = row.per_section.iter().filter(|(_, count)| **count >= 0.005).collect();
+    kinds.sort_by(|one, other| other.1.total_cmp(one.1));
+    let kinds: Vec<_> = kinds.into_iter().map(|(kind, count)| format!("{kind} {}", number(*count))).collect();
+    kinds.join(", ")
 }
 
 /// Thousands apart, without decimals.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::chart::{Chart, escaped};
 use super::charts::{by_clients, distribution, fairness, longest_wait, time_of_hand_off};
-use super::figure::{NOTHING, bound_of, number, optional, range_of, value_of};
+use super::figure::{NOTHING, bound_of, kinds, number, optional, range_of, value_of};
 use super::table::word;
 use crate::aims::Judged;
 use crate::contender::{Driving, Family};
@@ -23,7 +23,7 @@ pub(super) fn html(report: &Report) -> String {
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
         title = escaped(&title)
     );
-    for part in [heading, aims, cycle, hand_off, many, waiting, contenders, troubles] {
+    for part in [heading, aims, cycle, hand_off, requests, many, waiting, contenders, troubles] {
         page.push_str(&part(report));
     }
     page.push_str("</body>\n</html>\n");
@@ -259,6 +259,26 @@ fn hand_off_table(report: &Report) -> String {
     table.html()
 }
 
+fn requests(report: &Report) -> String {
+    if report.results.requests.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["", "Clients", "Sections", "Requests for a section"], &[3]);
+    for row in &report.results.requests {
+        table.row(vec![
+            title_of(report, row.contender).to_owned(),
+            row.clients.to_string(),
+            row.sections.to_string(),
+            kinds(row),
+        ]);
+    }
+    format!(
+        "<h2>Requests</h2>\n<p>What is asked of the server for each section, by kind; counted in turns of their own, in which \
+         nothing is timed.</p>\n{}",
+        table.html()
+    )
+}
+
 fn many(report: &Report) -> String {
     if report.results.many.is_empty() {
         return String::new();
@@ -318,9 +338,10 @@ fn waiting(report: &Report) -> String {
     }
     format!(
         "<h2>Waiting</h2>\n<p>{} clients, in a process of their own, wait for a lock that stays held, for {} s. An interval \
-         is a quarter of the lease.</p>\n{}",
+         of renewal is {} s.</p>\n{}",
         report.plan.waiting.waiters,
         number(report.plan.waiting.window.as_secs_f64()),
+        number(report.plan.target.renewal_interval().as_secs_f64()),
         table.html()
     )
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::figure::{NOTHING, bound_of, number, optional, range_of, value_of};
+use super::figure::{NOTHING, bound_of, kinds, number, optional, range_of, value_of};
 use crate::aims::Verdict;
 use crate::plan::Workload;
 use crate::results::Report;
@@ -11,7 +11,7 @@ use crate::samples::Summary;
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = heading(report);
-    for part in [cycle, hand_off, many, waiting, aims, troubles] {
+    for part in [cycle, hand_off, requests, many, waiting, aims, troubles] {
         text.push_str(&part(report));
     }
     text
@@ -111,6 +111,23 @@ fn hand_off(report: &Report) -> String {
             cells.push(format!("{:.0} %", row.same_client_again * 100.0));
             table.row(cells);
         }
+    }
+    table.text()
+}
+
+fn requests(report: &Report) -> String {
+    if report.results.requests.is_empty() {
+        return String::new();
+    }
+    let title = "Requests for a section, counted apart from what is timed";
+    let mut table = Table::new(title, &["", "clients", "sections", "by kind"]).words(&[3]);
+    for row in &report.results.requests {
+        table.row(vec![
+            row.contender.to_owned(),
+            row.clients.to_string(),
+            row.sections.to_string(),
+            kinds(row),
+        ]);
     }
     table.text()
 }

@@ -22,7 +22,7 @@ pub(super) async fn connect(
         if connecting.len() >= AT_ONCE {
             clients.extend(next(&mut connecting).await?);
         }
-        connecting.spawn((contender.connect)(target.clone()));
+        connecting.spawn(contender.client(target.clone()));
     }
     while !connecting.is_empty() {
         clients.extend(next(&mut connecting).await?);

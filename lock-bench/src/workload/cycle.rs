@@ -1,17 +1,17 @@
 //! One client acquires and releases, and nobody else wants the lock.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::echo::EchoTurns;
-use super::{CycleRow, EchoRow};
-use crate::contender::{Client, Contender, Lock, Target};
+use super::{CycleRow, Cycles, EchoRow};
+use crate::contender::{self, Connect, Contender, Lock, Program, Target};
 use crate::failure::Outcome;
 use crate::plan::{CyclePlan, Plan, Workload};
 use crate::process;
 use crate::progress::Progress;
 use crate::runtimes::RuntimeKind;
-use crate::samples::Samples;
-use crate::subject::{Command, Subject, Survey};
+use crate::subject::{Subject, Survey};
 
 /// All contenders in turns, on one runtime.
 pub(crate) async fn run(
@@ -53,65 +53,54 @@ pub(crate) async fn run(
 
 struct Turns {
     contender: &'static Contender,
-    connected: Outcome<(Box<dyn Client>, Box<dyn Lock>)>,
+    connected: Outcome<Client>,
     found: Found,
 }
 
 #[derive(Default)]
 struct Found {
-    times: Times,
+    cycles: Cycles,
     rounds: Vec<f64>,
-    commands: Command,
-    processor_seconds: f64,
-}
-
-#[derive(Default)]
-struct Times {
-    acquire: Samples,
-    release: Samples,
-    cycle: Samples,
+    calls: u64,
+    server_microseconds: f64,
 }
 
 impl Turns {
     async fn connect(contender: &'static Contender, target: &Target) -> Self {
-        let connected = (contender.connect)(target.clone()).await.and_then(|client| {
-            let lock = client.lock(&format!("bench/cycle/{}", contender.id))?;
-            Ok((client, lock))
-        });
+        let connected = Client::connect(contender, target).await;
         Self { contender, connected, found: Found::default() }
     }
 
     async fn turn(&mut self, plan: &CyclePlan, survey: &mut dyn Survey) {
-        let Ok((_, lock)) = &self.connected else { return };
-        if let Err(failure) = self.found.turn(self.contender, lock.as_ref(), plan, survey).await {
+        let Ok(client) = &self.connected else { return };
+        if let Err(failure) = self.found.turn(self.contender, client, plan, survey).await {
             self.connected = Err(failure);
         }
     }
 
     async fn finish(self, runtime: RuntimeKind) -> CycleRow {
         let trouble = match self.connected {
-            Ok((client, lock)) => {
-                drop(lock);
+            Ok(client) => {
                 client.close().await;
                 None
             }
             Err(failure) => Some(failure.to_string()),
         };
-        let Found { times, rounds, commands, processor_seconds } = self.found;
+        let Found { cycles, rounds, calls, server_microseconds } = self.found;
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
-        let per_cycle = |total: f64| (times.cycle.len() > 0).then(|| total / times.cycle.len() as f64);
+        let per_cycle = |total: f64| (cycles.cycle.len() > 0).then(|| total / cycles.cycle.len() as f64);
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
-        let (calls, microseconds) = (commands.calls as f64, commands.microseconds as f64);
+        let calls = (calls > 0).then_some(calls as f64);
         CycleRow {
             contender: self.contender.id,
             runtime,
-            cycle: times.cycle.summary(),
-            acquire: times.acquire.summary(),
-            release: times.release.summary(),
+            cycle: cycles.cycle.summary(),
+            acquire: cycles.acquire.summary(),
+            release: cycles.release.summary(),
             rounds,
-            client_commands_per_cycle: per_cycle(calls),
-            server_microseconds_per_cycle: per_cycle(microseconds),
-            client_processor_microseconds: per_cycle(processor_seconds * 1e6),
+            client_commands_per_cycle: calls.and_then(per_cycle),
+            server_microseconds_per_cycle: per_cycle(server_microseconds),
+            client_processor_microseconds: per_cycle(cycles.processor.as_secs_f64() * 1e6),
             trouble,
         }
     }
@@ -121,41 +110,87 @@ impl Found {
     async fn turn(
         &mut self,
         contender: &Contender,
-        lock: &dyn Lock,
+        client: &Client,
         plan: &CyclePlan,
         survey: &mut dyn Survey,
     ) -> Outcome<()> {
-        for _ in 0..plan.warm_up {
-            lock.acquire().await?.release().await?;
-        }
-        let (counters, processor) = (survey.counters().await?, process::processor_time());
-        let times = turn(lock, plan).await?;
-        self.processor_seconds += (process::processor_time().saturating_sub(processor)).as_secs_f64();
-        let done = survey.counters().await?.since(&counters).sent_by_clients(contender.own_commands);
-        self.commands.calls += done.calls;
-        self.commands.microseconds += done.microseconds;
-        self.rounds.extend(times.cycle.median());
-        self.times.acquire.append(times.acquire);
-        self.times.release.append(times.release);
-        self.times.cycle.append(times.cycle);
+        client.warm_up(plan).await?;
+        let counters = survey.counters().await?;
+        let turn = client.turn(plan).await?;
+        let done = survey.counters().await?.since(&counters);
+        self.calls += done.sent_by_clients(contender.own_commands).calls;
+        self.server_microseconds += done.microseconds(contender.own_commands);
+        self.rounds.extend(turn.cycle.median());
+        self.cycles.add(turn);
         Ok(())
     }
 }
 
-async fn turn(lock: &dyn Lock, plan: &CyclePlan) -> Outcome<Times> {
-    let mut times = Times::default();
+/// The one client of a contender, and the lock that it wants.
+pub(super) enum Client {
+    Here { client: Box<dyn contender::Client>, lock: Box<dyn Lock> },
+    InAnotherProgram { program: Arc<dyn Program>, name: String },
+}
+
+impl Client {
+    pub(super) async fn connect(contender: &'static Contender, target: &Target) -> Outcome<Self> {
+        let name = format!("bench/cycle/{}", contender.id);
+        if let Connect::InAnotherProgram(start) = contender.connect {
+            return Ok(Self::InAnotherProgram { program: start(target.clone()).await?, name });
+        }
+        let client = contender.client(target.clone()).await?;
+        let lock = client.lock(&name)?;
+        Ok(Self::Here { client, lock })
+    }
+
+    pub(super) async fn warm_up(&self, plan: &CyclePlan) -> Outcome<()> {
+        match self {
+            Self::Here { client: _, lock } => {
+                for _ in 0..plan.warm_up {
+                    lock.acquire().await?.release().await?;
+                }
+                Ok(())
+            }
+            Self::InAnotherProgram { program, name } => {
+                program.cycles(name, &CyclePlan { most: 0, ..plan.clone() }).await.map(drop)
+            }
+        }
+    }
+
+    /// Without a warm-up.
+    pub(super) async fn turn(&self, plan: &CyclePlan) -> Outcome<Cycles> {
+        match self {
+            Self::Here { client: _, lock } => turn(lock.as_ref(), plan).await,
+            Self::InAnotherProgram { program, name } => {
+                program.cycles(name, &CyclePlan { warm_up: 0, ..plan.clone() }).await
+            }
+        }
+    }
+
+    pub(super) async fn close(self) {
+        if let Self::Here { client, lock } = self {
+            drop(lock);
+            client.close().await;
+        }
+    }
+}
+
+async fn turn(lock: &dyn Lock, plan: &CyclePlan) -> Outcome<Cycles> {
+    let mut cycles = Cycles::default();
+    let processor = process::processor_time();
     let end = Instant::now() + plan.turn;
     loop {
         let begun = Instant::now();
-        if times.cycle.len() >= plan.most || (begun > end && times.cycle.len() > 0) {
-            return Ok(times);
+        if cycles.cycle.len() >= plan.most || (begun > end && cycles.cycle.len() > 0) {
+            cycles.processor = process::processor_time().saturating_sub(processor);
+            return Ok(cycles);
         }
         let held = lock.acquire().await?;
         let acquired = Instant::now();
         held.release().await?;
         let released = Instant::now();
-        times.acquire.push(acquired - begun);
-        times.release.push(released - acquired);
-        times.cycle.push(released - begun);
+        cycles.acquire.push(acquired - begun);
+        cycles.release.push(released - acquired);
+        cycles.cycle.push(released - begun);
     }
 }

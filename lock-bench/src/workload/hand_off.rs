@@ -3,18 +3,18 @@
 mod crowd;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::echo::EchoTurns;
-use super::{EchoRow, Grants, HandOffRow};
-use crate::contender::{Contender, Family};
+use super::{EchoRow, Grants, HandOffRow, HandOffs};
+use crate::contender::{Connect, Contender, Family, Program, Target, Waits};
 use crate::failure::Outcome;
-use crate::plan::{Plan, Workload};
-use crate::process;
+use crate::plan::{HandOffTurn, Plan, Workload};
 use crate::progress::Progress;
 use crate::runtimes::RuntimeKind;
-use crate::subject::{Command, Subject, Survey};
-use crowd::{Crowd, Seen};
+use crate::subject::{Counters, Subject, Survey};
+use crowd::Crowd;
 
 /// All contenders in turns, on one runtime. The clients of a turn are made for it and closed after it.
 pub(crate) async fn run(
@@ -29,9 +29,10 @@ pub(crate) async fn run(
         echoes.push(EchoTurns::connect(echo, &plan.target).await);
     }
     let mut turns: Vec<Turns> = Vec::new();
-    for contender in &plan.contenders {
+    for contender in plan.contenders.iter().filter(|contender| contender.waits != Waits::NotAtAll) {
+        let place = Place::of(contender, &plan.target).await;
         // One after the other, because they are compared with each other.
-        turns.extend(plan.hand_off.clients.iter().map(|&clients| Turns::new(contender, clients)));
+        turns.extend(plan.hand_off.clients.iter().map(|&clients| Turns::new(contender, clients, &place)));
     }
     for round in 0..plan.rounds {
         for place in 0..turns.len() {
@@ -57,41 +58,80 @@ pub(crate) async fn run(
 struct Turns {
     contender: &'static Contender,
     clients: usize,
-    total: Seen,
+    place: Outcome<Place>,
+    total: HandOffs,
     rounds: Vec<f64>,
     echo_rounds: BTreeMap<&'static str, Vec<f64>>,
-    commands: Command,
-    processor: Duration,
+    calls: u64,
+    server_microseconds: f64,
     fairness: Vec<Grants>,
-    trouble: Option<String>,
+}
+
+/// Where the clients of a contender are made.
+#[derive(Clone)]
+pub(super) enum Place {
+    Here(&'static Contender, Target),
+    InAnotherProgram(Arc<dyn Program>),
+}
+
+impl Place {
+    pub(super) async fn of(contender: &'static Contender, target: &Target) -> Outcome<Self> {
+        match contender.connect {
+            Connect::Here(_) => Ok(Self::Here(contender, target.clone())),
+            Connect::InAnotherProgram(start) => start(target.clone()).await.map(Self::InAnotherProgram),
+        }
+    }
+}
+
+/// What the server did during a turn, where that can be told.
+type Done = Option<Counters>;
+
+/// Makes clients, has them hand on the lock `name`, and ends them.
+pub(super) async fn take_turn(
+    place: &Place,
+    turn: &HandOffTurn,
+    name: &str,
+    survey: &mut dyn Survey,
+) -> Outcome<(HandOffs, Done)> {
+    match place {
+        Place::Here(contender, target) => {
+            let crowd = Crowd::gather(contender, turn, name, target).await?;
+            crowd.warm_up(turn.warm_up).await;
+            let counters = survey.counters().await?;
+            let measured = crowd.measure(turn.length).await;
+            let done = survey.counters().await?.since(&counters);
+            Ok((crowd.disperse(measured).await?, Some(done)))
+        }
+        // Only the program knows when its turn begins.
+        Place::InAnotherProgram(program) => Ok((program.hand_offs(name, turn).await?, None)),
+    }
 }
 
 impl Turns {
-    fn new(contender: &'static Contender, clients: usize) -> Self {
+    fn new(contender: &'static Contender, clients: usize, place: &Outcome<Place>) -> Self {
         Self {
             contender,
             clients,
-            total: Seen::default(),
+            place: place.clone(),
+            total: HandOffs::default(),
             rounds: Vec::new(),
             echo_rounds: BTreeMap::new(),
-            commands: Command::default(),
-            processor: Duration::ZERO,
+            calls: 0,
+            server_microseconds: 0.0,
             fairness: Vec::new(),
-            trouble: None,
         }
     }
 
     async fn turn(&mut self, plan: &Plan, round: usize, survey: &mut dyn Survey) {
-        if self.trouble.is_none()
-            && let Err(failure) = self.measure(plan, round, survey).await
-        {
-            self.trouble = Some(failure.to_string());
+        let Ok(place) = self.place.clone() else { return };
+        if let Err(failure) = self.measure(&place, plan, round, survey).await {
+            self.place = Err(failure);
         }
     }
 
     /// Asks how far away the server is at this moment, where that is to be compared with.
     async fn compare(&mut self, echoes: &mut [EchoTurns], length: Duration) {
-        if self.contender.family != Family::Distlock || self.trouble.is_some() {
+        if self.contender.family != Family::Distlock || self.place.is_err() {
             return;
         }
         for echo in echoes {
@@ -100,66 +140,57 @@ impl Turns {
         }
     }
 
-    async fn measure(&mut self, plan: &Plan, round: usize, survey: &mut dyn Survey) -> Outcome<()> {
+    async fn measure(
+        &mut self,
+        place: &Place,
+        plan: &Plan,
+        round: usize,
+        survey: &mut dyn Survey,
+    ) -> Outcome<()> {
         // A new name each time: what pollers leave behind must not be in the way.
         let name = format!("bench/hand-off/{}/{}/{round}/{:x}", self.contender.id, self.clients, unique());
-        let crowd = Crowd::gather(self.contender, self.clients, &name, plan).await?;
-        crowd.warm_up(plan.hand_off.warm_up).await;
-        let (counters, processor) = (survey.counters().await?, process::processor_time());
-        let measured = crowd.measure(plan.hand_off.turn_of(self.clients)).await;
-        self.processor += process::processor_time().saturating_sub(processor);
-        let done = survey.counters().await?.since(&counters).sent_by_clients(self.contender.own_commands);
-        let seen = crowd.disperse(measured).await?;
+        let (seen, done) = take_turn(place, &plan.hand_off.turn_of(self.clients), &name, survey).await?;
+        if let Some(done) = done {
+            self.calls += done.sent_by_clients(self.contender.own_commands).calls;
+            self.server_microseconds += done.microseconds(self.contender.own_commands);
+        }
         self.rounds.extend(seen.times.median());
-        self.commands.calls += done.calls;
-        self.commands.microseconds += done.microseconds;
         self.fairness.push(Grants(seen.grants.clone()));
         self.total.add(seen);
         Ok(())
     }
 
     fn row(self, runtime: RuntimeKind) -> HandOffRow {
-        let Self { contender, clients, total, rounds, echo_rounds, commands, processor, fairness, trouble } =
-            self;
+        let total = self.total;
+        #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
+        let sections = total.sections as f64;
+        let per_section = |count: f64| (total.sections > 0).then(|| count / sections);
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
-        let per_section = |count: u64| (total.sections > 0).then(|| count as f64 / total.sections as f64);
-        #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
-        let sections_per_second = total.sections as f64 / total.length.as_secs_f64().max(f64::EPSILON);
+        let (same_again, calls) = (total.same_again as f64, self.calls as f64);
+        // Where nothing was counted nothing is told.
+        let if_counted = |count: f64| Some(count).filter(|&count| count > 0.0).and_then(per_section);
         HandOffRow {
-            contender: contender.id,
+            contender: self.contender.id,
             runtime,
-            clients,
+            clients: self.clients,
             times: total.times.summary(),
-            rounds,
-            echo_rounds,
+            rounds: self.rounds,
+            echo_rounds: self.echo_rounds,
             sections: total.sections,
-            sections_per_second,
-            same_client_again: per_section(total.same_again).unwrap_or(0.0),
+            sections_per_second: sections / total.length.as_secs_f64().max(f64::EPSILON),
+            same_client_again: per_section(same_again).unwrap_or(0.0),
             longest_wait_ms: total.longest_wait.as_secs_f64() * 1000.0,
-            client_commands_per_section: per_section(commands.calls),
-            server_microseconds_per_section: per_section(commands.microseconds),
-            client_processor_microseconds: per_section(
-                u64::try_from(processor.as_micros()).unwrap_or(u64::MAX),
-            ),
-            fairness,
-            trouble,
+            client_commands_per_section: if_counted(calls),
+            server_microseconds_per_section: if_counted(self.server_microseconds),
+            client_processor_microseconds: per_section(total.processor.as_secs_f64() * 1e6),
+            fairness: self.fairness,
+            trouble: self.place.err().map(|failure| failure.to_string()),
         }
     }
 }
 
-impl Seen {
-    fn add(&mut self, turn: Self) {
-        let Self { times, grants: _, sections, same_again, longest_wait, length } = turn;
-        self.times.append(times);
-        self.sections += sections;
-        self.same_again += same_again;
-        self.longest_wait = self.longest_wait.max(longest_wait);
-        self.length += length;
-    }
-}
-
 /// Different in each run too, as a server that is given may remember the last one.
-fn unique() -> u128 {
+pub(super) fn unique() -> u128 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos())
 }

@@ -1,9 +1,12 @@
 //! One client holds very many locks: what a hold costs while nothing happens.
 
+use std::time::{Duration, Instant};
+
 use tokio::task::JoinSet;
 
 use super::child::Worker;
 use super::clients;
+use super::counted::Counted;
 use super::worker::{BEGIN, END, Holding, Prepared, RELEASE, Released, Used, Work};
 use super::{Load, ManyRow};
 use crate::contender::{Client, Contender, Family, Renewal};
@@ -14,17 +17,23 @@ use crate::subject::{Counters, Subject, Survey};
 
 pub(super) const NAME_PREFIX: &str = "bench/many/";
 
+/// So long nothing may be asked for before it is quiet.
+const QUIET_FOR: Duration = Duration::from_millis(250);
+/// Those that ask again and again never come to rest.
+const QUIET_WITHIN: Duration = Duration::from_secs(5);
+
 /// Acquisitions under way at the same time.
 const AT_ONCE: usize = 64;
 
 /// One contender after the other. Who does not renew has nothing to show here.
 pub(crate) async fn run(subject: &'static Subject, plan: Plan, progress: Progress) -> Outcome<Vec<ManyRow>> {
-    let mut survey = (subject.survey)(plan.target.clone()).await?;
+    let mut survey = Counted::start(subject, &plan.target).await?;
     let mut rows = Vec::new();
     for contender in plan.contenders.iter().filter(|contender| takes_part(contender, plan.many.peers)) {
         progress.step(&format!("many: {} holds, {}", plan.many.holds, contender.id));
-        rows.push(measure(subject, &plan, contender, survey.as_mut()).await.unwrap_or_else(|failure| {
-            ManyRow { trouble: Some(failure.to_string()), ..empty(contender, plan.many.holds) }
+        rows.push(measure(subject, &plan, contender, &mut survey).await.unwrap_or_else(|failure| ManyRow {
+            trouble: Some(failure.to_string()),
+            ..empty(contender, plan.many.holds)
         }));
     }
     Ok(rows)
@@ -32,6 +41,7 @@ pub(crate) async fn run(subject: &'static Subject, plan: Plan, progress: Progres
 
 fn takes_part(contender: &Contender, peers: Peers) -> bool {
     contender.renewal == Renewal::Automatic
+        && contender.lives_here()
         && (contender.family == Family::Distlock || peers == Peers::Included)
 }
 
@@ -41,6 +51,7 @@ fn empty(contender: &Contender, holds: usize) -> ManyRow {
         holds,
         acquire_seconds: 0.0,
         bytes_per_hold: None,
+        commands_per_interval: 0.0,
         connections: 0,
         load: Load::default(),
         trouble: None,
@@ -51,12 +62,13 @@ async fn measure(
     subject: &'static Subject,
     plan: &Plan,
     contender: &'static Contender,
-    survey: &mut dyn Survey,
+    survey: &mut Counted,
 ) -> Outcome<ManyRow> {
     let holds = plan.many.holds;
     let connections = clients::settled_connections(survey).await?;
-    let mut worker = Worker::start(subject.id, contender, Work::Many, holds, &plan.target)?;
+    let mut worker = Worker::start(subject.id, contender, Work::Many, holds, survey.target())?;
     let prepared: Prepared = worker.hear().await?;
+    until_quiet(contender, holds, survey).await?;
     let (load, counters) = observe(&mut worker, contender, survey, plan.many.window).await?;
     worker.say(RELEASE).await?;
     let released: Released = worker.hear().await?;
@@ -69,6 +81,7 @@ async fn measure(
     Ok(ManyRow {
         acquire_seconds: prepared.seconds,
         bytes_per_hold,
+        commands_per_interval: load.client_commands_per_second * plan.target.renewal_interval().as_secs_f64(),
         connections: counters.connections.saturating_sub(connections),
         load,
         trouble: released
@@ -78,12 +91,28 @@ async fn measure(
     })
 }
 
+/// Until the server is asked for hardly anything any more: all of so many have come to hold or wait.
+pub(super) async fn until_quiet(contender: &Contender, count: usize, survey: &mut dyn Survey) -> Outcome<()> {
+    let give_up = Instant::now() + QUIET_WITHIN;
+    let few = u64::try_from(count / 10).unwrap_or(0).max(2);
+    let mut before = survey.counters().await?;
+    while Instant::now() < give_up {
+        tokio::time::sleep(QUIET_FOR).await;
+        let now = survey.counters().await?;
+        if now.since(&before).sent_by_clients(contender.own_commands).calls <= few {
+            return Ok(());
+        }
+        before = now;
+    }
+    Ok(())
+}
+
 /// What client and server do in a `window` in which nobody asks them for anything.
 pub(super) async fn observe(
     worker: &mut Worker,
     contender: &Contender,
     survey: &mut dyn Survey,
-    window: std::time::Duration,
+    window: Duration,
 ) -> Outcome<(Load, Counters)> {
     let before = survey.counters().await?;
     worker.say(BEGIN).await?;

@@ -3,12 +3,15 @@
 pub(crate) mod cycle;
 pub(crate) mod hand_off;
 pub(crate) mod many;
+pub(crate) mod requests;
 pub(crate) mod waiting;
 pub(crate) mod worker;
 
 mod child;
 mod clients;
+mod counted;
 mod echo;
+mod turns;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +20,8 @@ use serde::Serialize;
 use crate::plan::Workload;
 use crate::runtimes::RuntimeKind;
 use crate::samples::Summary;
+
+pub(crate) use turns::{Cycles, HandOffs};
 
 /// How far away the server is, measured in the rounds of a workload.
 #[derive(Debug, Clone, Serialize)]
@@ -83,12 +88,26 @@ impl Grants {
     }
 }
 
+/// What a contender asks of the server, counted apart from all that is timed.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RequestsRow {
+    pub(crate) contender: &'static str,
+    pub(crate) workload: Workload,
+    pub(crate) clients: usize,
+    pub(crate) sections: u64,
+    /// How many of each kind, for each section.
+    pub(crate) per_section: BTreeMap<String, f64>,
+    pub(crate) trouble: Option<String>,
+}
+
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ManyRow {
     pub(crate) contender: &'static str,
     pub(crate) holds: usize,
     pub(crate) acquire_seconds: f64,
     pub(crate) bytes_per_hold: Option<f64>,
+    /// How much is sent for all holds in an interval of renewal.
+    pub(crate) commands_per_interval: f64,
     pub(crate) connections: u64,
     pub(crate) load: Load,
     pub(crate) trouble: Option<String>,

@@ -1,24 +1,18 @@
 //! Very many clients wait for one lock that is held all the time: what a waiter costs.
 
-use std::time::{Duration, Instant};
-
 use super::child::Worker;
 use super::clients;
-use super::many::observe;
+use super::counted::Counted;
+use super::many::{observe, until_quiet};
 use super::worker::{Prepared, RELEASE, Released, Waiters, Work};
 use super::{Load, WaitingRow};
-use crate::contender::{Contender, Family, Target};
+use crate::contender::{Contender, Family, Target, Waits};
 use crate::failure::Outcome;
 use crate::plan::{Peers, Plan};
 use crate::progress::Progress;
-use crate::subject::{Subject, Survey};
+use crate::subject::Subject;
 
 const NAME: &str = "bench/waiting";
-
-/// When the server is asked for hardly anything any more, all have come to wait.
-const QUIET_FOR: Duration = Duration::from_millis(250);
-/// Those that ask again and again never come to rest.
-const QUIET_WITHIN: Duration = Duration::from_secs(5);
 
 /// One contender after the other.
 pub(crate) async fn run(
@@ -26,11 +20,11 @@ pub(crate) async fn run(
     plan: Plan,
     progress: Progress,
 ) -> Outcome<Vec<WaitingRow>> {
-    let mut survey = (subject.survey)(plan.target.clone()).await?;
+    let mut survey = Counted::start(subject, &plan.target).await?;
     let mut rows = Vec::new();
     for contender in plan.contenders.iter().filter(|contender| takes_part(contender, plan.waiting.peers)) {
         progress.step(&format!("waiting: {} waiters, {}", plan.waiting.waiters, contender.id));
-        rows.push(measure(subject, &plan, contender, survey.as_mut()).await.unwrap_or_else(|failure| {
+        rows.push(measure(subject, &plan, contender, &mut survey).await.unwrap_or_else(|failure| {
             WaitingRow { trouble: Some(failure.to_string()), ..empty(contender, plan.waiting.waiters) }
         }));
     }
@@ -41,7 +35,9 @@ pub(crate) async fn run(
 fn takes_part(contender: &Contender, peers: Peers) -> bool {
     match contender.family {
         Family::Distlock => true,
-        Family::Peer => peers == Peers::Included && contender.waits == crate::contender::Waits::ByItself,
+        Family::Peer => {
+            peers == Peers::Included && contender.waits == Waits::ByItself && contender.lives_here()
+        }
         Family::Raw => false,
     }
 }
@@ -61,14 +57,14 @@ async fn measure(
     subject: &'static Subject,
     plan: &Plan,
     contender: &'static Contender,
-    survey: &mut dyn Survey,
+    survey: &mut Counted,
 ) -> Outcome<WaitingRow> {
     let waiters = plan.waiting.waiters;
     let connections = clients::settled_connections(survey).await?;
-    let holder = (contender.connect)(plan.target.clone()).await?;
+    let holder = contender.client(plan.target.clone()).await?;
     let lock = holder.lock(&name(contender))?;
     let held = lock.acquire().await?;
-    let mut worker = Worker::start(subject.id, contender, Work::Waiting, waiters, &plan.target)?;
+    let mut worker = Worker::start(subject.id, contender, Work::Waiting, waiters, survey.target())?;
     let _: Prepared = worker.hear().await?;
     until_quiet(contender, waiters, survey).await?;
     let window = match contender.family {
@@ -97,21 +93,6 @@ async fn measure(
             .map(|first| format!("{} waiters failed, the first: {first}", released.failures)),
         ..empty(contender, waiters)
     })
-}
-
-async fn until_quiet(contender: &Contender, waiters: usize, survey: &mut dyn Survey) -> Outcome<()> {
-    let give_up = Instant::now() + QUIET_WITHIN;
-    let few = u64::try_from(waiters / 10).unwrap_or(0).max(2);
-    let mut before = survey.counters().await?;
-    while Instant::now() < give_up {
-        tokio::time::sleep(QUIET_FOR).await;
-        let now = survey.counters().await?;
-        if now.since(&before).sent_by_clients(contender.own_commands).calls <= few {
-            return Ok(());
-        }
-        before = now;
-    }
-    Ok(())
 }
 
 fn name(contender: &Contender) -> String {

@@ -69,7 +69,7 @@ pub(crate) fn run(
     let contender = subject.contenders.iter().find(|known| known.id == contender);
     let contender = contender.context("there is no such contender")?;
     let url = std::env::var(URL_VARIABLE).context(URL_VARIABLE)?;
-    let target = Target { url, lease };
+    let target = Target { url, lease, renewals_in_a_lease: subject.renewals_in_a_lease };
     RuntimeKind::CurrentThread.run(async move {
         let served = serve(contender, work, count, target).await;
         if let Err(failure) = &served {
@@ -118,7 +118,7 @@ async fn take_up_holds(
     count: usize,
     target: &Target,
 ) -> Outcome<(Burden, Prepared)> {
-    let client = (contender.connect)(target.clone()).await?;
+    let client = contender.client(target.clone()).await?;
     // Whatever a first acquisition makes the process keep is not a hold's.
     client.lock(&format!("{NAME_PREFIX}first"))?.acquire().await?.release().await?;
     let (begun, before) = (Instant::now(), process::resident_bytes());

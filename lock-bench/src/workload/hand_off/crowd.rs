@@ -7,31 +7,21 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use crate::contender::{Client, Contender, Lock};
+use crate::contender::{Client, Contender, Lock, Target};
 use crate::failure::{Context, Outcome};
-use crate::plan::Plan;
+use crate::plan::HandOffTurn;
+use crate::process;
 use crate::samples::Samples;
-use crate::workload::clients;
+use crate::workload::{HandOffs, clients};
 
-/// How long those that still wait may take to come to an end by themselves.
+/// How long those that still wait may take to come to an end by themselves, one after the other.
 const DRAIN: Duration = Duration::from_millis(250);
+const DRAIN_FOR_A_CLIENT: Duration = Duration::from_millis(10);
 const FEW: u64 = 10;
 const LONGER: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What happened in one turn.
-#[derive(Default)]
-pub(super) struct Seen {
-    pub(super) times: Samples,
-    /// Of each client, fewest first.
-    pub(super) grants: Vec<u64>,
-    pub(super) sections: u64,
-    pub(super) same_again: u64,
-    pub(super) longest_wait: Duration,
-    pub(super) length: Duration,
-}
-
-pub(super) struct Crowd {
+pub(crate) struct Crowd {
     clients: Vec<Box<dyn Client>>,
     tasks: Vec<JoinHandle<Outcome<()>>>,
     board: Arc<Board>,
@@ -85,16 +75,17 @@ impl Board {
 impl Crowd {
     pub(super) async fn gather(
         contender: &'static Contender,
-        count: usize,
+        turn: &HandOffTurn,
         name: &str,
-        plan: &Plan,
+        target: &Target,
     ) -> Outcome<Self> {
-        let clients = clients::connect(contender, count, &plan.target).await?;
+        let count = turn.clients;
+        let clients = clients::connect(contender, count, target).await?;
         let locks: Outcome<Vec<_>> = clients.iter().map(|client| client.lock(name)).collect();
         let board = Arc::new(Board {
             origin: Instant::now(),
-            hold: plan.hand_off.hold,
-            think: plan.hand_off.think,
+            hold: turn.hold,
+            think: turn.think,
             begin: AtomicU64::new(UNSET),
             end: AtomicU64::new(UNSET),
             sections: AtomicU64::new(0),
@@ -124,6 +115,7 @@ impl Crowd {
     /// stood still.
     pub(super) async fn measure(&self, length: Duration) -> Measured {
         let sections = self.board.sections.load(Ordering::SeqCst);
+        let processor = process::processor_time();
         let begin = self.board.now();
         self.board.begin.store(begin, Ordering::SeqCst);
         tokio::time::sleep(length).await;
@@ -136,15 +128,20 @@ impl Crowd {
         let waits = self.board.waiting_since.iter().map(|since| since.load(Ordering::SeqCst));
         // Whoever waits still has waited for that long already.
         let unfinished = waits.filter(|&since| since < end).map(|since| end - since).max().unwrap_or(0);
-        Measured { length: Duration::from_nanos(end - begin), unfinished: Duration::from_nanos(unfinished) }
+        Measured {
+            length: Duration::from_nanos(end - begin),
+            unfinished: Duration::from_nanos(unfinished),
+            processor: process::processor_time().saturating_sub(processor),
+        }
     }
 
     /// Ends the clients, and says what they saw.
     ///
     /// # Errors
     /// What the first client that failed says.
-    pub(super) async fn disperse(self, measured: Measured) -> Outcome<Seen> {
-        let give_up = tokio::time::Instant::now() + DRAIN;
+    pub(super) async fn disperse(self, measured: Measured) -> Outcome<HandOffs> {
+        let clients = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
+        let give_up = tokio::time::Instant::now() + DRAIN + DRAIN_FOR_A_CLIENT * clients;
         let mut failure = None;
         for mut task in self.tasks {
             match tokio::time::timeout_at(give_up, &mut task).await {
@@ -166,11 +163,18 @@ pub(super) struct Measured {
     length: Duration,
     /// The longest of the waits that had not come to an end.
     unfinished: Duration,
+    processor: Duration,
 }
 
 impl Board {
-    fn seen(&self, measured: &Measured) -> Seen {
-        let mut seen = Seen { longest_wait: measured.unfinished, length: measured.length, ..Seen::default() };
+    fn seen(&self, measured: &Measured) -> HandOffs {
+        let mut seen = HandOffs {
+            longest_wait: measured.unfinished,
+            length: measured.length,
+            processor: measured.processor,
+            all_sections: self.sections.load(Ordering::SeqCst),
+            ..HandOffs::default()
+        };
         for diary in &self.diaries {
             let diary = mem::take(&mut *diary.lock().unwrap_or_else(PoisonError::into_inner));
             seen.times.append(diary.times);

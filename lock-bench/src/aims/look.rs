@@ -1,0 +1,260 @@
+//! What the results say about one engine of distlock.
+
+use super::{Aim, Judged, Measure, Verdict};
+use crate::contender::{Contender, Driving, Family};
+use crate::plan::Workload;
+use crate::results::Results;
+use crate::runtimes::RuntimeKind;
+use crate::samples::median_of;
+use crate::subject::Subject;
+use crate::workload::{CycleRow, Grants, HandOffRow, ManyRow, RequestsRow, WaitingRow};
+
+/// A value, how far it varied between most of the rounds, and where it comes from.
+struct Found {
+    value: f64,
+    range: Option<(f64, f64)>,
+    detail: String,
+}
+
+pub(super) struct Look<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) contenders: &'a [&'static Contender],
+    pub(super) contender: &'static Contender,
+    pub(super) results: &'a Results,
+}
+
+impl Look<'_> {
+    pub(super) fn judge(&self, aim: &Aim) -> Vec<Judged> {
+        let verdict = |found: &Option<Found>| match (found, aim.at_most) {
+            (None, _) => Verdict::Unknown,
+            (Some(_), None) => Verdict::Told,
+            (Some(found), Some(bound)) if found.value <= bound => Verdict::Met,
+            (Some(_), Some(_)) => Verdict::Missed,
+        };
+        let judged = |runtime, found: Option<Found>| Judged {
+            aim: aim.text,
+            contender: self.contender.id,
+            runtime,
+            verdict: verdict(&found),
+            value: found.as_ref().map(|found| found.value),
+            at_most: aim.at_most,
+            unit: aim.measure.unit(),
+            range: found.as_ref().and_then(|found| found.range),
+            detail: found.map_or_else(|| "not measured".to_owned(), |found| found.detail),
+        };
+        match self.runtimes_of(aim.measure) {
+            Runtimes::None => Vec::new(),
+            Runtimes::NotVaried => vec![judged(None, self.at_rest(aim.measure))],
+            Runtimes::Each(kinds) => {
+                let each = |kind| judged(Some(kind), self.on_runtime(aim.measure, kind));
+                kinds.into_iter().map(each).collect()
+            }
+        }
+    }
+
+    /// On which runtimes this run has tried to measure it.
+    fn runtimes_of(&self, measure: Measure) -> Runtimes {
+        let mine = self.contender.id;
+        let each = |kinds: Vec<RuntimeKind>| {
+            if kinds.is_empty() { Runtimes::None } else { Runtimes::Each(kinds) }
+        };
+        let at_rest = |tried: bool| if tried { Runtimes::NotVaried } else { Runtimes::None };
+        match measure {
+            Measure::CycleBesideRaw | Measure::CycleBesidePlainRaw => {
+                let rows = self.results.cycle.iter().filter(|row| row.contender == mine);
+                each(rows.map(|row| row.runtime).collect())
+            }
+            Measure::HandOffBesideEcho { clients }
+            | Measure::HandOffBesidePlainEcho { clients }
+            | Measure::HandOffBesidePeer { clients, .. }
+            | Measure::HandOffGrowth { clients, .. }
+            | Measure::Fairness { clients }
+            | Measure::CommandsPerSection { clients } => {
+                let rows = self
+                    .results
+                    .hand_off
+                    .iter()
+                    .filter(|row| row.contender == mine && row.clients == clients);
+                each(rows.map(|row| row.runtime).collect())
+            }
+            Measure::HoldingConnections
+            | Measure::BytesPerHold
+            | Measure::RenewalShare
+            | Measure::RequestsPerRenewal => at_rest(self.many().is_some()),
+            Measure::RequestsPerSection { clients, .. } => at_rest(self.requests(clients).is_some()),
+            Measure::CommandsPerWaiter | Measure::WaitingShare => at_rest(self.waiting().is_some()),
+        }
+    }
+
+    fn on_runtime(&self, measure: Measure, kind: RuntimeKind) -> Option<Found> {
+        match measure {
+            Measure::CycleBesideRaw => self.cycle_beside_raw(kind, self.contender.driving),
+            Measure::CycleBesidePlainRaw => self.cycle_beside_raw(kind, Driving::Caller),
+            Measure::HandOffBesideEcho { clients } => {
+                self.hand_off_beside_echo(kind, clients, self.contender.driving)
+            }
+            Measure::HandOffBesidePlainEcho { clients } => {
+                self.hand_off_beside_echo(kind, clients, Driving::Caller)
+            }
+            Measure::HandOffBesidePeer { clients, peer } => {
+                let (row, other) = (self.hand_off(kind, clients)?, self.hand_off_of(peer, kind, clients)?);
+                ratio(&row.rounds, &other.rounds)
+            }
+            Measure::HandOffGrowth { clients, beside } => {
+                let (row, other) = (self.hand_off(kind, clients)?, self.hand_off(kind, beside)?);
+                ratio(&row.rounds, &other.rounds)
+            }
+            Measure::Fairness { clients } => fairness(self.hand_off(kind, clients)?),
+            Measure::CommandsPerSection { clients } => {
+                let row = self.hand_off(kind, clients)?;
+                let detail = format!("{} sections", row.sections);
+                row.client_commands_per_section.map(|value| Found { value, range: None, detail })
+            }
+            _ => None,
+        }
+    }
+
+    fn at_rest(&self, measure: Measure) -> Option<Found> {
+        let found = |value, detail| Some(Found { value, range: None, detail });
+        match measure {
+            Measure::HoldingConnections => {
+                let row = self.many().filter(|row| row.trouble.is_none())?;
+                #[expect(clippy::cast_precision_loss, reason = "a count of connections")]
+                found(row.connections as f64, format!("{} holds", row.holds))
+            }
+            Measure::BytesPerHold => {
+                let row = self.many().filter(|row| row.trouble.is_none())?;
+                found(row.bytes_per_hold?, format!("{} holds", row.holds))
+            }
+            Measure::RenewalShare => {
+                let row = self.many().filter(|row| row.trouble.is_none())?;
+                let rate = row.load.client_commands_per_second;
+                found(
+                    row.load.client_processor_percent,
+                    format!("{rate:.0} commands/s for {} holds", row.holds),
+                )
+            }
+            Measure::RequestsPerRenewal => {
+                let row = self.many().filter(|row| row.trouble.is_none())?;
+                found(row.commands_per_interval, format!("{} holds, {:.0} s", row.holds, row.load.seconds))
+            }
+            Measure::RequestsPerSection { clients, kinds } => {
+                let row = self.requests(clients).filter(|row| row.trouble.is_none())?;
+                let of_kinds = kinds.iter().filter_map(|&kind| row.per_section.get(kind));
+                found(of_kinds.sum(), format!("{} sections", row.sections))
+            }
+            Measure::CommandsPerWaiter => {
+                let row = self.waiting().filter(|row| row.trouble.is_none())?;
+                let rate = row.load.client_commands_per_second;
+                found(
+                    row.commands_per_waiter_and_interval,
+                    format!("{rate:.0} commands/s for {} waiters", row.waiters),
+                )
+            }
+            Measure::WaitingShare => {
+                let row = self.waiting().filter(|row| row.trouble.is_none())?;
+                found(row.load.client_processor_percent, format!("{} waiters", row.waiters))
+            }
+            _ => None,
+        }
+    }
+
+    fn cycle_beside_raw(&self, kind: RuntimeKind, driving: Driving) -> Option<Found> {
+        let raw = self
+            .contenders
+            .iter()
+            .find(|contender| contender.family == Family::Raw && contender.driving == driving)?;
+        ratio(&self.cycle(self.contender.id, kind)?.rounds, &self.cycle(raw.id, kind)?.rounds)
+    }
+
+    fn hand_off_beside_echo(&self, kind: RuntimeKind, clients: usize, driving: Driving) -> Option<Found> {
+        let row = self.hand_off(kind, clients)?;
+        let echo = self.subject.echoes.iter().find(|echo| echo.driving == driving)?;
+        ratio(&row.rounds, row.echo_rounds.get(echo.id)?)
+    }
+
+    fn cycle(&self, id: &str, kind: RuntimeKind) -> Option<&CycleRow> {
+        self.results.cycle.iter().find(|row| row.contender == id && row.runtime == kind)
+    }
+
+    fn hand_off(&self, kind: RuntimeKind, clients: usize) -> Option<&HandOffRow> {
+        self.hand_off_of(self.contender.id, kind, clients)
+    }
+
+    fn hand_off_of(&self, id: &str, kind: RuntimeKind, clients: usize) -> Option<&HandOffRow> {
+        let mut rows = self.results.hand_off.iter();
+        rows.find(|row| row.contender == id && row.runtime == kind && row.clients == clients)
+    }
+
+    /// Of hand-offs.
+    fn requests(&self, clients: usize) -> Option<&RequestsRow> {
+        let mut rows = self.results.requests.iter();
+        rows.find(|row| {
+            row.contender == self.contender.id && row.workload == Workload::HandOff && row.clients == clients
+        })
+    }
+
+    fn many(&self) -> Option<&ManyRow> {
+        self.results.many.iter().find(|row| row.contender == self.contender.id)
+    }
+
+    fn waiting(&self) -> Option<&WaitingRow> {
+        self.results.waiting.iter().find(|row| row.contender == self.contender.id)
+    }
+}
+
+enum Runtimes {
+    /// The workload was not run.
+    None,
+    NotVaried,
+    Each(Vec<RuntimeKind>),
+}
+
+/// The median of the ratios of the rounds: what drifts from round to round hits both.
+fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Found> {
+    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+    let (median, other) = (median_of(ours)?, median_of(theirs)?);
+    Some(Found {
+        value: median_of(&ratios)?,
+        range: range(&ratios),
+        detail: format!("{median:.0} µs / {other:.0} µs"),
+    })
+}
+
+fn fairness(row: &HandOffRow) -> Option<Found> {
+    let spreads: Vec<f64> = row.fairness.iter().filter_map(Grants::spread).collect();
+    let last = row.fairness.last()?;
+    let (fewest, most) = (last.0.first()?, last.0.last()?);
+    let value = median_of(&spreads).unwrap_or(f64::INFINITY);
+    Some(Found { value, range: range(&spreads), detail: format!("{most} / {fewest} in the last round") })
+}
+
+/// Between which two the middle half of the rounds lies.
+fn range(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let quarter = sorted.len() / 4;
+    let (lower, upper) = (sorted.get(quarter)?, sorted.get(sorted.len().checked_sub(1 + quarter)?)?);
+    Some((*lower, *upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_made_within_a_round() {
+        // Twice as slow in each round, however much the rounds differ.
+        let found = ratio(&[20.0, 200.0, 2000.0], &[10.0, 100.0, 1000.0]).unwrap();
+        assert!((found.value - 2.0).abs() < 1e-9);
+        assert_eq!(found.detail, "200 µs / 100 µs");
+        assert!(ratio(&[], &[1.0]).is_none());
+    }
+
+    #[test]
+    fn one_round_out_of_line_is_not_in_the_range() {
+        let (lower, upper) = range(&[9.0, 1.0, 1.2, 1.1, 0.1]).unwrap();
+        assert!((lower - 1.0).abs() < 1e-9 && (upper - 1.2).abs() < 1e-9, "{lower} {upper}");
+        assert!(range(&[]).is_none());
+    }
+}

@@ -1,0 +1,56 @@
+//! What is seen in one turn of a contender, wherever its clients live.
+
+use std::time::Duration;
+
+use crate::samples::Samples;
+
+/// Of one client that nobody disturbs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cycles {
+    pub(crate) acquire: Samples,
+    pub(crate) release: Samples,
+    pub(crate) cycle: Samples,
+    /// Processor time of the program that the client lives in.
+    pub(crate) processor: Duration,
+}
+
+impl Cycles {
+    pub(super) fn add(&mut self, turn: Self) {
+        let Self { acquire, release, cycle, processor } = turn;
+        self.acquire.append(acquire);
+        self.release.append(release);
+        self.cycle.append(cycle);
+        self.processor += processor;
+    }
+}
+
+/// Of many clients that hand one lock on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HandOffs {
+    pub(crate) times: Samples,
+    /// Of each client, fewest first.
+    pub(crate) grants: Vec<u64>,
+    pub(crate) sections: u64,
+    /// Since the clients began, also before and after what is measured.
+    pub(crate) all_sections: u64,
+    pub(crate) same_again: u64,
+    pub(crate) longest_wait: Duration,
+    pub(crate) length: Duration,
+    /// Processor time of the program that the clients live in.
+    pub(crate) processor: Duration,
+}
+
+impl HandOffs {
+    /// But for the grants, which are told of each turn.
+    pub(super) fn add(&mut self, turn: Self) {
+        let Self { times, grants: _, sections, all_sections, same_again, longest_wait, length, processor } =
+            turn;
+        self.times.append(times);
+        self.sections += sections;
+        self.all_sections += all_sections;
+        self.same_again += same_again;
+        self.longest_wait = self.longest_wait.max(longest_wait);
+        self.length += length;
+        self.processor += processor;
+    }
+}

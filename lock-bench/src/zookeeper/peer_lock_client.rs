@@ -1,0 +1,60 @@
+//! The lock of the crate `zookeeper-client` itself, with Curator's names.
+
+use async_trait::async_trait;
+use zookeeper_client::{LockOptions, LockPrefix, OwnedLockClient};
+
+use super::connection::{self, ACLS, Connection, Place};
+use crate::contender::{Client, Connecting, Driving, Held, Lock, Target};
+use crate::failure::{Context, Outcome};
+
+pub(super) const WAITING: &str =
+    "in line behind the contender before it, and lists them all again when that one goes";
+
+pub(super) fn connect(target: Target) -> Connecting<Box<dyn Client>> {
+    Box::pin(async move {
+        let connection = connection::open(&target, Driving::Caller).await?;
+        Ok(Box::new(Session { connection, target }) as Box<dyn Client>)
+    })
+}
+
+struct Session {
+    connection: Connection,
+    target: Target,
+}
+
+#[async_trait]
+impl Client for Session {
+    fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
+        let directory = Place::of(&self.target)?.of_lock(name);
+        Ok(Box::new(Directory { client: self.connection.connection.clone(), directory }))
+    }
+
+    async fn close(self: Box<Self>) {}
+}
+
+struct Directory {
+    client: zookeeper_client::Client,
+    directory: String,
+}
+
+#[async_trait]
+impl Lock for Directory {
+    async fn acquire(&self) -> Outcome<Box<dyn Held>> {
+        let prefix = LockPrefix::new_curator(&self.directory, "lock-").context("LockClient")?;
+        let options = LockOptions::new(ACLS).with_ancestor_options(connection::directory());
+        let options = options.context("LockClient")?;
+        let lock = self.client.lock(prefix, b"", options).await.context("LockClient")?;
+        Ok(Box::new(Locked(lock.into_owned())))
+    }
+}
+
+struct Locked(OwnedLockClient);
+
+#[async_trait]
+impl Held for Locked {
+    async fn release(self: Box<Self>) -> Outcome<()> {
+        // The only way: the node is deleted by a task of its own, and nobody learns when that is done.
+        drop(self.0);
+        Ok(())
+    }
+}
