@@ -6,21 +6,34 @@ use std::process::ExitCode;
 
 #[cfg(unix)]
 mod run {
+    use std::fmt::Write as _;
+    use std::path::Path;
     use std::process::ExitCode;
 
     use conformance_tests::Outcome;
-    use conformance_tests::servers::{RedisOptions, RedisServer};
+    use conformance_tests::servers::{
+        RedisOptions, RedisServer, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
+    };
     use tokio::signal::unix::{SignalKind, signal};
 
     const USAGE: &str = "Usage: cargo xtask servers redis [--port PORT] [--tls]
+       cargo xtask servers zookeeper [--port PORT] [--tls] [--ensemble]
 
-Starts a redis-server on this machine, until Ctrl-C. What it stores is lost with it.
+Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
   --port PORT  listens there instead of on a free port
-  --tls        speaks TLS alone, with an authority of its own, and wants a certificate of every client";
+  --tls        speaks TLS, with an authority of its own, and wants a certificate of every client
+  --ensemble   starts three servers that are one, on that port and the two that follow";
 
     /// Exit code for a command line that is not understood.
     const USAGE_ERROR: u8 = 64;
+
+    /// What is to be started.
+    enum Order {
+        Redis(RedisOptions),
+        ZooKeeper(ZooKeeperOptions),
+        ZooKeeperEnsemble(ZooKeeperOptions),
+    }
 
     pub(super) fn main() -> ExitCode {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,14 +41,14 @@ Starts a redis-server on this machine, until Ctrl-C. What it stores is lost with
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
-        let options = match understand(&arguments) {
-            Ok(options) => options,
+        let order = match understand(&arguments) {
+            Ok(order) => order,
             Err(problem) => {
                 eprintln!("error: {problem}\n\n{USAGE}");
                 return ExitCode::from(USAGE_ERROR);
             }
         };
-        match serve(options) {
+        match serve(order) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
                 eprintln!("error: {failure}");
@@ -44,34 +57,55 @@ Starts a redis-server on this machine, until Ctrl-C. What it stores is lost with
         }
     }
 
-    fn understand(arguments: &[String]) -> Result<RedisOptions, String> {
+    fn understand(arguments: &[String]) -> Result<Order, String> {
         let mut arguments = arguments.iter().map(String::as_str);
-        match arguments.next() {
-            Some("redis") => {}
+        let mut order = match arguments.next() {
+            Some("redis") => Order::Redis(RedisOptions::new()),
+            Some("zookeeper") => Order::ZooKeeper(ZooKeeperOptions::new()),
             Some(other) => return Err(format!("there is no server {other:?} here")),
             None => return Err("which server?".to_owned()),
-        }
-        let mut options = RedisOptions::new();
+        };
         while let Some(argument) = arguments.next() {
-            options = match argument {
-                "--tls" => options.tls_with_client_certificates(),
-                "--port" => {
+            order = match (argument, order) {
+                ("--tls", order) => order.with_tls(),
+                ("--port", order) => {
                     let port = arguments.next().and_then(|port| port.parse().ok());
-                    options.port(port.ok_or("--port wants a number between 1 and 65535")?)
+                    order.on(port.ok_or("--port wants a number between 1 and 65535")?)
                 }
-                other => return Err(format!("{other:?} is not understood")),
+                ("--ensemble", Order::ZooKeeper(options)) => Order::ZooKeeperEnsemble(options),
+                (other, _) => return Err(format!("{other:?} is not understood")),
             };
         }
-        Ok(options)
+        Ok(order)
     }
 
-    fn serve(options: RedisOptions) -> Outcome {
+    impl Order {
+        fn with_tls(self) -> Self {
+            match self {
+                Self::Redis(options) => Self::Redis(options.tls_with_client_certificates()),
+                Self::ZooKeeper(options) => Self::ZooKeeper(options.tls_with_client_certificates()),
+                Self::ZooKeeperEnsemble(options) => {
+                    Self::ZooKeeperEnsemble(options.tls_with_client_certificates())
+                }
+            }
+        }
+
+        fn on(self, port: u16) -> Self {
+            match self {
+                Self::Redis(options) => Self::Redis(options.port(port)),
+                Self::ZooKeeper(options) => Self::ZooKeeper(options.port(port)),
+                Self::ZooKeeperEnsemble(options) => Self::ZooKeeperEnsemble(options.port(port)),
+            }
+        }
+    }
+
+    fn serve(order: Order) -> Outcome {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let (mut interrupt, mut terminate) =
                 (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-            let server = RedisServer::start_with(options).await?;
-            introduce(&server);
+            let running = Running::start(order).await?;
+            println!("{}", running.introduction());
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
@@ -81,26 +115,78 @@ Starts a redis-server on this machine, until Ctrl-C. What it stores is lost with
         })
     }
 
-    fn introduce(server: &RedisServer) {
+    /// What runs until this is dropped.
+    enum Running {
+        Redis(RedisServer),
+        ZooKeeper(ZooKeeperServer),
+        ZooKeeperEnsemble(ZooKeeperEnsemble),
+    }
+
+    impl Running {
+        async fn start(order: Order) -> Outcome<Self> {
+            Ok(match order {
+                Order::Redis(options) => Self::Redis(RedisServer::start_with(options).await?),
+                Order::ZooKeeper(options) => Self::ZooKeeper(ZooKeeperServer::start_with(options).await?),
+                Order::ZooKeeperEnsemble(options) => {
+                    Self::ZooKeeperEnsemble(ZooKeeperEnsemble::start_with(options).await?)
+                }
+            })
+        }
+
+        fn introduction(&self) -> String {
+            match self {
+                Self::Redis(server) => introduction_of_redis(server),
+                Self::ZooKeeper(server) => {
+                    introduction_of_zookeeper(&server.url(), std::slice::from_ref(server))
+                }
+                Self::ZooKeeperEnsemble(ensemble) => {
+                    introduction_of_zookeeper(&ensemble.url(), ensemble.members())
+                }
+            }
+        }
+    }
+
+    fn introduction_of_redis(server: &RedisServer) -> String {
         let (url, port) = (server.url(), server.address().port());
         let encryption = server.certificates().map_or_else(String::new, |files| {
-            let path = |path: &std::path::Path| path.display().to_string();
+            let path = |path: &Path| path.display().to_string();
             let (certificate, key) = (path(&files.client.certificate), path(&files.client.key));
             format!(" --tls --cacert {} --cert {certificate} --key {key}", path(&files.authority))
         });
-        println!(
+        format!(
             "redis-server is ready, until Ctrl-C:
 
   {url}
   {}
 
-Try it in another terminal:
+{}
+  redis-cli -p {port}{encryption} monitor",
+            server.unix_url(),
+            first_steps(&url)
+        )
+    }
+
+    fn introduction_of_zookeeper(url: &str, servers: &[ZooKeeperServer]) -> String {
+        let mut text = format!("ZooKeeper is ready, until Ctrl-C:\n\n  {url}\n\n{}", first_steps(url));
+        for server in servers {
+            let (address, log) = (server.plain_address(), server.log());
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                "\n  /usr/share/zookeeper/bin/zkCli.sh -server {address}  # its log: {}",
+                log.display()
+            );
+        }
+        text
+    }
+
+    fn first_steps(url: &str) -> String {
+        format!(
+            "Try it in another terminal:
 
   export DISTLOCK_URL='{url}'
-  cargo run -p distlock-cli -- exec nightly-report -- echo \"only one of us at a time\"
-  redis-cli -p {port}{encryption} monitor",
-            server.unix_url()
-        );
+  cargo run -p distlock-cli -- exec nightly-report -- echo \"only one of us at a time\""
+        )
     }
 }
 
