@@ -60,8 +60,9 @@ impl<'a> Attempt<'a> {
         if let Some(trace) = self.backend.traces.living(self.request.id()) {
             return Ok(trace);
         }
-        let seat = self.backend.sessions.seat(Operation::Acquire).await?;
-        let trace = Arc::new(Trace::new(self.backend.directory(self.request.physical()), new_mark()?, seat));
+        let directory = self.backend.directory(self.request.physical());
+        let seat = self.backend.sessions.seat(&directory, Operation::Acquire).await?;
+        let trace = Arc::new(Trace::new(directory, new_mark()?, seat));
         // Before anything is sent: whatever becomes of this, the node will be found.
         self.backend.traces.add(self.request.id(), &trace);
         Ok(trace)
@@ -130,6 +131,7 @@ impl<'a> Attempt<'a> {
                 None => return Ok(None),
             },
         };
+        trace.is_held();
         let lease = Lease::new(
             self.request.id(),
             Arc::clone(&self.backend.traces),

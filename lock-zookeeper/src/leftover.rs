@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use lock_core::{Backoff, LockError, Operation};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::contender::Mark;
 use crate::session::Session;
@@ -53,11 +54,14 @@ impl Leftover {
     }
 }
 
-/// Removes what the session is told of, one after the other, until it is certain that nothing is left.
+/// Removes what the session is told of, until it is certain that nothing is left or the session has ended.
 pub(crate) async fn clean(session: Arc<Session>, mut leftovers: mpsc::UnboundedReceiver<Leftover>) {
     let cleaning = async {
+        // Each by itself: what cannot be removed keeps nothing else waiting.
+        let mut removals = JoinSet::new();
         while let Some(leftover) = leftovers.recv().await {
-            clean_up(&session, &leftover).await;
+            while removals.try_join_next().is_some() {}
+            removals.spawn(remove_for_certain(Arc::clone(&session), leftover));
         }
     };
     tokio::select! {
@@ -66,16 +70,18 @@ pub(crate) async fn clean(session: Arc<Session>, mut leftovers: mpsc::UnboundedR
     }
 }
 
-async fn clean_up(session: &Session, leftover: &Leftover) {
+async fn remove_for_certain(session: Arc<Session>, leftover: Leftover) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let clock = session.clock();
-    while let Err(error) = leftover.sweep(session, Operation::Cancel).await {
+    while let Err(error) = leftover.sweep(&session, Operation::Cancel).await {
         let directory = &leftover.directory;
-        if !error.is_retryable() {
-            tracing::warn!(%directory, %error, "a node stays behind until its session ends");
-            return;
+        if error.is_retryable() {
+            tracing::debug!(%directory, %error, "a node could not be removed yet");
+        } else if !session.is_condemned() {
+            // Somebody may mend it; else the session ends, and the node with it, as soon as nothing is held in it any more.
+            tracing::warn!(%directory, %error, "a node cannot be removed: its session is used for nothing new");
+            session.condemn();
         }
-        tracing::debug!(%directory, %error, "a node could not be removed yet");
         clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
     }
 }

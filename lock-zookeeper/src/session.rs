@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use zookeeper_client::{
 
 use crate::leftover::Leftover;
 use crate::trouble::Failure;
-use crate::trust::{Proof, Trust};
+use crate::trust::{Acknowledged, Proof, Trust};
 
 /// How it stands with a session.
 #[derive(Debug, Clone)]
@@ -40,7 +40,10 @@ pub(crate) struct Session {
     client: Mutex<Option<Arc<Client>>>,
     trust: Mutex<Trust>,
     contact: watch::Sender<Contact>,
-    nodes: AtomicUsize,
+    /// How many bytes the paths have that it may have to name at once.
+    load: AtomicUsize,
+    /// Whether something is left in it that the servers do not let it remove.
+    is_condemned: AtomicBool,
     leftovers: mpsc::UnboundedSender<Leftover>,
 }
 
@@ -65,16 +68,18 @@ pub(crate) struct Making {
 impl Session {
     pub(crate) fn new(client: Client, making: Making) -> Self {
         let timeout = client.session_timeout();
+        let connecting = Acknowledged { sent: making.connecting, heard: making.clock.now() };
         Self {
             group: making.group,
             number: client.session_id().0,
             timeout,
             request_timeout: making.request_timeout,
-            trust: Mutex::new(Trust::new(making.connecting, timeout, making.tick)),
+            trust: Mutex::new(Trust::new(connecting, timeout, making.tick)),
             clock: making.clock,
             client: Mutex::new(Some(Arc::new(client))),
             contact: watch::Sender::new(Contact::Good),
-            nodes: AtomicUsize::new(0),
+            load: AtomicUsize::new(0),
+            is_condemned: AtomicBool::new(false),
             leftovers: making.leftovers,
         }
     }
@@ -155,6 +160,11 @@ impl Session {
         lock(&self.client).as_ref().map(|client| client.state_watcher())
     }
 
+    fn acknowledged(&self, sent: Moment, proof: Proof) {
+        let request = Acknowledged { sent, heard: self.clock.now() };
+        lock(&self.trust).acknowledged(request, proof);
+    }
+
     /// Sends a request and waits for its answer.
     pub(crate) async fn ask<T, E, F>(
         &self,
@@ -169,7 +179,7 @@ impl Session {
         let sent = self.clock.now();
         let answer = self.in_time(request(client)).await.ok_or(Failure::Silence)?;
         let answer = answer.map_err(Into::into)?;
-        lock(&self.trust).acknowledged(sent, proof);
+        self.acknowledged(sent, proof);
         Ok(answer)
     }
 
@@ -190,7 +200,7 @@ impl Session {
         let sent = self.clock.now();
         match self.in_time(request(client)).await {
             Some(Ok(results)) => {
-                lock(&self.trust).acknowledged(sent, Proof::Committed);
+                self.acknowledged(sent, Proof::Committed);
                 Ok(results)
             }
             Some(Err(MultiWriteError::OperationFailed { index, source })) => Err((index, source.into())),
@@ -292,15 +302,29 @@ impl Session {
         term(self.timeout)
     }
 
-    /// How many nodes it has at the servers, or is about to have.
-    pub(crate) fn nodes(&self) -> usize {
-        self.nodes.load(Ordering::Acquire)
+    /// Whether there are no nodes in it, nor about to be.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.load.load(Ordering::Acquire) == 0
     }
 
-    /// Takes a seat for one node.
-    pub(crate) fn seat(self: &Arc<Self>) -> Seat {
-        self.nodes.fetch_add(1, Ordering::AcqRel);
-        Seat { session: Arc::clone(self) }
+    /// Whether no more nodes are to be made in it. What it does not get rid of goes with it when the last of the others has.
+    pub(crate) fn is_condemned(&self) -> bool {
+        self.is_condemned.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn condemn(&self) {
+        self.is_condemned.store(true, Ordering::Release);
+    }
+
+    /// Takes a seat for one node in this directory, if there is room.
+    pub(crate) fn seat(self: &Arc<Self>, directory: &str) -> Option<Seat> {
+        let path = directory.len() + NAME_OF_A_NODE;
+        // Its own path, and that of the node it waits for.
+        let cost = 2 * path;
+        let room = |load: usize| (load + cost <= MOST_BYTES || load == 0).then_some(load + cost);
+        let seated =
+            !self.is_condemned() && self.load.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok();
+        seated.then(|| Seat { session: Arc::clone(self), cost: AtomicUsize::new(cost) })
     }
 
     /// Hands over what nobody else will remove.
@@ -318,26 +342,46 @@ impl fmt::Debug for Session {
             .field("number", &format_args!("{:#x}", self.number))
             .field("timeout", &self.timeout)
             .field("contact", &*self.contact.borrow())
-            .field("nodes", &self.nodes())
+            .field("load", &self.load)
             .finish_non_exhaustive()
     }
 }
+
+/// How many bytes the paths may have that one session has to name at once.
+///
+/// After a loss of contact the client library names all nodes that are watched: in several requests where they are more than
+/// 128 KiB, and then takes the second answer for nonsense and never gets contact again. And when a session ends, the servers
+/// write the paths of all its nodes into one transaction, which may not be longer than `jute.maxbuffer` (1 MiB; ZOOKEEPER-4306).
+const MOST_BYTES: usize = 120 * 1024;
+
+/// How long the name of a node is, with the slash before it.
+const NAME_OF_A_NODE: usize = 56;
 
 /// The place of one node in a session.
 #[derive(Debug)]
 pub(crate) struct Seat {
     session: Arc<Session>,
+    cost: AtomicUsize,
 }
 
 impl Seat {
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }
+
+    /// The node waits for no other any more.
+    pub(crate) fn is_held(&self) {
+        let cost = self.cost.load(Ordering::Acquire);
+        let saved = cost - cost / 2;
+        if self.cost.compare_exchange(cost, cost / 2, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.session.load.fetch_sub(saved, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.session.nodes.fetch_sub(1, Ordering::AcqRel);
+        self.session.load.fetch_sub(self.cost.load(Ordering::Acquire), Ordering::AcqRel);
     }
 }
 

@@ -1,8 +1,7 @@
 //! The sessions of a client: opened, watched over, and followed by another when they end.
 //!
-//! One is enough, as a rule. A session with very many nodes endangers the servers (when it ends, all their paths go into one
-//! transaction, which may not be longer than `jute.maxbuffer`: ZOOKEEPER-4306), so further ones are opened when the others are
-//! full, and closed when they have nothing to do any more.
+//! One is enough, as a rule. A session with very many nodes could not be kept, and would endanger the servers when it ends (see
+//! [`Session::seat`]), so further ones are opened when the others are full, and closed when they have nothing to do any more.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +16,6 @@ use crate::leftover;
 use crate::options::ZooKeeperOptions;
 use crate::session::{Contact, Making, Seat, Session, term};
 use crate::trouble::Failure;
-
-/// How many nodes a session may have at most.
-const MOST_NODES: usize = 4_000;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -99,12 +95,16 @@ impl Sessions {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A seat for a node in a session that has room.
-    pub(crate) async fn seat(self: &Arc<Self>, operation: Operation) -> Result<Seat, LockError> {
+    /// A seat for a node in this directory, in a session that has room.
+    pub(crate) async fn seat(
+        self: &Arc<Self>,
+        directory: &str,
+        operation: Operation,
+    ) -> Result<Seat, LockError> {
         let mut changed = self.changed.subscribe();
         let give_up = self.host.clock().now().plus(self.options.request_timeout());
         loop {
-            match self.place(operation) {
+            match self.place(directory, operation) {
                 Place::Seat(seat) => return Ok(seat),
                 Place::Nowhere(error) => return Err(error),
                 Place::Soon => {}
@@ -116,7 +116,7 @@ impl Sessions {
         }
     }
 
-    fn place(self: &Arc<Self>, operation: Operation) -> Place {
+    fn place(self: &Arc<Self>, directory: &str, operation: Operation) -> Place {
         let mut slots = self.lock();
         if slots.is_closing {
             return Place::Nowhere(closed(operation));
@@ -124,10 +124,11 @@ impl Sessions {
         let mut obstacle = None;
         for slot in &slots.slots {
             match &slot.state {
-                SlotState::Open(session) if session.nodes() < MOST_NODES => {
-                    return Place::Seat(session.seat());
+                SlotState::Open(session) => {
+                    if let Some(seat) = session.seat(directory) {
+                        return Place::Seat(seat);
+                    }
                 }
-                SlotState::Open(_) => {}
                 SlotState::Opening => obstacle = Some(Place::Soon),
                 SlotState::Failed(error) => {
                     obstacle.get_or_insert_with(|| Place::Nowhere(error.clone().during(operation)));
@@ -210,11 +211,14 @@ impl Sessions {
             told.clear();
             self.set(number, SlotState::Open(Arc::clone(&session)));
             let ended = self.watch_over(number, &session).await;
+            if ended == Ended::Over {
+                // Before the servers are told, who give the locks to others then.
+                self.host.group_lost(session.group, LossReason::SessionClosed);
+            }
             session.end();
             if ended == Ended::Retired || self.is_closing() {
                 return;
             }
-            self.host.group_lost(session.group, LossReason::SessionClosed);
             let over = Failure::Told(zookeeper_client::Error::SessionExpired).explain(Operation::Connect);
             self.set(number, SlotState::Failed(over));
             tracing::warn!(servers = %self.options.hosts, session = format_args!("{:#x}", session.number), "the session has ended");
@@ -317,8 +321,10 @@ impl Sessions {
         loop {
             clock.sleep_until(clock.now().plus(interval)).await;
             let now = clock.now();
-            if session.nodes() > 0 {
+            if !session.is_empty() {
                 empty_since = None;
+            } else if session.is_condemned() {
+                return Ended::Over;
             } else if now.since(*empty_since.get_or_insert(now)) > session.timeout * IDLE_TIMEOUTS
                 && self.retire(number)
             {
@@ -328,9 +334,9 @@ impl Sessions {
                 failing_since = None;
                 continue;
             }
-            let Err(failure) = session.stat(&self.options.root).await else { continue };
-            let since = *failing_since.get_or_insert(now);
-            if failure.is_of_the_library() || now.since(since) > session.timeout * SILENT_TIMEOUTS {
+            if session.stat(&self.options.root).await.is_ok() {
+                failing_since = None;
+            } else if now.since(*failing_since.get_or_insert(now)) > session.timeout * SILENT_TIMEOUTS {
                 return Ended::Over;
             }
         }
@@ -343,7 +349,7 @@ impl Sessions {
         }
         let mut slots = self.lock();
         let position = slots.slots.iter().position(|slot| {
-            slot.number == number && matches!(&slot.state, SlotState::Open(session) if session.nodes() == 0)
+            slot.number == number && matches!(&slot.state, SlotState::Open(session) if session.is_empty())
         });
         let retired = position.map(|position| slots.slots.remove(position));
         drop(slots);

@@ -51,6 +51,11 @@ impl Trace {
         self.seat.session()
     }
 
+    /// The node has become a hold: it waits for no other any more.
+    pub(crate) fn is_held(&self) {
+        self.seat.is_held();
+    }
+
     pub(crate) fn directory(&self) -> &Arc<str> {
         &self.leftover.directory
     }

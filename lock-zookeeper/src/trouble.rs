@@ -60,11 +60,6 @@ impl Failure {
         }
     }
 
-    /// Whether the client library has failed, so that its session is of no more use.
-    pub(crate) fn is_of_the_library(&self) -> bool {
-        matches!(self, Self::Told(Error::UnexpectedError(_)))
-    }
-
     /// The error for users.
     pub(crate) fn explain(self, operation: Operation) -> LockError {
         let outcome = self.outcome();

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! where `tᵢ` is when the last acknowledged **committed** request was sent, and `tᵤ` when the last acknowledged request of any kind was
-//! sent at least one tick before `tᵢ`. A request through a follower does not touch the session at the leader: the follower
+//! sent that was answered at least one tick before `tᵢ`. A request through a follower does not touch the session at the leader: the follower
 //! reports it with its next answer to the leader's ping, within a tick. So `tᵢ` alone proves that the session was alive when the
 //! leader committed, and not that the leader will keep it for another `T`: a pause, one heartbeat, and a cut between follower and
 //! leader would be two holders. What was sent a tick earlier has been reported by then.
@@ -45,48 +45,64 @@ pub(crate) struct Trust {
     tick: Duration,
     /// `tᵢ`.
     committed: Moment,
-    /// When acknowledged requests were sent, the oldest first.
-    answered: VecDeque<Moment>,
+    /// When the last committed request was answered.
+    committed_by: Moment,
+    /// Acknowledged requests, the oldest first.
+    answered: VecDeque<Acknowledged>,
+}
+
+/// When a request was sent, and when it was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    pub(crate) sent: Moment,
+    pub(crate) heard: Moment,
 }
 
 impl Trust {
     /// A session that was asked for at `connecting`, and granted with this timeout.
-    pub(crate) fn new(connecting: Moment, timeout: Duration, tick: Duration) -> Self {
-        Self { timeout, tick, committed: connecting, answered: VecDeque::from([connecting]) }
+    pub(crate) fn new(connecting: Acknowledged, timeout: Duration, tick: Duration) -> Self {
+        Self {
+            timeout,
+            tick,
+            committed: connecting.sent,
+            committed_by: connecting.heard,
+            answered: VecDeque::from([connecting]),
+        }
     }
 
-    /// A request that was sent at `sent` has been acknowledged.
-    pub(crate) fn acknowledged(&mut self, sent: Moment, proof: Proof) {
-        if proof == Proof::Committed {
-            self.committed = self.committed.max(sent);
+    /// A request has been acknowledged.
+    pub(crate) fn acknowledged(&mut self, request: Acknowledged, proof: Proof) {
+        if proof == Proof::Committed && request.sent > self.committed {
+            self.committed = request.sent;
+            self.committed_by = request.heard;
         }
-        let newest = self.answered.back().copied().unwrap_or(sent);
-        if sent >= newest.plus(self.tick / MOMENTS_IN_A_TICK) {
+        let newest = self.answered.back().map_or(request.sent, |newest| newest.sent);
+        if request.sent >= newest.plus(self.tick / MOMENTS_IN_A_TICK) {
             if self.answered.len() == MOST_MOMENTS {
                 self.answered.pop_front();
             }
-            self.answered.push_back(sent);
+            self.answered.push_back(request);
         }
     }
 
     /// From when on the core may count the term of a hold.
     pub(crate) fn anchor(&self) -> Moment {
         let a_tick_before = self.committed.minus(self.tick);
-        let reported = self.answered.iter().rev().find(|sent| **sent <= a_tick_before);
+        let reported = self.answered.iter().rev().find(|request| request.heard <= a_tick_before);
         // In the first tick of a session it is its own beginning that the leader knows of.
-        let reported = reported.or(self.answered.front()).copied().unwrap_or(self.committed);
+        let reported = reported.or(self.answered.front()).map_or(self.committed, |request| request.sent);
         let third = self.timeout / 3;
         self.committed.min(reported.plus(third.saturating_sub(third / DRIFT_DIVISOR)))
     }
 
     /// When the last request was sent that is known to have been answered, to within a fraction of a tick.
     pub(crate) fn last_answer(&self) -> Moment {
-        self.answered.back().copied().unwrap_or(self.committed).max(self.committed)
+        self.answered.back().map_or(self.committed, |newest| newest.sent).max(self.committed)
     }
 
     /// When another heartbeat proves more than the last one did, because a request a tick before it is missing.
     pub(crate) fn worth_repeating_at(&self) -> Option<Moment> {
-        (self.anchor() < self.committed).then(|| self.committed.plus(self.tick))
+        (self.anchor() < self.committed).then(|| self.committed_by.plus(self.tick))
     }
 }
 
@@ -96,7 +112,16 @@ mod tests {
 
     /// A session of 12 s with ticks of 3 s; moments are in tenths of a second.
     fn trust() -> Trust {
-        Trust::new(at(0), Duration::from_secs(12), Duration::from_secs(3))
+        Trust::new(answered(0, 0), Duration::from_secs(12), Duration::from_secs(3))
+    }
+
+    fn answered(sent: u64, heard: u64) -> Acknowledged {
+        Acknowledged { sent: at(sent), heard: at(heard) }
+    }
+
+    /// A request that is answered at once.
+    fn quick(tenths: u64) -> Acknowledged {
+        answered(tenths, tenths)
     }
 
     fn at(tenths: u64) -> Moment {
@@ -112,7 +137,7 @@ mod tests {
     fn in_steady_state_the_last_heartbeat_counts() {
         let mut trust = trust();
         for beat in (20..=200).step_by(20) {
-            trust.acknowledged(at(beat), Proof::Committed);
+            trust.acknowledged(quick(beat), Proof::Committed);
             if beat >= 40 {
                 // The one two beats before is a tick older.
                 assert_eq!(trust.anchor(), third_after(at(beat - 40)).min(at(beat)), "{beat}");
@@ -124,21 +149,21 @@ mod tests {
     fn a_new_session_counts_from_its_beginning() {
         let mut trust = trust();
         assert_eq!(trust.anchor(), at(0));
-        trust.acknowledged(at(1), Proof::Committed);
+        trust.acknowledged(quick(1), Proof::Committed);
         assert_eq!(trust.anchor(), at(1));
     }
 
     #[test]
     fn after_a_pause_one_heartbeat_proves_little_and_a_second_a_tick_later_the_rest() {
         let mut trust = trust();
-        trust.acknowledged(at(20), Proof::Committed);
-        trust.acknowledged(at(90), Proof::Committed);
+        trust.acknowledged(quick(20), Proof::Committed);
+        trust.acknowledged(quick(90), Proof::Committed);
         assert_eq!(trust.anchor(), third_after(at(20)));
         assert_eq!(trust.worth_repeating_at(), Some(at(120)));
         // Too early to prove more.
-        trust.acknowledged(at(100), Proof::Committed);
+        trust.acknowledged(quick(100), Proof::Committed);
         assert_eq!(trust.anchor(), third_after(at(20)));
-        trust.acknowledged(at(120), Proof::Committed);
+        trust.acknowledged(quick(120), Proof::Committed);
         assert_eq!(trust.anchor(), at(120));
         assert_eq!(trust.worth_repeating_at(), None);
     }
@@ -147,21 +172,33 @@ mod tests {
     fn an_answer_is_no_commit_but_shows_that_the_session_was_reported() {
         let mut trust = trust();
         for answer in (20..=600).step_by(20) {
-            trust.acknowledged(at(answer), Proof::Answered);
+            trust.acknowledged(quick(answer), Proof::Answered);
         }
         assert_eq!(trust.anchor(), at(0));
         assert_eq!(trust.last_answer(), at(600));
-        trust.acknowledged(at(620), Proof::Committed);
+        trust.acknowledged(quick(620), Proof::Committed);
         assert_eq!(trust.anchor(), third_after(at(580)).min(at(620)));
+    }
+
+    #[test]
+    fn a_request_that_was_under_way_for_long_was_reported_only_a_tick_after_its_answer() {
+        let mut trust = trust();
+        trust.acknowledged(answered(40, 90), Proof::Answered);
+        trust.acknowledged(quick(100), Proof::Committed);
+        assert_eq!(trust.anchor(), third_after(at(0)));
+        trust.acknowledged(answered(110, 118), Proof::Committed);
+        assert_eq!(trust.worth_repeating_at(), Some(at(148)));
+        trust.acknowledged(quick(120), Proof::Committed);
+        assert_eq!(trust.anchor(), third_after(at(40)));
     }
 
     #[test]
     fn a_late_acknowledgement_of_an_old_request_takes_nothing_away() {
         let mut trust = trust();
-        trust.acknowledged(at(60), Proof::Committed);
-        trust.acknowledged(at(100), Proof::Committed);
+        trust.acknowledged(quick(60), Proof::Committed);
+        trust.acknowledged(quick(100), Proof::Committed);
         let anchor = trust.anchor();
-        trust.acknowledged(at(80), Proof::Committed);
+        trust.acknowledged(quick(80), Proof::Committed);
         assert_eq!(trust.anchor(), anchor);
     }
 
@@ -169,7 +206,8 @@ mod tests {
     fn many_requests_do_not_push_out_the_one_that_is_a_tick_old() {
         let mut trust = trust();
         for thousandth in 0..100_000 {
-            trust.acknowledged(Moment::from_nanoseconds(thousandth * 1_000_000), Proof::Committed);
+            let moment = Moment::from_nanoseconds(thousandth * 1_000_000);
+            trust.acknowledged(Acknowledged { sent: moment, heard: moment }, Proof::Committed);
         }
         assert!(trust.answered.len() <= MOST_MOMENTS);
         assert_eq!(trust.anchor(), Moment::from_nanoseconds(99_999 * 1_000_000));
