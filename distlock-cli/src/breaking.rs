@@ -44,6 +44,9 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     if !is_meant(arguments, &chosen, left_behind)? {
         return tell(common, arguments, Outcome::Declined, &status.holders);
     }
+    let broken: Vec<_> = chosen.iter().copied().cloned().collect();
+    // What is so now: a holder that is told may have ended before it is said.
+    let sentence = sentence(Outcome::Broken, &arguments.name, &broken);
     let mut outcome = Outcome::NotHeld;
     for holder in &chosen {
         if take_from(locks, arguments, holder).await? == TakenAway::Yes {
@@ -51,8 +54,7 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
         }
     }
     if outcome == Outcome::Broken {
-        let broken: Vec<_> = chosen.into_iter().cloned().collect();
-        let ending = tell(common, arguments, outcome, &broken);
+        let ending = tell_with(&sentence, common, arguments, outcome, &broken);
         if let Some(warning) = left_behind.filter(|_| !common.json && !common.quiet) {
             let _ = writeln!(io::stderr(), "distlock: {warning}");
         }
@@ -119,12 +121,22 @@ fn tell(
     outcome: Outcome,
     holders: &[Participant],
 ) -> Result<Ending, Failure> {
+    tell_with(&sentence(outcome, &arguments.name, holders), common, arguments, outcome, holders)
+}
+
+fn tell_with(
+    sentence: &str,
+    common: &Common,
+    arguments: &Break,
+    outcome: Outcome,
+    holders: &[Participant],
+) -> Result<Ending, Failure> {
     if common.json {
         let details = json!({ "holders": people::to_json(holders) });
         let object = with_head(&[("event", word_for(outcome)), ("name", &arguments.name)], details);
         write_output(&format!("{object}\n"))?;
     } else if !common.quiet {
-        let _ = writeln!(io::stderr(), "distlock: {}", sentence(outcome, &arguments.name, holders));
+        let _ = writeln!(io::stderr(), "distlock: {sentence}");
     }
     Ok(Ending::Code(code_for(outcome)))
 }

@@ -101,6 +101,8 @@ fn break_ends_the_command_of_the_holder_and_serves_the_next() {
     let output = place.run(["break", "--yes", "--holder", &id, "job"]);
     assert_code(&output, 0, "the holder");
     assert!(said(&output).contains(&format!("took lock \"job\" from pid {}", job.pid())), "{output:?}");
+    // The holder has ended since, but it had not then.
+    assert!(!said(&output).contains("gone"), "{output:?}");
     assert_eq!(job.event("lost")["reason"], "broken");
     assert_eq!(job.event("terminating")["signal"], "SIGTERM");
     assert_eq!(job.output_line(), "told");
