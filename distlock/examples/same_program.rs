@@ -4,6 +4,7 @@
 //! cargo run -p distlock --example same_program -- memory:
 //! cargo run -p distlock --example same_program -- file:/tmp/my-locks
 //! cargo run -p distlock --features redis --example same_program -- redis://127.0.0.1:6379
+//! cargo run -p distlock --features zookeeper --example same_program -- zookeeper://127.0.0.1:2181/locks
 //! ```
 //!
 //! Several tasks raise a number in a way that loses counts without a lock, and print the fencing tokens that they got. Where
