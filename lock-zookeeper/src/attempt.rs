@@ -8,14 +8,15 @@ use lock_core::{
     Wait,
 };
 use tokio::sync::watch;
-use zookeeper_client::WatchedEvent;
+use zookeeper_client::{Error, StateWatcher};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Mark;
-use crate::hold::{Lease, SHORT_HOLD, Told, Watching};
-use crate::node::Node;
+use crate::hold::{Lease, SHORT_HOLD};
+use crate::node::{Node, without_doubles};
 use crate::queue::{Next, Predecessors};
-use crate::session::{Contact, Session};
+use crate::record::BROKEN;
+use crate::session::{Contact, Session, Told, Watching};
 use crate::trace::Trace;
 use crate::trouble::{Failure, Outcome};
 
@@ -35,24 +36,49 @@ impl<'a> Attempt<'a> {
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
         let trace = self.trace().await?;
         let (node, children) = self.node(&trace).await?;
-        let watching = if self.request.wait() == Wait::Try {
-            if !node.is_alone && !self.is_first(&trace, &node, children).await? {
-                self.step_back(&trace).await;
-                return Ok(None);
-            }
-            None
+        let made = if self.request.wait() == Wait::Try {
+            self.try_once(&trace, &node, children).await?
         } else if node.is_alone {
-            None
+            self.grant(&trace, &node, None).await?
         } else {
-            let Some(mut waiter) = Waiter::begin(&self, &trace, &node, children).await? else {
-                return Ok(None);
-            };
-            if waiter.wait().await? == Place::Lost {
+            self.wait(&trace, &node, children).await?
+        };
+        if made.is_none() {
+            // What is left is removed by the session: nobody asks for this attempt again.
+            self.backend.traces.forget(self.request.id());
+        }
+        Ok(made)
+    }
+
+    async fn try_once(
+        &self,
+        trace: &Arc<Trace>,
+        node: &Node,
+        children: Option<Vec<String>>,
+    ) -> Result<Option<Grant<Lease>>, LockError> {
+        if !node.is_alone {
+            let before = self.look_before(trace, node, children).await?.ok_or_else(deleted_by_others)?;
+            if !before.is_empty() {
+                self.step_back(trace).await;
                 return Ok(None);
             }
-            waiter.own
-        };
-        self.grant(&trace, &node, watching).await
+        }
+        self.grant(trace, node, None).await?.ok_or_else(deleted_by_others).map(Some)
+    }
+
+    async fn wait(
+        &self,
+        trace: &Arc<Trace>,
+        node: &Node,
+        children: Option<Vec<String>>,
+    ) -> Result<Option<Grant<Lease>>, LockError> {
+        // Before the look at the others: no loss of contact is to be missed from then on.
+        let mut waiter = Waiter::new(self.request, trace, trace.path_of(&node.contender.name))?;
+        let Some(before) = self.look_before(trace, node, children).await? else { return Ok(None) };
+        match waiter.wait(before).await? {
+            Place::Kept => self.grant(trace, node, waiter.own).await,
+            Place::Lost => Ok(None),
+        }
     }
 
     /// The trace of an earlier call for the same attempt, or a new one.
@@ -78,27 +104,22 @@ impl<'a> Attempt<'a> {
         Ok((self.backend.recipe.create(trace).await?, None))
     }
 
-    /// Whether nobody stands before the node.
-    async fn is_first(
+    /// Who stands before the node, looked at once. None if the node is not there any more.
+    async fn look_before(
         &self,
         trace: &Trace,
         node: &Node,
         children: Option<Vec<String>>,
-    ) -> Result<bool, LockError> {
-        let explained = |failure: Failure| failure.explain(Operation::Acquire);
-        let children = match children {
-            Some(children) => children,
-            None => trace.session().list(trace.directory()).await.map_err(explained)?,
+    ) -> Result<Option<Predecessors>, LockError> {
+        let looking = async {
+            let children = match children {
+                Some(children) => children,
+                None => trace.session().list(trace.directory()).await?,
+            };
+            let children = without_doubles(trace, &node.contender, children).await?;
+            Predecessors::of(trace, &node.contender, &children, self.backend.recipe.accepted).await
         };
-        let accepted = self.backend.recipe.accepted;
-        let before =
-            Predecessors::of(trace, &node.contender, &children, accepted).await.map_err(explained)?;
-        before.map(|before| before.is_empty()).ok_or_else(|| {
-            LockError::new(ErrorKind::Server, Operation::Acquire)
-                .because("the attempt's node was deleted by somebody else")
-                .remedy("find out who deletes nodes of locks, and try again")
-                .retryable()
-        })
+        looking.await.map_err(|failure: Failure| failure.explain(Operation::Acquire))
     }
 
     /// Removes the node of an attempt that does not wait, so that it stands in nobody's way when this is answered.
@@ -157,7 +178,8 @@ struct Waiter<'a> {
     own: Option<Watching>,
     /// When the own node is to be watched at the latest.
     watched_by: Moment,
-    before: Predecessors,
+    /// Tells of every change of contact, also of one that is over.
+    states: StateWatcher,
     contact: watch::Receiver<Contact>,
     backoff: Backoff,
 }
@@ -183,32 +205,19 @@ enum Place {
 }
 
 impl<'a> Waiter<'a> {
-    /// Looks at who stands before the node, once. None if the node is not there any more.
-    async fn begin(
-        attempt: &Attempt<'a>,
-        trace: &'a Arc<Trace>,
-        node: &Node,
-        children: Option<Vec<String>>,
-    ) -> Result<Option<Self>, LockError> {
-        let explained = |failure: Failure| failure.explain(Operation::Acquire);
+    fn new(request: &'a AcquireRequest, trace: &'a Arc<Trace>, own_path: String) -> Result<Self, LockError> {
         let session = trace.session();
-        let children = match children {
-            Some(children) => children,
-            None => session.list(trace.directory()).await.map_err(explained)?,
-        };
-        let accepted = attempt.backend.recipe.accepted;
-        let before =
-            Predecessors::of(trace, &node.contender, &children, accepted).await.map_err(explained)?;
-        Ok(before.map(|before| Self {
-            request: attempt.request,
+        let Some(states) = session.state_watcher() else { return Err(session_over()) };
+        Ok(Self {
+            request,
             trace,
-            own_path: trace.path_of(&node.contender.name),
+            own_path,
             own: None,
             watched_by: session.clock().now().plus(SHORT_HOLD),
-            before,
+            states,
             contact: session.contact(),
             backoff: new_backoff(),
-        }))
+        })
     }
 
     fn session(&self) -> &'a Arc<Session> {
@@ -224,13 +233,13 @@ impl<'a> Waiter<'a> {
     }
 
     /// Waits until nobody stands before the node and it is certain that it is there.
-    async fn wait(&mut self) -> Result<Place, LockError> {
+    async fn wait(&mut self, mut before: Predecessors) -> Result<Place, LockError> {
         loop {
-            let place = match self.before.watch_next(self.trace).await {
-                Ok(Next::Watched(watcher)) => {
+            let place = match before.watch_next(self.trace).await {
+                Ok(Next::Watched(watching)) => {
                     self.backoff = new_backoff();
                     self.signals().queued();
-                    self.until_next_moves(Box::pin(watcher.changed())).await?
+                    self.until_next_moves(&mut before, watching).await?
                 }
                 Ok(Next::Nobody) => return self.confirm().await,
                 Err(failure) => {
@@ -245,7 +254,11 @@ impl<'a> Waiter<'a> {
     }
 
     /// Waits until the one who has to go next has gone or changed.
-    async fn until_next_moves(&mut self, mut next: Watching) -> Result<Place, LockError> {
+    async fn until_next_moves(
+        &mut self,
+        before: &mut Predecessors,
+        mut next: Watching,
+    ) -> Result<Place, LockError> {
         let mut asked_until = self.now();
         loop {
             let place = match self.woken(&mut next, asked_until).await {
@@ -254,7 +267,7 @@ impl<'a> Waiter<'a> {
                 Woken::Own(Told::Changed) | Woken::TimeToWatch => self.watch_own().await?,
                 Woken::Next(Told::Changed) => return Ok(Place::Kept),
                 Woken::Next(Told::Deleted) => {
-                    self.before.watched_is_gone();
+                    before.watched_is_gone();
                     return Ok(Place::Kept);
                 }
                 Woken::ContactChanged => self.look_at_contact().await?,
@@ -280,8 +293,8 @@ impl<'a> Waiter<'a> {
         let is_watched = self.own.is_some();
         tokio::select! {
             biased;
-            event = watched(&mut self.own) => Woken::Own(Told::of(&event)),
-            event = next => Woken::Next(Told::of(&event)),
+            told = watched(&mut self.own) => Woken::Own(told),
+            told = next => Woken::Next(told),
             () = clock.sleep_until(self.watched_by), if !is_watched => Woken::TimeToWatch,
             // Ends with the session, which this keeps.
             _ = self.contact.changed() => Woken::ContactChanged,
@@ -337,8 +350,9 @@ impl<'a> Waiter<'a> {
     async fn watch_own(&mut self) -> Result<Place, LockError> {
         loop {
             match self.session().watch(&self.own_path).await {
+                Ok(Some(node)) if node.data == BROKEN => return Ok(Place::Lost),
                 Ok(Some(node)) => {
-                    self.own = Some(Box::pin(node.watcher.changed()));
+                    self.own = Some(node.watching);
                     return Ok(Place::Kept);
                 }
                 Ok(None) => return Ok(Place::Lost),
@@ -364,13 +378,40 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    /// Whether contact was lost since this was asked last, perhaps only for a moment.
+    async fn contact_was_lost(&mut self) -> bool {
+        let mut was_lost = false;
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.states.changed() => was_lost = true,
+                () = std::future::ready(()) => return was_lost,
+            }
+        }
+    }
+
+    async fn ask_for_own(&mut self) -> Result<bool, LockError> {
+        loop {
+            match is_there(self.session(), &self.own_path).await {
+                Ok(is_there) => return Ok(is_there),
+                Err(failure) => self.recover(failure).await?,
+            }
+        }
+    }
+
     /// Nobody stands before the node. Makes sure that it is there, and that the session lasts.
+    ///
+    /// The events of one connection come in the order in which things happened: had the node gone first, its watch would have told.
+    /// What has happened without contact is told in no order, so after that the node is asked for.
     async fn confirm(&mut self) -> Result<Place, LockError> {
         loop {
+            if self.contact_was_lost().await && !self.ask_for_own().await? {
+                return Ok(Place::Lost);
+            }
             let is_unwatched = self.own.is_none() && self.now() >= self.watched_by;
             let told = tokio::select! {
                 biased;
-                event = watched(&mut self.own) => Some(Told::of(&event)),
+                told = watched(&mut self.own) => Some(told),
                 () = std::future::ready(()) => is_unwatched.then_some(Told::Changed),
             };
             match told {
@@ -390,8 +431,17 @@ impl<'a> Waiter<'a> {
     }
 }
 
+/// Whether the node is there, by a request that the leader commits.
+async fn is_there(session: &Session, path: &str) -> Result<bool, Failure> {
+    match session.beat(path).await {
+        Ok(()) => Ok(true),
+        Err(failure) if failure.is(&Error::NoNode) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// What the watch tells, if there is one.
-async fn watched(watching: &mut Option<Watching>) -> WatchedEvent {
+async fn watched(watching: &mut Option<Watching>) -> Told {
     match watching {
         Some(watching) => watching.await,
         None => std::future::pending().await,
@@ -401,10 +451,8 @@ async fn watched(watching: &mut Option<Watching>) -> WatchedEvent {
 /// Makes sure that the node is there, by heartbeats that prove enough for a hold to begin with.
 async fn prove(session: &Session, path: &str) -> Result<Place, Failure> {
     while !is_fresh(session) {
-        match session.beat(path).await {
-            Ok(()) => {}
-            Err(failure) if failure.is(&zookeeper_client::Error::NoNode) => return Ok(Place::Lost),
-            Err(failure) => return Err(failure),
+        if !is_there(session, path).await? {
+            return Ok(Place::Lost);
         }
         if !is_fresh(session)
             && let Some(moment) = session.worth_repeating_at()
@@ -421,8 +469,15 @@ fn is_fresh(session: &Session) -> bool {
     session.clock().now() < session.anchor().plus(session.term() / 2)
 }
 
+fn deleted_by_others() -> LockError {
+    LockError::new(ErrorKind::Server, Operation::Acquire)
+        .because("the attempt's node was deleted by somebody else")
+        .remedy("find out who deletes nodes of locks, and try again")
+        .retryable()
+}
+
 fn session_over() -> LockError {
-    Failure::Told(zookeeper_client::Error::SessionExpired).explain(Operation::Acquire)
+    Failure::Told(Error::SessionExpired).explain(Operation::Acquire)
 }
 
 fn new_backoff() -> Backoff {

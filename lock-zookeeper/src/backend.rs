@@ -14,7 +14,7 @@ use zookeeper_client::{Error, MultiReadResult};
 
 use crate::attempt::Attempt;
 use crate::contender::Contender;
-use crate::hold::{Lease, SHORT_HOLD};
+use crate::hold::Lease;
 use crate::node::Recipe;
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::queue::in_order;
@@ -36,7 +36,7 @@ pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted)
 const READ_TOGETHER: usize = 200;
 
 /// How long before its node is deleted a holder is told that its hold is broken: longer than a hold is not watched.
-const TOLD_BEFORE: Duration = SHORT_HOLD.saturating_mul(5);
+const TOLD_BEFORE: Duration = Duration::from_millis(250);
 
 pub(crate) struct ZooKeeperBackend {
     pub(crate) host: Host,
@@ -116,26 +116,34 @@ impl Backend for ZooKeeperBackend {
         let Some(session) = self.sessions.of_group(group) else {
             return Ok(vec![LeaseState::Lost(LossReason::SessionClosed); leases.len()]);
         };
-        let mut states = Vec::with_capacity(leases.len());
+        let mut states = vec![None; leases.len()];
+        let mut refusal = None;
         // One heartbeat is for all of them; it checks the first node that is there.
-        for lease in leases {
-            let Some(node) = lease.trace.node() else {
-                states.push(LeaseState::Lost(LossReason::Deleted));
-                continue;
-            };
+        for (position, lease) in leases.iter().enumerate() {
+            let Some(node) = lease.trace.node().filter(|_| states[position].is_none()) else { continue };
             match session.beat(&lease.trace.path_of(&node.name)).await {
-                Ok(()) => break,
-                Err(failure) if failure.is(&Error::NoNode) => {
-                    states.push(LeaseState::Lost(LossReason::Deleted));
+                Ok(()) => {
+                    self.repeat_when_worthwhile(&session);
+                    let held = LeaseState::HeldFrom(session.anchor());
+                    return Ok(states.into_iter().map(|state| state.unwrap_or(held)).collect());
                 }
+                Err(failure) if failure.is(&Error::NoNode) => {
+                    // Where one was deleted, others may have been.
+                    note_the_gone(&session, &leases[position..], &mut states[position..]).await;
+                    states[position] = Some(LeaseState::Lost(LossReason::Deleted));
+                }
+                // Something is wrong with this node, not with the session.
+                Err(failure) if failure.outcome() == Outcome::Refused => refusal = Some(failure),
                 Err(failure) => return Err(failure.explain(Operation::Renew)),
             }
         }
-        if states.len() < leases.len() {
-            self.repeat_when_worthwhile(&session);
+        match refusal {
+            Some(failure) => Err(failure.explain(Operation::Renew)),
+            None => Ok(states
+                .into_iter()
+                .map(|state| state.unwrap_or(LeaseState::Lost(LossReason::Deleted)))
+                .collect()),
         }
-        states.resize(leases.len(), LeaseState::HeldFrom(session.anchor()));
-        Ok(states)
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
@@ -164,7 +172,7 @@ impl Backend for ZooKeeperBackend {
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         let explained = |failure: Failure| failure.explain(Operation::Inspect).on(request.name());
-        let session = self.sessions.any(Operation::Inspect)?;
+        let session = self.sessions.any(Operation::Inspect).await?;
         let directory = self.directory(request.physical());
         let contenders = self.contenders(&session, &directory).await.map_err(explained)?;
         let mut status = LockStatus::free(request.name().clone());
@@ -193,7 +201,7 @@ impl Backend for ZooKeeperBackend {
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         let explained = |failure: Failure| failure.explain(Operation::Break).on(request.name());
-        let session = self.sessions.any(Operation::Break)?;
+        let session = self.sessions.any(Operation::Break).await?;
         let directory = self.directory(request.physical());
         let contenders = self.contenders(&session, &directory).await.map_err(explained)?;
         if contenders.first().is_none_or(|first| first.name != holder.as_str()) {
@@ -208,13 +216,37 @@ impl Backend for ZooKeeperBackend {
             Err((_, failure)) if failure.is(&Error::NoAuth) => {}
             Err((_, failure)) => return Err(explained(failure)),
         }
-        // One who has heard of it has removed the node already.
-        session.delete(&path).await.map_err(explained)?;
-        Ok(Broken::taken_away())
+        match session.delete(&path).await {
+            Ok(_) => Ok(Broken::taken_away()),
+            // One who has heard of it has removed the node already.
+            Err(_) if session.stat(&path).await.is_ok_and(|stat| stat.is_none()) => Ok(Broken::taken_away()),
+            Err(failure) => Err(explained(failure)),
+        }
     }
 
     async fn close(&self) {
         self.sessions.close().await;
+    }
+}
+
+/// Looks at the nodes of several holds at once, and notes which are gone.
+async fn note_the_gone(session: &Session, leases: &[Arc<Lease>], states: &mut [Option<LeaseState>]) {
+    let paths = |leases: &[Arc<Lease>]| -> Vec<String> {
+        let names = leases.iter().filter_map(|lease| Some(lease.trace.path_of(&lease.trace.node()?.name)));
+        names.collect()
+    };
+    for (leases, states) in leases.chunks(READ_TOGETHER).zip(states.chunks_mut(READ_TOGETHER)) {
+        let paths = paths(leases);
+        if paths.len() < leases.len() {
+            // One of them is being released: the next time will do.
+            continue;
+        }
+        let Ok(found) = session.read(&paths).await else { return };
+        for (state, found) in states.iter_mut().zip(found) {
+            if matches!(found, MultiReadResult::Error { err: Error::NoNode }) {
+                *state = Some(LeaseState::Lost(LossReason::Deleted));
+            }
+        }
     }
 }
 

@@ -59,10 +59,10 @@ impl Contender {
     }
 }
 
-/// The digits that the server appends: ten of them, or more; a minus before them since the counter overflowed.
+/// The digits that the server appends: ten of them, or more. Where the counter has overflowed a minus takes the place of one.
 fn read_sequence(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    let is_number = digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = text.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
 }
 
@@ -142,7 +142,8 @@ mod tests {
             "lock-0000000001x",
             "_c_aa-lock-",
             "0000000001",
-            "lock--000000001",
+            "lock--00000001",
+            "lock---00000001",
             "lock-+0000000001",
             "block-0000000001x",
             "aa__lock__0000000001",
@@ -157,6 +158,7 @@ mod tests {
         let read = |name: &str| Contender::read(name, Accepted::Curator).unwrap();
         assert_eq!(read("lock-0000000001").sequence, 1);
         assert_eq!(read("lock--2147483648").sequence, -2_147_483_648);
+        assert_eq!(read("lock--000000005").sequence, -5);
         assert_eq!(read("lock-0000000000000000001").sequence, 1);
         assert!(!read("lock-1073741823").is_worth_resetting());
         assert!(read("lock-1073741824").is_worth_resetting());

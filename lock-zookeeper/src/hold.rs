@@ -1,24 +1,24 @@
 //! What is known of a hold: its node, and whether that is still there.
 //!
-//! A hold's node is watched, so that its holder hears at once when somebody deletes it. One that has waited is watched before
-//! it holds. One that came at once is watched a moment later, so that a short hold costs no more than its two requests.
+//! A hold's node is watched, so that its holder hears at once when somebody deletes it. Not from the first moment on: a node that
+//! is new is watched 20 ms later, whether it waits or is held, so that a short wait and a short hold cost no more than they must.
+//! Whoever deletes a node that is younger may have two holders for that long; who deletes an older one, for the time that the
+//! watch takes to tell.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lock_core::{AttemptId, LossReason, Signals};
 use tokio::sync::Notify;
-use zookeeper_client::{EventType, WatchedEvent};
 
 use crate::record::BROKEN;
+use crate::session::{Told, Watching};
 use crate::trace::{Trace, Traces};
 use crate::trouble::Outcome;
 
-/// When the node of a hold that came at once is watched.
+/// When a node is not new any more, and is watched.
 pub(crate) const SHORT_HOLD: Duration = Duration::from_millis(20);
 
 /// How long after a failure it is tried again.
@@ -38,27 +38,6 @@ pub(crate) struct Watch {
     signals: Signals,
     is_over: AtomicBool,
     ended: Notify,
-}
-
-/// The watch over one node, until it tells something.
-pub(crate) type Watching = Pin<Box<dyn Future<Output = WatchedEvent> + Send>>;
-
-/// What a node's watch has told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    Changed,
-    Deleted,
-    SessionOver,
-}
-
-impl Told {
-    pub(crate) fn of(event: &WatchedEvent) -> Self {
-        match event.event_type {
-            EventType::NodeDeleted => Self::Deleted,
-            EventType::Session if event.session_state.is_terminated() => Self::SessionOver,
-            _ => Self::Changed,
-        }
-    }
 }
 
 impl Lease {
@@ -103,47 +82,40 @@ impl fmt::Debug for Lease {
 
 impl Watch {
     /// Watches the node until the hold ends, or the node is gone, of which the holder is told.
-    pub(crate) async fn over(self: Arc<Self>, trace: Weak<Trace>, path: String, watcher: Option<Watching>) {
+    pub(crate) async fn over(self: Arc<Self>, trace: Weak<Trace>, path: String, watching: Option<Watching>) {
         tokio::select! {
             biased;
             () = self.ended.notified() => {}
-            () = self.until_gone(&trace, &path, watcher) => {}
+            () = self.until_gone(&trace, &path, watching) => {}
         }
     }
 
-    async fn until_gone(&self, trace: &Weak<Trace>, path: &str, watcher: Option<Watching>) {
-        let mut watcher = watcher;
-        if watcher.is_none() && !self.pause(trace, SHORT_HOLD).await {
+    async fn until_gone(&self, trace: &Weak<Trace>, path: &str, mut watching: Option<Watching>) {
+        if watching.is_none() && !pause(trace, SHORT_HOLD).await {
             return;
         }
         loop {
-            if let Some(watcher) = watcher.take() {
-                match Told::of(&watcher.await) {
+            match watching.take() {
+                None => {}
+                Some(watching) => match watching.await {
                     Told::Deleted => return self.lost(LossReason::Deleted),
                     Told::SessionOver => return,
                     Told::Changed => {}
-                }
+                },
             }
-            let Some(trace) = trace.upgrade() else { return };
-            match trace.session().watch(path).await {
+            let looked = match trace.upgrade() {
+                Some(trace) => trace.session().watch(path).await,
+                None => return,
+            };
+            match looked {
                 Ok(Some(node)) if node.data == BROKEN => return self.lost(LossReason::Broken),
-                Ok(Some(node)) => watcher = Some(Box::pin(node.watcher.changed())),
+                Ok(Some(node)) => watching = Some(node.watching),
                 Ok(None) => return self.lost(LossReason::Deleted),
                 Err(failure) if failure.outcome() == Outcome::EndsWithSession => return,
-                Err(_) => {
-                    let trace = Arc::downgrade(&trace);
-                    if !self.pause(&trace, PAUSE).await {
-                        return;
-                    }
-                }
+                Err(_) if pause(trace, PAUSE).await => {}
+                Err(_) => return,
             }
         }
-    }
-
-    async fn pause(&self, trace: &Weak<Trace>, pause: Duration) -> bool {
-        let Some(clock) = trace.upgrade().map(|trace| trace.session().clock().clone()) else { return false };
-        clock.sleep_until(clock.now().plus(pause)).await;
-        true
     }
 
     fn lost(&self, reason: LossReason) {
@@ -151,4 +123,11 @@ impl Watch {
             self.signals.lost(reason);
         }
     }
+}
+
+/// Waits without keeping the trace; answers whether it is still there.
+async fn pause(trace: &Weak<Trace>, pause: Duration) -> bool {
+    let Some(clock) = trace.upgrade().map(|trace| trace.session().clock().clone()) else { return false };
+    clock.sleep_until(clock.now().plus(pause)).await;
+    trace.strong_count() > 0
 }

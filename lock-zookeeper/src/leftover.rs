@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Backoff, LockError, Operation};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::contender::Mark;
@@ -17,6 +17,9 @@ use crate::trouble::{Failure, Outcome};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How many removals are under way at once.
+const REMOVED_TOGETHER: usize = 16;
 
 /// Nodes with one mark in one directory: at most one, but for requests that were carried out twice.
 #[derive(Debug, Clone)]
@@ -28,10 +31,8 @@ pub(crate) struct Leftover {
 impl Leftover {
     /// Removes the nodes, once. When it succeeds, none is left, and none will come.
     ///
-    /// Everything that was sent before in this session has been carried out when `sync` is answered: on one connection in
-    /// order, and what was sent on an earlier one is refused by the leader once the session has moved.
     pub(crate) async fn remove(&self, session: &Session) -> Result<(), Failure> {
-        session.catch_up(&self.directory).await?;
+        session.barrier(&self.directory).await?;
         for name in session.list(&self.directory).await? {
             if self.mark.is_on(&name) {
                 session.delete(&format!("{}/{name}", self.directory)).await?;
@@ -59,9 +60,10 @@ pub(crate) async fn clean(session: Arc<Session>, mut leftovers: mpsc::UnboundedR
     let cleaning = async {
         // Each by itself: what cannot be removed keeps nothing else waiting.
         let mut removals = JoinSet::new();
+        let turns = Arc::new(Semaphore::new(REMOVED_TOGETHER));
         while let Some(leftover) = leftovers.recv().await {
             while removals.try_join_next().is_some() {}
-            removals.spawn(remove_for_certain(Arc::clone(&session), leftover));
+            removals.spawn(remove_for_certain(Arc::clone(&session), leftover, Arc::clone(&turns)));
         }
     };
     tokio::select! {
@@ -70,10 +72,16 @@ pub(crate) async fn clean(session: Arc<Session>, mut leftovers: mpsc::UnboundedR
     }
 }
 
-async fn remove_for_certain(session: Arc<Session>, leftover: Leftover) {
+async fn remove_for_certain(session: Arc<Session>, leftover: Leftover, turns: Arc<Semaphore>) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let clock = session.clock();
-    while let Err(error) = leftover.sweep(&session, Operation::Cancel).await {
+    loop {
+        let swept = {
+            // Nobody closes it.
+            let _turn = turns.acquire().await;
+            leftover.sweep(&session, Operation::Cancel).await
+        };
+        let Err(error) = swept else { return };
         let directory = &leftover.directory;
         if error.is_retryable() {
             tracing::debug!(%directory, %error, "a node could not be removed yet");

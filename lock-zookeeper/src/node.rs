@@ -136,27 +136,40 @@ impl Recipe {
 
     async fn look_for(&self, trace: &Trace) -> Result<Option<(Node, Vec<String>)>, Failure> {
         let session = trace.session();
-        session.catch_up(trace.directory()).await?;
-        let mut children = session.list(trace.directory()).await?;
+        trace.is_doubtful();
+        session.barrier(trace.directory()).await?;
+        let children = session.list(trace.directory()).await?;
         let own: Vec<_> = children.iter().filter(|name| trace.mark().is_on(name)).cloned().collect();
-        let mut own = contenders(&own, self.accepted).into_iter();
-        let Some(contender) = own.next() else {
+        let Some(contender) = contenders(&own, self.accepted).into_iter().next() else {
             trace.created_nothing();
             return Ok(None);
         };
-        for doubled in own {
-            session.delete(&trace.path_of(&doubled.name)).await?;
-            children.retain(|name| *name != doubled.name);
-        }
+        let children = without_doubles(trace, &contender, children).await?;
         let stat = session.stat(&trace.path_of(&contender.name)).await?;
         let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.number) else {
             // Gone meanwhile.
             trace.created_nothing();
             return Ok(None);
         };
-        trace.found(contender.clone());
+        trace.made(contender.clone());
         Ok(Some((Node { contender, created_by: Some(stat.czxid), is_alone: false }, children)))
     }
+}
+
+/// The children of the lock's directory without doubles of the attempt's own node, which are removed: an attempt that waited for
+/// itself would wait for ever.
+pub(crate) async fn without_doubles(
+    trace: &Trace,
+    own: &Contender,
+    mut children: Vec<String>,
+) -> Result<Vec<String>, Failure> {
+    let is_double = |name: &String| trace.mark().is_on(name) && *name != own.name;
+    for double in children.iter().filter(|name| is_double(name)) {
+        trace.is_doubtful();
+        trace.session().delete(&trace.path_of(double)).await?;
+    }
+    children.retain(|name| !is_double(name));
+    Ok(children)
 }
 
 /// Reads what the transaction has answered.

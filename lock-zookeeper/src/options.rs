@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
-use zookeeper_client::{Client, SaslOptions, TlsOptions};
+use zookeeper_client::{Client, Error, SaslOptions, TlsOptions};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Accepted;
@@ -188,6 +188,10 @@ impl ZooKeeperOptions {
     }
 
     fn check(&self) -> Result<(), LockError> {
+        if self.hosts.contains('/') {
+            return Err(invalid("there is a path among the servers")
+                .remedy("name the folder as the root of the locks"));
+        }
         if self.hosts.is_empty() {
             return Err(invalid("no server is named").remedy("write zookeeper://host:2181/locks"));
         }
@@ -257,7 +261,26 @@ impl ZooKeeperOptions {
             None => connector.connect(&self.hosts).await,
             Some(certificates) => connector.with_tls(certificates.read()?).secure_connect(&self.hosts).await,
         };
-        connected.map_err(|error| Failure::Told(error).explain(Operation::Connect))
+        let client = connected.map_err(|error| self.explain(error))?;
+        if self.authentication == Authentication::Sasl {
+            check_who_we_are(&client).await?;
+        }
+        Ok(client)
+    }
+
+    /// The client library keeps to itself what was wrong with TLS.
+    fn explain(&self, error: Error) -> LockError {
+        let is_about_contact = matches!(error, Error::NoHosts | Error::Timeout);
+        let explained = Failure::Told(error).explain(Operation::Connect);
+        match &self.certificates {
+            Some(_) if is_about_contact => explained.remedy(
+                "check that they run and can be reached, that they speak TLS on these ports, and that ca, cert and key are those that \
+                 they accept",
+            ),
+            None if is_about_contact => explained
+                .remedy("check that they run and can be reached, and that they do not want TLS on these ports (the option ca)"),
+            _ => explained,
+        }
     }
 
     /// Reads a URL and connects with `builder`, into which the URL's general options go too.
@@ -322,7 +345,7 @@ impl Certificates {
     /// Reads the files. The client library takes the process's cryptography, and has to be given one where several are
     /// compiled in and nobody has chosen.
     fn read(&self) -> Result<TlsOptions, LockError> {
-        let unusable = |error: zookeeper_client::Error| {
+        let unusable = |error: Error| {
             invalid(format!("a certificate or key is of no use: {error}")).remedy(
                 "check the files that the options ca, cert and key name: they have to be in PEM format",
             )
@@ -366,6 +389,23 @@ pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient
 pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
     let asked = url.options().take_duration("session_timeout")?;
     Ok(Some(term(asked.unwrap_or(DEFAULT_SESSION_TIMEOUT))))
+}
+
+/// A server that knows no SASL lets everybody in, as nobody.
+async fn check_who_we_are(client: &Client) -> Result<(), LockError> {
+    match client.list_auth_users().await {
+        Ok(users) if users.iter().any(|user| user.scheme() == "sasl") => Ok(()),
+        Ok(_) => Err(LockError::new(ErrorKind::Denied, Operation::Connect)
+            .because("the server does not know SASL, and takes this client for nobody in particular")
+            .remedy("give the servers a JAAS configuration, or leave out auth=sasl")),
+        Err(Error::Unimplemented) => {
+            tracing::warn!(
+                "the server is too old to tell whether it has accepted the user (ZooKeeper 3.7 can)"
+            );
+            Ok(())
+        }
+        Err(error) => Err(Failure::Told(error).explain(Operation::Connect)),
+    }
 }
 
 fn check_root(root: &str) -> Result<(), LockError> {

@@ -11,10 +11,10 @@
 //!
 //! That is ZooKeeper's recipe for locks, but for the second listing, and for whom is watched first.
 
-use zookeeper_client::{Error, MultiReadResult, OneshotWatcher};
+use zookeeper_client::{Error, MultiReadResult};
 
 use crate::contender::{Accepted, Contender, contenders};
-use crate::session::{Session, Watched};
+use crate::session::{Session, Watched, Watching};
 use crate::trace::Trace;
 use crate::trouble::Failure;
 
@@ -31,7 +31,7 @@ pub(crate) struct Predecessors {
 
 /// Who has to go next.
 pub(crate) enum Next {
-    Watched(OneshotWatcher),
+    Watched(Watching),
     /// Nobody stands before the node any more.
     Nobody,
 }
@@ -85,7 +85,7 @@ impl Predecessors {
                 watched
             };
             if let Some(watched) = watched {
-                return Ok(Next::Watched(watched.watcher));
+                return Ok(Next::Watched(watched.watching));
             }
         }
         Ok(Next::Nobody)

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use lock_core::{Clock, GroupId, LockError, Moment};
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::{
-    Client, Error, MultiReadResult, MultiWriteError, MultiWriteResult, OneshotWatcher, Stat,
+    Client, Error, EventType, MultiReadResult, MultiWriteError, MultiWriteResult, Stat, WatchedEvent,
 };
 
 use crate::leftover::Leftover;
@@ -51,8 +52,33 @@ pub(crate) struct Session {
 pub(crate) struct Watched {
     /// What stood in it then; nothing where it may not be read.
     pub(crate) data: Vec<u8>,
-    pub(crate) watcher: OneshotWatcher,
+    pub(crate) watching: Watching,
 }
+
+/// The watch over one node, until it tells something.
+pub(crate) type Watching = Pin<Box<dyn Future<Output = Told> + Send>>;
+
+/// What a node's watch has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Perhaps: it is to be looked at again.
+    Changed,
+    Deleted,
+    SessionOver,
+}
+
+impl Told {
+    fn of(event: &WatchedEvent) -> Self {
+        match event.event_type {
+            EventType::NodeDeleted => Self::Deleted,
+            EventType::Session if event.session_state.is_terminated() => Self::SessionOver,
+            _ => Self::Changed,
+        }
+    }
+}
+
+/// How often a node is looked at that may not be read: of such a one servers tell nothing (since the mending of CVE-2024-23944).
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// What a session is made with, besides its client.
 pub(crate) struct Making {
@@ -96,16 +122,18 @@ impl Session {
         self.contact.subscribe()
     }
 
+    pub(crate) fn has_contact(&self) -> bool {
+        matches!(*self.contact.borrow(), Contact::Good)
+    }
+
     /// Whether it is over, and with it everything that it had made.
     pub(crate) fn is_over(&self) -> bool {
         matches!(*self.contact.borrow(), Contact::Over)
     }
 
-    /// Notes how it stands; answers whether contact was lost before. What is over stays over.
-    pub(crate) fn set_contact(&self, contact: Contact) -> bool {
-        let mut was_lost = false;
+    /// Notes how it stands. What is over stays over.
+    pub(crate) fn set_contact(&self, contact: Contact) {
         self.contact.send_if_modified(|current| {
-            was_lost = matches!(current, Contact::Lost(_));
             let is_news =
                 !matches!((&*current, &contact), (Contact::Over, _) | (Contact::Good, Contact::Good));
             if is_news {
@@ -113,7 +141,6 @@ impl Session {
             }
             is_news
         });
-        was_lost
     }
 
     /// Ends the session: its client is let go of, which closes it.
@@ -224,14 +251,27 @@ impl Session {
         }
     }
 
-    /// Waits until the server has seen everything that was committed when it was asked.
+    /// Waits until everything has been carried out that this session has sent so far, whatever it was sent through.
+    ///
+    /// By a transaction that changes nothing: the leader orders it behind whatever it has proposed, and refuses what arrives later
+    /// from a connection that the session has left. Not by `sync`: a server that leads answers its own clients at once, although
+    /// something may be proposed that is not committed yet.
+    pub(crate) async fn barrier(&self, path: &str) -> Result<(), Failure> {
+        match self.beat(path).await {
+            // A transaction that fails is committed, too, as one that has failed.
+            Err(failure) if failure.is(&Error::NoNode) || failure.is(&Error::NoAuth) => Ok(()),
+            answered => answered,
+        }
+    }
+
+    /// Waits until the server has seen what was committed when it was asked, as a rule: for looking at locks.
     pub(crate) async fn catch_up(&self, path: &str) -> Result<(), Failure> {
         self.ask(Proof::Answered, |client| async move { client.sync(path).await }).await
     }
 
     /// Reads nodes, all at the same moment.
     pub(crate) async fn read(&self, paths: &[String]) -> Result<Vec<MultiReadResult>, Failure> {
-        self.ask(Proof::Answered, |client| async move {
+        let read = self.ask(Proof::Answered, |client| async move {
             let reading = {
                 let mut reader = client.new_multi_reader();
                 for path in paths {
@@ -240,8 +280,15 @@ impl Session {
                 reader.commit()
             };
             reading.await
-        })
-        .await
+        });
+        let read = read.await?;
+        if read.len() == paths.len() {
+            Ok(read)
+        } else {
+            Err(Failure::Told(Error::UnexpectedError(
+                "there are not as many results as questions".to_owned(),
+            )))
+        }
     }
 
     /// Deletes a node. Answers whether it was there.
@@ -257,16 +304,23 @@ impl Session {
 
     /// Watches a node for its end and for changes of its data; none if there is no such node.
     ///
-    /// Not by `exists`, unless the node may not be read: a watch for a node that is gone would stay at the server for ever.
+    /// Not by `exists`: a watch for a node that is gone would stay at the server for ever.
     pub(crate) async fn watch(&self, path: &str) -> Result<Option<Watched>, Failure> {
         let read = |client: Arc<Client>| async move { client.get_and_watch_data(path).await };
         match self.ask(Proof::Answered, read).await {
-            Ok((data, _, watcher)) => Ok(Some(Watched { data, watcher })),
+            Ok((data, _, watcher)) => {
+                let watching = async move { Told::of(&watcher.changed().await) };
+                Ok(Some(Watched { data, watching: Box::pin(watching) }))
+            }
             Err(failure) if failure.is(&Error::NoNode) => Ok(None),
             Err(failure) if failure.is(&Error::NoAuth) => {
-                let found = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
-                let (stat, watcher) = self.ask(Proof::Answered, found).await?;
-                Ok(stat.map(|_| Watched { data: Vec::new(), watcher }))
+                let clock = self.clock.clone();
+                let watching = async move {
+                    clock.sleep_until(clock.now().plus(LOOK_AGAIN)).await;
+                    Told::Changed
+                };
+                let watched = Watched { data: Vec::new(), watching: Box::pin(watching) };
+                Ok(self.stat(path).await?.map(|_| watched))
             }
             Err(failure) => Err(failure),
         }
@@ -324,7 +378,7 @@ impl Session {
         let room = |load: usize| (load + cost <= MOST_BYTES || load == 0).then_some(load + cost);
         let seated =
             !self.is_condemned() && self.load.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok();
-        seated.then(|| Seat { session: Arc::clone(self), cost: AtomicUsize::new(cost) })
+        seated.then(|| Seat { session: Arc::clone(self), cost: path, is_held: AtomicBool::new(false) })
     }
 
     /// Hands over what nobody else will remove.
@@ -361,7 +415,9 @@ const NAME_OF_A_NODE: usize = 56;
 #[derive(Debug)]
 pub(crate) struct Seat {
     session: Arc<Session>,
-    cost: AtomicUsize,
+    /// Of one path.
+    cost: usize,
+    is_held: AtomicBool,
 }
 
 impl Seat {
@@ -371,17 +427,16 @@ impl Seat {
 
     /// The node waits for no other any more.
     pub(crate) fn is_held(&self) {
-        let cost = self.cost.load(Ordering::Acquire);
-        let saved = cost - cost / 2;
-        if self.cost.compare_exchange(cost, cost / 2, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.session.load.fetch_sub(saved, Ordering::AcqRel);
+        if !self.is_held.swap(true, Ordering::AcqRel) {
+            self.session.load.fetch_sub(self.cost, Ordering::AcqRel);
         }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.session.load.fetch_sub(self.cost.load(Ordering::Acquire), Ordering::AcqRel);
+        let paths = if *self.is_held.get_mut() { 1 } else { 2 };
+        self.session.load.fetch_sub(paths * self.cost, Ordering::AcqRel);
     }
 }
 

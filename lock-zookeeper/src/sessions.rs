@@ -56,9 +56,9 @@ struct Slot {
 
 #[derive(Debug)]
 enum SlotState {
-    /// For the first time.
+    /// For the first time, or after the end of the one before.
     Opening,
-    /// Once more, after this.
+    /// It could not be opened, for this reason, and is tried again.
     Failed(LockError),
     Open(Arc<Session>),
 }
@@ -143,21 +143,39 @@ impl Sessions {
         })
     }
 
-    /// Any session, to look at locks with.
-    pub(crate) fn any(&self, operation: Operation) -> Result<Arc<Session>, LockError> {
-        let slots = self.lock();
-        if slots.is_closing {
-            return Err(closed(operation));
-        }
-        let mut obstacle = None;
-        for slot in &slots.slots {
-            match &slot.state {
-                SlotState::Open(session) => return Ok(Arc::clone(session)),
-                SlotState::Failed(error) => obstacle = Some(error.clone().during(operation)),
-                SlotState::Opening => {}
+    /// Any session, to look at locks with; one that has contact, if there is any.
+    pub(crate) async fn any(&self, operation: Operation) -> Result<Arc<Session>, LockError> {
+        let mut changed = self.changed.subscribe();
+        let give_up = self.host.clock().now().plus(self.options.request_timeout());
+        loop {
+            if let Some(found) = self.find_any(operation) {
+                return found;
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = self.host.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
             }
         }
-        Err(obstacle.unwrap_or_else(|| Failure::Silence.explain(operation)))
+    }
+
+    /// None while one is being opened.
+    fn find_any(&self, operation: Operation) -> Option<Result<Arc<Session>, LockError>> {
+        let slots = self.lock();
+        if slots.is_closing {
+            return Some(Err(closed(operation)));
+        }
+        let open = || {
+            slots.slots.iter().filter_map(|slot| match &slot.state {
+                SlotState::Open(session) => Some(session),
+                _ => None,
+            })
+        };
+        let failed = slots.slots.iter().find_map(|slot| match &slot.state {
+            SlotState::Failed(error) => Some(error.clone().during(operation)),
+            _ => None,
+        });
+        let session = open().find(|session| session.has_contact()).or_else(|| open().next());
+        session.map(|session| Ok(Arc::clone(session))).or_else(|| failed.map(Err))
     }
 
     /// The session with this number, for as long as there is one.
@@ -168,15 +186,18 @@ impl Sessions {
         })
     }
 
-    fn set(&self, number: u64, state: SlotState) {
+    /// Answers whether the slot is still there.
+    fn set(&self, number: u64, state: SlotState) -> bool {
         let previous = {
             let mut slots = self.lock();
             let slot = slots.slots.iter_mut().find(|slot| slot.number == number);
             slot.map(|slot| std::mem::replace(&mut slot.state, state))
         };
         // Outside of the mutex: with the session its client may go.
+        let is_there = previous.is_some();
         drop(previous);
         self.changed.send_replace(());
+        is_there
     }
 
     fn is_closing(&self) -> bool {
@@ -200,8 +221,7 @@ impl Sessions {
                             tracing::warn!(servers = %self.options.hosts, %error, "no session yet");
                             told = reason;
                         }
-                        // Whatever is tried meanwhile is told why, and that it may well succeed later.
-                        self.set(number, SlotState::Failed(error.retryable()));
+                        self.set(number, SlotState::Failed(error));
                         clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
                         continue;
                     }
@@ -209,7 +229,10 @@ impl Sessions {
             };
             let opened = clock.now();
             told.clear();
-            self.set(number, SlotState::Open(Arc::clone(&session)));
+            if !self.set(number, SlotState::Open(Arc::clone(&session))) {
+                session.end();
+                return;
+            }
             let ended = self.watch_over(number, &session).await;
             if ended == Ended::Over {
                 // Before the servers are told, who give the locks to others then.
@@ -219,8 +242,7 @@ impl Sessions {
             if ended == Ended::Retired || self.is_closing() {
                 return;
             }
-            let over = Failure::Told(zookeeper_client::Error::SessionExpired).explain(Operation::Connect);
-            self.set(number, SlotState::Failed(over));
+            self.set(number, SlotState::Opening);
             tracing::warn!(servers = %self.options.hosts, session = format_args!("{:#x}", session.number), "the session has ended");
             if clock.now().since(opened) > LONGEST_PAUSE {
                 backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -288,11 +310,13 @@ impl Sessions {
     async fn follow(&self, session: &Session) {
         let Some(mut states) = session.state_watcher() else { return };
         let mut state = states.peek_state();
+        let mut is_first = true;
         loop {
             match state {
                 SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
-                    let was_away = session.set_contact(Contact::Good);
-                    if was_away {
+                    session.set_contact(Contact::Good);
+                    // Also where the loss itself was too short to be told of.
+                    if !is_first {
                         tracing::info!(servers = %self.options.hosts, "contact restored");
                         self.host.group_restored(session.group);
                     }
@@ -306,6 +330,7 @@ impl Sessions {
                 }
                 SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => return,
             }
+            is_first = false;
             state = states.changed().await;
         }
     }

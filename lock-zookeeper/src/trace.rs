@@ -85,16 +85,14 @@ impl Trace {
         self.state().node = Node::None;
     }
 
+    /// Something may have been carried out twice: who removes the node looks for others as well.
+    pub(crate) fn is_doubtful(&self) {
+        self.state().is_doubtful = true;
+    }
+
     /// The node is there.
     pub(crate) fn made(&self, node: Contender) {
         self.state().node = Node::Made(node);
-    }
-
-    /// The node was found although nobody knew what had come of the request.
-    pub(crate) fn found(&self, node: Contender) {
-        let mut state = self.state();
-        state.is_doubtful = true;
-        state.node = Node::Made(node);
     }
 
     /// Whether an earlier call has made a node, or perhaps has.

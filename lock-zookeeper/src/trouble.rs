@@ -95,15 +95,20 @@ impl Failure {
             }
             Error::BadArguments(reason) => new(ErrorKind::InvalidOption, "the client library refuses")
                 .because(format!("the client library refuses it: {reason}"))
-                .remedy("check the hosts in the URL"),
+                .remedy("check the hosts and the folder in the URL"),
             Error::Unimplemented => new(ErrorKind::Unsupported, "the server does not know this request")
-                .remedy("update the server: ZooKeeper 3.5 is the oldest that will do"),
+                .remedy("update the server: ZooKeeper 3.6 is the oldest that will do"),
             Error::NoHosts => new(ErrorKind::Unreachable, "none of the servers could be connected to")
                 .remedy("check that they run and can be reached"),
             Error::Timeout => new(ErrorKind::Unreachable, "no server answered in time")
                 .remedy("check that they run, have a quorum and can be reached"),
             Error::ConnectionLoss => new(ErrorKind::Unreachable, "the connection has ended")
                 .remedy("check that the servers run and can be reached"),
+            Error::NoNode | Error::NodeExists | Error::NotEmpty | Error::BadVersion => {
+                new(ErrorKind::Server, "")
+                    .because(format!("somebody else changes the nodes: {error}"))
+                    .remedy("find out who changes nodes of locks, and try again")
+            }
             Error::Custom(custom) => new(ErrorKind::Unreachable, "")
                 .because(format!("the connection has ended: {custom}"))
                 .remedy("check that the servers run and can be reached"),

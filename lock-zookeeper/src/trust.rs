@@ -32,6 +32,9 @@ pub(crate) enum Proof {
 /// Twice the drift of the clocks, as a fraction: one fiftieth.
 const DRIFT_DIVISOR: u32 = 50;
 
+/// What fraction of the timeout a repeated heartbeat has to gain.
+const WORTH_REPEATING: u32 = 24;
+
 /// Moments closer to each other than this fraction of a tick are not worth remembering.
 const MOMENTS_IN_A_TICK: u32 = 8;
 
@@ -45,6 +48,8 @@ pub(crate) struct Trust {
     tick: Duration,
     /// `tᵢ`.
     committed: Moment,
+    /// The session's own beginning, of which the leader knows.
+    beginning: Acknowledged,
     /// When the last committed request was answered.
     committed_by: Moment,
     /// Acknowledged requests, the oldest first.
@@ -66,6 +71,7 @@ impl Trust {
             tick,
             committed: connecting.sent,
             committed_by: connecting.heard,
+            beginning: connecting,
             answered: VecDeque::from([connecting]),
         }
     }
@@ -89,8 +95,8 @@ impl Trust {
     pub(crate) fn anchor(&self) -> Moment {
         let a_tick_before = self.committed.minus(self.tick);
         let reported = self.answered.iter().rev().find(|request| request.heard <= a_tick_before);
-        // In the first tick of a session it is its own beginning that the leader knows of.
-        let reported = reported.or(self.answered.front()).map_or(self.committed, |request| request.sent);
+        // In the first tick of a session it is its own beginning.
+        let reported = reported.unwrap_or(&self.beginning).sent;
         let third = self.timeout / 3;
         self.committed.min(reported.plus(third.saturating_sub(third / DRIFT_DIVISOR)))
     }
@@ -102,7 +108,8 @@ impl Trust {
 
     /// When another heartbeat proves more than the last one did, because a request a tick before it is missing.
     pub(crate) fn worth_repeating_at(&self) -> Option<Moment> {
-        (self.anchor() < self.committed).then(|| self.committed_by.plus(self.tick))
+        let is_much = self.anchor().plus(self.timeout / WORTH_REPEATING) < self.committed;
+        is_much.then(|| self.committed_by.plus(self.tick))
     }
 }
 
