@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::cases::exclusion::{Scratch, check_exclusion, quit};
 use crate::failure::{During, Failure, Outcome, ensure};
 use crate::harness::Harness;
-use crate::worker::{self, Command, Count, Report, Visit, Worker};
+use crate::worker::{self, Command, Count, End, Report, Visit, Worker};
 
 const LOCK: &str = "contest";
 
@@ -30,7 +30,7 @@ pub struct Contest {
 #[derive(Debug)]
 struct Contender {
     worker: Worker,
-    visits: Vec<(Visit, Count)>,
+    visits: Vec<(Visit, Count, End)>,
     /// How often it was told to cling to the lock, and had it.
     clung: usize,
     rests: bool,
@@ -41,7 +41,7 @@ struct Contender {
 pub struct Contested {
     /// How often the lock was had.
     pub visits: usize,
-    /// How often a holder lost it before it had counted up, or while it did.
+    /// How often a holder lost it.
     pub losses: usize,
 }
 
@@ -142,16 +142,17 @@ impl Contest {
 
     fn check(&self) -> Outcome<Contested> {
         let all: Vec<_> = self.contenders.iter().flat_map(Contender::history).collect();
-        let visits: Vec<_> = all.iter().map(|(who, visit, _)| (who.clone(), *visit)).collect();
+        let visits: Vec<_> = all.iter().map(|(who, visit, ..)| (who.clone(), *visit)).collect();
         check_exclusion(LOCK, &visits)?;
-        let counted = |wanted: Count| all.iter().filter(|(_, _, count)| *count == wanted).count();
+        let counted = |wanted: Count| all.iter().filter(|(_, _, count, _)| *count == wanted).count();
         let (up, doubtful) = (counted(Count::Up), counted(Count::Doubtful));
         // One who wrote when it held no longer may have written anything.
         if doubtful == 0 {
             let number = std::fs::read_to_string(self.number.path()).during("read the number")?;
             ensure!(number == up.to_string(), "counted up to {number}, not to {up}");
         }
-        Ok(Contested { visits: visits.len(), losses: doubtful + counted(Count::Not) })
+        let losses = all.iter().filter(|(.., end)| *end == End::Lost).count();
+        Ok(Contested { visits: visits.len(), losses })
     }
 
     async fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) -> Outcome {
@@ -183,7 +184,7 @@ impl Contender {
     fn hear(&mut self) -> Outcome {
         for report in self.worker.told() {
             match report {
-                Report::Visited(visit, count) => self.visits.push((visit, count)),
+                Report::Visited { visit, count, end } => self.visits.push((visit, count, end)),
                 Report::Clings => self.clung += 1,
                 Report::Rested => self.rests = true,
                 Report::Lost { .. } | Report::Progress => {}
@@ -193,8 +194,8 @@ impl Contender {
         Ok(())
     }
 
-    fn history(&self) -> impl Iterator<Item = (String, Visit, Count)> {
+    fn history(&self) -> impl Iterator<Item = (String, Visit, Count, End)> {
         let who = self.worker.label();
-        self.visits.iter().map(|(visit, count)| (who.to_owned(), *visit, *count))
+        self.visits.iter().map(|(visit, count, end)| (who.to_owned(), *visit, *count, *end))
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::{DistributedLockExt, Hold, LockError, LockGuard};
 use tokio::time::Instant;
 
-use super::protocol::{Count, Report, Visit};
+use super::protocol::{Count, End, Report, Visit};
 use super::serve::{Desk, count_up, lock, stamp};
 
 /// How often a holder asks itself whether it still holds.
@@ -54,16 +54,18 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
         let acquired = stamp();
         let token = guard.token().map(lock_core::FencingToken::get);
         let count = count_as_holder(guard.hold(), file).map_err(|error| broken(&error))?;
-        let ended = self.believe(&guard, acquired).await;
-        (self.tell)(Report::Visited(Visit { asked, acquired, ended: Some(ended), token }, count));
+        let (ended, end) = self.believe(&guard, acquired).await;
+        let visit = Visit { asked, acquired, ended: Some(ended), token };
+        (self.tell)(Report::Visited { visit, count, end });
         match guard.release().await {
             Err(error) if error.loss().is_none() && !is_unsettled(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Goes on believing for as long as it was told to, and as the hold says so. Answers when it last did.
-    async fn believe(&self, guard: &LockGuard, acquired: u64) -> u64 {
+    /// Goes on believing for as long as it was told to, and as the hold says so. Answers when it last did, and why it does
+    /// no longer.
+    async fn believe(&self, guard: &LockGuard, acquired: u64) -> (u64, End) {
         let clings = lock(&self.contest.clings).take();
         if clings.is_some() {
             (self.tell)(Report::Clings);
@@ -73,11 +75,11 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
         loop {
             let now = stamp();
             if !guard.hold().is_valid() {
-                return believed;
+                return (believed, End::Lost);
             }
             believed = now;
             if Instant::now() >= until {
-                return believed;
+                return (believed, End::LetGo);
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -21,7 +21,7 @@ use life::Life;
 use protocol::Patience;
 
 pub(crate) use process::{requested, serve_process};
-pub(crate) use protocol::{Command, Count, Report, Visit};
+pub(crate) use protocol::{Command, Count, End, Report, Visit};
 pub(crate) use serve::stamp;
 
 /// A loss, as the worker's listener saw it.

@@ -68,7 +68,11 @@ pub(crate) enum Report {
     Progress,
     History(Vec<Visit>),
     /// One acquisition is over.
-    Visited(Visit, Count),
+    Visited {
+        visit: Visit,
+        count: Count,
+        end: End,
+    },
     /// It has the lock that it was told to cling to.
     Clings,
     /// It contends no more.
@@ -89,6 +93,15 @@ pub(crate) enum Count {
     Doubtful,
     /// It was not, as the lock was lost before.
     Not,
+}
+
+/// How a holder came to let the lock go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    /// By itself.
+    LetGo,
+    /// It had lost it.
+    Lost,
 }
 
 /// One acquisition, in nanoseconds of the machine's clock.
