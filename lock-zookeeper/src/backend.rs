@@ -241,9 +241,9 @@ async fn note_the_gone(session: &Session, leases: &[Arc<Lease>], states: &mut [O
             // One of them is being released: the next time will do.
             continue;
         }
-        let Ok(found) = session.read(&paths).await else { return };
-        for (state, found) in states.iter_mut().zip(found) {
-            if matches!(found, MultiReadResult::Error { err: Error::NoNode }) {
+        let Ok(are_there) = session.which_are_there(&paths).await else { return };
+        for (state, is_there) in states.iter_mut().zip(are_there) {
+            if !is_there {
                 *state = Some(LeaseState::Lost(LossReason::Deleted));
             }
         }

@@ -11,15 +11,13 @@
 //!
 //! That is ZooKeeper's recipe for locks, but for the second listing, and for whom is watched first.
 
-use zookeeper_client::{Error, MultiReadResult};
-
 use crate::contender::{Accepted, Contender, contenders};
 use crate::session::{Session, Watched, Watching};
 use crate::trace::Trace;
 use crate::trouble::Failure;
 
 /// How many nodes are looked at in one request.
-const READ_TOGETHER: usize = 200;
+const READ_TOGETHER: usize = 300;
 
 /// Who stands before a node, the nearest last.
 #[derive(Debug)]
@@ -113,17 +111,13 @@ async fn how_many_are_left(trace: &Trace, names: &[String]) -> Result<usize, Fai
     while left > 0 {
         let first = left.saturating_sub(READ_TOGETHER);
         let paths: Vec<_> = names[first..left].iter().map(|name| trace.path_of(name)).collect();
-        let found = trace.session().read(&paths).await?;
-        if let Some(last) = found.iter().rposition(|result| !is_gone(result)) {
+        let are_there = trace.session().which_are_there(&paths).await?;
+        if let Some(last) = are_there.iter().rposition(|is_there| *is_there) {
             return Ok(first + last + 1);
         }
         left = first;
     }
     Ok(0)
-}
-
-fn is_gone(result: &MultiReadResult) -> bool {
-    matches!(result, MultiReadResult::Error { err: Error::NoNode })
 }
 
 /// The contenders among the children of a directory, in the order in which they came.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use lock_core::{Clock, GroupId, LockError, Moment};
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::{
-    Client, Error, EventType, MultiReadResult, MultiWriteError, MultiWriteResult, Stat, WatchedEvent,
+    Client, Error, EventType, MultiReadResult, MultiReader, MultiWriteError, MultiWriteResult, Stat,
+    WatchedEvent,
 };
 
 use crate::leftover::Leftover;
@@ -271,11 +272,29 @@ impl Session {
 
     /// Reads nodes, all at the same moment.
     pub(crate) async fn read(&self, paths: &[String]) -> Result<Vec<MultiReadResult>, Failure> {
+        self.look(paths, MultiReader::add_get_data).await
+    }
+
+    /// Which of these nodes are there, all at the same moment. One that may not be looked at is.
+    ///
+    /// Asked for their children, of which such nodes have none: that is what costs the server least.
+    pub(crate) async fn which_are_there(&self, paths: &[String]) -> Result<Vec<bool>, Failure> {
+        let found = self.look(paths, MultiReader::add_get_children).await?;
+        let is_gone =
+            |result: &MultiReadResult| matches!(result, MultiReadResult::Error { err: Error::NoNode });
+        Ok(found.iter().map(|result| !is_gone(result)).collect())
+    }
+
+    async fn look(
+        &self,
+        paths: &[String],
+        add: impl Fn(&mut MultiReader<'_>, &str) -> Result<(), Error>,
+    ) -> Result<Vec<MultiReadResult>, Failure> {
         let read = self.ask(Proof::Answered, |client| async move {
             let reading = {
                 let mut reader = client.new_multi_reader();
                 for path in paths {
-                    reader.add_get_data(path)?;
+                    add(&mut reader, path)?;
                 }
                 reader.commit()
             };

@@ -338,13 +338,16 @@ impl Sessions {
     /// Asks the servers for a sign of life when nothing else is asked. Returns when the session is of no more use.
     ///
     /// It is by requests that were answered earlier that a heartbeat proves how long the session lives, so this is done in a
-    /// session without nodes, too. The client library sends a ping that much less often.
+    /// session without nodes, too. Heartbeats for holds make it unnecessary; and the client library sends a ping that much less
+    /// often.
     async fn keep_alive(&self, number: u64, session: &Session) -> Ended {
         let clock = self.host.clock();
         let interval = session.timeout / BEATS_IN_A_TIMEOUT;
         let (mut empty_since, mut failing_since) = (None, None);
         loop {
-            clock.sleep_until(clock.now().plus(interval)).await;
+            // A little later than the next heartbeat, if there is one.
+            let due = session.last_answer().plus(interval + interval / 4);
+            clock.sleep_until(due.max(clock.now().plus(interval / 4))).await;
             let now = clock.now();
             if !session.is_empty() {
                 empty_since = None;
@@ -355,7 +358,7 @@ impl Sessions {
             {
                 return Ended::Retired;
             }
-            if now.since(session.last_answer()) < interval / 2 {
+            if now.since(session.last_answer()) < interval {
                 failing_since = None;
                 continue;
             }
