@@ -152,7 +152,7 @@ impl<'a> Attempt<'a> {
                 None => return Ok(None),
             },
         };
-        trace.is_held();
+        trace.become_hold();
         let lease = Lease::new(
             self.request.id(),
             Arc::clone(&self.backend.traces),
@@ -195,6 +195,8 @@ enum Woken {
     Joined,
     /// Somebody who waits for this attempt is about to stop.
     LastAsk,
+    /// Nothing was heard for long.
+    TimeToLook,
 }
 
 /// Whether the attempt's node is still there.
@@ -260,8 +262,9 @@ impl<'a> Waiter<'a> {
         mut next: Watching,
     ) -> Result<Place, LockError> {
         let mut asked_until = self.now();
+        let mut look_at = self.now().plus(self.session().timeout);
         loop {
-            let place = match self.woken(&mut next, asked_until).await {
+            let place = match self.woken(&mut next, asked_until, look_at).await {
                 Woken::Own(Told::Deleted) => return Ok(Place::Lost),
                 Woken::Own(Told::SessionOver) | Woken::Next(Told::SessionOver) => return Err(session_over()),
                 Woken::Own(Told::Changed) | Woken::TimeToWatch => self.watch_own().await?,
@@ -269,6 +272,16 @@ impl<'a> Waiter<'a> {
                 Woken::Next(Told::Deleted) => {
                     before.watched_is_gone();
                     return Ok(Place::Kept);
+                }
+                Woken::TimeToLook => {
+                    look_at = self.now().plus(self.session().timeout);
+                    match self.look_at_own_and_next(before).await? {
+                        (Place::Kept, Place::Lost) => {
+                            before.watched_is_gone();
+                            return Ok(Place::Kept);
+                        }
+                        (own, _) => own,
+                    }
                 }
                 Woken::ContactChanged => self.look_at_contact().await?,
                 Woken::Joined if self.is_old_news() => self.ask().await?,
@@ -286,7 +299,7 @@ impl<'a> Waiter<'a> {
 
     /// The own node's watch comes first: whoever has lost its place does not hold because another one left. It is set when the
     /// node is no longer new, so that a short wait costs no more than it must.
-    async fn woken(&mut self, next: &mut Watching, asked_until: Moment) -> Woken {
+    async fn woken(&mut self, next: &mut Watching, asked_until: Moment, look_at: Moment) -> Woken {
         let clock = self.session().clock();
         let signals = self.signals();
         let last_ask = self.last_ask(asked_until);
@@ -300,6 +313,7 @@ impl<'a> Waiter<'a> {
             _ = self.contact.changed() => Woken::ContactChanged,
             () = signals.joined() => Woken::Joined,
             () = clock.sleep_until(last_ask) => Woken::LastAsk,
+            () = clock.sleep_until(look_at) => Woken::TimeToLook,
         }
     }
 
@@ -332,6 +346,18 @@ impl<'a> Waiter<'a> {
                 self.signals().unreachable(failure.explain(Operation::Acquire));
                 Ok(Place::Kept)
             }
+        }
+    }
+
+    /// Looks whether the own node is there, and the one that is watched: servers tell nothing of a node that may not be read any more.
+    async fn look_at_own_and_next(&mut self, before: &Predecessors) -> Result<(Place, Place), LockError> {
+        let next = before.watched_name().map(|name| self.trace.path_of(name));
+        let paths: Vec<_> = std::iter::once(self.own_path.clone()).chain(next).collect();
+        let place =
+            |is_there: Option<&bool>| if is_there == Some(&false) { Place::Lost } else { Place::Kept };
+        match self.session().which_are_there(&paths).await {
+            Ok(are_there) => Ok((place(are_there.first()), place(are_there.get(1)))),
+            Err(failure) => self.recover(failure).await.map(|()| (Place::Kept, Place::Kept)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -45,6 +46,8 @@ pub(crate) struct ZooKeeperBackend {
     pub(crate) recipe: Recipe,
     root: String,
     capabilities: Capabilities,
+    /// Whose node the next heartbeat checks.
+    turn: AtomicUsize,
 }
 
 impl ZooKeeperBackend {
@@ -62,7 +65,15 @@ impl ZooKeeperBackend {
             .with_fairness(Fairness::Fifo)
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported);
-        Ok(Self { host, sessions, traces: Arc::default(), recipe, root, capabilities })
+        Ok(Self {
+            host,
+            sessions,
+            traces: Arc::default(),
+            recipe,
+            root,
+            capabilities,
+            turn: AtomicUsize::new(0),
+        })
     }
 
     pub(crate) fn has_tokens(&self) -> bool {
@@ -117,33 +128,29 @@ impl Backend for ZooKeeperBackend {
             return Ok(vec![LeaseState::Lost(LossReason::SessionClosed); leases.len()]);
         };
         let mut states = vec![None; leases.len()];
-        let mut refusal = None;
-        // One heartbeat is for all of them; it checks the first node that is there.
-        for (position, lease) in leases.iter().enumerate() {
-            let Some(node) = lease.trace.node().filter(|_| states[position].is_none()) else { continue };
-            match session.beat(&lease.trace.path_of(&node.name)).await {
+        // One heartbeat is for all of them. It checks the first node that is there, another one each time: of a node that may not be
+        // read any more no watch tells.
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        for position in (0..leases.len()).map(|offset| (turn + offset) % leases.len()) {
+            let trace = &leases[position].trace;
+            let Some(node) = trace.node().filter(|_| states[position].is_none()) else { continue };
+            match session.beat(&trace.path_of(&node.name)).await {
                 Ok(()) => {
                     self.repeat_when_worthwhile(&session);
                     let held = LeaseState::HeldFrom(session.anchor());
                     return Ok(states.into_iter().map(|state| state.unwrap_or(held)).collect());
                 }
                 Err(failure) if failure.is(&Error::NoNode) => {
-                    // Where one was deleted, others may have been.
-                    note_the_gone(&session, &leases[position..], &mut states[position..]).await;
                     states[position] = Some(LeaseState::Lost(LossReason::Deleted));
+                    // Where one was deleted, others may have been.
+                    note_the_gone(&session, leases, &mut states).await;
                 }
-                // Something is wrong with this node, not with the session.
-                Err(failure) if failure.outcome() == Outcome::Refused => refusal = Some(failure),
                 Err(failure) => return Err(failure.explain(Operation::Renew)),
             }
         }
-        match refusal {
-            Some(failure) => Err(failure.explain(Operation::Renew)),
-            None => Ok(states
-                .into_iter()
-                .map(|state| state.unwrap_or(LeaseState::Lost(LossReason::Deleted)))
-                .collect()),
-        }
+        // None is there, or all are being released.
+        let lost = LeaseState::Lost(LossReason::Deleted);
+        Ok(states.into_iter().map(|state| state.unwrap_or(lost)).collect())
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {

@@ -30,7 +30,6 @@ pub(crate) struct Leftover {
 
 impl Leftover {
     /// Removes the nodes, once. When it succeeds, none is left, and none will come.
-    ///
     pub(crate) async fn remove(&self, session: &Session) -> Result<(), Failure> {
         session.barrier(&self.directory).await?;
         for name in session.list(&self.directory).await? {

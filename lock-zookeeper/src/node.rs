@@ -136,7 +136,7 @@ impl Recipe {
 
     async fn look_for(&self, trace: &Trace) -> Result<Option<(Node, Vec<String>)>, Failure> {
         let session = trace.session();
-        trace.is_doubtful();
+        trace.doubt();
         session.barrier(trace.directory()).await?;
         let children = session.list(trace.directory()).await?;
         let own: Vec<_> = children.iter().filter(|name| trace.mark().is_on(name)).cloned().collect();
@@ -165,7 +165,7 @@ pub(crate) async fn without_doubles(
 ) -> Result<Vec<String>, Failure> {
     let is_double = |name: &String| trace.mark().is_on(name) && *name != own.name;
     for double in children.iter().filter(|name| is_double(name)) {
-        trace.is_doubtful();
+        trace.doubt();
         trace.session().delete(&trace.path_of(double)).await?;
     }
     children.retain(|name| !is_double(name));

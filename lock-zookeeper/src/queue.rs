@@ -61,6 +61,11 @@ impl Predecessors {
         self.names.len().saturating_sub(2)
     }
 
+    /// The name of the one that is watched.
+    pub(crate) fn watched_name(&self) -> Option<&str> {
+        self.names.get(self.watched()).map(String::as_str)
+    }
+
     /// The one that was watched has gone.
     pub(crate) fn watched_is_gone(&mut self) {
         self.names.remove(self.watched());

@@ -10,8 +10,7 @@ use std::time::Duration;
 use lock_core::{Clock, GroupId, LockError, Moment};
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::{
-    Client, Error, EventType, MultiReadResult, MultiReader, MultiWriteError, MultiWriteResult, Stat,
-    WatchedEvent,
+    Client, Error, EventType, MultiReadResult, MultiWriteError, MultiWriteResult, Stat, WatchedEvent,
 };
 
 use crate::leftover::Leftover;
@@ -47,6 +46,12 @@ pub(crate) struct Session {
     /// Whether something is left in it that the servers do not let it remove.
     is_condemned: AtomicBool,
     leftovers: mpsc::UnboundedSender<Leftover>,
+}
+
+#[derive(Clone, Copy)]
+enum Look {
+    AtData,
+    AtChildren,
 }
 
 /// A node that is watched from now on.
@@ -231,7 +236,13 @@ impl Session {
                 self.acknowledged(sent, Proof::Committed);
                 Ok(results)
             }
-            Some(Err(MultiWriteError::OperationFailed { index, source })) => Err((index, source.into())),
+            Some(Err(MultiWriteError::OperationFailed { index, source })) => {
+                if !matches!(source, Error::SessionMoved | Error::SessionExpired) {
+                    // A transaction that fails is committed, too, as one that has failed.
+                    self.acknowledged(sent, Proof::Committed);
+                }
+                Err((index, source.into()))
+            }
             Some(Err(MultiWriteError::RequestFailed { source })) => Err((0, source.into())),
             None => Err((0, Failure::Silence)),
         }
@@ -255,12 +266,11 @@ impl Session {
     /// Waits until everything has been carried out that this session has sent so far, whatever it was sent through.
     ///
     /// By a transaction that changes nothing: the leader orders it behind whatever it has proposed, and refuses what arrives later
-    /// from a connection that the session has left. Not by `sync`: a server that leads answers its own clients at once, although
-    /// something may be proposed that is not committed yet.
+    /// from a connection that the session has left. Not by `sync`: a leader that has been deposed answers that, and lists what it
+    /// knew before.
     pub(crate) async fn barrier(&self, path: &str) -> Result<(), Failure> {
         match self.beat(path).await {
-            // A transaction that fails is committed, too, as one that has failed.
-            Err(failure) if failure.is(&Error::NoNode) || failure.is(&Error::NoAuth) => Ok(()),
+            Err(failure) if failure.is(&Error::NoNode) => Ok(()),
             answered => answered,
         }
     }
@@ -272,29 +282,28 @@ impl Session {
 
     /// Reads nodes, all at the same moment.
     pub(crate) async fn read(&self, paths: &[String]) -> Result<Vec<MultiReadResult>, Failure> {
-        self.look(paths, MultiReader::add_get_data).await
+        self.look(paths, Look::AtData).await
     }
 
     /// Which of these nodes are there, all at the same moment. One that may not be looked at is.
     ///
     /// Asked for their children, of which such nodes have none: that is what costs the server least.
     pub(crate) async fn which_are_there(&self, paths: &[String]) -> Result<Vec<bool>, Failure> {
-        let found = self.look(paths, MultiReader::add_get_children).await?;
+        let found = self.look(paths, Look::AtChildren).await?;
         let is_gone =
             |result: &MultiReadResult| matches!(result, MultiReadResult::Error { err: Error::NoNode });
         Ok(found.iter().map(|result| !is_gone(result)).collect())
     }
 
-    async fn look(
-        &self,
-        paths: &[String],
-        add: impl Fn(&mut MultiReader<'_>, &str) -> Result<(), Error>,
-    ) -> Result<Vec<MultiReadResult>, Failure> {
+    async fn look(&self, paths: &[String], look: Look) -> Result<Vec<MultiReadResult>, Failure> {
         let read = self.ask(Proof::Answered, |client| async move {
             let reading = {
                 let mut reader = client.new_multi_reader();
                 for path in paths {
-                    add(&mut reader, path)?;
+                    match look {
+                        Look::AtData => reader.add_get_data(path)?,
+                        Look::AtChildren => reader.add_get_children(path)?,
+                    }
                 }
                 reader.commit()
             };
@@ -349,10 +358,12 @@ impl Session {
     ///
     /// A transaction that changes nothing is committed like any other. Not `sync`: a leader that has been deposed answers that.
     pub(crate) async fn beat(&self, path: &str) -> Result<(), Failure> {
-        self.change(|writer| writer.add_check_version(path, -1))
-            .await
-            .map(drop)
-            .map_err(|(_, failure)| failure)
+        match self.change(|writer| writer.add_check_version(path, -1)).await {
+            Ok(_) => Ok(()),
+            // Only of a node that is there.
+            Err((_, failure)) if failure.is(&Error::NoAuth) => Ok(()),
+            Err((_, failure)) => Err(failure),
+        }
     }
 
     /// From when on the core may count the term of a hold in this session.
@@ -445,7 +456,7 @@ impl Seat {
     }
 
     /// The node waits for no other any more.
-    pub(crate) fn is_held(&self) {
+    pub(crate) fn become_hold(&self) {
         if !self.is_held.swap(true, Ordering::AcqRel) {
             self.session.load.fetch_sub(self.cost, Ordering::AcqRel);
         }

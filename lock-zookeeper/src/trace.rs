@@ -52,8 +52,8 @@ impl Trace {
     }
 
     /// The node has become a hold: it waits for no other any more.
-    pub(crate) fn is_held(&self) {
-        self.seat.is_held();
+    pub(crate) fn become_hold(&self) {
+        self.seat.become_hold();
     }
 
     pub(crate) fn directory(&self) -> &Arc<str> {
@@ -86,7 +86,7 @@ impl Trace {
     }
 
     /// Something may have been carried out twice: who removes the node looks for others as well.
-    pub(crate) fn is_doubtful(&self) {
+    pub(crate) fn doubt(&self) {
         self.state().is_doubtful = true;
     }
 
