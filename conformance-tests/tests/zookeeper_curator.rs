@@ -110,10 +110,9 @@ enum Side {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(done) => done,
-        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
-    }
+    let done = tokio::time::timeout(PATIENCE, future).await;
+    assert!(done.is_ok(), "{what}: not within {PATIENCE:?}");
+    done.unwrap()
 }
 
 /// Wants the lock, and says when it has it.
@@ -214,7 +213,7 @@ async fn what_both_sides_count_without_a_guard_is_right() {
     let (one, other) = (stage.ours().await, stage.ours().await);
     let (curator, another) = tokio::join!(stage.curator(), stage.curator());
     let path = stage.path();
-    let (_, _, curators, anothers) = tokio::join!(
+    let ((), (), curators, anothers) = tokio::join!(
         count(one, &file),
         count(other, &file),
         curator.count(&path, &file, ROUNDS),
@@ -249,7 +248,7 @@ async fn a_killed_holder_of_curators_is_followed_by_us_when_its_session_ends() {
 async fn a_killed_holder_of_ours_is_followed_by_curator_when_its_session_ends() {
     let Some(stage) = Stage::new("killed-holder").await else { return };
     let curator = stage.curator().await;
-    let mut holder = OurProcess::start(&stage).await;
+    let mut holder = OurProcess::start(&stage);
     holder.says("acquired").await;
     let acquiring = {
         let (curator, path) = (Arc::clone(&curator), stage.path());
@@ -292,7 +291,7 @@ async fn a_killed_waiter_of_ours_between_two_of_curators_holds_nobody_up_for_eve
     let Some(stage) = Stage::new("killed-between").await else { return };
     let (first, second) = tokio::join!(stage.curator(), stage.curator());
     let hold = first.acquire(&stage.path()).await.unwrap();
-    let mut between = OurProcess::start(&stage).await;
+    let mut between = OurProcess::start(&stage);
     stage.contended(2).await;
     let acquiring = {
         let (curator, path) = (Arc::clone(&second), stage.path());
@@ -329,7 +328,7 @@ struct OurProcess {
 }
 
 impl OurProcess {
-    async fn start(stage: &Stage) -> Self {
+    fn start(stage: &Stage) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "acquires_when_it_is_told_to", "--nocapture"])
             .env(URL, stage.url())
