@@ -1,0 +1,306 @@
+//! Users, what they may not do, and what is too much.
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
+use lock_core::{DistributedLockExt, ErrorKind, LockError, TakenAway};
+
+use crate::case::{cases, ensure};
+use crate::logs;
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon};
+
+cases!("access":
+    nodes_of_their_creator_are_nobody_elses,
+    behind_a_node_that_may_not_be_read,
+    a_directory_of_somebody_else_is_refused_at_once,
+    another_password_is_another_user,
+    where_the_directory_may_not_be_written_to,
+    where_nothing_may_be_created,
+    where_nothing_may_be_listed,
+    where_nothing_may_be_deleted,
+    a_permission_that_is_taken_away_while_holding_and_waiting,
+    a_quota_that_is_used_up,
+    sasl_lets_its_users_in,
+    sasl_refuses_a_wrong_password_once,
+    passwords_are_shown_nowhere,
+);
+
+const CREATORS: &str = "session_timeout=60s&acl=creator";
+
+/// What is a refusal for good, with a remedy in it, however it is asked for.
+async fn is_denied(client: &lock_core::LockClient, name: &str) -> Outcome<LockError> {
+    let lock = client.lock(name)?;
+    let tried = refusal(soon("the answer to a try", lock.try_acquire()).await?.map(drop))?;
+    let waited = refusal(soon("the answer to a wait", lock.acquire()).await?.map(drop))?;
+    for error in [&tried, &waited] {
+        ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
+        ensure!(error.to_string().contains("zookeeper.md"), "{error}");
+    }
+    soon("the undoing", client.idle()).await?;
+    Ok(waited)
+}
+
+async fn room_with(stage: &Stage, access: &Access) -> Outcome {
+    stage.server.create(&stage.directory(ROOM), b"", NodeKind::Lasting).await?;
+    stage.server.set_access(&stage.directory(ROOM), access).await
+}
+
+fn everybody(rights: &str) -> Access {
+    Access::new().grant(rights, "world", "anyone")
+}
+
+async fn nodes_of_their_creator_are_nobody_elses() -> Outcome {
+    let stage = Stage::new().await?;
+    room_with(&stage, &Access::anybody()).await?;
+    let one = connect(&stage.url_as("one:right", CREATORS)).await?;
+    let other = connect(&stage.url_as("other:right", CREATORS)).await?;
+    let guard = one.lock(ROOM)?.acquire().await?;
+    // Who it is stands in the node, which may not be read; that it is there, and since when, is no secret.
+    let theirs = other.status(ROOM).await?;
+    ensure!(theirs.holders.len() == 1 && theirs.holders[0].pid.is_none(), "{theirs:?}");
+    let own = one.status(ROOM).await?;
+    ensure!(own.holders[0].pid == Some(std::process::id()), "{own:?}");
+    // To delete is a right to the directory.
+    let broken = other.break_holder(ROOM, &own.holders[0].id).await?;
+    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    soon("the loss", guard.lost()).await?;
+    Ok(())
+}
+
+async fn behind_a_node_that_may_not_be_read() -> Outcome {
+    let stage = Stage::new().await?;
+    room_with(&stage, &Access::anybody()).await?;
+    let one = connect(&stage.url_as("one:right", CREATORS)).await?;
+    let other = connect(&stage.url_as("other:right", CREATORS)).await?;
+    let nobody = stage.client(LONG).await?;
+    for _ in 0..2 {
+        let held = one.lock(ROOM)?.acquire().await?;
+        ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+        let second = Waiter::in_line(&stage, &other, 2).await?;
+        let third = Waiter::in_line(&stage, &nobody, 3).await?;
+        held.release().await?;
+        let (guard, _) = second.granted().await?;
+        stage.is_held_by(&guard, "behind the first").await?;
+        ensure!(!third.is_finished(), "both hold");
+        guard.release().await?;
+        let (guard, _) = third.granted().await?;
+        guard.release().await?;
+    }
+    // One that gives up may not be read either.
+    let held = one.lock(ROOM)?.acquire().await?;
+    let second = Waiter::in_line(&stage, &other, 2).await?;
+    let third = Waiter::in_line(&stage, &nobody, 3).await?;
+    second.give_up().await?;
+    stage.nodes_are(2).await?;
+    ensure!(!third.is_finished(), "both hold");
+    held.release().await?;
+    let (guard, _) = third.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_directory_of_somebody_else_is_refused_at_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let one = connect(&stage.url_as("one:right", CREATORS)).await?;
+    stage.works(&one).await?;
+    let guard = one.lock(ROOM)?.acquire().await?;
+    for other in [connect(&stage.url_as("other:right", CREATORS)).await?, stage.client(LONG).await?] {
+        is_denied(&other, ROOM).await?;
+        let looked = refusal(other.status(ROOM).await)?;
+        ensure!(looked.kind() == ErrorKind::Denied, "{looked:?}");
+    }
+    let own = one.status(ROOM).await?;
+    let other = connect(&stage.url_as("other:right", CREATORS)).await?;
+    let broken = refusal(other.break_holder(ROOM, &own.holders[0].id).await)?;
+    ensure!(broken.kind() == ErrorKind::Denied, "{broken:?}");
+    stage.is_held_by(&guard, "after all that").await?;
+    Ok(guard.release().await?)
+}
+
+/// With the scheme `digest` no server refuses anybody.
+async fn another_password_is_another_user() -> Outcome {
+    let stage = Stage::new().await?;
+    stage.works(&connect(&stage.url_as("me:right-word", CREATORS)).await?).await?;
+    let wrong = connect(&stage.url_as("me:wrong-word", CREATORS)).await?;
+    let error = is_denied(&wrong, ROOM).await?;
+    let shown = format!("{error} {error:?} {error:#?} {wrong:?} {wrong:#?}");
+    ensure!(!shown.contains("wrong-word"), "{shown}");
+    stage.works(&connect(&stage.url_as("me:right-word", CREATORS)).await?).await
+}
+
+/// Its data cannot be written, so it is listed instead.
+async fn where_the_directory_may_not_be_written_to() -> Outcome {
+    let stage = Stage::new().await?;
+    room_with(&stage, &everybody("crd")).await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    for _ in 0..2 {
+        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        stage.is_held_by(&guard, "in a directory that may not be written to").await?;
+        ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+        let waiter = Waiter::in_line(&stage, &other, 2).await?;
+        guard.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        stage.is_held_by(&guard, "after the first").await?;
+        guard.release().await?;
+        let tried = client.lock(ROOM)?.try_acquire().await?;
+        ensure!(tried.is_some(), "free, and not given");
+        drop(tried);
+        soon("the release", client.idle()).await?;
+        stage.nothing_is_left_now("at the end").await?;
+    }
+    Ok(())
+}
+
+async fn where_nothing_may_be_created() -> Outcome {
+    let stage = Stage::new().await?;
+    room_with(&stage, &everybody("rwda")).await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    is_denied(&client, ROOM).await?;
+    // For the try and for the wait, both ways of making a node at the most.
+    let asked = proxy.requests(ZooKeeperRequest::Create);
+    ensure!(asked <= 4, "asked {asked} times");
+    // And where no directory may be made.
+    stage.server.set_access(&stage.root, &everybody("rwda")).await?;
+    is_denied(&client, "another room").await?;
+    Ok(())
+}
+
+/// A free lock is to be had, and one that is held cannot be waited for; nothing stays behind.
+async fn where_nothing_may_be_listed() -> Outcome {
+    let stage = Stage::new().await?;
+    room_with(&stage, &everybody("cwd")).await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    stage.works(&client).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    is_denied(&other, ROOM).await?;
+    stage.is_held_by(&guard, "after the refusal").await?;
+    let nodes = stage.nodes().await?;
+    ensure!(nodes.len() == 1, "{nodes:?}");
+    Ok(guard.release().await?)
+}
+
+/// The release is refused, and says so; the node goes with the session.
+async fn where_nothing_may_be_deleted() -> Outcome {
+    let stage = Stage::new().await?;
+    room_with(&stage, &everybody("crwa")).await?;
+    let client = stage.client("session_timeout=4s").await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let released = soon("the release", guard.release()).await?;
+    let error = refusal(released)?;
+    ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
+    let _ = soon("the end", client.close(std::time::Duration::from_secs(2))).await?;
+    stage.nothing_is_left("the session has ended").await
+}
+
+async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome {
+    let stage = Stage::new().await?;
+    room_with(&stage, &Access::anybody()).await?;
+    let (one, other) = (stage.client("session_timeout=4s").await?, stage.client("session_timeout=4s").await?);
+    let held = one.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    // Whoever has a node goes on, and may give it back.
+    stage.server.set_access(&stage.directory(ROOM), &everybody("d")).await?;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    stage.is_held_by(&held, "without permission").await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left("at the end").await?;
+    is_denied(&one, ROOM).await?;
+    Ok(())
+}
+
+async fn a_quota_that_is_used_up() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new().enforced_quotas()).await?;
+    let client = stage.client(LONG).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    // The folder, the room, and the holder's node.
+    let limits = "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3";
+    for (name, text) in [("zookeeper_limits", limits), ("zookeeper_stats", "count=3,bytes=0")] {
+        let path = format!("/zookeeper/quota{}/{name}", stage.root);
+        stage.server.create(&path, text.as_bytes(), NodeKind::Lasting).await?;
+    }
+    let other = stage.client(LONG).await?;
+    for waits in [false, true] {
+        let lock = other.lock(ROOM)?;
+        let answer = if waits {
+            soon("the answer", lock.acquire()).await?.map(drop)
+        } else {
+            soon("the answer", lock.try_acquire()).await?.map(drop)
+        };
+        let error = refusal(answer)?;
+        ensure!(error.kind() == ErrorKind::Server && !error.is_retryable(), "{error:?}");
+        ensure!(error.to_string().contains("quota"), "{error}");
+    }
+    stage.is_held_by(&guard, "after the refusal").await?;
+    guard.release().await?;
+    stage.works(&other).await
+}
+
+async fn sasl_lets_its_users_in() -> Outcome {
+    let options = ZooKeeperOptions::new().sasl_user("app", "p@ss/wo:rd%").sasl_user("other", "word");
+    let stage = Stage::with(options).await?;
+    let app = connect(&stage.url(CREATORS)).await?;
+    stage.works(&app).await?;
+    let other = connect(&stage.url_as("other:word", "auth=sasl&acl=creator")).await?;
+    is_denied(&other, ROOM).await?;
+    let guard = app.lock(ROOM)?.acquire().await?;
+    // Who it is is told to every new connection.
+    stage.server.restart(conformance_tests::servers::Data::Kept).await?;
+    soon("contact", async { while app.status(ROOM).await.is_err() {} }).await?;
+    stage.is_held_by(&guard, "after the restart").await?;
+    guard.release().await?;
+    stage.works(&app).await
+}
+
+async fn sasl_refuses_a_wrong_password_once() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new().sasl_user("app", "right-opening")).await?;
+    for login in ["app:wrong-opening", "nobody:wrong-opening"] {
+        let url = stage.url_as(login, "auth=sasl&session_timeout=6s");
+        let error = refusal(soon("the answer", connect(&url)).await?)?;
+        ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
+        let shown = format!("{error} {error:?} {error:#?}");
+        ensure!(!shown.contains("wrong-opening"), "{shown}");
+    }
+    Ok(())
+}
+
+async fn passwords_are_shown_nowhere() -> Outcome {
+    let stage = Stage::new().await?;
+    let secret = "canary-in-the-mine";
+    stage.server.create(&stage.root, b"", NodeKind::Lasting).await?;
+    for (number, options) in
+        ["acl=creator", "acl=creator&session_timeout=soon", "auth=sasl&session_timeout=2s"]
+            .into_iter()
+            .enumerate()
+    {
+        let url = stage.url_as(&format!("me:{secret}"), options);
+        let client = connect(&url).await;
+        let shown = format!("{client:?} {client:#?}");
+        ensure!(!shown.contains(secret), "{shown}");
+        let Ok(client) = client else { continue };
+        let guard = client.lock(format!("room-{number}"))?.acquire().await?;
+        let shown = format!("{guard:?} {:?}", client.status(guard.hold().name().as_str()).await?);
+        ensure!(!shown.contains(secret), "{shown}");
+        guard.release().await?;
+    }
+    for url in [
+        format!("zookeeper://app:12/{secret}@127.0.0.1:1/x"),
+        format!("zookeeper://app:12?{secret}@127.0.0.1:1/x"),
+        format!("zookeeper://app:{secret}@127.0.0.1:x/x?session_timeout=1s"),
+        format!("zookeeper://app:{secret}@127.0.0.1:1/x?unknown=1"),
+        format!("zookeeper://app:{secret}@127.0.0.1:1/"),
+        format!("zookeeper://app:{secret}@127.0.0.1:1/x?session_timeout=1s"),
+    ] {
+        let error = refusal(soon("the answer", connect(&url)).await?)?;
+        let shown = format!("{error} {error:?} {error:#?}");
+        ensure!(!shown.contains(secret), "{url}: {shown}");
+    }
+    let logged = [
+        logs::lines_with(&[secret]),
+        logs::lines_with(&["wrong-opening"]),
+        logs::lines_with(&["wrong-word"]),
+    ]
+    .concat();
+    ensure!(logged.is_empty(), "{logged:?}");
+    Ok(())
+}

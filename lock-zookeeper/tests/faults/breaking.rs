@@ -1,0 +1,140 @@
+//! Holds that an operator takes away.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{NodeKind, ZooKeeperRequest};
+use lock_core::{DistributedLockExt, HolderId, LossReason, TakenAway};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
+
+cases!("breaking":
+    a_broken_hold_is_told_as_broken_at_once,
+    a_broken_hold_is_told_as_broken_in_its_first_moments,
+    the_hold_of_a_foreign_program_is_broken,
+    who_does_not_hold_is_not_broken,
+    a_break_that_arrives_late_breaks_nobody_else,
+    a_break_whose_second_half_arrives_late_breaks_nobody_else,
+);
+
+/// The next heartbeat is due after ten seconds.
+const AT_ONCE: Duration = Duration::from_secs(8);
+
+async fn broken_after(hold_for: Duration) -> Outcome {
+    let stage = Stage::new().await?;
+    let (ours, operator, third) =
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let lock = ours.lock(ROOM)?;
+    for _ in 0..5 {
+        let diary = Diary::of(&lock);
+        let guard = soon("the lock", lock.acquire()).await??;
+        let waiter = Waiter::of(&third)?;
+        tokio::time::sleep(hold_for).await;
+        let holder = HolderId::new(stage.nodes().await?[0].as_str());
+        let began = Instant::now();
+        let broken = operator.break_holder(ROOM, &holder).await?;
+        ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+        let (reason, told) = diary.abort().await?;
+        ensure!(told < began + AT_ONCE, "told after {:?}", told - began);
+        ensure!(!guard.hold().is_valid(), "a broken hold is valid");
+        ensure!(reason == LossReason::Broken, "{reason:?}");
+        let (next, _) = waiter.granted().await?;
+        stage.is_held_by(&next, "after the break").await?;
+        // The same order once more finds somebody else.
+        let again = operator.break_holder(ROOM, &holder).await?;
+        ensure!(again.taken_away == TakenAway::No, "{again:?}");
+        drop(guard);
+        soon("the rest", ours.idle()).await?;
+        stage.is_held_by(&next, "after the second order").await?;
+        next.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_broken_hold_is_told_as_broken_at_once() -> Outcome {
+    broken_after(Duration::from_millis(300)).await
+}
+
+async fn a_broken_hold_is_told_as_broken_in_its_first_moments() -> Outcome {
+    broken_after(Duration::ZERO).await
+}
+
+async fn the_hold_of_a_foreign_program_is_broken() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let prefix = format!("{}/_c_somebody-lock-", stage.directory(ROOM));
+    stage.server.create(&prefix, b"10.0.0.7", NodeKind::Numbered).await?;
+    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let status = client.status(ROOM).await?;
+    ensure!(status.holders.len() == 1 && status.waiters.len() == 1, "{status:?}");
+    ensure!(status.holders[0].host.as_deref() == Some("10.0.0.7"), "{status:?}");
+    let broken = client.break_holder(ROOM, &status.holders[0].id).await?;
+    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn who_does_not_hold_is_not_broken() -> Outcome {
+    let stage = Stage::new().await?;
+    let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = first.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &second, 2).await?;
+    let nodes = stage.nodes().await?;
+    for id in [nodes[1].as_str(), "_c_nobody-lock-0000000000", "..", ""] {
+        let broken = first.break_holder(ROOM, &HolderId::new(id)).await?;
+        ensure!(broken.taken_away == TakenAway::No, "{id:?}: {broken:?}");
+    }
+    ensure!(stage.nodes().await? == nodes, "somebody has lost a place");
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// The holder has gone by itself when the order arrives.
+async fn a_break_that_arrives_late_breaks_nobody_else() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let operator = stage.client_at(proxy.address(), LONG).await?;
+    let held = first.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &second, 2).await?;
+    let holder = HolderId::new(stage.nodes().await?[0].as_str());
+    proxy.hold_request(ZooKeeperRequest::Change);
+    let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
+    soon("the order", proxy.request_is_held()).await?;
+    held.release().await?;
+    let (next, _) = waiter.granted().await?;
+    proxy.let_requests_go();
+    let broken = soon("the answer", breaking).await???;
+    ensure!(broken.taken_away == TakenAway::No, "{broken:?}");
+    stage.is_held_by(&next, "after the order").await?;
+    Ok(next.release().await?)
+}
+
+/// The holder has heard of it and has gone before its node is deleted.
+async fn a_break_whose_second_half_arrives_late_breaks_nobody_else() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let operator = stage.client_at(proxy.address(), LONG).await?;
+    let lock = first.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let held = lock.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &second, 2).await?;
+    let holder = HolderId::new(stage.nodes().await?[0].as_str());
+    proxy.hold_request(ZooKeeperRequest::Delete);
+    let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Broken, "{reason:?}");
+    let (next, granted) = waiter.granted().await?;
+    ensure!(aborted < granted, "another had the lock before the abort");
+    soon("the second half", proxy.request_is_held()).await?;
+    proxy.let_requests_go();
+    let broken = soon("the answer", breaking).await???;
+    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    drop(held);
+    stage.is_held_by(&next, "after the order").await?;
+    Ok(next.release().await?)
+}

@@ -1,0 +1,90 @@
+//! Clients that end.
+
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use lock_core::{DistributedLockExt, ErrorKind};
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, refusal, soon, until};
+
+cases!("clients":
+    a_closed_client_ends_its_session_at_once,
+    a_closed_client_that_holds_and_waits_leaves_nothing,
+    a_dropped_client_leaves_nothing,
+    a_client_is_closed_without_contact,
+    a_closed_client_connects_no_more,
+);
+
+async fn a_closed_client_ends_its_session_at_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let session = stage.session(0).await?;
+    guard.release().await?;
+    ensure!(stage.knows_session(session).await?, "the session ended with the hold");
+    soon("the end", client.close(Duration::from_secs(10))).await??;
+    ensure!(!stage.knows_session(session).await?, "the session lives on");
+    Ok(())
+}
+
+async fn a_closed_client_that_holds_and_waits_leaves_nothing() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = other.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let mine = client.lock("another room")?.acquire().await?;
+    // What is held when the time is up is released.
+    let _ = soon("the end", client.close(Duration::from_millis(300))).await?;
+    let ended = soon("the wait", waiter.granted()).await?;
+    ensure!(ended.is_err(), "a closed client waits on");
+    let directory = stage.directory("another room");
+    let left = (stage.nodes().await?.len(), stage.server.children(&directory).await?.unwrap_or_default());
+    ensure!(left.0 == 1 && left.1.is_empty(), "{left:?}");
+    ensure!(!mine.hold().is_valid(), "a closed client holds on");
+    stage.is_held_by(&held, "after the end of the waiter").await?;
+    Ok(held.release().await?)
+}
+
+async fn a_dropped_client_leaves_nothing() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let session = stage.session(0).await?;
+    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    drop((guard, client));
+    let (guard, _) = waiter.granted().await?;
+    until("the session has ended", || async { Ok(!stage.knows_session(session).await?) }).await?;
+    guard.release().await?;
+    stage.nothing_is_left_now("at the end").await
+}
+
+/// Nobody waits for a server that does not answer, and the session ends by itself.
+async fn a_client_is_closed_without_contact() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "session_timeout=3s").await?;
+    let other = stage.client(LONG).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    proxy.sever();
+    let _ = soon("the end", client.close(Duration::from_millis(500))).await?;
+    ensure!(!guard.hold().is_valid(), "a closed client holds on");
+    let (next, _) = waiter.granted().await?;
+    Ok(next.release().await?)
+}
+
+async fn a_closed_client_connects_no_more() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let lock = client.lock(ROOM)?;
+    stage.works(&client).await?;
+    soon("the end", client.close(Duration::from_secs(10))).await??;
+    until("the connection has ended", || async { Ok(proxy.connections() == 0) }).await?;
+    let error = refusal(lock.acquire().await.map(drop))?;
+    ensure!(error.kind() == ErrorKind::Closed, "{error:?}");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(proxy.connections() == 0, "it has connected again");
+    Ok(())
+}

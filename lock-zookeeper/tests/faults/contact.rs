@@ -1,0 +1,280 @@
+//! Servers that cannot be reached, or that do not answer: what a holder is told, and what a waiter.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Direction, ZooKeeperOptions};
+use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
+
+cases!("contact":
+    a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers,
+    a_hold_is_lost_by_its_deadline_while_everybody_is_silent,
+    a_hold_is_lost_by_its_deadline_while_answers_are_swallowed,
+    a_lost_connection_is_told_at_once_and_its_return_as_well,
+    a_server_that_stands_still_for_half_a_session_costs_no_hold,
+    a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time,
+    a_wait_that_ends_without_contact_is_an_error,
+    a_wait_that_ends_without_an_answer_is_an_error,
+    a_wait_that_ends_without_an_answer_behind_another_is_an_error,
+    a_wait_that_ends_in_contact_is_none,
+    a_try_without_contact_is_an_error_at_once,
+    a_server_that_is_started_again_keeps_holds_and_places,
+    nowhere,
+);
+
+const SESSION: Duration = Duration::from_secs(6);
+
+async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "session_timeout=6s").await?;
+    let other = stage.client(LONG).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let began = Instant::now();
+    silent.iter().for_each(|direction| proxy.blackhole(*direction));
+    let suspected = diary.suspect().await?;
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired && suspected <= aborted, "{reason:?}: {:?}", diary.events());
+    // Two thirds of the session after the last heartbeat that was answered.
+    ensure!(aborted < began + SESSION * 2 / 3, "told {:?} after the silence began", aborted - began);
+    ensure!(!guard.hold().is_valid(), "still valid");
+    ensure!(!waiter.is_finished(), "the next has it already");
+    if silent == [Direction::ToClient] {
+        // The server hears the client all the time: it is for the client to give the node back.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.heal();
+    }
+    let (next, granted) = waiter.granted().await?;
+    ensure!(aborted < granted, "another had the lock before the abort");
+    proxy.heal();
+    drop(guard);
+    soon("the rest", client.idle()).await?;
+    stage.is_held_by(&next, "after all").await?;
+    next.release().await?;
+    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    stage.works(&client).await
+}
+
+async fn a_hold_is_lost_by_its_deadline_while_everybody_is_silent() -> Outcome {
+    lost_by_its_deadline(&[Direction::ToServer, Direction::ToClient]).await
+}
+
+async fn a_hold_is_lost_by_its_deadline_while_answers_are_swallowed() -> Outcome {
+    lost_by_its_deadline(&[Direction::ToClient]).await
+}
+
+async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "session_timeout=15s").await?;
+    let other = stage.client(LONG).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let session = stage.session(0).await?;
+    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    proxy.sever();
+    diary.abort().await?;
+    ensure!(stage.nodes().await?.len() == 2, "the session has ended already");
+    proxy.heal();
+    let (next, _) = waiter.granted().await?;
+    ensure!(stage.knows_session(session).await?, "only the end of its session has removed the node");
+    stage.is_held_by(&next, "after the abort").await?;
+    drop(guard);
+    next.release().await?;
+    stage.works(&client).await?;
+    ensure!(stage.knows_session(session).await?, "the session has not recovered");
+    Ok(())
+}
+
+async fn a_lost_connection_is_told_at_once_and_its_return_as_well() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let began = Instant::now();
+    proxy.sever();
+    let told = diary.suspect().await?;
+    // The next heartbeat is due after ten seconds.
+    ensure!(told < began + Duration::from_secs(8), "told after {:?}", told - began);
+    ensure!(guard.hold().is_valid(), "suspect is not lost");
+    let status = soon("the answer", client.status(ROOM)).await?;
+    ensure!(status.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unreachable), "{status:?}");
+    proxy.heal();
+    diary.restored().await?;
+    stage.is_held_by(&guard, "after the return").await?;
+    guard.release().await?;
+    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    stage.nothing_is_left_now("after the release").await
+}
+
+async fn a_server_that_stands_still_for_half_a_session_costs_no_hold() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new()).await?;
+    let client = stage.client("session_timeout=12s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    stage.server.stop()?;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    stage.server.resume()?;
+    diary.restored().await?;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    stage.nothing_is_left_now("after the release").await?;
+    stage.works(&client).await
+}
+
+async fn a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new()).await?;
+    let session = Duration::from_secs(4);
+    let options = "session_timeout=4s";
+    let (ours, theirs) = (stage.client(options).await?, stage.client(options).await?);
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &theirs, 2).await?;
+    let stopped = Instant::now();
+    stage.server.stop()?;
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired, "{reason:?}");
+    ensure!(aborted < stopped + session * 2 / 3, "told {:?} after the server stopped", aborted - stopped);
+    tokio::time::sleep((session * 2).saturating_sub(stopped.elapsed())).await;
+    ensure!(!waiter.is_finished(), "granted by a server that stands still");
+    stage.server.resume()?;
+    let (next, granted) = waiter.granted().await?;
+    ensure!(aborted < granted, "another had the lock before the abort");
+    drop(guard);
+    soon("the rest", ours.idle()).await?;
+    stage.is_held_by(&next, "after all").await?;
+    next.release().await?;
+    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    stage.works(&ours).await
+}
+
+async fn a_wait_that_ends_without_contact_is_an_error() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let ours = stage.client_at(proxy.address(), "session_timeout=10s").await?;
+    let theirs = stage.client(LONG).await?;
+    let held = theirs.lock(ROOM)?.acquire().await?;
+    let lock = ours.lock(ROOM)?;
+    let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    stage.nodes_are(2).await?;
+    proxy.sever();
+    let answered = soon("the answer", waiting).await??.map(|guard| guard.is_some());
+    let error = refusal(answered)?;
+    ensure!(error.kind() == ErrorKind::Unreachable, "{error:?}");
+    proxy.heal();
+    soon("the undoing", ours.idle()).await?;
+    stage.nodes_are(1).await?;
+    Ok(held.release().await?)
+}
+
+/// The client library has not noticed anything yet.
+async fn a_wait_that_ends_without_an_answer_is_an_error() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let ours = stage.client_at(proxy.address(), "session_timeout=20s").await?;
+    let theirs = stage.client(LONG).await?;
+    let held = theirs.lock(ROOM)?.acquire().await?;
+    let lock = ours.lock(ROOM)?;
+    let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(6)).await });
+    stage.nodes_are(2).await?;
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
+    let answered = soon("the answer", waiting).await??.map(|guard| guard.is_some());
+    let error = refusal(answered)?;
+    ensure!(error.kind() == ErrorKind::Unreachable, "{error:?}");
+    proxy.heal();
+    soon("the undoing", ours.idle()).await?;
+    stage.nodes_are(1).await?;
+    Ok(held.release().await?)
+}
+
+/// The attempt at the server is that of somebody who waits for ever.
+async fn a_wait_that_ends_without_an_answer_behind_another_is_an_error() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let ours = stage.client_at(proxy.address(), "session_timeout=20s").await?;
+    let theirs = stage.client(LONG).await?;
+    let held = theirs.lock(ROOM)?.acquire().await?;
+    let first = Waiter::in_line(&stage, &ours, 2).await?;
+    let lock = ours.lock(ROOM)?;
+    let second = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(6)).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
+    let answered = soon("the answer", second).await??.map(|guard| guard.is_some());
+    let error = refusal(answered)?;
+    ensure!(error.kind() == ErrorKind::Unreachable, "{error:?}");
+    proxy.heal();
+    held.release().await?;
+    let (guard, _) = first.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_wait_that_ends_in_contact_is_none() -> Outcome {
+    let stage = Stage::new().await?;
+    let (ours, theirs) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = theirs.lock(ROOM)?.acquire().await?;
+    let answered = ours.lock(ROOM)?.try_acquire_for(Duration::from_millis(500)).await?;
+    ensure!(answered.is_none(), "given twice");
+    soon("the undoing", ours.idle()).await?;
+    stage.nodes_are(1).await?;
+    Ok(held.release().await?)
+}
+
+async fn a_try_without_contact_is_an_error_at_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "session_timeout=30s").await?;
+    stage.works(&client).await?;
+    proxy.sever();
+    let lock = client.lock(ROOM)?;
+    let tried = soon("the answer", lock.try_acquire()).await?.map(|guard| guard.is_some());
+    let error = refusal(tried)?;
+    ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
+    let waiter = Waiter::of(&client)?;
+    proxy.heal();
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left("at the end").await
+}
+
+/// A server has sessions and nodes on its disk; a crash of it costs nobody a lock.
+async fn a_server_that_is_started_again_keeps_holds_and_places() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new()).await?;
+    let (first, second, third) =
+        (stage.client("session_timeout=40s").await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = first.lock(ROOM)?.acquire().await?;
+    let next = Waiter::in_line(&stage, &second, 2).await?;
+    let last = Waiter::in_line(&stage, &third, 3).await?;
+    let nodes = stage.nodes().await?;
+    stage.server.restart(conformance_tests::servers::Data::Kept).await?;
+    until("contact", || async { Ok(first.status(ROOM).await.is_ok()) }).await?;
+    stage.is_held_by(&held, "after the restart").await?;
+    ensure!(stage.nodes().await? == nodes, "somebody has lost a place");
+    held.release().await?;
+    let (guard, _) = next.granted().await?;
+    ensure!(!last.is_finished(), "both hold");
+    guard.release().await?;
+    let (guard, _) = last.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn nowhere() -> Outcome {
+    let port = conformance_tests::servers::free_port()?;
+    let error = refusal(connect(&format!("zookeeper://127.0.0.1:{port}/locks?session_timeout=4s")).await)?;
+    ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
+    Ok(())
+}

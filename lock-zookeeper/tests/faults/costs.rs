@@ -1,0 +1,209 @@
+//! What it costs: the requests that pass.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::servers::{TcpProxy, ZooKeeperRequest};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, LockClient, LockGuard};
+use tokio::task::JoinSet;
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+
+cases!("costs":
+    more_locks_than_one_session_takes,
+    a_thousand_holds_cost_one_heartbeat,
+    a_free_lock_costs_two_requests,
+    a_held_lock_costs_one_listing,
+    an_idle_client_costs_a_few_signs_of_life,
+);
+
+const KINDS: [ZooKeeperRequest; 10] = [
+    ZooKeeperRequest::Create,
+    ZooKeeperRequest::Delete,
+    ZooKeeperRequest::List,
+    ZooKeeperRequest::ListOwn,
+    ZooKeeperRequest::Read,
+    ZooKeeperRequest::ReadMany,
+    ZooKeeperRequest::Exists,
+    ZooKeeperRequest::Sync,
+    ZooKeeperRequest::Check,
+    ZooKeeperRequest::Change,
+];
+
+fn counts(proxy: &TcpProxy) -> Vec<u64> {
+    KINDS.iter().map(|kind| proxy.requests(*kind)).collect()
+}
+
+fn since(before: &[u64], proxy: &TcpProxy) -> Vec<u64> {
+    counts(proxy).iter().zip(before).map(|(now, before)| now - before).collect()
+}
+
+/// Holds so many locks, each with a name of its own.
+async fn hold_many(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>> {
+    let (mut guards, mut acquiring) = (Vec::with_capacity(count), JoinSet::new());
+    for number in 0..count {
+        if acquiring.len() == 64
+            && let Some(guard) = soon("a lock", acquiring.join_next()).await?
+        {
+            guards.push(guard??);
+        }
+        let lock = client.lock(format!("many-{number}"))?;
+        acquiring.spawn(async move { lock.acquire().await });
+    }
+    while let Some(guard) = soon("a lock", acquiring.join_next()).await? {
+        guards.push(guard??);
+    }
+    Ok(guards)
+}
+
+/// How many bytes the paths have that the server has of each session with nodes in the folder.
+async fn bytes_of_sessions(stage: &Stage) -> Outcome<Vec<usize>> {
+    let dump = stage.server.word("dump").await?;
+    let mut sums = Vec::new();
+    for line in dump.lines() {
+        let path = line.trim();
+        if line.starts_with("0x") {
+            sums.push(0);
+        } else if path.starts_with(&format!("{}/", stage.root))
+            && let Some(sum) = sums.last_mut()
+        {
+            *sum += path.len();
+        }
+    }
+    sums.retain(|sum| *sum > 0);
+    Ok(sums)
+}
+
+/// The paths of a session have to fit into one message, of the client when it connects again and of the servers when it ends.
+const MOST_BYTES: usize = 128 * 1024;
+
+async fn more_locks_than_one_session_takes() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let guards = hold_many(&client, 2_200).await?;
+    let sessions = bytes_of_sessions(&stage).await?;
+    ensure!(sessions.len() > 1 && sessions.iter().all(|bytes| *bytes <= MOST_BYTES), "{sessions:?}");
+    // Whatever is granted in the second one is as good as in the first, also after a loss of contact.
+    let other = stage.client(LONG).await?;
+    let connected = proxy.requests(ZooKeeperRequest::Connect);
+    proxy.cut();
+    until("all sessions have connected again", || async {
+        Ok(proxy.requests(ZooKeeperRequest::Connect) >= connected + sessions.len() as u64)
+    })
+    .await?;
+    for number in [0, 1_000, 2_000, 2_199] {
+        let name = format!("many-{number}");
+        ensure!(other.lock(&name)?.try_acquire().await?.is_none(), "{number}: held twice");
+        let guard = guards.iter().find(|guard| guard.hold().name().as_str() == name);
+        let guard = guard.ok_or_else(|| Failure::new(format!("{name} was not acquired")))?;
+        let directory = stage.directory(&name);
+        let nodes = stage.server.children(&directory).await?.unwrap_or_default();
+        for node in nodes {
+            stage.server.delete(&format!("{directory}/{node}")).await?;
+        }
+        soon(format!("the loss of {name}"), guard.lost()).await?;
+    }
+    let valid = guards.iter().filter(|guard| guard.hold().is_valid()).count();
+    ensure!(valid == 2_196, "{valid} are still held");
+    drop(guards);
+    soon("the end", client.close(Duration::from_secs(60))).await??;
+    let sessions = bytes_of_sessions(&stage).await?;
+    ensure!(sessions.is_empty(), "{sessions:?} after the end of the client");
+    Ok(())
+}
+
+async fn heartbeats(holds: usize) -> Outcome<u64> {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "session_timeout=12s").await?;
+    let guards = hold_many(&client, holds).await?;
+    let (before, began) = (counts(&proxy), Instant::now());
+    // A sixth of a session is two seconds.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let spent = since(&before, &proxy);
+    let beats = spent[8];
+    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "some are lost");
+    let most = began.elapsed().as_secs() + 2;
+    ensure!(beats >= 2 && beats <= most, "{holds} holds: {beats} heartbeats: {KINDS:?} {spent:?}");
+    let others: u64 = spent[..4].iter().chain(&spent[5..8]).sum();
+    ensure!(others <= most, "{holds} holds: {KINDS:?} {spent:?}");
+    Ok(beats)
+}
+
+async fn a_thousand_holds_cost_one_heartbeat() -> Outcome {
+    let (of_many, of_one) = tokio::try_join!(heartbeats(1_000), heartbeats(1))?;
+    ensure!(of_many <= of_one + 3, "{of_many} heartbeats for a thousand, {of_one} for one");
+    Ok(())
+}
+
+async fn a_free_lock_costs_two_requests() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let lock = client.lock(ROOM)?;
+    stage.works(&client).await?;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = counts(&proxy);
+    for _ in 0..50 {
+        lock.acquire().await?.release().await?;
+        let guard = lock.try_acquire().await?;
+        guard.ok_or_else(|| Failure::new("free, and not given"))?.release().await?;
+    }
+    let spent = since(&before, &proxy);
+    ensure!(spent[0] == 100 && spent[1] == 100, "{KINDS:?} {spent:?}");
+    // On a busy machine a hold may last for long enough to be watched, or to be renewed.
+    let others: u64 = [2, 3, 5, 7, 9].iter().map(|kind| spent[*kind]).sum();
+    ensure!(others == 0, "{KINDS:?} {spent:?}");
+    Ok(())
+}
+
+/// However many stand before it, and however they go.
+async fn a_held_lock_costs_one_listing() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let (mut waiters, mut clients) = (Vec::new(), Vec::new());
+    for count in 1..10 {
+        let other = stage.client(LONG).await?;
+        waiters.push(Waiter::in_line(&stage, &other, count).await?);
+        clients.push(other);
+    }
+    let before = counts(&proxy);
+    let waiter = Waiter::in_line(&stage, &client, 10).await?;
+    // Two give up, the others are served.
+    waiters.remove(8).give_up().await?;
+    waiters.remove(4).give_up().await?;
+    for waiting in waiters {
+        let (guard, _) = waiting.granted().await?;
+        ensure!(!waiter.is_finished(), "both hold");
+        guard.release().await?;
+    }
+    let (guard, _) = waiter.granted().await?;
+    let spent = since(&before, &proxy);
+    ensure!(spent[0] == 1 && spent[2] == 1 && spent[3] == 0 && spent[7] == 0, "{KINDS:?} {spent:?}");
+    // One that is granted at once, and one try.
+    guard.release().await?;
+    let held = clients[0].lock(ROOM)?.acquire().await?;
+    let before = counts(&proxy);
+    ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+    let spent = since(&before, &proxy);
+    ensure!(spent[..4] == [1, 1, 1, 0] && spent[7] == 0, "{KINDS:?} {spent:?}");
+    Ok(held.release().await?)
+}
+
+/// It keeps its session, and no more than that.
+async fn an_idle_client_costs_a_few_signs_of_life() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "session_timeout=6s").await?;
+    stage.works(&client).await?;
+    let (before, began) = (counts(&proxy), Instant::now());
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let spent: u64 = since(&before, &proxy).iter().sum();
+    // One in a sixth of the session, which is a second.
+    ensure!(spent <= began.elapsed().as_secs() + 2, "{spent}");
+    ensure!(proxy.requests(ZooKeeperRequest::Connect) == 1, "it has connected again");
+    stage.works(&client).await
+}

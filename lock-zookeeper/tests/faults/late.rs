@@ -1,0 +1,102 @@
+//! Requests that were given up and arrive all the same, over a connection that has been followed by another.
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Direction, ZooKeeperRequest};
+use lock_core::{DistributedLockExt, LockError};
+
+use crate::case::{cases, ensure};
+use crate::stage::{IMPATIENT, LONG, ROOM, Stage, Waiter, soon, until};
+use crate::switch::Switch;
+
+cases!("late":
+    a_delete_that_arrives_when_the_lock_is_held_anew,
+    a_delete_that_arrives_when_others_hold_and_wait,
+    a_creation_that_arrives_after_it_was_undone,
+    a_creation_that_arrives_after_it_was_done_again,
+);
+
+/// The way of `old` is closed with requests on it; the client goes by the other one, and has done so when this is answered.
+async fn a_delete_that_arrives_when_the_lock_is_held_anew() -> Outcome {
+    let stage = Stage::new().await?;
+    let (old, new) = (stage.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    old.blackhole(Direction::ToServer);
+    switch.turn_to(new.address());
+    let asked = old.requests(ZooKeeperRequest::Delete);
+    soon("the release", guard.release()).await??;
+    ensure!(old.requests(ZooKeeperRequest::Delete) > asked, "nothing is on its way");
+    let again = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    old.heal();
+    until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
+    stage.is_held_by(&again, "after the late delete").await?;
+    again.release().await?;
+    stage.nothing_is_left("at the end").await
+}
+
+async fn a_delete_that_arrives_when_others_hold_and_wait() -> Outcome {
+    let stage = Stage::new().await?;
+    let (old, new) = (stage.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    let (second, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let next = Waiter::in_line(&stage, &second, 2).await?;
+    let last = Waiter::in_line(&stage, &third, 3).await?;
+    old.blackhole(Direction::ToServer);
+    switch.turn_to(new.address());
+    soon("the release", guard.release()).await??;
+    let (held, _) = next.granted().await?;
+    let nodes = stage.nodes().await?;
+    old.heal();
+    until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
+    stage.is_held_by(&held, "after the late delete").await?;
+    ensure!(stage.nodes().await? == nodes && !last.is_finished(), "somebody else lost a place");
+    held.release().await?;
+    let (guard, _) = last.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_creation_that_arrives_after_it_was_undone() -> Outcome {
+    let stage = Stage::new().await?;
+    let (old, new) = (stage.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    stage.works(&client).await?;
+    old.blackhole(Direction::ToServer);
+    switch.turn_to(new.address());
+    let asked = old.requests(ZooKeeperRequest::Create);
+    let waiter = Waiter::of(&client)?;
+    until("the request is on its way", || async { Ok(old.requests(ZooKeeperRequest::Create) > asked) })
+        .await?;
+    waiter.give_up().await?;
+    soon("the undoing", client.idle()).await?;
+    ensure!(new.requests(ZooKeeperRequest::List) > 0, "it was not undone over the new connection");
+    old.heal();
+    until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
+    stage.nothing_is_left_now("arrived").await?;
+    stage.works(&client).await
+}
+
+async fn a_creation_that_arrives_after_it_was_done_again() -> Outcome {
+    let stage = Stage::new().await?;
+    let (old, new) = (stage.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    let other = stage.client(LONG).await?;
+    stage.works(&client).await?;
+    old.blackhole(Direction::ToServer);
+    switch.turn_to(new.address());
+    let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    old.heal();
+    until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
+    ensure!(stage.nodes().await?.len() == 2, "{:?}", stage.nodes().await?);
+    stage.is_held_by(&guard, "arrived").await?;
+    let released: Result<(), LockError> = guard.release().await;
+    released?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left("at the end").await
+}

@@ -1,0 +1,227 @@
+//! The connection is lost with any other request of an attempt or a hold, which has been carried out or not.
+
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
+use lock_core::{DistributedLockExt, LockClient};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{IMPATIENT, LONG, LOSSES, Loss, ROOM, Stage, Waiter, soon, until};
+
+cases!("lost_requests":
+    of_a_release,
+    of_a_cancel,
+    of_a_try_that_steps_back,
+    of_a_heartbeat_on_a_connection_that_is_dead,
+    of_a_heartbeat,
+    of_a_listing,
+    of_the_watch_over_the_predecessor,
+    of_a_look_at_several_predecessors,
+    of_a_connection_anew,
+);
+
+/// Long enough for a hold to survive a connection of which nobody says that it is dead.
+const PATIENT: &str = "session_timeout=12s";
+
+async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClient)> {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), options).await?;
+    let other = stage.client(LONG).await?;
+    stage.works(&other).await?;
+    Ok((stage, proxy, client, other))
+}
+
+/// Sent again it finds nothing, which is no loss.
+async fn of_a_release() -> Outcome {
+    let (stage, proxy, client, other) = stage(IMPATIENT).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    for loss in LOSSES {
+        let guard = soon("the lock", lock.acquire()).await??;
+        let waiter = Waiter::in_line(&stage, &other, 2).await?;
+        loss.of_next(&proxy, ZooKeeperRequest::Delete);
+        let released = soon("the release", guard.release()).await?;
+        ensure!(released.is_ok(), "{loss:?}: {released:?}");
+        let (next, _) = waiter.granted().await?;
+        soon("the rest", client.idle()).await?;
+        stage.is_held_by(&next, format_args!("{loss:?}")).await?;
+        next.release().await?;
+        stage.nothing_is_left(format_args!("{loss:?}")).await?;
+    }
+    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    Ok(())
+}
+
+async fn of_a_cancel() -> Outcome {
+    let (stage, proxy, client, other) = stage(IMPATIENT).await?;
+    let held = other.lock(ROOM)?.acquire().await?;
+    for loss in LOSSES {
+        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        loss.of_next(&proxy, ZooKeeperRequest::Delete);
+        waiter.give_up().await?;
+        stage.nodes_are(1).await?;
+        soon("the cancel", client.idle()).await?;
+        // Whoever comes next is served: nothing is stuck.
+        stage.is_held_by(&held, format_args!("{loss:?}")).await?;
+    }
+    held.release().await?;
+    stage.nothing_is_left_now("at the end").await?;
+    stage.works(&client).await
+}
+
+/// It is answered "not acquired", and its node does not stay in the way of others.
+async fn of_a_try_that_steps_back() -> Outcome {
+    let (stage, proxy, client, other) = stage(IMPATIENT).await?;
+    for loss in LOSSES {
+        let held = other.lock(ROOM)?.acquire().await?;
+        soon("contact", async {
+            while client.lock("another room")?.try_acquire().await.is_err() {}
+            Outcome::Ok(())
+        })
+        .await??;
+        loss.of_next(&proxy, ZooKeeperRequest::Delete);
+        let tried = soon("the answer", client.lock(ROOM)?.try_acquire()).await?;
+        ensure!(matches!(tried, Ok(None) | Err(_)), "{loss:?}: given twice");
+        stage.nodes_are(1).await?;
+        held.release().await?;
+        stage.works(&other).await?;
+    }
+    stage.works(&client).await
+}
+
+async fn of_a_heartbeat() -> Outcome {
+    heartbeats_are_lost(12, |losing| losing != Losing::Silence).await
+}
+
+/// Until the client library thinks so, too, nobody else says that the connection is dead.
+async fn of_a_heartbeat_on_a_connection_that_is_dead() -> Outcome {
+    heartbeats_are_lost(20, |losing| losing == Losing::Silence).await
+}
+
+async fn heartbeats_are_lost(session: u64, which: impl Fn(Losing) -> bool) -> Outcome {
+    let (stage, proxy, client, _other) = stage(&format!("session_timeout={session}s")).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    for loss in LOSSES.into_iter().filter(|loss| which(loss.1)) {
+        let connected = proxy.requests(ZooKeeperRequest::Connect);
+        loss.of_next(&proxy, ZooKeeperRequest::Check);
+        until("it has connected again", || async {
+            ensure!(guard.hold().is_valid(), "{loss:?}: lost");
+            Ok(proxy.requests(ZooKeeperRequest::Connect) > connected)
+        })
+        .await?;
+        until("it was renewed", || async {
+            Ok(guard.hold().remaining() > Some(Duration::from_secs(session / 2)))
+        })
+        .await?;
+        stage.is_held_by(&guard, format_args!("{loss:?}")).await?;
+    }
+    diary.restored().await?;
+    ensure!(diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    stage.nothing_is_left_now("after the release").await
+}
+
+/// The waiter, which is in line, has the lock after the holder, and before the one behind it.
+async fn is_served(stage: &Stage, waiter: Waiter, held: lock_core::LockGuard, when: Loss) -> Outcome {
+    let place = stage.path(1).await?;
+    let last = stage.client(LONG).await?;
+    let behind = Waiter::in_line(stage, &last, 3).await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    stage.is_held_by(&guard, format_args!("{when:?}")).await?;
+    ensure!(stage.path(0).await? == place, "{when:?}: it has lost its place");
+    guard.release().await?;
+    let (guard, _) = behind.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left(format_args!("{when:?}")).await
+}
+
+async fn of_a_listing() -> Outcome {
+    let (stage, proxy, client, other) = stage(IMPATIENT).await?;
+    for loss in LOSSES {
+        let held = other.lock(ROOM)?.acquire().await?;
+        let asked = proxy.requests(ZooKeeperRequest::List);
+        loss.of_next(&proxy, ZooKeeperRequest::List);
+        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        until("it was lost", || async { Ok(proxy.requests(ZooKeeperRequest::List) > asked) }).await?;
+        is_served(&stage, waiter, held, loss).await?;
+    }
+    Ok(())
+}
+
+/// The directory has been listed, and the next that is read is the predecessor.
+async fn of_the_watch_over_the_predecessor() -> Outcome {
+    let (stage, proxy, client, other) = stage(IMPATIENT).await?;
+    for loss in LOSSES {
+        let held = other.lock(ROOM)?.acquire().await?;
+        proxy.hold_reply(ZooKeeperRequest::List);
+        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        soon("the listing", proxy.reply_is_held()).await?;
+        let asked = proxy.requests(ZooKeeperRequest::Read);
+        loss.of_next(&proxy, ZooKeeperRequest::Read);
+        proxy.let_replies_go();
+        until("it was lost", || async { Ok(proxy.requests(ZooKeeperRequest::Read) > asked) }).await?;
+        is_served(&stage, waiter, held, loss).await?;
+    }
+    Ok(())
+}
+
+async fn of_a_look_at_several_predecessors() -> Outcome {
+    let (stage, proxy, client, other) = stage(IMPATIENT).await?;
+    let foreign = format!("{}/_c_somebody-lock-", stage.directory(ROOM));
+    for loss in LOSSES {
+        for _ in 0..4 {
+            stage.server.create(&foreign, b"", NodeKind::Numbered).await?;
+        }
+        let waiter = Waiter::in_line(&stage, &client, 5).await?;
+        let asked = proxy.requests(ZooKeeperRequest::ReadMany);
+        loss.of_next(&proxy, ZooKeeperRequest::ReadMany);
+        // Whichever of the two nearest is watched: it has gone, and the others are looked at.
+        for position in [3, 2] {
+            stage.server.delete(&stage.path(position).await?).await?;
+        }
+        until("it was lost", || async { Ok(proxy.requests(ZooKeeperRequest::ReadMany) > asked) }).await?;
+        let held = Waiter::of(&other)?;
+        stage.nodes_are(4).await?;
+        for _ in 0..2 {
+            ensure!(!waiter.is_finished(), "{loss:?}: it holds behind others");
+            stage.server.delete(&stage.path(0).await?).await?;
+        }
+        let (guard, _) = waiter.granted().await?;
+        stage.is_held_by(&guard, format_args!("{loss:?}")).await?;
+        guard.release().await?;
+        let (guard, _) = held.granted().await?;
+        guard.release().await?;
+        stage.nothing_is_left(format_args!("{loss:?}")).await?;
+    }
+    Ok(())
+}
+
+/// The connection that follows a lost one is lost as well, or its watches.
+async fn of_a_connection_anew() -> Outcome {
+    let (stage, proxy, client, other) = stage(PATIENT).await?;
+    let lock = client.lock("another room")?;
+    let diary = Diary::of(&lock);
+    let mine = lock.acquire().await?;
+    for request in [ZooKeeperRequest::Connect, ZooKeeperRequest::SetWatches] {
+        for loss in LOSSES.into_iter().filter(|loss| loss.1 != Losing::Silence) {
+            let held = other.lock(ROOM)?.acquire().await?;
+            let waiter = Waiter::in_line(&stage, &client, 2).await?;
+            let connected = proxy.requests(ZooKeeperRequest::Connect);
+            loss.of_next(&proxy, request);
+            proxy.cut();
+            until("it has connected again", || async {
+                Ok(proxy.requests(ZooKeeperRequest::Connect) >= connected + 2)
+            })
+            .await?;
+            is_served(&stage, waiter, held, loss).await?;
+        }
+    }
+    ensure!(mine.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    Ok(mine.release().await?)
+}

@@ -1,0 +1,374 @@
+//! Nodes that somebody else deletes, and those who go from the middle of the queue.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Losing, NodeKind, ZooKeeperRequest};
+use lock_core::{DistributedLockExt, ErrorKind, FencingToken, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{IMPATIENT, LONG, ROOM, Stage, Waiter, soon, until};
+
+cases!("nodes":
+    a_predecessor_that_gives_up_hands_nothing_over,
+    all_predecessors_but_the_holder_give_up_at_once,
+    the_own_node_deleted_while_waiting,
+    the_own_node_deleted_together_with_the_holders,
+    the_own_node_deleted_while_holding,
+    the_own_node_deleted_in_the_first_moments_of_a_hold,
+    the_own_node_deleted_before_the_grant_is_read,
+    the_own_node_written_to_by_somebody,
+    a_release_tells_of_a_loss_that_nobody_has_noticed_yet,
+    the_directory_deleted_while_held,
+    the_directory_deleted_while_waited_for,
+    the_directory_deleted_between_acquisitions,
+    a_waiter_keeps_its_place_when_its_connection_is_reset,
+    a_heartbeat_for_many_finds_the_ones_that_are_gone,
+);
+
+/// With [`LONG`] a heartbeat is due ten seconds after the last one; what is told before that is told by a watch.
+const BEFORE_A_HEARTBEAT: Duration = Duration::from_secs(8);
+
+async fn a_predecessor_that_gives_up_hands_nothing_over() -> Outcome {
+    let stage = Stage::new().await?;
+    let (first, middle, last) =
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    for _ in 0..3 {
+        let held = first.lock(ROOM)?.acquire().await?;
+        let gives_up = Waiter::in_line(&stage, &middle, 2).await?;
+        let waiter = Waiter::in_line(&stage, &last, 3).await?;
+        gives_up.give_up().await?;
+        stage.nodes_are(2).await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        ensure!(!waiter.is_finished(), "it holds what another holds");
+        stage.is_held_by(&held, "behind the one that gave up").await?;
+        held.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn all_predecessors_but_the_holder_give_up_at_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let first = stage.client(LONG).await?;
+    let held = first.lock(ROOM)?.acquire().await?;
+    let (mut waiters, mut clients) = (Vec::new(), Vec::new());
+    for count in 2..8 {
+        let client = stage.client(LONG).await?;
+        waiters.push(Waiter::in_line(&stage, &client, count).await?);
+        clients.push(client);
+    }
+    let last = stage.client(LONG).await?;
+    let waiter = Waiter::in_line(&stage, &last, 8).await?;
+    for waiter in waiters {
+        waiter.give_up().await?;
+    }
+    stage.nodes_are(2).await?;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    ensure!(!waiter.is_finished(), "it holds what another holds");
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left_now("at the end").await
+}
+
+/// It goes to the end of the queue, and holds nothing before its time.
+async fn the_own_node_deleted_while_waiting() -> Outcome {
+    let stage = Stage::new().await?;
+    let (first, second, third) =
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = first.lock(ROOM)?.acquire().await?;
+    let unlucky = Waiter::in_line(&stage, &second, 2).await?;
+    let lucky = Waiter::in_line(&stage, &third, 3).await?;
+    let path = stage.path(1).await?;
+    stage.server.delete(&path).await?;
+    stage.nodes_are(3).await?;
+    held.release().await?;
+    let (guard, _) = lucky.granted().await?;
+    stage.is_held_by(&guard, "after the holder").await?;
+    ensure!(!unlucky.is_finished(), "both hold");
+    guard.release().await?;
+    let (guard, _) = unlucky.granted().await?;
+    stage.is_held_by(&guard, "at last").await?;
+    Ok(guard.release().await?)
+}
+
+/// The two events come at the same moment: who has lost its node does not hold because another one went.
+async fn the_own_node_deleted_together_with_the_holders() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let foreign = format!("{}/_c_somebody-lock-", stage.directory(ROOM));
+    for _ in 0..10 {
+        let holders = stage.server.create(&foreign, b"", NodeKind::Numbered).await?;
+        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let own = stage.path(1).await?;
+        let behind = Waiter::in_line(&stage, &other, 3).await?;
+        let both = tokio::join!(stage.server.delete(&own), stage.server.delete(&holders));
+        ensure!(both == (Ok(true), Ok(true)), "{both:?}");
+        // It may have held for a moment when the holder's node went first; it does not once its own is known to be gone.
+        let (guard, _) = behind.granted().await?;
+        stage.is_held_by(&guard, "behind both").await?;
+        guard.release().await?;
+        let (mine, _) = waiter.granted().await?;
+        if mine.hold().is_valid() && stage.nodes().await?.is_empty() {
+            soon("the loss", mine.lost()).await?;
+        }
+        drop(mine);
+        soon("the end", client.idle()).await?;
+        stage.nothing_is_left("after both").await?;
+    }
+    Ok(())
+}
+
+async fn the_own_node_deleted_while_holding() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let lock = client.lock(ROOM)?;
+    for _ in 0..3 {
+        let diary = Diary::of(&lock);
+        let guard = lock.acquire().await?;
+        let waiter = Waiter::in_line(&stage, &other, 2).await?;
+        let began = Instant::now();
+        stage.server.delete(&stage.path(0).await?).await?;
+        let (reason, told) = diary.abort().await?;
+        ensure!(reason == LossReason::Deleted, "told as {reason:?}");
+        ensure!(told < began + BEFORE_A_HEARTBEAT, "told after {:?}", told - began);
+        ensure!(!guard.hold().is_valid(), "still valid");
+        let released = guard.release().await.map_err(|error| (error.kind(), error.loss()));
+        ensure!(released == Err((ErrorKind::Lost, Some(LossReason::Deleted))), "answered {released:?}");
+        let (next, _) = waiter.granted().await?;
+        client.idle().await;
+        stage.is_held_by(&next, "after the loss").await?;
+        next.release().await?;
+    }
+    stage.works(&client).await
+}
+
+async fn the_own_node_deleted_in_the_first_moments_of_a_hold() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let lock = client.lock(ROOM)?;
+    let sequence = |number: usize| format!("{number:010}");
+    stage.works(&client).await?;
+    for milliseconds in [0, 0, 1, 5, 15, 25] {
+        let diary = Diary::of(&lock);
+        let guard = lock.acquire().await?;
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        let path = stage.path(0).await?;
+        stage.server.delete(&path).await?;
+        let (reason, told) = diary.abort().await?;
+        ensure!(reason == LossReason::Deleted, "{}: told as {reason:?}", sequence(0));
+        ensure!(told.elapsed() < BEFORE_A_HEARTBEAT && !guard.hold().is_valid(), "told too late");
+        drop(guard);
+        client.idle().await;
+    }
+    stage.works(&client).await
+}
+
+/// The grant is on its way when its node is deleted.
+async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let other = stage.client(LONG).await?;
+    stage.works(&other).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    proxy.hold_reply(ZooKeeperRequest::Create);
+    let waiter = Waiter::of(&client)?;
+    soon("the answer", proxy.reply_is_held()).await?;
+    let began = Instant::now();
+    stage.server.delete(&stage.path(0).await?).await?;
+    let next = soon("the lock", other.lock(ROOM)?.acquire()).await??;
+    proxy.let_replies_go();
+    let (guard, _) = waiter.granted().await?;
+    let (reason, told) = diary.abort().await?;
+    ensure!(reason == LossReason::Deleted, "told as {reason:?}");
+    ensure!(told < began + BEFORE_A_HEARTBEAT, "told after {:?}", told - began);
+    drop(guard);
+    client.idle().await;
+    stage.is_held_by(&next, "after the loss").await?;
+    Ok(next.release().await?)
+}
+
+/// Somebody who writes notes into nodes ends no hold and no wait.
+async fn the_own_node_written_to_by_somebody() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    for _ in 0..5 {
+        for position in [0, 1] {
+            stage.server.write(&stage.path(position).await?, b"note").await?;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stage.is_held_by(&guard, "after the notes").await?;
+    ensure!(!waiter.is_finished(), "a note was a grant");
+    // And the watches go on: a deletion is told as what it is.
+    stage.server.delete(&stage.path(0).await?).await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::Deleted, "told as {reason:?}");
+    drop(guard);
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    stage.works(&client).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    proxy.hold_reply(ZooKeeperRequest::Read);
+    soon("the watch", proxy.reply_is_held()).await?;
+    stage.server.delete(&stage.path(0).await?).await?;
+    let releasing = tokio::spawn(guard.release());
+    until("the release is asked for", || async { Ok(proxy.requests(ZooKeeperRequest::Delete) > 1) }).await?;
+    proxy.let_replies_go();
+    let released = soon("the release", releasing).await??.map_err(|error| (error.kind(), error.loss()));
+    ensure!(released == Err((ErrorKind::Lost, Some(LossReason::Deleted))), "answered {released:?}");
+    // It was the owner who ended it: nobody else is told.
+    ensure!(diary.aborts() == 0, "{:?}", diary.events());
+    Ok(())
+}
+
+/// With everything in it.
+async fn delete_directory(stage: &Stage) -> Outcome {
+    let directory = stage.directory(ROOM);
+    loop {
+        for name in stage.server.children(&directory).await?.unwrap_or_default() {
+            stage.server.delete(&format!("{directory}/{name}")).await?;
+        }
+        // Somebody may have come meanwhile.
+        if stage.server.delete(&directory).await.is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+async fn the_directory_deleted_while_held() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let token = guard.token();
+    delete_directory(&stage).await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::Deleted, "told as {reason:?}");
+    drop(guard);
+    // The numbers begin anew, and the tokens rise all the same.
+    let next = soon("the lock", other.lock(ROOM)?.acquire()).await??;
+    ensure!(next.token() > token, "{:?} after {token:?}", next.token());
+    stage.is_held_by(&next, "in the new directory").await?;
+    next.release().await?;
+    client.idle().await;
+    stage.works(&client).await
+}
+
+async fn the_directory_deleted_while_waited_for() -> Outcome {
+    let stage = Stage::new().await?;
+    let first = stage.client(LONG).await?;
+    let held = first.lock(ROOM)?.acquire().await?;
+    let (mut waiters, mut clients) = (Vec::new(), Vec::new());
+    for count in 2..6 {
+        let client = stage.client(LONG).await?;
+        waiters.push(Waiter::in_line(&stage, &client, count).await?);
+        clients.push(client);
+    }
+    delete_directory(&stage).await?;
+    soon("the loss", held.lost()).await?;
+    let mut tokens: Vec<Option<FencingToken>> = Vec::new();
+    let served = waiters.into_iter().map(|waiter| {
+        tokio::spawn(async move {
+            let (guard, _) = waiter.granted().await?;
+            let token = guard.token();
+            match guard.release().await {
+                // The directory went together with a hold.
+                Err(error) if error.kind() == ErrorKind::Lost => {}
+                released => released?,
+            }
+            Outcome::Ok(token)
+        })
+    });
+    for one in served.collect::<Vec<_>>() {
+        tokens.push(soon("each of them", one).await???);
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    ensure!(tokens.len() == 4, "{tokens:?}");
+    stage.nothing_is_left("after all of them").await
+}
+
+async fn the_directory_deleted_between_acquisitions() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    for _ in 0..3 {
+        stage.works(&client).await?;
+        delete_directory(&stage).await?;
+        stage.works(&client).await?;
+        delete_directory(&stage).await?;
+        stage.server.delete(&stage.root).await?;
+    }
+    Ok(())
+}
+
+async fn a_waiter_keeps_its_place_when_its_connection_is_reset() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (first, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let client = stage.client_at(proxy.address(), "session_timeout=20s").await?;
+    let held = first.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let behind = Waiter::in_line(&stage, &last, 3).await?;
+    let places = stage.nodes().await?;
+    for round in 0..4 {
+        let connected = proxy.requests(ZooKeeperRequest::Connect);
+        if round % 2 == 0 {
+            proxy.cut();
+        } else {
+            proxy.lose_reply(ZooKeeperRequest::Ping, Losing::ResetHalfway);
+            proxy.lose_reply(ZooKeeperRequest::Exists, Losing::ResetHalfway);
+        }
+        until("it has connected again", || async {
+            Ok(proxy.requests(ZooKeeperRequest::Connect) > connected)
+        })
+        .await?;
+        proxy.heal();
+    }
+    ensure!(stage.nodes().await? == places, "{:?} and not {places:?}", stage.nodes().await?);
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    ensure!(!behind.is_finished(), "the next has it, too");
+    guard.release().await?;
+    let (guard, _) = behind.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// Their watches are silent, as the connection is new: the heartbeat is for the first of them that is there.
+async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(IMPATIENT).await?;
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        guards.push(client.lock(format!("many-{number}"))?.acquire().await?);
+    }
+    for number in [0, 7, 19] {
+        let directory = stage.directory(&format!("many-{number}"));
+        let names = stage.server.children(&directory).await?.unwrap_or_default();
+        ensure!(names.len() == 1, "{names:?}");
+        stage.server.delete(&format!("{directory}/{}", names[0])).await?;
+        ensure!(soon("the loss", guards[number].lost()).await? == LossReason::Deleted, "another reason");
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let valid = guards.iter().filter(|guard| guard.hold().is_valid()).count();
+    ensure!(valid == 17, "{valid} of the others are valid after most of a session");
+    Ok(())
+}

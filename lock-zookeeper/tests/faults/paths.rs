@@ -1,0 +1,259 @@
+//! Directories that are missing, are removed, or have other things in them; names that are no names of nodes; numbers that come
+//! to their end.
+
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{NodeKind, ZooKeeperOptions};
+use lock_core::DistributedLockExt;
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, until};
+
+cases!("paths":
+    missing_directories_are_made_and_removed_by_the_server,
+    directories_that_are_removed_all_the_time,
+    children_that_are_none_of_ours,
+    contenders_of_curator_count,
+    contenders_of_kazoo_count_on_request,
+    names_that_are_no_names_of_nodes,
+    numbers_at_their_end,
+    numbers_past_their_end_do_not_come_first,
+    a_folder_that_belongs_to_a_session,
+);
+
+async fn quick() -> Outcome<Stage> {
+    let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_millis(30));
+    let mut stage = Stage::with(options).await?;
+    stage.root = "/missing/so/far".to_owned();
+    Ok(stage)
+}
+
+async fn missing_directories_are_made_and_removed_by_the_server() -> Outcome {
+    let stage = quick().await?;
+    let client = stage.client(LONG).await?;
+    stage.works(&client).await?;
+    // They are containers, all of them.
+    stage.is_gone("/missing").await?;
+    stage.works(&client).await
+}
+
+async fn directories_that_are_removed_all_the_time() -> Outcome {
+    let stage = quick().await?;
+    let mut users = Vec::new();
+    for _ in 0..3 {
+        let client = stage.client(LONG).await?;
+        users.push(tokio::spawn(async move {
+            for round in 0..40 {
+                let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+                ensure!(guard.hold().is_valid(), "a hold that is none");
+                guard.release().await?;
+                // Sometimes long enough for everything to be removed, and sometimes just so.
+                tokio::time::sleep(Duration::from_millis(round % 8 * 12)).await;
+            }
+            Outcome::Ok(())
+        }));
+    }
+    for user in users {
+        soon("the user", user).await???;
+    }
+    stage.is_gone("/missing").await
+}
+
+async fn children_that_are_none_of_ours() -> Outcome {
+    let stage = Stage::new().await?;
+    let directory = stage.directory(ROOM);
+    for name in [
+        "notes",
+        "lock-",
+        "lock-12",
+        "lock-000000000x",
+        "_c_0-lock-",
+        "0000000000",
+        "x__lock__0000000000",
+        "x__rlock__0000000000",
+        "lease-0000000000",
+        "__READ__0000000000",
+    ] {
+        stage.server.create(&format!("{directory}/{name}"), b"", NodeKind::Lasting).await?;
+    }
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    for _ in 0..2 {
+        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+        let status = other.status(ROOM).await?;
+        ensure!(status.holders.len() == 1 && status.waiters.is_empty(), "{status:?}");
+        let waiter = Waiter::of(&other)?;
+        until("it waits", || async { Ok(client.status(ROOM).await?.waiters.len() == 1) }).await?;
+        guard.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+        let guard = client.lock(ROOM)?.try_acquire().await?;
+        ensure!(guard.is_some(), "free, and not given");
+    }
+    Ok(())
+}
+
+/// Whatever stands before `lock-` and a number.
+async fn contenders_of_curator_count() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    for prefix in ["_c_1f3c2a4b-9c1e-4e0f-8a52-4f9f3f0e6a11-lock-", "lock-", "x-lock-"] {
+        let path = format!("{}/{prefix}", stage.directory(ROOM));
+        let theirs = stage.server.create(&path, b"", NodeKind::Numbered).await?;
+        ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "{prefix}: held twice");
+        stage.nodes_are(1).await?;
+        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        stage.server.delete(&theirs).await?;
+        let (guard, _) = waiter.granted().await?;
+        // Who comes later is not waited for.
+        let later = stage.server.create(&path, b"", NodeKind::Numbered).await?;
+        stage.is_held_by(&guard, prefix).await?;
+        guard.release().await?;
+        stage.server.delete(&later).await?;
+    }
+    Ok(())
+}
+
+async fn contenders_of_kazoo_count_on_request() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, careless) = (stage.client("accept=kazoo").await?, stage.client(LONG).await?);
+    for prefix in ["0123456789abcdef__lock__", "0123456789abcdef__rlock__"] {
+        let path = format!("{}/{prefix}", stage.directory(ROOM));
+        let theirs = stage.server.create(&path, b"", NodeKind::Numbered).await?;
+        ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "{prefix}: held twice");
+        let guard = careless.lock(ROOM)?.try_acquire().await?;
+        ensure!(guard.is_some(), "{prefix}: nobody asked for it to count");
+        drop(guard);
+        soon("the release", careless.idle()).await?;
+        let waiter = Waiter::in_line(&stage, &client, 1).await?;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        ensure!(!waiter.is_finished(), "{prefix}: both hold");
+        stage.server.delete(&theirs).await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Each is a lock of its own, for every client the same.
+async fn names_that_are_no_names_of_nodes() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let long = "long-".repeat(100);
+    let longer = format!("{long}x");
+    let names = [
+        "orders/42",
+        "orders%2F42",
+        "orders",
+        "/",
+        "//",
+        ".",
+        "..",
+        "...",
+        "./x",
+        "zookeeper",
+        "a b",
+        "\u{1F512}",
+        "\u{e000}",
+        "\u{fffd}",
+        "schloß",
+        "%",
+        "%2E",
+        "_c_x-lock-0000000000",
+        &long,
+        &longer,
+    ];
+    let mut guards = Vec::new();
+    for name in names {
+        let guard = soon(name, client.lock(name)?.try_acquire()).await??;
+        guards.push(guard.ok_or_else(|| {
+            conformance_tests::Failure::new(format!("{name:?} is another one's directory"))
+        })?);
+        ensure!(other.lock(name)?.try_acquire().await?.is_none(), "{name:?}: held twice");
+        ensure!(other.status(name).await?.holders.len() == 1, "{name:?} has no holder");
+    }
+    for guard in guards {
+        guard.release().await?;
+    }
+    let children = stage.server.children(&stage.root).await?.unwrap_or_default();
+    ensure!(children.len() == names.len(), "{children:?}");
+    Ok(())
+}
+
+/// The counter sticks, so that several have the same number: then the order is that of creation, and of nothing in their names.
+async fn numbers_at_their_end() -> Outcome {
+    let stage = Stage::new().await?;
+    let directory = stage.directory(ROOM);
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let end = |letter: char| format!("{directory}/_c_{letter}-lock-2147483647");
+    for letter in ['m', 'a', 'z'] {
+        stage.server.create(&end(letter), b"", NodeKind::Lasting).await?;
+    }
+    let first = Waiter::in_line(&stage, &client, 4).await?;
+    let second = Waiter::in_line(&stage, &other, 5).await?;
+    // Ours have the lowest numbers, and came last.
+    for letter in ['a', 'z', 'm'] {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        ensure!(!first.is_finished() && !second.is_finished(), "it holds before {letter}");
+        stage.server.delete(&end(letter)).await?;
+    }
+    let (guard, _) = first.granted().await?;
+    ensure!(!second.is_finished(), "both hold");
+    guard.release().await?;
+    let (guard, _) = second.granted().await?;
+    guard.release().await?;
+    stage.works(&client).await
+}
+
+/// A number below zero is one of the last, and whoever has it comes after those who were there.
+async fn numbers_past_their_end_do_not_come_first() -> Outcome {
+    let stage = Stage::new().await?;
+    let directory = stage.directory(ROOM);
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = client.lock(ROOM)?.acquire().await?;
+    let late = format!("{directory}/_c_x-lock--2147483648");
+    stage.server.create(&late, b"", NodeKind::Lasting).await?;
+    let waiter = Waiter::in_line(&stage, &other, 3).await?;
+    let status = client.status(ROOM).await?;
+    let holder = status.holders.first().map(|holder| holder.token);
+    ensure!(holder == Some(held.token()) && status.waiters.len() == 2, "{status:?}");
+    stage.server.delete(&late).await?;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    ensure!(!waiter.is_finished() && held.hold().is_valid(), "both hold");
+    let late = format!("{directory}/_c_y-lock--2147483648");
+    stage.server.create(&late, b"", NodeKind::Lasting).await?;
+    held.release().await?;
+    // It came when the waiter was in line.
+    let (guard, _) = waiter.granted().await?;
+    ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+    guard.release().await?;
+    ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "given while another stands before it");
+    stage.server.delete(&late).await?;
+    until("all are gone", || async { Ok(stage.nodes().await?.is_empty()) }).await?;
+    let guard = client.lock(ROOM)?.try_acquire().await?;
+    ensure!(guard.is_some(), "free, and not given");
+    Ok(())
+}
+
+/// Nothing can be made below a node of a session, and trying again does not help.
+async fn a_folder_that_belongs_to_a_session() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let path = stage.path(0).await?;
+    let url = stage.server.url_of(&[stage.server.address()], &path, &[]);
+    let below = connect(&url).await?;
+    for waits in [true, false] {
+        let lock = below.lock("x")?;
+        let answer = if waits {
+            soon("the answer", lock.acquire()).await?.map(drop)
+        } else {
+            soon("the answer", lock.try_acquire()).await?.map(drop)
+        };
+        let error = crate::stage::refusal(answer)?;
+        ensure!(!error.is_retryable() && error.to_string().contains("folder"), "{error:?}");
+    }
+    guard.release().await?;
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Servers behind TLS, and proofs of who it is.
+
+use conformance_tests::servers::{Certificates, ZooKeeperOptions, ZooKeeperServer};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, ErrorKind};
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon};
+
+cases!("places":
+    behind_tls_with_an_authority_of_its_own,
+    behind_tls_that_wants_a_certificate,
+);
+
+async fn works(stage: &Stage, options: &str) -> Outcome {
+    let (one, other) = (stage.client(options).await?, stage.client(options).await?);
+    let held = one.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(stage, &other, 2).await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.nothing_is_left_now("after both").await
+}
+
+fn files(server: &ZooKeeperServer) -> Outcome<&Certificates> {
+    server.certificates().ok_or_else(|| Failure::new("no certificates"))
+}
+
+async fn is_refused(url: &str) -> Outcome {
+    let error = refusal(soon("the answer", connect(url)).await?)?;
+    let kind = error.kind();
+    ensure!(
+        matches!(kind, ErrorKind::Unreachable | ErrorKind::Denied | ErrorKind::Server),
+        "{url}: {error:?}"
+    );
+    Ok(())
+}
+
+async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new().tls()).await?;
+    works(&stage, LONG).await?;
+    let place = format!("zookeeper://{}/locks?session_timeout=2s", stage.server.address());
+    // The server is a stranger's.
+    let folder = tempfile::tempdir()?;
+    let others = Certificates::make_in(folder.path())?;
+    is_refused(&format!("{place}&ca={}", others.authority.display())).await?;
+    // There is no falling back.
+    is_refused(&place).await?;
+    let ca = files(&stage.server)?.authority.display().to_string();
+    let plain = stage.server.plain_address();
+    is_refused(&format!("zookeeper://{plain}/locks?session_timeout=2s&ca={ca}")).await?;
+    // A certificate that the server did not ask for says nobody's name.
+    let client = &files(&stage.server)?.client;
+    let options = format!("acl=creator&cert={}&key={}", client.certificate.display(), client.key.display());
+    let nameless = connect(&format!("{}&{options}", stage.url(""))).await?;
+    let answer = soon("the answer", nameless.lock("mine")?.acquire()).await?.map(drop);
+    let error = refusal(answer)?;
+    ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("acl=creator"), "{error:?}");
+    Ok(())
+}
+
+async fn behind_tls_that_wants_a_certificate() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new().tls_with_client_certificates()).await?;
+    works(&stage, "session_timeout=60s&acl=creator").await?;
+    let place = format!("zookeeper://{}/locks?session_timeout=2s", stage.server.address());
+    let ca = files(&stage.server)?.authority.display().to_string();
+    is_refused(&format!("{place}&ca={ca}")).await?;
+    // One of another authority.
+    let folder = tempfile::tempdir()?;
+    let others = Certificates::make_in(folder.path())?;
+    let (certificate, key) = (others.client.certificate.display(), others.client.key.display());
+    is_refused(&format!("{place}&ca={ca}&cert={certificate}&key={key}")).await?;
+    Ok(())
+}

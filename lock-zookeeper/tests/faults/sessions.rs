@@ -1,0 +1,266 @@
+//! Sessions that end while their client lives: all that it had is gone from the server, or goes a little later.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Data, ZooKeeperOptions, ZooKeeperRequest};
+use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, Lost, ROOM, Stage, Waiter, connect, refusal, soon, until};
+
+cases!("sessions":
+    the_node_of_a_dying_session_is_not_adopted,
+    the_node_of_a_dying_waiter_is_waited_for_no_longer_than_its_session,
+    ended_while_waiting,
+    ended_while_waiting_and_first_in_line,
+    ended_while_holding,
+    ended_while_releasing,
+    ended_before_a_creation_arrives,
+    ended_before_the_answer_to_a_creation_arrives,
+    ended_again_and_again,
+    a_timeout_that_the_server_does_not_agree_to_is_told_once,
+    a_timeout_that_is_too_short_for_the_margin_is_refused,
+);
+
+/// A server that was started again gives every session its whole time once more: the client has given its session up by then.
+async fn dying(stage: &Stage, diary: &Diary) -> Outcome {
+    stage.server.kill()?;
+    diary.abort().await?;
+    // The client library gives up after 1.4 of a session's timeout; then the client opens another one.
+    tokio::time::sleep(Duration::from_millis(4_500)).await;
+    stage.server.restart(Data::Kept).await
+}
+
+const DYING: &str = "session_timeout=3s";
+
+async fn the_node_of_a_dying_session_is_not_adopted() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new()).await?;
+    let client = stage.client(DYING).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let (old, token) = (stage.path(0).await?, guard.token());
+    dying(&stage, &diary).await?;
+    let answers = Instant::now();
+    drop(guard);
+    ensure!(stage.server.node(&old).await?.is_some(), "the old session ended before the new one began");
+    let again = soon("the lock", lock.acquire()).await??;
+    ensure!(stage.server.node(&old).await?.is_none(), "the old session still holds the lock");
+    stage.is_held_by(&again, "in the new session").await?;
+    ensure!(again.token() > token, "{:?} after {token:?}", again.token());
+    // Three seconds, a tick, and what the machine needs.
+    ensure!(answers.elapsed() < Duration::from_secs(20), "after {:?}", answers.elapsed());
+    Ok(again.release().await?)
+}
+
+/// Its client, which lives, stands at the end of the queue again.
+async fn the_node_of_a_dying_waiter_is_waited_for_no_longer_than_its_session() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new()).await?;
+    let (client, other) = (stage.client(DYING).await?, stage.client(LONG).await?);
+    let mine = client.lock("another room")?;
+    let diary = Diary::of(&mine);
+    let _mine = mine.acquire().await?;
+    let held = other.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let dead = stage.path(1).await?;
+    dying(&stage, &diary).await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    ensure!(stage.server.node(&dead).await?.is_none(), "it holds, and its dying node is first");
+    stage.is_held_by(&guard, "in the new session").await?;
+    guard.release().await?;
+    stage.nothing_is_left("at the end").await
+}
+
+async fn ended_while_waiting() -> Outcome {
+    let stage = Stage::new().await?;
+    let (first, second, third) =
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = first.lock(ROOM)?.acquire().await?;
+    let unlucky = Waiter::in_line(&stage, &second, 2).await?;
+    let lucky = Waiter::in_line(&stage, &third, 3).await?;
+    let session = stage.session(1).await?;
+    stage.server.close_session(session).await?;
+    until("it stands in line in another session", || async {
+        Ok(stage.nodes().await?.len() == 3 && stage.session(2).await? != session)
+    })
+    .await?;
+    held.release().await?;
+    let (guard, _) = lucky.granted().await?;
+    ensure!(!unlucky.is_finished(), "both hold");
+    guard.release().await?;
+    let (guard, _) = unlucky.granted().await?;
+    stage.is_held_by(&guard, "in the new session").await?;
+    guard.release().await?;
+    stage.nothing_is_left_now("at the end").await
+}
+
+/// The lock becomes free at the moment at which the session of the next in line ends.
+async fn ended_while_waiting_and_first_in_line() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    for _ in 0..5 {
+        let held = other.lock(ROOM)?.acquire().await?;
+        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let session = stage.session(1).await?;
+        let (released, closed) = tokio::join!(held.release(), stage.server.close_session(session));
+        released?;
+        closed?;
+        let (guard, _) = waiter.granted().await?;
+        if stage.nodes().await?.is_empty() {
+            // It held for a moment, in the session that has ended.
+            ensure!(soon("the loss", guard.lost()).await? == LossReason::SessionClosed, "another reason");
+        } else {
+            stage.is_held_by(&guard, "in the new session").await?;
+        }
+        drop(guard);
+        client.idle().await;
+        stage.nothing_is_left("after both").await?;
+    }
+    stage.works(&client).await
+}
+
+async fn ended_while_holding() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let lock = client.lock(ROOM)?;
+    for _ in 0..3 {
+        let diary = Diary::of(&lock);
+        let guard = lock.acquire().await?;
+        let waiter = Waiter::in_line(&stage, &other, 2).await?;
+        stage.server.close_session(stage.session(0).await?).await?;
+        let (reason, _) = diary.abort().await?;
+        ensure!(reason == LossReason::SessionClosed, "told as {reason:?}");
+        ensure!(!guard.hold().is_valid(), "still valid");
+        let released = guard.release().await.map_err(|error| (error.kind(), error.loss()));
+        ensure!(released == Err((ErrorKind::Lost, Some(LossReason::SessionClosed))), "answered {released:?}");
+        let (next, _) = waiter.granted().await?;
+        stage.is_held_by(&next, "after the loss").await?;
+        next.release().await?;
+        stage.works(&client).await?;
+    }
+    Ok(())
+}
+
+/// The release is on its way when the session ends; nobody is kept waiting.
+async fn ended_while_releasing() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let other = stage.client(LONG).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    proxy.hold_request(ZooKeeperRequest::Delete);
+    let releasing = tokio::spawn(guard.release());
+    soon("the release", proxy.request_is_held()).await?;
+    stage.server.close_session(stage.session(0).await?).await?;
+    let (next, _) = waiter.granted().await?;
+    proxy.let_requests_go();
+    let released = soon("the answer", releasing).await??.map_err(|error| error.kind());
+    ensure!(matches!(released, Ok(()) | Err(ErrorKind::Lost)), "answered {released:?}");
+    soon("the rest", client.idle()).await?;
+    stage.is_held_by(&next, "after the release").await?;
+    next.release().await?;
+    stage.works(&client).await
+}
+
+async fn ended_before_a_creation_arrives() -> Outcome {
+    ended_around_a_creation(Lost::Request).await
+}
+
+async fn ended_before_the_answer_to_a_creation_arrives() -> Outcome {
+    ended_around_a_creation(Lost::Answer).await
+}
+
+async fn ended_around_a_creation(kept_back: Lost) -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let mine = client.lock(ROOM)?.acquire().await?;
+    let session = stage.session(0).await?;
+    let wanted = client.lock("another room")?;
+    match kept_back {
+        Lost::Request => proxy.hold_request(ZooKeeperRequest::Create),
+        Lost::Answer => proxy.hold_reply(ZooKeeperRequest::Create),
+    }
+    let waiter = Waiter::start(Arc::clone(&wanted));
+    match kept_back {
+        Lost::Request => soon("the request", proxy.request_is_held()).await?,
+        Lost::Answer => soon("the answer", proxy.reply_is_held()).await?,
+    }
+    stage.server.close_session(session).await?;
+    proxy.let_requests_go();
+    let (guard, _) = waiter.granted().await?;
+    soon("the loss", mine.lost()).await?;
+    drop(mine);
+    // The answer may have come before the news, and the news before this.
+    let directory = stage.directory("another room");
+    let nodes = stage.server.children(&directory).await?.unwrap_or_default();
+    ensure!(nodes.len() <= 1, "{nodes:?}");
+    if nodes.is_empty() {
+        soon("the loss of what was made in the old session", guard.lost()).await?;
+    } else {
+        ensure!(guard.hold().is_valid(), "there is a node, and no hold");
+    }
+    drop(guard);
+    soon("the end", client.idle()).await?;
+    let again = soon("the lock", wanted.acquire()).await??;
+    ensure!(again.hold().is_valid(), "no hold in the new session");
+    again.release().await?;
+    stage.works(&client).await
+}
+
+/// Each session is a new one, and none stays behind.
+async fn ended_again_and_again() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = other.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let mut sessions = Vec::new();
+    for _ in 0..4 {
+        until("it stands in line in a new session", || async {
+            Ok(stage.nodes().await?.len() == 2 && !sessions.contains(&stage.session(1).await?))
+        })
+        .await?;
+        let session = stage.session(1).await?;
+        stage.server.close_session(session).await?;
+        sessions.push(session);
+    }
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    for session in sessions {
+        ensure!(!stage.knows_session(session).await?, "the session {session:x} lives");
+    }
+    stage.nothing_is_left("at the end").await
+}
+
+async fn a_timeout_that_the_server_does_not_agree_to_is_told_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("session_timeout=87s").await?;
+    let lock = client.lock(ROOM)?;
+    let guard = lock.acquire().await?;
+    let remaining = guard.hold().remaining().unwrap_or_default();
+    // Two thirds of a minute, which is the longest that the server has.
+    ensure!(remaining <= Duration::from_secs(40) && remaining > Duration::from_secs(30), "{remaining:?}");
+    stage.server.close_session(stage.session(0).await?).await?;
+    soon("the loss", guard.lost()).await?;
+    drop(guard);
+    stage.works(&client).await?;
+    let told = crate::logs::lines_with(&["WARN", "asked=87s", "negotiated=60s"]);
+    ensure!(told.len() == 1, "{told:?}");
+    Ok(())
+}
+
+/// The servers insist on longer sessions than were asked for, or on shorter ones.
+async fn a_timeout_that_is_too_short_for_the_margin_is_refused() -> Outcome {
+    let stage = Stage::new().await?;
+    let error = refusal(connect(&stage.url("session_timeout=10m&abort_margin=45s")).await)?;
+    ensure!(error.kind() == ErrorKind::InvalidOption && !error.is_retryable(), "{error:?}");
+    let text = error.to_string();
+    ensure!(text.contains("session_timeout") && text.contains("margin"), "{text}");
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! A server for a case, clients of it, and what can be seen of both from outside.
+//!
+//! Most cases share one server: each has a folder of its own there, and what it does to connections it does to a proxy of its
+//! own.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use conformance_tests::servers::{
+    Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
+};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{
+    ClientBuilder, DistributedLock, DistributedLockExt, FencingToken, LockClient, LockError, LockGuard,
+    LockUrl,
+};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::case::ensure;
+
+/// Nothing that has to happen takes that long, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK_EVERY: Duration = Duration::from_millis(15);
+
+/// The lock of most cases.
+pub const ROOM: &str = "room";
+
+/// A session that outlasts every case: what happens at all does not happen because it ends.
+pub const LONG: &str = "session_timeout=60s";
+
+/// A session whose unanswered requests do not take long.
+pub const IMPATIENT: &str = "session_timeout=6s";
+
+/// The server that cases share, once one of them has asked for it.
+static SHARED: Mutex<Option<Arc<ZooKeeperServer>>> = Mutex::const_new(None);
+
+static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+
+/// The output of `future`, or a failure when it does not come.
+pub async fn soon<T>(what: impl fmt::Display, future: impl Future<Output = T>) -> Outcome<T> {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .map_err(|_| Failure::new(format!("{what}: not within {PATIENCE:?}")))
+}
+
+/// Waits until the condition is true.
+pub async fn until<F: Future<Output = Outcome<bool>>>(what: &str, condition: impl Fn() -> F) -> Outcome {
+    let becomes_true = async {
+        while !condition().await? {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    };
+    soon(what, becomes_true).await?
+}
+
+/// A client of the servers that `url` names.
+pub async fn connect(url: &str) -> Result<LockClient, LockError> {
+    lock_zookeeper::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
+}
+
+/// The URL with more options.
+pub fn with_options(url: &str, options: &str) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    if options.is_empty() { url.to_owned() } else { format!("{url}{separator}{options}") }
+}
+
+/// The error that has to be there.
+pub fn refusal<T>(answer: Result<T, LockError>) -> Outcome<LockError> {
+    answer.err().ok_or_else(|| Failure::new("it was not refused"))
+}
+
+/// The ways in which a message is lost, for a request and for its answer.
+pub const LOSSES: [Loss; 6] = [
+    Loss(Lost::Request, Losing::Cut),
+    Loss(Lost::Request, Losing::ResetHalfway),
+    Loss(Lost::Request, Losing::Silence),
+    Loss(Lost::Answer, Losing::Cut),
+    Loss(Lost::Answer, Losing::ResetHalfway),
+    Loss(Lost::Answer, Losing::Silence),
+];
+
+/// What is lost of a request, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss(pub Lost, pub Losing);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// The server never has it.
+    Request,
+    /// The server has carried it out.
+    Answer,
+}
+
+impl Loss {
+    /// Has this happen to the next request of this kind.
+    pub fn of_next(self, proxy: &TcpProxy, request: ZooKeeperRequest) {
+        match self {
+            Self(Lost::Request, losing) => proxy.lose_request(request, losing),
+            Self(Lost::Answer, losing) => proxy.lose_reply(request, losing),
+        }
+    }
+}
+
+/// Ends what cases share.
+pub fn end_shared() {
+    drop(SHARED.blocking_lock().take());
+}
+
+/// A folder for locks at a server.
+pub struct Stage {
+    pub server: Arc<ZooKeeperServer>,
+    pub root: String,
+}
+
+impl Stage {
+    /// A folder of its own at the server that cases share.
+    pub async fn new() -> Outcome<Self> {
+        let mut shared = SHARED.lock().await;
+        let server = match &*shared {
+            Some(server) => Arc::clone(server),
+            None => {
+                // Directories that are empty stay: what cases count does not depend on when they were last removed.
+                let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_secs(3600));
+                Arc::clone(shared.insert(Arc::new(ZooKeeperServer::start_with(options).await?)))
+            }
+        };
+        Ok(Self { server, root: format!("/faults-{}", FOLDERS.fetch_add(1, Ordering::Relaxed)) })
+    }
+
+    /// A server of its own.
+    pub async fn with(options: ZooKeeperOptions) -> Outcome<Self> {
+        let server = Arc::new(ZooKeeperServer::start_with(options).await?);
+        Ok(Self { server, root: "/locks".to_owned() })
+    }
+
+    pub fn proxy(&self) -> Outcome<TcpProxy> {
+        self.server.proxy()
+    }
+
+    /// Where clients with these options find the folder.
+    pub fn url(&self, options: &str) -> String {
+        self.url_at(self.server.address(), options)
+    }
+
+    /// Where they find it through whatever listens at `address`.
+    pub fn url_at(&self, address: SocketAddr, options: &str) -> String {
+        with_options(&self.server.url_of(&[address], &self.root, &[]), options)
+    }
+
+    /// The URL of somebody with a name and a password.
+    pub fn url_as(&self, login: &str, options: &str) -> String {
+        with_options(&format!("zookeeper://{login}@{}{}", self.server.address(), self.root), options)
+    }
+
+    /// A client with these options, straight to the server.
+    pub async fn client(&self, options: &str) -> Outcome<LockClient> {
+        Ok(connect(&self.url(options)).await?)
+    }
+
+    /// A client with these options that goes through whatever listens at `address`.
+    pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
+        Ok(connect(&self.url_at(address, options)).await?)
+    }
+
+    /// The directory of a lock.
+    pub fn directory(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
+    }
+
+    /// The nodes of those who hold the room or wait for it, in their order.
+    pub async fn nodes(&self) -> Outcome<Vec<String>> {
+        let children = self.server.children(&self.directory(ROOM)).await?.unwrap_or_default();
+        Ok(children.into_iter().filter(|name| name.contains("lock-")).collect())
+    }
+
+    /// The path of the node at this position in the room's queue: the holder's is the first.
+    pub async fn path(&self, position: usize) -> Outcome<String> {
+        let nodes = self.nodes().await?;
+        let name = nodes.get(position).ok_or_else(|| Failure::new(format!("too few nodes: {nodes:?}")))?;
+        Ok(format!("{}/{name}", self.directory(ROOM)))
+    }
+
+    pub async fn node(&self, position: usize) -> Outcome<ZooKeeperNode> {
+        let path = self.path(position).await?;
+        self.server.node(&path).await?.ok_or_else(|| Failure::new(format!("{path} is gone")))
+    }
+
+    /// The session of the node at this position.
+    pub async fn session(&self, position: usize) -> Outcome<i64> {
+        self.node(position).await?.session.ok_or_else(|| Failure::new("the node belongs to no session"))
+    }
+
+    /// Waits until the room has so many nodes: one of the holder, and one of each who waits.
+    pub async fn nodes_are(&self, count: usize) -> Outcome {
+        until(&format!("{count} nodes"), || async { Ok(self.nodes().await?.len() == count) }).await
+    }
+
+    /// Waits until this path is gone.
+    pub async fn is_gone(&self, path: &str) -> Outcome {
+        until(&format!("{path} is gone"), || async { Ok(self.server.node(path).await?.is_none()) }).await
+    }
+
+    /// Checks that whoever holds the room has exactly one node, which is the first, and of which the token tells.
+    pub async fn is_held_by(&self, guard: &LockGuard, when: impl fmt::Display) -> Outcome {
+        let first = self.node(0).await?;
+        let token = guard.token().map(FencingToken::get);
+        ensure!(
+            token == u64::try_from(first.created).ok(),
+            "{when}: {token:?} holds, and first is {first:?}"
+        );
+        ensure!(guard.hold().is_valid(), "{when}: the hold has ended");
+        Ok(())
+    }
+
+    /// Waits until nothing is left in the room. What is left for the session to remove goes after an answer has been given.
+    pub async fn nothing_is_left(&self, when: impl fmt::Display) -> Outcome {
+        until(&format!("{when}: nothing is left"), || async { Ok(self.nodes().await?.is_empty()) }).await
+    }
+
+    /// Checks that nothing is left in the room now.
+    pub async fn nothing_is_left_now(&self, when: impl fmt::Display) -> Outcome {
+        let nodes = self.nodes().await?;
+        ensure!(nodes.is_empty(), "{when}: {nodes:?} is left");
+        Ok(())
+    }
+
+    /// Checks that the room can be had and given back now.
+    pub async fn works(&self, client: &LockClient) -> Outcome {
+        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        self.is_held_by(&guard, "while it is held").await?;
+        Ok(guard.release().await?)
+    }
+
+    /// Whether the server knows this session.
+    pub async fn knows_session(&self, session: i64) -> Outcome<bool> {
+        Ok(self.server.word("dump").await?.contains(&format!("0x{session:x}")))
+    }
+}
+
+/// An acquisition in a task of its own, and when it was granted.
+pub struct Waiter(JoinHandle<Result<(LockGuard, Instant), LockError>>);
+
+impl Waiter {
+    pub fn start(lock: Arc<dyn DistributedLock>) -> Self {
+        Self(tokio::spawn(async move {
+            let guard = lock.acquire().await?;
+            Ok((guard, Instant::now()))
+        }))
+    }
+
+    pub fn of(client: &LockClient) -> Outcome<Self> {
+        Ok(Self::start(client.lock(ROOM)?))
+    }
+
+    /// The same, and waits until it is in line: the room has `count` nodes then.
+    pub async fn in_line(stage: &Stage, client: &LockClient, count: usize) -> Outcome<Self> {
+        let waiter = Self::of(client)?;
+        stage.nodes_are(count).await?;
+        Ok(waiter)
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Drops the acquisition.
+    pub async fn give_up(self) -> Outcome {
+        self.0.abort();
+        match self.0.await {
+            Ok(answer) => Err(Failure::new(format!("answered before: {:?}", answer.map(drop)))),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Waits until it is granted.
+    pub async fn granted(self) -> Outcome<(LockGuard, Instant)> {
+        Ok(soon("the grant", self.0).await???)
+    }
+}
