@@ -9,7 +9,7 @@ use serde_json::Value;
 
 #[test]
 fn a_quick_run_tells_of_every_contender_in_all_three_forms() {
-    let Some((folder, output)) = quick_run(&["--workload", "cycle,handoff"]) else { return };
+    let Some((folder, output)) = quick_run("redis", &["--workload", "cycle,handoff"]) else { return };
     assert_success(&output);
 
     let report = json(folder.path());
@@ -65,7 +65,7 @@ fn a_quick_run_tells_of_every_contender_in_all_three_forms() {
 #[test]
 fn what_costs_while_nothing_happens_is_measured_in_a_process_of_its_own() {
     let arguments = ["--workload", "many,waiting", "--engine", "caller"];
-    let Some((folder, output)) = quick_run(&arguments) else { return };
+    let Some((folder, output)) = quick_run("redis", &arguments) else { return };
     assert_success(&output);
 
     let report = json(folder.path());
@@ -83,6 +83,55 @@ fn what_costs_while_nothing_happens_is_measured_in_a_process_of_its_own() {
 }
 
 #[test]
+fn a_quick_run_at_zookeeper_counts_the_requests_of_every_contender() {
+    let mut contenders = vec!["distlock-caller", "distlock-own", "raw-caller", "raw-thread", "lock-client"];
+    if left_out("curator").is_none() {
+        contenders.push("curator");
+    }
+    let only = contenders.join(",");
+    let arguments = ["--workload", "cycle,handoff", "--runtime", "multi_thread", "--contender", &only];
+    let Some((folder, output)) = quick_run("zookeeper", &arguments) else { return };
+    assert_success(&output);
+
+    let report = json(folder.path());
+    for part in ["cycle", "hand_off", "requests"] {
+        let rows = report[part].as_array().unwrap();
+        for contender in &contenders {
+            let mut mine = rows.iter().filter(|row| row["contender"] == *contender).peekable();
+            let is_lock = !contender.starts_with("raw");
+            assert!(mine.peek().is_some() || part == "hand_off" && !is_lock, "{part} of {contender}");
+            for row in mine {
+                assert_eq!(row["trouble"], Value::Null, "{row}");
+            }
+        }
+    }
+    for row in report["cycle"].as_array().unwrap() {
+        assert!(is_sound(&row["cycle"]), "{row}");
+    }
+    for row in report["requests"].as_array().unwrap() {
+        assert_eq!(row["per_section"]["delete"].as_f64().map(f64::round), Some(1.0), "{row}");
+    }
+    let aims = report["aims"].as_array().unwrap();
+    let listings = aims.iter().find(|aim| aim["aim"] == "listings for a section at 16").unwrap();
+    assert_eq!(listings["verdict"], "met", "{listings}");
+}
+
+#[test]
+fn holds_and_waiters_at_zookeeper_are_counted_by_their_requests() {
+    let arguments = ["--workload", "many,waiting", "--engine", "own"];
+    let Some((folder, output)) = quick_run("zookeeper", &arguments) else { return };
+    assert_success(&output);
+
+    let report = json(folder.path());
+    let [many] = report["many"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert_eq!((&many["connections"], &many["trouble"]), (&1.into(), &Value::Null), "{many}");
+    assert!(many["load"]["client_commands_per_second"].as_f64().unwrap() > 0.0, "{many}");
+    let [waiting] = report["waiting"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert_eq!(waiting["trouble"], Value::Null, "{waiting}");
+    assert_eq!(waiting["connections"], waiting["waiters"], "{waiting}");
+}
+
+#[test]
 fn a_server_that_is_not_there_is_one_line() {
     let output = program().args(["redis", "--quick", "--url", "redis://127.0.0.1:1"]).output().unwrap();
     assert!(!output.status.success());
@@ -97,13 +146,13 @@ fn program() -> Command {
 }
 
 /// `None` when whoever runs the tests has no such server.
-fn quick_run(arguments: &[&str]) -> Option<(tempfile::TempDir, Output)> {
-    if left_out("redis").is_some() {
+fn quick_run(subject: &str, arguments: &[&str]) -> Option<(tempfile::TempDir, Output)> {
+    if left_out(subject).is_some() {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
     let mut command = program();
-    command.args(["redis", "--quick"]).args(arguments);
+    command.args([subject, "--quick"]).args(arguments);
     command.arg("--json").arg(folder.path().join("report.json"));
     command.arg("--html").arg(folder.path().join("report.html"));
     let output = command.output().unwrap();

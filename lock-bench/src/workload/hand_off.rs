@@ -148,7 +148,7 @@ impl Turns {
         survey: &mut dyn Survey,
     ) -> Outcome<()> {
         // A new name each time: what pollers leave behind must not be in the way.
-        let name = format!("bench/hand-off/{}/{}/{round}/{:x}", self.contender.id, self.clients, unique());
+        let name = format!("bench-hand-off-{}-{}-{round}-{:x}", self.contender.id, self.clients, unique());
         let (seen, done) = take_turn(place, &plan.hand_off.turn_of(self.clients), &name, survey).await?;
         if let Some(done) = done {
             self.calls += done.sent_by_clients(self.contender.own_commands).calls;

@@ -15,7 +15,7 @@ use crate::plan::{Peers, Plan};
 use crate::progress::Progress;
 use crate::subject::{Counters, Subject, Survey};
 
-pub(super) const NAME_PREFIX: &str = "bench/many/";
+pub(super) const NAME_PREFIX: &str = "bench-many-";
 
 /// So long nothing may be asked for before it is quiet.
 const QUIET_FOR: Duration = Duration::from_millis(250);

@@ -87,7 +87,7 @@ impl Counting<'_> {
     /// From the first to the last request of the clients, so that each of them belongs to a section.
     async fn hand_offs(&self, clients: usize, plan: &Plan, survey: &mut dyn Survey) -> Outcome<Counted> {
         let place = Place::of(self.contender, self.target).await?;
-        let name = format!("bench/requests/{}/{clients}/{:x}", self.contender.id, hand_off::unique());
+        let name = format!("bench-requests-{}-{clients}-{:x}", self.contender.id, hand_off::unique());
         let before = self.tally.requests();
         let (seen, _) = hand_off::take_turn(&place, &plan.hand_off.turn_of(clients), &name, survey).await?;
         let requests = difference(self.tally.requests(), &before);

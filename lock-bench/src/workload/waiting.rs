@@ -12,7 +12,7 @@ use crate::plan::{Peers, Plan};
 use crate::progress::Progress;
 use crate::subject::Subject;
 
-const NAME: &str = "bench/waiting";
+const NAME: &str = "bench-waiting";
 
 /// One contender after the other.
 pub(crate) async fn run(
@@ -96,7 +96,7 @@ async fn measure(
 }
 
 fn name(contender: &Contender) -> String {
-    format!("{NAME}/{}", contender.id)
+    format!("{NAME}-{}", contender.id)
 }
 
 /// In the process of the clients: each has a connection of its own and wants the same lock.

@@ -30,7 +30,7 @@ impl<'a> Place<'a> {
 
     /// Where the contenders for a lock have their nodes.
     pub(super) fn of_lock(&self, name: &str) -> String {
-        format!("{}/{}", self.directory, name.replace('/', "-"))
+        format!("{}/{name}", self.directory)
     }
 }
 

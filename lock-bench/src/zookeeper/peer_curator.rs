@@ -31,7 +31,7 @@ pub(super) fn start(target: Target) -> Connecting<Arc<dyn Program>> {
             turn: Duration::ZERO,
             echo_turn: Duration::ZERO,
         };
-        curator.cycles("bench/cycle/curator", &warm_up).await?;
+        curator.cycles("bench-cycle-curator", &warm_up).await?;
         Ok(Arc::new(curator) as Arc<dyn Program>)
     })
 }
