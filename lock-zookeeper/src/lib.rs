@@ -57,12 +57,13 @@
 //! |---|---|---|
 //! | outcome of a creation unknown | looked for, adopted or sent again: it holds once | all of `lost_creates` |
 //! | outcome of a release or cancel unknown | repeated until it is certain | `lost_requests::of_a_release`, `lost_requests::of_a_cancel`, `lost_requests::of_a_try_that_steps_back` |
-//! | answer to a heartbeat lost | suspect, restored; the hold goes on | `lost_requests::of_a_heartbeat` |
+//! | answer to a heartbeat lost | suspect, restored; the hold goes on | `lost_requests::of_a_heartbeat`, `lost_requests::of_a_heartbeat_on_a_connection_that_is_dead` |
 //! | answer to a listing, watch or look lost | asked again; the place is kept | `lost_requests::of_a_listing`, `lost_requests::of_the_watch_over_the_predecessor`, `lost_requests::of_a_look_at_several_predecessors` |
-//! | old request arrives late | takes nothing, removes nobody else's | `late::a_delete_that_arrives_when_the_lock_is_held_anew`, `late::a_creation_that_arrives_after_it_was_undone`, `late::a_creation_that_arrives_after_it_was_done_again` |
+//! | old request arrives late | takes nothing, removes nobody else's | `late::a_delete_that_arrives_when_the_lock_is_held_anew`, `late::a_creation_that_arrives_after_it_was_undone`, `late::a_creation_that_arrives_after_it_was_done_again`, `ensembles::a_creation_that_arrives_late_at_the_member_that_was_left` |
 //! | future dropped | undone, whatever it has left | `cancellation::at_any_moment_of_an_acquire`, `cancellation::while_the_news_of_the_grant_is_on_its_way` |
 //! | servers silent | the holder has been told before the session ends | `contact::a_hold_is_lost_by_its_deadline_while_everybody_is_silent`, `contact::a_hold_is_lost_by_its_deadline_while_answers_are_swallowed` |
-//! | … and back after the deadline | the lost hold's node is removed | `contact::a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers` |
+//! | a deposed leader goes on answering; a follower is cut off right after a pause and one heartbeat | the same | `ensembles::a_deposed_leader_that_goes_on_answering`, `ensembles::a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower` |
+//! | servers back after the deadline | the lost hold's node is removed | `contact::a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers` |
 //! | a wait ends without contact | an error, not "not acquired" | `contact::a_wait_that_ends_without_contact_is_an_error`, `contact::a_wait_that_ends_without_an_answer_is_an_error` |
 //! | server stands still | the hold goes on, or is lost in time | `contact::a_server_that_stands_still_for_half_a_session_costs_no_hold`, `contact::a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time` |
 //! | server restarted | holds and places are kept | `contact::a_server_that_is_started_again_keeps_holds_and_places` |
@@ -73,13 +74,14 @@
 //! | waiter dead | passed over when its session ends | `processes::a_killed_waiter_is_skipped` |
 //! | waiter paused across its grant | does not believe in it | `processes::a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it` |
 //! | predecessor gives up | hands nothing over | `nodes::a_predecessor_that_gives_up_hands_nothing_over`, `nodes::all_predecessors_but_the_holder_give_up_at_once` |
-//! | own node deleted | `Deleted`; a waiter goes to the end of the queue | `nodes::the_own_node_deleted_while_holding`, `nodes::the_own_node_deleted_in_the_first_moments_of_a_hold`, `nodes::the_own_node_deleted_together_with_the_holders` |
+//! | own node deleted | `Deleted`; a waiter goes to the end of the queue | `nodes::the_own_node_deleted_while_holding`, `nodes::the_own_node_deleted_in_the_first_moments_of_a_hold`, `nodes::the_own_node_deleted_together_with_the_holders`, `nodes::the_own_node_deleted_while_there_is_no_contact` |
 //! | own node written to | nothing | `nodes::the_own_node_written_to_by_somebody` |
 //! | directory deleted | made again | `nodes::the_directory_deleted_while_held`, `nodes::the_directory_deleted_while_waited_for`, `paths::directories_that_are_removed_all_the_time` |
 //! | broken | `Broken`, before anybody else has the lock | `breaking::a_broken_hold_is_told_as_broken_at_once` |
 //! | numbers at their end | ordered by creation | `paths::numbers_at_their_end`, `paths::numbers_past_their_end_do_not_come_first` |
 //! | foreign children | passed over, but for contenders of Curator, and on request of kazoo | `paths::children_that_are_none_of_ours`, `paths::contenders_of_curator_count`, `paths::contenders_of_kazoo_count_on_request` |
 //! | permission missing | done in another way, or an error that names it | `access::where_the_directory_may_not_be_written_to`, `access::where_nothing_may_be_created`, `access::where_nothing_may_be_listed`, `access::where_nothing_may_be_deleted` |
+//! | server throttles | asked again | `access::a_server_that_has_too_much_to_do` |
 //! | password refused | an error, without the password | `access::sasl_refuses_a_wrong_password_once`, `access::another_password_is_another_user`, `access::passwords_are_shown_nowhere` |
 //! | quota used up | an error that names it | `access::a_quota_that_is_used_up` |
 //! | more nodes than a session carries | further sessions | `costs::more_locks_than_one_session_takes` |
