@@ -1,12 +1,15 @@
 //! Users, what they may not do, and what is too much.
 
-use conformance_tests::Outcome;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use conformance_tests::servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
+use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, LockError, TakenAway};
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
 
 cases!("access":
     nodes_of_their_creator_are_nobody_elses,
@@ -19,6 +22,7 @@ cases!("access":
     where_nothing_may_be_deleted,
     a_permission_that_is_taken_away_while_holding_and_waiting,
     a_quota_that_is_used_up,
+    a_server_that_has_too_much_to_do,
     sasl_lets_its_users_in,
     sasl_refuses_a_wrong_password_once,
     passwords_are_shown_nowhere,
@@ -234,6 +238,43 @@ async fn a_quota_that_is_used_up() -> Outcome {
     stage.is_held_by(&guard, "after the refusal").await?;
     guard.release().await?;
     stage.works(&other).await
+}
+
+/// It refuses what has waited for longer than a millisecond, and takes one request at a time.
+async fn a_server_that_has_too_much_to_do() -> Outcome {
+    let options = ZooKeeperOptions::new()
+        .property("zookeeper.request_throttle_max_requests", "1")
+        .property("zookeeper.request_throttle_stall_time", "20")
+        .property("zookeeper.throttled_op_wait_time", "1");
+    let stage = Stage::with(options).await?;
+    let refused = || async {
+        let figures = stage.server.figures().await?;
+        let refused = figures.get("zk_throttled_ops").and_then(|count| count.parse::<u64>().ok());
+        refused.ok_or_else(|| Failure::new(format!("it does not count them: {figures:?}")))
+    };
+    let is_inside = Arc::new(AtomicBool::new(false));
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let mut users = Vec::new();
+    for _ in 0..6 {
+        let client = stage.client(LONG).await?;
+        let (is_inside, is_enough) = (Arc::clone(&is_inside), Arc::clone(&is_enough));
+        users.push(tokio::spawn(async move {
+            while !is_enough.load(Ordering::SeqCst) {
+                let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+                ensure!(!is_inside.swap(true, Ordering::SeqCst), "two hold");
+                tokio::task::yield_now().await;
+                is_inside.store(false, Ordering::SeqCst);
+                soon("the release", guard.release()).await??;
+            }
+            Outcome::Ok(())
+        }));
+    }
+    until("it has refused some", || async { Ok(refused().await? > 20) }).await?;
+    is_enough.store(true, Ordering::SeqCst);
+    for user in users {
+        soon("the user", user).await???;
+    }
+    Ok(())
 }
 
 async fn sasl_lets_its_users_in() -> Outcome {

@@ -12,6 +12,7 @@ use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
 
 cases!("contact":
     a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers,
+    a_grant_heard_of_by_one_who_is_not_heard_is_none,
     a_hold_is_lost_by_its_deadline_while_everybody_is_silent,
     a_hold_is_lost_by_its_deadline_while_answers_are_swallowed,
     a_lost_connection_is_told_at_once_and_its_return_as_well,
@@ -38,7 +39,9 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     let guard = lock.acquire().await?;
     let waiter = Waiter::in_line(&stage, &other, 2).await?;
     let began = Instant::now();
-    silent.iter().for_each(|direction| proxy.blackhole(*direction));
+    for direction in silent {
+        proxy.blackhole(*direction);
+    }
     let suspected = diary.suspect().await?;
     let (reason, aborted) = diary.abort().await?;
     ensure!(reason == LossReason::Expired && suspected <= aborted, "{reason:?}: {:?}", diary.events());
@@ -92,6 +95,44 @@ async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that
     stage.works(&client).await?;
     ensure!(stage.knows_session(session).await?, "the session has not recovered");
     Ok(())
+}
+
+/// What it says does not reach the server, which is about to end its session, and what the server says reaches it: that there is
+/// nobody before it any more.
+async fn a_grant_heard_of_by_one_who_is_not_heard_is_none() -> Outcome {
+    let session = Duration::from_secs(8);
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "session_timeout=8s").await?;
+    let (first, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let _bell = client.lock("bell")?.acquire().await?;
+    let held = first.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let behind = Waiter::in_line(&stage, &third, 3).await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    proxy.blackhole(Direction::ToServer);
+    // Something has to be heard now and then, or the client library takes the connection for dead.
+    tokio::time::sleep(session.mul_f64(0.3)).await;
+    let bell = stage.directory("bell");
+    for node in stage.server.children(&bell).await?.unwrap_or_default() {
+        stage.server.write(&format!("{bell}/{node}"), b"ring").await?;
+    }
+    tokio::time::sleep(session.mul_f64(0.3)).await;
+    held.release().await?;
+    let (guard, _) = behind.granted().await?;
+    if waiter.is_finished() {
+        let (mine, _) = waiter.granted().await?;
+        ensure!(!mine.hold().is_valid(), "both hold");
+        proxy.heal();
+        return Ok(guard.release().await?);
+    }
+    proxy.heal();
+    stage.nodes_are(2).await?;
+    ensure!(!waiter.is_finished(), "both hold");
+    guard.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    stage.is_held_by(&guard, "at last").await?;
+    Ok(guard.release().await?)
 }
 
 async fn a_lost_connection_is_told_at_once_and_its_return_as_well() -> Outcome {

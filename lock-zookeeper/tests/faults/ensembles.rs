@@ -90,7 +90,7 @@ impl Pair {
     }
 
     /// The holder has been told before the other one has the lock.
-    async fn is_told_in_time(self, when: &str) -> Outcome {
+    async fn ends_in_time(self, when: &str) -> Outcome {
         let (next, granted) = self.waiter.granted().await?;
         let (reason, aborted) = self.diary.abort().await?;
         let early = granted.saturating_duration_since(aborted);
@@ -116,7 +116,7 @@ async fn a_deposed_leader_that_goes_on_answering() -> Outcome {
     let role = ensemble.member(STUBBORN).role().await;
     ensure!(role == Ok(Role::Leader), "the deposed one knows too early: {role:?}");
     for (timeout, pair) in pairs {
-        pair.is_told_in_time(timeout).await?;
+        pair.ends_in_time(timeout).await?;
     }
     ensemble.heal();
     Ok(())
@@ -153,7 +153,9 @@ async fn a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower() -> Outco
     futures_of(pausing).await?;
     tokio::time::sleep(heal_at.saturating_duration_since(Instant::now())).await;
     let before: Vec<_> = pairs.iter().map(|(_, pair, _)| pair.guard.hold().remaining()).collect();
-    pairs.iter().for_each(|(proxy, ..)| proxy.heal());
+    for (proxy, ..) in &pairs {
+        proxy.heal();
+    }
     // Acknowledged, and not yet reported: a member reports twice in a tick of half a second.
     let healed = Instant::now();
     let acknowledged = || {
@@ -165,7 +167,7 @@ async fn a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower() -> Outco
     }
     ensemble.part(follower, STUBBORN);
     for (number, (_proxy, pair, _bell)) in pairs.into_iter().enumerate() {
-        pair.is_told_in_time(&format!("client {number}")).await?;
+        pair.ends_in_time(&format!("client {number}")).await?;
     }
     ensemble.heal();
     Ok(())

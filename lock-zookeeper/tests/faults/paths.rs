@@ -25,7 +25,7 @@ cases!("paths":
 async fn quick() -> Outcome<Stage> {
     let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_millis(30));
     let mut stage = Stage::with(options).await?;
-    stage.root = "/missing/so/far".to_owned();
+    "/missing/so/far".clone_into(&mut stage.root);
     Ok(stage)
 }
 

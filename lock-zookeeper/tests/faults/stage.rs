@@ -123,13 +123,12 @@ impl Stage {
     /// A folder of its own at the server that cases share.
     pub async fn new() -> Outcome<Self> {
         let mut shared = SHARED.lock().await;
-        let server = match &*shared {
-            Some(server) => Arc::clone(server),
-            None => {
-                // Directories that are empty stay: what cases count does not depend on when they were last removed.
-                let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_secs(3600));
-                Arc::clone(shared.insert(Arc::new(ZooKeeperServer::start_with(options).await?)))
-            }
+        let server = if let Some(server) = &*shared {
+            Arc::clone(server)
+        } else {
+            // Directories that are empty stay: what cases count does not depend on when they were last removed.
+            let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_secs(3600));
+            Arc::clone(shared.insert(Arc::new(ZooKeeperServer::start_with(options).await?)))
         };
         Ok(Self { server, root: format!("/faults-{}", FOLDERS.fetch_add(1, Ordering::Relaxed)) })
     }
