@@ -99,6 +99,7 @@ mod hold;
 mod leftover;
 mod node;
 mod options;
+mod proof;
 mod queue;
 mod record;
 mod session;
@@ -106,5 +107,6 @@ mod sessions;
 mod trace;
 mod trouble;
 mod trust;
+mod waiter;
 
 pub use options::{Access, Authentication, TokenSource, ZooKeeperOptions, connect, lease_of};

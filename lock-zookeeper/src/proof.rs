@@ -1,0 +1,43 @@
+//! Making sure, before a hold begins, that its node is there and that its session lasts.
+
+use zookeeper_client::Error;
+
+use crate::session::Session;
+use crate::trouble::Failure;
+
+/// Whether the attempt's node is still there.
+#[derive(PartialEq)]
+pub(crate) enum Place {
+    Kept,
+    Lost,
+}
+
+/// Whether the node is there, by a request that the leader commits.
+pub(crate) async fn is_there(session: &Session, path: &str) -> Result<bool, Failure> {
+    match session.beat(path).await {
+        Ok(()) => Ok(true),
+        Err(failure) if failure.is(&Error::NoNode) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Makes sure that the node is there, by heartbeats that prove enough for a hold to begin with.
+pub(crate) async fn prove(session: &Session, path: &str) -> Result<Place, Failure> {
+    while !is_fresh(session) {
+        if !is_there(session, path).await? {
+            return Ok(Place::Lost);
+        }
+        if !is_fresh(session)
+            && let Some(moment) = session.worth_repeating_at()
+        {
+            // After a pause one heartbeat proves too little.
+            session.clock().sleep_until(moment).await;
+        }
+    }
+    Ok(Place::Kept)
+}
+
+/// Whether enough is left of what the last answers prove for a hold to begin with.
+pub(crate) fn is_fresh(session: &Session) -> bool {
+    session.clock().now() < session.anchor().plus(session.term() / 2)
+}

@@ -1,0 +1,320 @@
+//! Waiting for a lock behind those who came before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, Backoff, LockError, Moment, Operation, Signals};
+use tokio::sync::watch;
+use zookeeper_client::{Error, StateWatcher};
+
+use crate::hold::SHORT_HOLD;
+use crate::proof::{Place, is_fresh, is_there, prove};
+use crate::queue::{Next, Predecessors};
+use crate::record::BROKEN;
+use crate::session::{Contact, Session, Told, Watching};
+use crate::trace::Trace;
+use crate::trouble::{Failure, Outcome};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// An attempt that others stand before.
+pub(crate) struct Waiter<'a> {
+    request: &'a AcquireRequest,
+    trace: &'a Arc<Trace>,
+    own_path: String,
+    /// Over the attempt's own node; none as long as that is new.
+    pub(crate) own: Option<Watching>,
+    /// When the own node is to be watched at the latest.
+    watched_by: Moment,
+    /// Tells of every change of contact, also of one that is over.
+    states: StateWatcher,
+    contact: watch::Receiver<Contact>,
+    backoff: Backoff,
+}
+
+/// What ended a pause.
+enum Woken {
+    Own(Told),
+    /// The own node is not new any more, and is not watched yet.
+    TimeToWatch,
+    Next(Told),
+    ContactChanged,
+    /// Somebody more waits for this attempt.
+    Joined,
+    /// Somebody who waits for this attempt is about to stop.
+    LastAsk,
+    /// Nothing was heard for long.
+    TimeToLook,
+}
+
+impl<'a> Waiter<'a> {
+    pub(crate) fn new(
+        request: &'a AcquireRequest,
+        trace: &'a Arc<Trace>,
+        own_path: String,
+    ) -> Result<Self, LockError> {
+        let session = trace.session();
+        let Some(states) = session.state_watcher() else { return Err(session_over()) };
+        Ok(Self {
+            request,
+            trace,
+            own_path,
+            own: None,
+            watched_by: session.clock().now().plus(SHORT_HOLD),
+            states,
+            contact: session.contact(),
+            backoff: new_backoff(),
+        })
+    }
+
+    fn session(&self) -> &'a Arc<Session> {
+        self.trace.session()
+    }
+
+    fn signals(&self) -> &'a Signals {
+        self.request.signals()
+    }
+
+    fn now(&self) -> Moment {
+        self.session().clock().now()
+    }
+
+    /// Waits until nobody stands before the node and it is certain that it is there.
+    pub(crate) async fn wait(&mut self, mut before: Predecessors) -> Result<Place, LockError> {
+        loop {
+            let place = match before.watch_next(self.trace).await {
+                Ok(Next::Watched(watching)) => {
+                    self.backoff = new_backoff();
+                    self.signals().queued();
+                    self.until_next_moves(&mut before, watching).await?
+                }
+                Ok(Next::Nobody) => return self.confirm().await,
+                Err(failure) => {
+                    self.recover(failure).await?;
+                    Place::Kept
+                }
+            };
+            if place == Place::Lost {
+                return Ok(Place::Lost);
+            }
+        }
+    }
+
+    /// Waits until the one who has to go next has gone or changed.
+    async fn until_next_moves(
+        &mut self,
+        before: &mut Predecessors,
+        mut next: Watching,
+    ) -> Result<Place, LockError> {
+        let mut asked_until = self.now();
+        let mut look_at = self.now().plus(self.session().timeout);
+        loop {
+            let place = match self.woken(&mut next, asked_until, look_at).await {
+                Woken::Own(Told::Deleted) => return Ok(Place::Lost),
+                Woken::Own(Told::SessionOver) | Woken::Next(Told::SessionOver) => return Err(session_over()),
+                Woken::Own(Told::Changed) | Woken::TimeToWatch => self.watch_own().await?,
+                Woken::Next(Told::Changed) => return Ok(Place::Kept),
+                Woken::Next(Told::Deleted) => {
+                    before.watched_is_gone();
+                    return Ok(Place::Kept);
+                }
+                Woken::TimeToLook => {
+                    look_at = self.now().plus(self.session().timeout);
+                    match self.look_at_own_and_next(before).await? {
+                        (Place::Kept, Place::Lost) => {
+                            before.watched_is_gone();
+                            return Ok(Place::Kept);
+                        }
+                        (own, _) => own,
+                    }
+                }
+                Woken::ContactChanged => self.look_at_contact().await?,
+                Woken::Joined if self.is_old_news() => self.ask().await?,
+                Woken::Joined => Place::Kept,
+                Woken::LastAsk => {
+                    asked_until = self.now().plus(self.ahead());
+                    self.ask().await?
+                }
+            };
+            if place == Place::Lost {
+                return Ok(Place::Lost);
+            }
+        }
+    }
+
+    /// The own node's watch comes first: whoever has lost its place does not hold because another one left. It is set when the
+    /// node is no longer new, so that a short wait costs no more than it must.
+    async fn woken(&mut self, next: &mut Watching, asked_until: Moment, look_at: Moment) -> Woken {
+        let clock = self.session().clock();
+        let signals = self.signals();
+        let last_ask = self.last_ask(asked_until);
+        let is_watched = self.own.is_some();
+        tokio::select! {
+            biased;
+            told = watched(&mut self.own) => Woken::Own(told),
+            told = next => Woken::Next(told),
+            () = clock.sleep_until(self.watched_by), if !is_watched => Woken::TimeToWatch,
+            // Ends with the session, which this keeps.
+            _ = self.contact.changed() => Woken::ContactChanged,
+            () = signals.joined() => Woken::Joined,
+            () = clock.sleep_until(last_ask) => Woken::LastAsk,
+            () = clock.sleep_until(look_at) => Woken::TimeToLook,
+        }
+    }
+
+    /// How long before somebody stops waiting the servers are asked once more, so that their silence is noticed before that one
+    /// is answered "not acquired".
+    fn ahead(&self) -> Duration {
+        self.session().request_timeout().mul_f64(1.5)
+    }
+
+    fn last_ask(&self, asked_until: Moment) -> Moment {
+        let from = asked_until.max(self.now().plus(self.ahead()));
+        self.signals().next_end(from).map_or(Moment::FOREVER, |end| end.minus(self.ahead()))
+    }
+
+    /// Whether the servers have not been heard of for so long that a wait that ends soon cannot rely on it.
+    fn is_old_news(&self) -> bool {
+        self.now().since(self.session().last_answer()) > self.session().request_timeout()
+    }
+
+    /// Asks whether the node is still there, and notes whether the servers have answered.
+    async fn ask(&mut self) -> Result<Place, LockError> {
+        match self.session().stat(&self.own_path).await {
+            Ok(Some(_)) => {
+                self.signals().queued();
+                Ok(Place::Kept)
+            }
+            Ok(None) => Ok(Place::Lost),
+            Err(failure) if failure.outcome() == Outcome::EndsWithSession => Err(session_over()),
+            Err(failure) => {
+                self.signals().unreachable(failure.explain(Operation::Acquire));
+                Ok(Place::Kept)
+            }
+        }
+    }
+
+    /// Looks whether the own node is there, and the one that is watched: servers tell nothing of a node that may not be read any more.
+    async fn look_at_own_and_next(&mut self, before: &Predecessors) -> Result<(Place, Place), LockError> {
+        let next = before.watched_name().map(|name| self.trace.path_of(name));
+        let paths: Vec<_> = std::iter::once(self.own_path.clone()).chain(next).collect();
+        let place =
+            |is_there: Option<&bool>| if is_there == Some(&false) { Place::Lost } else { Place::Kept };
+        match self.session().which_are_there(&paths).await {
+            Ok(are_there) => Ok((place(are_there.first()), place(are_there.get(1)))),
+            Err(failure) => self.recover(failure).await.map(|()| (Place::Kept, Place::Kept)),
+        }
+    }
+
+    async fn look_at_contact(&mut self) -> Result<Place, LockError> {
+        let contact = self.contact.borrow_and_update().clone();
+        match contact {
+            Contact::Good => self.ask().await,
+            Contact::Lost(error) => {
+                self.signals().unreachable(error.during(Operation::Acquire));
+                Ok(Place::Kept)
+            }
+            Contact::Over => Err(session_over()),
+        }
+    }
+
+    async fn watch_own(&mut self) -> Result<Place, LockError> {
+        loop {
+            match self.session().watch(&self.own_path).await {
+                Ok(Some(node)) if node.data == BROKEN => return Ok(Place::Lost),
+                Ok(Some(node)) => {
+                    self.own = Some(node.watching);
+                    return Ok(Place::Kept);
+                }
+                Ok(None) => return Ok(Place::Lost),
+                Err(failure) => self.recover(failure).await?,
+            }
+        }
+    }
+
+    /// After a failed request: waits until the next may fare better. What cannot be mended is an error.
+    async fn recover(&mut self, failure: Failure) -> Result<(), LockError> {
+        let outcome = failure.outcome();
+        let error = failure.explain(Operation::Acquire);
+        if matches!(outcome, Outcome::EndsWithSession | Outcome::Refused) {
+            return Err(error);
+        }
+        self.signals().unreachable(error);
+        let clock = self.session().clock();
+        clock.sleep_until(clock.now().plus(self.backoff.next_pause())).await;
+        let usable = self.contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await;
+        match usable.as_deref() {
+            Ok(Contact::Over) | Err(_) => Err(session_over()),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Whether contact was lost since this was asked last, perhaps only for a moment.
+    async fn contact_was_lost(&mut self) -> bool {
+        let mut was_lost = false;
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.states.changed() => was_lost = true,
+                () = std::future::ready(()) => return was_lost,
+            }
+        }
+    }
+
+    async fn ask_for_own(&mut self) -> Result<bool, LockError> {
+        loop {
+            match is_there(self.session(), &self.own_path).await {
+                Ok(is_there) => return Ok(is_there),
+                Err(failure) => self.recover(failure).await?,
+            }
+        }
+    }
+
+    /// Nobody stands before the node. Makes sure that it is there, and that the session lasts.
+    ///
+    /// The events of one connection come in the order in which things happened: had the node gone first, its watch would have told.
+    /// What has happened without contact is told in no order, so after that the node is asked for.
+    async fn confirm(&mut self) -> Result<Place, LockError> {
+        loop {
+            if self.contact_was_lost().await && !self.ask_for_own().await? {
+                return Ok(Place::Lost);
+            }
+            let is_unwatched = self.own.is_none() && self.now() >= self.watched_by;
+            let told = tokio::select! {
+                biased;
+                told = watched(&mut self.own) => Some(told),
+                () = std::future::ready(()) => is_unwatched.then_some(Told::Changed),
+            };
+            match told {
+                Some(Told::Deleted) => return Ok(Place::Lost),
+                Some(Told::SessionOver) => return Err(session_over()),
+                Some(Told::Changed) if self.watch_own().await? == Place::Lost => return Ok(Place::Lost),
+                Some(Told::Changed) => continue,
+                None if is_fresh(self.session()) => return Ok(Place::Kept),
+                None => {}
+            }
+            match prove(self.session(), &self.own_path).await {
+                Ok(Place::Kept) => {}
+                Ok(Place::Lost) => return Ok(Place::Lost),
+                Err(failure) => self.recover(failure).await?,
+            }
+        }
+    }
+}
+
+/// What the watch tells, if there is one.
+async fn watched(watching: &mut Option<Watching>) -> Told {
+    match watching {
+        Some(watching) => watching.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn session_over() -> LockError {
+    Failure::Told(Error::SessionExpired).explain(Operation::Acquire)
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
+}
