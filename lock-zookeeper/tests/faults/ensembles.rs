@@ -27,7 +27,7 @@ cases!("ensembles":
 /// The cases take turns with it: it is three processes, and what is done to them is done to all.
 static SHARED: Mutex<Option<ZooKeeperEnsemble>> = Mutex::const_new(None);
 
-/// The member that believes for ten times as long as the others that it leads.
+/// The member that believes for thirty times as long as the others that it leads.
 const STUBBORN: usize = 2;
 
 /// Ends what the cases share.
@@ -39,7 +39,7 @@ pub fn end_shared() {
 async fn ensemble() -> Outcome<MappedMutexGuard<'static, ZooKeeperEnsemble>> {
     let mut shared = SHARED.lock().await;
     if shared.is_none() {
-        let stubborn = ZooKeeperOptions::new().setting("syncLimit", "40");
+        let stubborn = ZooKeeperOptions::new().setting("syncLimit", "120");
         let options = [ZooKeeperOptions::new(), ZooKeeperOptions::new(), stubborn];
         *shared = Some(ZooKeeperEnsemble::start_each(options).await?);
     }
