@@ -54,8 +54,11 @@ async fn ensemble() -> Outcome<MappedMutexGuard<'static, ZooKeeperEnsemble>> {
             return Ok(ensemble);
         }
         // The one with the highest number is elected of those who know as much.
-        ensemble.isolate(leader);
-        ensemble.leader_among(&ensemble.others(leader)).await?;
+        let others = ensemble.others(leader);
+        for other in &others {
+            ensemble.sever(leader, *other);
+        }
+        ensemble.leader_among(&others).await?;
         ensemble.heal();
     }
 }
