@@ -3,9 +3,10 @@
 use conformance_tests::servers::{Certificates, ZooKeeperOptions, ZooKeeperServer};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind};
+use tokio::net::TcpStream;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
 
 cases!("places":
     behind_tls_with_an_authority_of_its_own,
@@ -13,6 +14,10 @@ cases!("places":
 );
 
 async fn works(stage: &Stage, options: &str) -> Outcome {
+    // The port for TLS is opened after the other one.
+    until("the port is open", || async { Ok(TcpStream::connect(stage.server.address()).await.is_ok()) })
+        .await?;
+    until("TLS is spoken", || async { Ok(stage.client(options).await.is_ok()) }).await?;
     let (one, other) = (stage.client(options).await?, stage.client(options).await?);
     let held = one.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::in_line(stage, &other, 2).await?;
