@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 
 use super::url::{encoded, encoded_login};
 use super::{Certificates, Data, ServerProcess, TcpProxy, free_port};
@@ -131,7 +132,13 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future stops the waiting, and nothing else.
     pub async fn ready(&self) -> Outcome {
-        self.process().ready(|| async { words::role(self.plain_address()).await.map(drop) }).await
+        let serves = || async {
+            words::serves(self.plain_address()).await?;
+            // The port for TLS is opened a moment later.
+            TcpStream::connect(self.address()).await?;
+            Ok(())
+        };
+        self.process().ready(serves).await
     }
 
     /// Where clients find it: its port for TLS, if it has one.

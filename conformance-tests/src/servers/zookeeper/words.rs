@@ -12,6 +12,8 @@ use crate::failure::{Failure, Outcome};
 /// A server that stands still answers nobody.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
+const ANSWERED_AT_ONCE: Duration = Duration::from_secs(1);
+
 /// What a server is to its ensemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -43,6 +45,16 @@ pub(super) async fn ask(address: SocketAddr, word: &str) -> Outcome<String> {
 /// When it does not serve clients now.
 pub(super) async fn role(address: SocketAddr) -> Outcome<Role> {
     role_in(&ask(address, "srvr").await?)
+}
+
+/// Whether the server at `address` serves clients. A question that is put too early stays without an answer for ever, so each has little
+/// time.
+///
+/// # Errors
+/// When it does not serve clients now.
+pub(super) async fn serves(address: SocketAddr) -> Outcome {
+    let asked = tokio::time::timeout(ANSWERED_AT_ONCE, role(address)).await;
+    asked.map_err(|_| Failure::new("srvr was not answered at once"))?.map(drop)
 }
 
 fn role_in(answer: &str) -> Outcome<Role> {
