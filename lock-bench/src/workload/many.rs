@@ -81,7 +81,7 @@ async fn measure(
     Ok(ManyRow {
         acquire_seconds: prepared.seconds,
         bytes_per_hold,
-        commands_per_interval: load.client_commands_per_second * plan.target.renewal_interval().as_secs_f64(),
+        commands_per_interval: renewing(&load) * plan.target.renewal_interval().as_secs_f64(),
         connections: counters.connections.saturating_sub(connections),
         load,
         trouble: released
@@ -89,6 +89,12 @@ async fn measure(
             .map(|first| format!("{} holds were lost, the first: {first}", released.failures)),
         ..empty(contender, holds)
     })
+}
+
+/// What is sent in a second, without the signs of life of the connection itself.
+fn renewing(load: &Load) -> f64 {
+    let pings = load.commands_per_second.iter().filter(|(kind, _)| kind == "ping").map(|(_, rate)| rate);
+    (load.client_commands_per_second - pings.sum::<f64>()).max(0.0)
 }
 
 /// Until the server is asked for hardly anything any more: all of so many have come to hold or wait.

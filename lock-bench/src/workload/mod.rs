@@ -106,7 +106,7 @@ pub(crate) struct ManyRow {
     pub(crate) holds: usize,
     pub(crate) acquire_seconds: f64,
     pub(crate) bytes_per_hold: Option<f64>,
-    /// How much is sent for all holds in an interval of renewal.
+    /// How much is sent for all holds in an interval of renewal, without the pings that a connection has anyway.
     pub(crate) commands_per_interval: f64,
     pub(crate) connections: u64,
     pub(crate) load: Load,

@@ -178,7 +178,7 @@ const AIMS: &[Aim] = &[
         at_most: Some(1.05),
     },
     Aim {
-        text: "requests for all holds in an interval of renewal",
+        text: "requests but pings, all holds, in an interval of renewal",
         measure: Measure::RequestsPerRenewal,
         at_most: Some(1.0),
     },
