@@ -135,10 +135,12 @@ async fn a_break_before_the_holder_has_read_of_its_grant_counts() -> Outcome {
     let (first, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let held = first.lock(ROOM)?.acquire().await?;
     let (stands_still, has_stopped) = tokio::sync::oneshot::channel();
+    let (is_in_line, has_come_back) = tokio::sync::oneshot::channel();
     let (go_on, is_to_go_on) = std::sync::mpsc::channel::<()>();
     let url = with_options(&stage.server.url(), &format!("{LONG}&engine=caller"));
-    let ours =
-        tokio::task::spawn_blocking(move || stand_still_while_waiting(&url, stands_still, &is_to_go_on));
+    let ours = tokio::task::spawn_blocking(move || {
+        stand_still_while_waiting(&url, stands_still, &is_to_go_on, is_in_line)
+    });
     has_stopped.await.map_err(|_| Failure::new("it never stood in line"))?;
     let last_in_line = Waiter::of(&last)?;
     stage.queued(2).await?;
@@ -149,9 +151,10 @@ async fn a_break_before_the_holder_has_read_of_its_grant_counts() -> Outcome {
     last.break_holder(ROOM, &HolderId::new(&granted)).await?;
     let (guard, _) = last_in_line.granted().await?;
     go_on.send(()).map_err(|_| Failure::new("it did not stand still"))?;
-    // In line again, and not a holder.
-    stage.queued(1).await?;
-    guard.release().await?;
+    // In line again, and not a holder: only then is it its turn.
+    if has_come_back.await.is_ok() {
+        guard.release().await?;
+    }
     let token = soon("the grant", ours).await???;
     ensure!(token.is_some(), "no token");
     Ok(())
@@ -163,6 +166,7 @@ fn stand_still_while_waiting(
     url: &str,
     stands_still: tokio::sync::oneshot::Sender<()>,
     go_on: &std::sync::mpsc::Receiver<()>,
+    is_in_line: tokio::sync::oneshot::Sender<()>,
 ) -> Outcome<Option<FencingToken>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -176,6 +180,7 @@ fn stand_still_while_waiting(
             Ok(client.status(ROOM).await?.waiters.len() == 1)
         })
         .await?;
+        let _ = is_in_line.send(());
         let (guard, _) = waiter.granted().await?;
         let token = guard.token();
         guard.release().await?;
