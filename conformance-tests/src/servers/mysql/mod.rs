@@ -1,0 +1,290 @@
+//! A MySQL or MariaDB server of a test's own.
+
+mod conversation;
+mod options;
+mod program;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::Operation;
+use tempfile::TempDir;
+
+use super::{Certificates, ServerProcess, TcpProxy, free_port};
+use crate::failure::{Failure, Outcome};
+use options::Encryption;
+use program::Program;
+use wire::Admin;
+
+pub use conversation::{MySqlConversation, OperationOf};
+pub use options::{MySqlFlavour, MySqlOptions};
+pub use wire::Row;
+
+/// How often another port is tried when somebody else has taken the one that was free.
+const PORTS_TRIED: usize = 5;
+
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+
+/// A server on a port of its own, with its files in a temporary folder. Ended when this is dropped.
+#[derive(Debug)]
+pub struct MySqlServer {
+    options: MySqlOptions,
+    program: Program,
+    port: u16,
+    certificates: Certificates,
+    /// Before the folder, so that it ends first.
+    process: Mutex<Arc<ServerProcess>>,
+    folder: TempDir,
+}
+
+impl MySqlServer {
+    /// Starts one with a user who may do nothing, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not come up: with the end of its log, or what to install.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server.
+    pub async fn start(flavour: MySqlFlavour) -> Outcome<Self> {
+        Self::start_with(MySqlOptions::new(flavour)).await
+    }
+
+    /// Starts one as the options say, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not come up: with the end of its log, or what to install.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server.
+    pub async fn start_with(options: MySqlOptions) -> Outcome<Self> {
+        let flavour = options.flavour;
+        // What is missing may have to be fetched and made, which blocks.
+        let program = tokio::task::spawn_blocking(move || Program::find(flavour)).await??;
+        let mut tried = 1;
+        loop {
+            let port = options.port.map_or_else(free_port, Ok)?;
+            match Self::start_on(&options, &program, port).await {
+                Err(failure) if options.port.is_none() && tried < PORTS_TRIED && is_port_taken(&failure) => {
+                    tried += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn start_on(options: &MySqlOptions, program: &Program, port: u16) -> Outcome<Self> {
+        let folder = tempfile::Builder::new().prefix("distlock-mysql-").tempdir()?;
+        let certificates = Certificates::make_in(folder.path())?;
+        let (filled, data) = (program.clone(), folder.path().join("data"));
+        tokio::task::spawn_blocking(move || filled.fill(&data)).await??;
+        let process = launch(program, options, &certificates, folder.path(), port)?;
+        let server = Self {
+            options: options.clone(),
+            program: program.clone(),
+            port,
+            certificates,
+            process: Mutex::new(Arc::new(process)),
+            folder,
+        };
+        server.ready().await?;
+        let mut admin = Admin::connect(&server.unix_socket()).await?;
+        // Without a password, root is for whoever may use the socket: the port is open to every user of the machine.
+        for host in
+            admin.query("SELECT host FROM mysql.user WHERE user = 'root' AND host <> 'localhost'").await?
+        {
+            let host = host.into_iter().flatten().next().unwrap_or_default();
+            admin.query(&format!("DROP USER 'root'@'{host}'")).await?;
+        }
+        for statement in options.statements() {
+            admin.query(&statement).await?;
+        }
+        Ok(server)
+    }
+
+    /// Waits until it answers.
+    async fn ready(&self) -> Outcome {
+        let check = || async {
+            let mut admin = Admin::connect(&self.unix_socket()).await?;
+            admin.query("SELECT 1").await.map(drop)
+        };
+        self.process().ready(check).await
+    }
+
+    /// Where it listens on TCP.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// The socket on which it listens besides.
+    pub fn unix_socket(&self) -> PathBuf {
+        self.folder.path().join("s.sock")
+    }
+
+    /// The files of its authority.
+    pub fn certificates(&self) -> &Certificates {
+        &self.certificates
+    }
+
+    /// How a client finds it, and everything that it needs to be let in.
+    pub fn url(&self) -> String {
+        self.url_at(self.address())
+    }
+
+    /// The same for a client that goes through a proxy at `address`.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        let mut url = format!("mysql://{}@{address}/{}", self.login(), self.database());
+        let path = |path: &Path| path.display().to_string();
+        let Certificates { authority, client, .. } = &self.certificates;
+        // Writing to a string cannot fail.
+        let _ = match self.options.encryption {
+            Encryption::Offered => write!(url, "?tls=off"),
+            Encryption::Required => write!(url, "?ca={}", path(authority)),
+            Encryption::WithClientCertificates => write!(
+                url,
+                "?ca={}&cert={}&key={}",
+                path(authority),
+                path(&client.certificate),
+                path(&client.key)
+            ),
+        };
+        url
+    }
+
+    /// How a client on this machine finds it without TCP.
+    pub fn unix_url(&self) -> String {
+        let database = self.database();
+        format!("mysql://{}@localhost/{database}?socket={}", self.login(), self.unix_socket().display())
+    }
+
+    /// What stands before the host in a URL.
+    fn login(&self) -> String {
+        let user = self.options.login();
+        format!("{}:{}", user.name, user.password)
+    }
+
+    fn database(&self) -> &str {
+        self.options.databases.first().map_or("", String::as_str)
+    }
+
+    /// A proxy in front of it that knows by `operation_of` what a statement is for.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn proxy(
+        &self,
+        operation_of: impl Fn(&str) -> Option<Operation> + Send + Sync + 'static,
+    ) -> Outcome<TcpProxy> {
+        let operation_of: Arc<OperationOf> = Arc::new(operation_of);
+        TcpProxy::with_conversation(self.address(), move || {
+            Box::new(MySqlConversation::new(Arc::clone(&operation_of)))
+        })
+    }
+
+    /// Has the server carry out a statement, as somebody who may do anything, past all proxies.
+    ///
+    /// # Errors
+    /// When there is no answer, or a refusal.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the statement is carried out.
+    pub async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
+        let socket = self.unix_socket();
+        let asked = async { Admin::connect(&socket).await?.query(statement).await };
+        let explain = |what: String| self.process().failure(&what);
+        match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(failure)) => Err(explain(format!("did not carry out {statement:?} ({failure})"))),
+            Err(_) => Err(explain(format!("did not answer {statement:?} within {ANSWERS_WITHIN:?}"))),
+        }
+    }
+
+    /// The one value that `statement` answers, as [`MySqlServer::query`]; `None` for NULL and for no row.
+    ///
+    /// # Errors
+    /// As [`MySqlServer::query`].
+    ///
+    /// # Cancel safety
+    /// As [`MySqlServer::query`].
+    pub async fn value(&self, statement: &str) -> Outcome<Option<String>> {
+        Ok(self.query(statement).await?.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process().pid()
+    }
+
+    /// Kills it with a signal that it cannot catch. [`MySqlServer::restart`] starts it again.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn kill(&self) -> Outcome {
+        self.process().kill()
+    }
+
+    /// Stops it as it stands: it keeps its connections, and answers nobody.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn stop(&self) -> Outcome {
+        self.process().stop()
+    }
+
+    /// Has it run on after [`MySqlServer::stop`].
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&self) -> Outcome {
+        self.process().resume()
+    }
+
+    /// Kills it, starts it again on the same port, and waits until it answers. It has its tables, and no named lock.
+    ///
+    /// # Errors
+    /// When it does not come up: with the end of its log.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves a server that is about to answer, or none.
+    pub async fn restart(&self) -> Outcome {
+        self.kill()?;
+        let (options, folder) = (&self.options, self.folder.path());
+        let process = Arc::new(launch(&self.program, options, &self.certificates, folder, self.port)?);
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
+        self.ready().await
+    }
+
+    fn process(&self) -> Arc<ServerProcess> {
+        Arc::clone(&self.process.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn launch(
+    program: &Program,
+    options: &MySqlOptions,
+    certificates: &Certificates,
+    folder: &Path,
+    port: u16,
+) -> Outcome<ServerProcess> {
+    let mut command = program.command(&folder.join("data"));
+    let path = |name: &str| folder.join(name).display().to_string();
+    command
+        .arg(format!("--port={port}"))
+        .arg("--bind-address=127.0.0.1")
+        .arg(format!("--socket={}", path("s.sock")))
+        .arg(format!("--pid-file={}", path("s.pid")))
+        .arg(format!("--ssl-ca={}", certificates.authority.display()))
+        .arg(format!("--ssl-cert={}", certificates.server.certificate.display()))
+        .arg(format!("--ssl-key={}", certificates.server.key.display()))
+        .args(options.arguments());
+    ServerProcess::start(program.name(), command, folder, program.missing())
+}
+
+fn is_port_taken(failure: &Failure) -> bool {
+    failure.to_string().contains("Do you already have another") && failure.to_string().contains("port")
+}

@@ -1,0 +1,143 @@
+//! How a MySQL or MariaDB server is to be started.
+
+use std::fmt::Write as _;
+
+/// Which of the servers that speak the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MySqlFlavour {
+    /// The `mariadbd` that is installed.
+    MariaDb,
+    /// `MySQL` 5.7, the program of a package of npm.
+    MySql57,
+}
+
+impl MySqlFlavour {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::MariaDb, Self::MySql57];
+
+    /// The word that leaves its tests out in `DISTLOCK_SKIP`.
+    pub fn skip_word(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadb",
+            Self::MySql57 => "mysql57",
+        }
+    }
+}
+
+/// How the server is to be started. Without further settings: in plain text, with one user `locks` who has no privilege at all.
+#[derive(Debug, Clone)]
+pub struct MySqlOptions {
+    pub(super) flavour: MySqlFlavour,
+    pub(super) port: Option<u16>,
+    pub(super) encryption: Encryption,
+    pub(super) databases: Vec<String>,
+    users: Vec<User>,
+    settings: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encryption {
+    Offered,
+    Required,
+    WithClientCertificates,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) password: String,
+    grants: Vec<String>,
+}
+
+impl MySqlOptions {
+    /// Nothing special.
+    pub fn new(flavour: MySqlFlavour) -> Self {
+        Self {
+            flavour,
+            port: None,
+            encryption: Encryption::Offered,
+            databases: Vec::new(),
+            users: Vec::new(),
+            settings: Vec::new(),
+        }
+    }
+
+    /// Listens on this port instead of a free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Adds a database, empty.
+    #[must_use]
+    pub fn database(mut self, name: &str) -> Self {
+        self.databases.push(name.to_owned());
+        self
+    }
+
+    /// Adds a user with these grants (`"ALL ON locks.*"`, `"PROCESS ON *.*"`). The server's URL has the first user.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str, grants: &[&str]) -> Self {
+        let grants = grants.iter().map(|&grant| grant.to_owned()).collect();
+        self.users.push(User { name: name.to_owned(), password: password.to_owned(), grants });
+        self
+    }
+
+    /// Lets nobody in over TCP without TLS. The certificates are those of an authority made for this server.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.encryption = Encryption::Required;
+        self
+    }
+
+    /// As [`MySqlOptions::tls`], and wants a certificate of every client.
+    #[must_use]
+    pub fn tls_with_client_certificates(mut self) -> Self {
+        self.encryption = Encryption::WithClientCertificates;
+        self
+    }
+
+    /// Adds an option of the server's command line: `("max_connections", "5")`.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The options of the command line.
+    pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
+        self.settings.iter().map(|(name, value)| format!("--{name}={value}"))
+    }
+
+    /// As whom the server's URL says to come.
+    pub(super) fn login(&self) -> User {
+        let nobody = || User { name: "locks".to_owned(), password: "secret".to_owned(), grants: Vec::new() };
+        self.users.first().cloned().unwrap_or_else(nobody)
+    }
+
+    /// What makes databases and users, one statement each.
+    pub(super) fn statements(&self) -> Vec<String> {
+        let mut statements: Vec<_> =
+            self.databases.iter().map(|name| format!("CREATE DATABASE IF NOT EXISTS `{name}`")).collect();
+        let first = [self.login()];
+        let users = if self.users.is_empty() { &first[..] } else { &self.users };
+        for user in users {
+            let requires = match self.encryption {
+                Encryption::Offered => "",
+                Encryption::Required => " REQUIRE SSL",
+                Encryption::WithClientCertificates => " REQUIRE X509",
+            };
+            let User { name, password, .. } = user;
+            for (host, requires) in [("127.0.0.1", requires), ("localhost", "")] {
+                let account = format!("'{name}'@'{host}'");
+                let mut create = String::new();
+                // Writing to a string cannot fail.
+                let _ = write!(create, "CREATE USER {account} IDENTIFIED BY '{password}'{requires}");
+                statements.push(create);
+                statements.extend(user.grants.iter().map(|grant| format!("GRANT {grant} TO {account}")));
+            }
+        }
+        statements
+    }
+}
