@@ -43,7 +43,10 @@ impl Need {
                 declared(capabilities.fairness == Fairness::Fifo, "that waiters are served in order")
             }
             Self::Tokens => declared(capabilities.fencing != Fencing::None, "fencing tokens"),
-            Self::Holder => declared(capabilities.inspection != Inspection::None, "inspection"),
+            Self::Holder => declared(
+                !matches!(capabilities.inspection, Inspection::None | Inspection::Sessions),
+                "inspection of the holder",
+            ),
             Self::Queue => {
                 declared(capabilities.inspection == Inspection::HolderAndQueue, "inspection of the queue")
             }

@@ -70,6 +70,14 @@ const DRIVERS: &[Driver] = &[
         #[cfg(not(feature = "zookeeper"))]
         functions: None,
     },
+    Driver {
+        feature: "mysql",
+        schemes: &["mysql", "mariadb"],
+        #[cfg(feature = "mysql")]
+        connect: Some(|url, builder| Box::pin(async move { lock_mysql::connect(&url, builder).await })),
+        #[cfg(not(feature = "mysql"))]
+        connect: None,
+    },
 ];
 
 /// What can be done with URLs of this scheme.

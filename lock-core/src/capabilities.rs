@@ -44,6 +44,9 @@ pub enum Fairness {
 pub enum Inspection {
     /// Nothing.
     None,
+    /// By which session of the server the lock is held, whichever acquisition that is, and nothing that its holder says of
+    /// itself; who waits for it, as far as the server shows.
+    Sessions,
     /// Who holds the lock.
     Holder,
     /// Who holds the lock, and who waits for it, in order.
@@ -56,6 +59,9 @@ pub enum Inspection {
 pub enum Breaking {
     /// A lock cannot be taken away from its holder.
     Unsupported,
+    /// A lock can be taken away by ending the session of the server that holds it: also if that session has released it and got
+    /// it again since it was looked at.
+    Sessions,
     /// A lock can be taken away from its holder, who is told.
     Supported,
 }

@@ -28,7 +28,7 @@ pub use certificates::{Certificates, Pair};
 pub use curator::{
     CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorPeer,
 };
-pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, OperationOf, Row};
+pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, OperationOf, Row};
 pub use ports::free_port;
 pub use process::ServerProcess;
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use lock_core::Operation;
 
-use super::wire::{
-    END_OF_ROWS, ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number,
-};
+use super::wire::{ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number};
 use crate::servers::proxy::{Conversation, Execution, Reply, Request};
 
 /// What a statement is for, by its text.

@@ -20,11 +20,10 @@ use super::{Certificates, ServerProcess, TcpProxy, free_port};
 use crate::failure::{Failure, Outcome};
 use options::Encryption;
 use program::Program;
-use wire::Admin;
 
 pub use conversation::{MySqlConversation, OperationOf};
 pub use options::{MySqlFlavour, MySqlOptions};
-pub use wire::Row;
+pub use wire::{MySqlSession, Row};
 
 /// How often another port is tried when somebody else has taken the one that was free.
 const PORTS_TRIED: usize = 5;
@@ -93,7 +92,7 @@ impl MySqlServer {
             folder,
         };
         server.ready().await?;
-        let mut admin = Admin::connect(&server.unix_socket()).await?;
+        let mut admin = MySqlSession::connect(&server.unix_socket()).await?;
         // Without a password, root is for whoever may use the socket: the port is open to every user of the machine.
         for host in
             admin.query("SELECT host FROM mysql.user WHERE user = 'root' AND host <> 'localhost'").await?
@@ -110,7 +109,7 @@ impl MySqlServer {
     /// Waits until it answers.
     async fn ready(&self) -> Outcome {
         let check = || async {
-            let mut admin = Admin::connect(&self.unix_socket()).await?;
+            let mut admin = MySqlSession::connect(&self.unix_socket()).await?;
             admin.query("SELECT 1").await.map(drop)
         };
         self.process().ready(check).await
@@ -195,13 +194,24 @@ impl MySqlServer {
     /// Dropping the future leaves open whether the statement is carried out.
     pub async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
         let socket = self.unix_socket();
-        let asked = async { Admin::connect(&socket).await?.query(statement).await };
+        let asked = async { MySqlSession::connect(&socket).await?.query(statement).await };
         let explain = |what: String| self.process().failure(&what);
         match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(failure)) => Err(explain(format!("did not carry out {statement:?} ({failure})"))),
             Err(_) => Err(explain(format!("did not answer {statement:?} within {ANSWERS_WITHIN:?}"))),
         }
+    }
+
+    /// A connection of its own, for somebody who may do anything.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it.
+    pub async fn session(&self) -> Outcome<MySqlSession> {
+        MySqlSession::connect(&self.unix_socket()).await
     }
 
     /// The one value that `statement` answers, as [`MySqlServer::query`]; `None` for NULL and for no row.

@@ -101,8 +101,9 @@ fn error_text(payload: &[u8]) -> String {
     format!("{code}: {}", String::from_utf8_lossy(text))
 }
 
-/// A connection of root, who has no password and is let in through the socket alone.
-pub(super) struct Admin {
+/// A connection of somebody who may do anything, past all proxies. What is locked on it stays locked until it ends.
+#[derive(Debug)]
+pub struct MySqlSession {
     stream: UnixStream,
     bytes: Vec<u8>,
 }
@@ -110,7 +111,8 @@ pub(super) struct Admin {
 /// One row: a text for each column, `None` for NULL.
 pub type Row = Vec<Option<String>>;
 
-impl Admin {
+impl MySqlSession {
+    /// As root, who has no password and is let in through the socket alone.
     pub(super) async fn connect(socket: &Path) -> Outcome<Self> {
         let mut this = Self { stream: UnixStream::connect(socket).await?, bytes: Vec::new() };
         let greeting = this.next().await?;
@@ -139,7 +141,13 @@ impl Admin {
     }
 
     /// Has a statement carried out, and answers its rows.
-    pub(super) async fn query(&mut self, statement: &str) -> Outcome<Vec<Row>> {
+    ///
+    /// # Errors
+    /// When there is no answer, or a refusal.
+    ///
+    /// # Cancel safety
+    /// A session whose query was dropped is of no more use.
+    pub async fn query(&mut self, statement: &str) -> Outcome<Vec<Row>> {
         let mut request = vec![QUERY];
         request.extend_from_slice(statement.as_bytes());
         self.stream.write_all(&packet(0, &request)).await?;

@@ -1,0 +1,223 @@
+//! The harnesses of the MySQL backend: one real server for each test program, and in front of it a proxy for each case.
+#![allow(dead_code)] // each program uses one of the four
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance_tests::servers::{
+    Direction, Losing, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy, left_out,
+};
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
+use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
+use tokio::sync::Mutex;
+
+/// Long enough for a busy machine to renew in time, short enough to wait for its end.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// A server whose users need no permission at all. A reply that is lost ends the connection.
+pub(crate) struct MariaDb(Place);
+
+/// A server in which holders are written down. A reply that is lost leaves the connection silent.
+pub(crate) struct MariaDbTable(Place);
+
+/// As [`MariaDb`].
+pub(crate) struct MySql57(Place);
+
+/// As [`MariaDbTable`].
+pub(crate) struct MySql57Table(Place);
+
+/// Names that nobody else uses, behind a proxy that nobody else uses.
+struct Place {
+    server: Arc<MySqlServer>,
+    proxy: TcpProxy,
+    prefix: String,
+    losing: Losing,
+    fencing: &'static str,
+    /// Who has stolen locks: they are held for as long as it lives.
+    thief: Mutex<Option<MySqlSession>>,
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Ends with the last case that uses it.
+static SERVER: Mutex<Weak<MySqlServer>> = Mutex::const_new(Weak::new());
+
+async fn server(flavour: MySqlFlavour) -> Outcome<Arc<MySqlServer>> {
+    let mut running = SERVER.lock().await;
+    if let Some(server) = running.upgrade() {
+        return Ok(server);
+    }
+    // Every lock can be seen then, which is for the harness alone.
+    let (name, value) = match flavour {
+        MySqlFlavour::MariaDb => ("plugin-load-add", "metadata_lock_info"),
+        MySqlFlavour::MySql57 => ("performance-schema-instrument", "wait/lock/metadata/sql/mdl=ON"),
+    };
+    let options = MySqlOptions::new(flavour)
+        .database("locks")
+        .user("plain", "secret", &[])
+        .user("locks", "secret", &["CREATE, SELECT, INSERT, UPDATE ON locks.*"])
+        .setting(name, value)
+        .setting("max_connections", "2000");
+    let server = Arc::new(MySqlServer::start_with(options).await?);
+    *running = Arc::downgrade(&server);
+    Ok(server)
+}
+
+impl Place {
+    async fn start(flavour: MySqlFlavour, losing: Losing, fencing: &'static str) -> Outcome<Self> {
+        let server = server(flavour).await?;
+        let proxy = server.proxy(lock_mysql::operation_of)?;
+        let prefix = format!("place{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { server, proxy, prefix, losing, fencing, thief: Mutex::default() })
+    }
+
+    fn url(&self) -> String {
+        let address = self.proxy.address();
+        let (user, database) = if self.fencing == "table" { ("locks", "locks") } else { ("plain", "") };
+        let (lease, prefix, fencing) = (LEASE.as_secs(), &self.prefix, self.fencing);
+        format!("mysql://{user}:secret@{address}/{database}?lease={lease}s&prefix={prefix}&fencing={fencing}")
+    }
+
+    /// The names that are taken away in the suite are at the server what they are elsewhere.
+    fn physical(&self, name: &LockName) -> String {
+        format!("{}:{}", self.prefix, name.as_str())
+    }
+
+    async fn holder(&self, physical: &str) -> Outcome<Option<String>> {
+        self.server.value(&format!("SELECT IS_USED_LOCK('{physical}')")).await
+    }
+
+    async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+        let physical = self.physical(name);
+        let nobody = || Failure::new(format!("nobody holds {name:?}"));
+        let holder = self.holder(&physical).await?.ok_or_else(nobody)?;
+        self.server.query(&format!("KILL CONNECTION {holder}")).await?;
+        while self.holder(&physical).await?.as_ref() == Some(&holder) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if removal == Removal::Theft {
+            let mut thief = self.server.session().await?;
+            let rows = thief.query(&format!("SELECT GET_LOCK('{physical}', 0)")).await?;
+            if rows != [[Some("1".to_owned())]] {
+                return Err(Failure::new(format!("{name:?} was not free for the thief")));
+            }
+            *self.thief.lock().await = Some(thief);
+        }
+        Ok(())
+    }
+
+    /// Locks that are held or waited for, and who is connected.
+    async fn leftovers(&self, flavour: MySqlFlavour) -> Outcome<Vec<String>> {
+        let (prefix, start) = (&self.prefix, self.prefix.len() + 1);
+        let locks = match flavour {
+            MySqlFlavour::MariaDb => format!(
+                "SELECT TABLE_SCHEMA FROM information_schema.METADATA_LOCK_INFO \
+                 WHERE LOCK_TYPE='User lock' AND LEFT(TABLE_SCHEMA,{start})='{prefix}:'"
+            ),
+            MySqlFlavour::MySql57 => format!(
+                "SELECT OBJECT_NAME FROM performance_schema.metadata_locks \
+                 WHERE OBJECT_TYPE='USER LEVEL LOCK' AND LEFT(OBJECT_NAME,{start})='{prefix}:'"
+            ),
+        };
+        let waiters = format!(
+            "SELECT INFO FROM information_schema.PROCESSLIST \
+             WHERE STATE='User lock' AND LOCATE(CONCAT(CHAR(39),'{prefix}:'),INFO)>0"
+        );
+        let mut left: Vec<_> = self.server.query(&locks).await?.into_iter().flatten().flatten().collect();
+        let waiting = self.server.query(&waiters).await?.into_iter().flatten().flatten();
+        left.extend(waiting.map(|statement| format!("a waiter: {statement}")));
+        let connections = self.proxy.connections();
+        if connections > 0 {
+            left.push(format!("{connections} connections"));
+        }
+        Ok(left)
+    }
+}
+
+/// They differ in the server, in where tokens come from, and in how a reply is lost.
+macro_rules! harness {
+    ($harness:ident, $flavour:expr, $losing:expr, $fencing:expr) => {
+        #[async_trait]
+        impl Harness for $harness {
+            fn left_out() -> Option<String> {
+                left_out($flavour.skip_word())
+            }
+
+            async fn start() -> Outcome<Self> {
+                Ok(Self(Place::start($flavour, $losing, $fencing).await?))
+            }
+
+            fn lacks(&self, _: Ability) -> Option<&'static str> {
+                None
+            }
+
+            fn lease(&self) -> Option<Duration> {
+                Some(LEASE)
+            }
+
+            /// The connection is gone, for whatever reason.
+            fn reason_of_a_break(&self) -> Option<LossReason> {
+                None
+            }
+
+            async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                Self::connect(&self.0.url(), builder).await
+            }
+
+            fn address(&self) -> Option<String> {
+                Some(self.0.url())
+            }
+
+            async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                distlock::connect_with(address, builder).await
+            }
+
+            async fn leftovers(&self) -> Outcome<Vec<String>> {
+                self.0.leftovers($flavour).await
+            }
+
+            /// Connections are kept, as by a network: a lock ends with its connection.
+            async fn sever(&self) -> Outcome {
+                self.0.proxy.blackhole(Direction::ToServer);
+                self.0.proxy.blackhole(Direction::ToClient);
+                Ok(())
+            }
+
+            async fn heal(&self) -> Outcome {
+                self.0.proxy.heal();
+                Ok(())
+            }
+
+            async fn lose_reply(&self, operation: Operation) -> Outcome {
+                self.0.proxy.lose_reply(operation, self.0.losing);
+                Ok(())
+            }
+
+            async fn hold_reply(&self, operation: Operation) -> Outcome {
+                self.0.proxy.hold_reply(operation);
+                Ok(())
+            }
+
+            async fn reply_is_held(&self) -> Outcome {
+                self.0.proxy.reply_is_held().await;
+                Ok(())
+            }
+
+            async fn let_replies_go(&self) -> Outcome {
+                self.0.proxy.let_replies_go();
+                Ok(())
+            }
+
+            async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+                self.0.take_away(name, removal).await
+            }
+        }
+    };
+}
+
+harness!(MariaDb, MySqlFlavour::MariaDb, Losing::Cut, "uuid");
+harness!(MariaDbTable, MySqlFlavour::MariaDb, Losing::Silence, "table");
+harness!(MySql57, MySqlFlavour::MySql57, Losing::Cut, "uuid");
+harness!(MySql57Table, MySqlFlavour::MySql57, Losing::Silence, "table");

@@ -1,0 +1,359 @@
+//! The task that owns a connection: it alone sends statements, and it alone hears the answers.
+//!
+//! It carries out one order after the other, and never drops a statement half way but with the connection. What is
+//! granted to somebody who has gone it gives back at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::backend::Released;
+use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::link::{Claim, Link, Name, Order, Stage, Taken};
+use crate::options::TokenSource;
+use crate::pool::Pool;
+use crate::session::{Answer, Session, within};
+use crate::statement::{self, Checked, checked};
+use crate::trouble::{Trouble, nonsense, read_only};
+
+/// How long the server has to interrupt a wait. After that the connection is dropped, which it notices within a second.
+const PATIENCE_WITH_INTERRUPTION: Duration = Duration::from_millis(400);
+
+/// How often a release that was interrupted is sent again before the connection is given up.
+const RELEASES_SENT: usize = 5;
+
+/// The connection is of no more use.
+struct Broken(LockError);
+
+pub(crate) struct Actor {
+    pool: Arc<Pool>,
+    link: Arc<Link>,
+    session: Session,
+    held: HashMap<Name, AttemptId>,
+    /// Before the last statement that was answered was sent.
+    heard: Moment,
+}
+
+impl Actor {
+    pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
+        let heard = pool.host.clock().now();
+        Self { pool, link, session, held: HashMap::new(), heard }
+    }
+
+    pub(crate) async fn work(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        loop {
+            let Some(order) = self.next(&mut orders).await else { return self.retire().await };
+            let carried_out = match order {
+                Order::Take { claim, answer } => self.take(claim, answer).await,
+                Order::Wait { claim, statement, stop, answer } => {
+                    self.wait(claim, statement, &stop, answer).await
+                }
+                Order::Release { name, id, operation, answer } => {
+                    self.release(&name, id, operation, answer).await
+                }
+                Order::Check { leases, answer } => self.check(leases, answer).await,
+                Order::Close => {
+                    self.pool.remove(self.link.group);
+                    return self.retire().await;
+                }
+            };
+            if let Err(Broken(error)) = carried_out {
+                return self.die(&error);
+            }
+        }
+    }
+
+    /// The next order; `None` when there was none for so long that the connection has been let go of.
+    async fn next(&self, orders: &mut mpsc::UnboundedReceiver<Order>) -> Option<Order> {
+        loop {
+            if !self.held.is_empty() {
+                return orders.recv().await;
+            }
+            let idle_until = self.now().plus(self.pool.settings.longest_idle());
+            match within(self.pool.host.clock(), idle_until, orders.recv()).await {
+                Some(order) => return order,
+                None if self.pool.retire(self.link.group) => return None,
+                None => {}
+            }
+        }
+    }
+
+    /// Nothing is held, or nothing that is held matters any more.
+    async fn retire(self) {
+        self.link.reaches(Stage::Ended);
+        self.session.close().await;
+        self.link.reaches(Stage::Buried);
+    }
+
+    /// The server frees what was held as soon as it notices; that it does is seen to.
+    fn die(self, error: &LockError) {
+        let Self { pool, link, session, held, .. } = self;
+        drop(session);
+        link.reaches(Stage::Ended);
+        pool.remove(link.group);
+        if held.is_empty() {
+            tracing::debug!(connection = link.connection, %error, "a connection has ended");
+        } else {
+            let locks = held.len();
+            tracing::warn!(connection = link.connection, locks, %error, "a connection has ended, and its locks with it");
+            pool.host.group_lost(link.group, LossReason::ConnectionLost);
+        }
+        pool.control.bury(link);
+    }
+
+    fn now(&self) -> Moment {
+        self.pool.host.clock().now()
+    }
+
+    /// Has a statement carried out that does not wait. With nothing held here it has the usual time; else as long as what is
+    /// held may be held still, because with the connection all of it would be lost.
+    async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Trouble> {
+        let clock = self.pool.host.clock();
+        let sent = clock.now();
+        let usual = sent.plus(self.pool.settings.request_timeout);
+        let deadline =
+            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.pool.settings.lease)) };
+        self.link.is_busy(Some(sent));
+        let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
+        self.link.is_busy(None);
+        let answer = answer.unwrap_or_else(|| Err(Trouble::silence(operation)));
+        if !matches!(answer, Err(Trouble::Broken(_))) {
+            self.heard = sent;
+        }
+        answer
+    }
+
+    async fn take(
+        &mut self,
+        claim: Claim,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    ) -> Result<(), Broken> {
+        if answer.is_closed() {
+            self.pool.vacate(self.link.group, &claim.name);
+            return Ok(());
+        }
+        let sent = self.now();
+        let statement = statement::take(&claim.name, self.pool.settings.fencing);
+        let said = self.ask(Operation::Acquire, statement).await;
+        self.conclude(claim, sent, said, answer).await
+    }
+
+    async fn wait(
+        &mut self,
+        claim: Claim,
+        statement: String,
+        stop: &Notify,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    ) -> Result<(), Broken> {
+        let sent = self.now();
+        let said = if answer.is_closed() {
+            Ok(Answer::default())
+        } else {
+            self.wait_at_server(statement, stop).await
+        };
+        self.conclude(claim, sent, said, answer).await?;
+        self.pool.share(self.link.group);
+        Ok(())
+    }
+
+    /// Waits until the server answers. When nobody wants that any more, has it interrupted: then it must have answered both
+    /// before anything else is sent, because a late interruption hits whatever is under way then.
+    async fn wait_at_server(&mut self, statement: String, stop: &Notify) -> Result<Answer, Trouble> {
+        let (pool, number, run) = (&self.pool, self.session.number, self.session.run.clone());
+        let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
+        tokio::select! {
+            biased;
+            answer = &mut asking => return answer,
+            () = stop.notified() => {}
+        }
+        let clock = pool.host.clock();
+        let deadline = clock.now().plus(PATIENCE_WITH_INTERRUPTION);
+        let interrupted = within(clock, deadline, pool.control.interrupt(number, &run)).await;
+        match interrupted {
+            Some(Ok(())) => {}
+            Some(Err(trouble)) => return Err(Trouble::Broken(trouble.into_error())),
+            None => return Err(Trouble::silence(Operation::Cancel)),
+        }
+        within(clock, deadline, asking).await.unwrap_or_else(|| Err(Trouble::silence(Operation::Cancel)))
+    }
+
+    /// Makes of the server's answer what is told to whoever asked for the lock.
+    async fn conclude(
+        &mut self,
+        claim: Claim,
+        sent: Moment,
+        said: Result<Answer, Trouble>,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    ) -> Result<(), Broken> {
+        let Claim { name, id, .. } = &claim;
+        let (name, id) = (Arc::clone(name), *id);
+        let taken = match read(&said) {
+            Said::Token(token) => {
+                self.held.insert(Arc::clone(&name), id);
+                self.confirm(&claim, token, sent).await
+            }
+            Said::Refused => Ok(Taken::Refused),
+            Said::ReadOnly => {
+                self.held.insert(Arc::clone(&name), id);
+                Err(Trouble::Refused { code: 0, error: read_only(Operation::Acquire) })
+            }
+            // The lock may have been taken before the statement was interrupted.
+            Said::Nothing => {
+                self.held.insert(Arc::clone(&name), id);
+                match said {
+                    Err(trouble @ Trouble::Broken(_)) => Err(trouble),
+                    Err(trouble) if !trouble.is_interruption() => Err(trouble),
+                    _ => Ok(Taken::Interrupted),
+                }
+            }
+        };
+        if let Err(Trouble::Broken(error)) = taken {
+            // Nobody has been told of it.
+            self.held.remove(&name);
+            return Err(Broken(error));
+        }
+        let is_granted = matches!(taken, Ok(Taken::Granted { .. }));
+        if is_granted {
+            if answer.send(taken.map_err(Trouble::into_error)).is_err() {
+                self.give_back(&name, Operation::Cancel).await?;
+            }
+            return Ok(());
+        }
+        if self.held.contains_key(&name) {
+            self.give_back(&name, Operation::Cancel).await?;
+        } else {
+            self.pool.vacate(self.link.group, &name);
+        }
+        // Whoever has gone does not want to know.
+        let _ = answer.send(taken.map_err(Trouble::into_error));
+        Ok(())
+    }
+
+    /// The lock is ours: mints a token where that takes a statement of its own, and looks again after a long way.
+    async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Trouble> {
+        let token = match (self.pool.settings.fencing, &claim.holder) {
+            (TokenSource::Clock, _) => Some(token),
+            (TokenSource::Table, Some(holder)) => {
+                let mint = statement::mint(&claim.name, claim.id, &self.link.run, holder);
+                Some(self.ask(Operation::Acquire, mint).await?.last_insert_id)
+            }
+            _ => None,
+        };
+        let token = token.map(FencingToken::new);
+        // What has taken long to arrive may have been freed and given to another meanwhile.
+        if self.now().since(sent) <= self.pool.settings.interval {
+            return Ok(Taken::Granted { token, anchor: sent });
+        }
+        let anchor = self.now();
+        match self.look(&[Arc::clone(&claim.name)]).await?.first() {
+            Some(LeaseState::Held) => Ok(Taken::Granted { token, anchor }),
+            _ => Ok(Taken::Interrupted),
+        }
+    }
+
+    /// What became of these locks. Those that are not held are forgotten.
+    async fn look(&mut self, names: &[Name]) -> Result<Vec<LeaseState>, Trouble> {
+        let statement = statement::check(names.iter().map(|name| &**name));
+        let answer = self.ask(Operation::Renew, statement).await?;
+        let text = answer.value().unwrap_or_default();
+        // An answer of somebody else's connection says that this one is none.
+        match checked(text, self.session.number, names.len()).map_err(Trouble::Broken)? {
+            Checked::States(states) => Ok(states),
+            Checked::ReadOnly => {
+                tracing::warn!(server = %self.pool.settings.place, "the server has become read-only: its locks exclude nobody");
+                Ok(vec![LeaseState::Lost(LossReason::SessionClosed); names.len()])
+            }
+        }
+    }
+
+    async fn check(
+        &mut self,
+        leases: Vec<(Name, AttemptId)>,
+        answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>>,
+    ) -> Result<(), Broken> {
+        if answer.is_closed() {
+            return Ok(());
+        }
+        let names: Vec<_> = leases.iter().map(|(name, _)| Arc::clone(name)).collect();
+        let states = match self.look(&names).await {
+            Ok(states) => states,
+            Err(Trouble::Broken(error)) => return Err(Broken(error)),
+            Err(trouble) => {
+                let _ = answer.send(Err(trouble.into_error()));
+                return Ok(());
+            }
+        };
+        let states = leases.iter().zip(states).map(|((name, id), state)| match state {
+            LeaseState::Held if self.held.get(name) != Some(id) => LeaseState::Lost(LossReason::Deleted),
+            state => state,
+        });
+        // Whoever has gone asks again.
+        let _ = answer.send(Ok(states.collect()));
+        Ok(())
+    }
+
+    async fn release(
+        &mut self,
+        name: &Name,
+        id: AttemptId,
+        operation: Operation,
+        answer: oneshot::Sender<Result<Released, LockError>>,
+    ) -> Result<(), Broken> {
+        let released = if self.held.get(name) == Some(&id) {
+            self.give_back(name, operation).await?
+        } else {
+            Released::WasLost(LossReason::Deleted)
+        };
+        let _ = answer.send(Ok(released));
+        Ok(())
+    }
+
+    /// Gives a lock back, whether it is held or not.
+    async fn give_back(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
+        // First, so that a server that says nothing costs no more than its time: nobody relies on this lock any more.
+        self.held.remove(name);
+        let released = self.send_release(name, operation).await;
+        self.pool.vacate(self.link.group, name);
+        released
+    }
+
+    async fn send_release(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
+        let mut trouble = None;
+        for _ in 0..RELEASES_SENT {
+            match self.ask(operation, statement::release(name, operation)).await {
+                Ok(answer) => match answer.value() {
+                    Some("1") => return Ok(Released::Clean),
+                    Some("0") => return Ok(Released::WasLost(LossReason::Taken)),
+                    // It is not held by anybody, or the statement was interrupted: the second time the former is so.
+                    _ if trouble.is_some() => return Ok(Released::WasLost(LossReason::Deleted)),
+                    _ => trouble = Some(nonsense(operation, "nobody holds the lock")),
+                },
+                Err(Trouble::Broken(error)) => return Err(Broken(error)),
+                Err(refused) => trouble = Some(refused.into_error()),
+            }
+        }
+        // With the connection the lock is freed for certain.
+        Err(Broken(trouble.unwrap_or_else(|| crate::trouble::gone(operation))))
+    }
+}
+
+/// What the server has said to somebody who wants a lock.
+enum Said {
+    Token(u64),
+    Refused,
+    ReadOnly,
+    Nothing,
+}
+
+fn read(said: &Result<Answer, Trouble>) -> Said {
+    let Ok(said) = said else { return Said::Nothing };
+    let Some([token, is_read_only]) = said.rows.first().map(Vec::as_slice) else { return Said::Nothing };
+    match (token.as_deref().and_then(|token| token.parse::<u64>().ok()), is_read_only.as_deref()) {
+        (None, _) => Said::Nothing,
+        (Some(_), Some("1")) => Said::ReadOnly,
+        (Some(0), _) => Said::Refused,
+        (Some(token), _) => Said::Token(token),
+    }
+}

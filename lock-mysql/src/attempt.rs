@@ -1,0 +1,230 @@
+//! One attempt at a lock: tried at once, or waited for at the server until it is granted.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Term, Wait};
+use tokio::sync::Notify;
+
+use crate::backend::{Lease, MySqlBackend};
+use crate::link::{Claim, Link, Taken};
+use crate::options::TokenSource;
+use crate::pool::{Purpose, Started};
+use crate::session::within;
+use crate::statement::{self, Holder, Waiter};
+use crate::trouble::{gone, no_answer};
+
+/// When a wait is first looked at: most end sooner, and then nobody has to know that somebody else held the lock.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+
+/// When a wait is looked at again that the server does not know, or says nothing of.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often in a row the server may not know of a wait before its connection is given up: the answer may be on its way.
+const MOST_MISSES: u32 = 3;
+
+pub(crate) struct Attempt<'a> {
+    backend: &'a MySqlBackend,
+    request: &'a AcquireRequest,
+    claim: Claim,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(backend: &'a MySqlBackend, request: &'a AcquireRequest) -> Self {
+        let info = request.holder();
+        let holder = (backend.settings.fencing == TokenSource::Table).then(|| {
+            Arc::new(Holder {
+                lock: request.name().as_str().to_owned(),
+                host: info.host.clone(),
+                pid: info.pid,
+                label: info.label.clone(),
+            })
+        });
+        let claim = Claim { name: backend.name(request.physical()), id: request.id(), holder };
+        Self { backend, request, claim }
+    }
+
+    pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
+        // Asked again: what became of the first time is not known.
+        self.backend.undo(self.claim.id, Operation::Cancel).await?;
+        match self.request.wait() {
+            Wait::Try => self.try_once().await,
+            Wait::Until(_) | Wait::Forever => self.wait().await,
+        }
+    }
+
+    async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        // A connection may have ended while nothing was asked on it, which is seen when something is.
+        for _ in 0..2 {
+            let started = self.start_take().await?;
+            match self.taken(started).await? {
+                Outcome::Granted(grant) => return Ok(Some(grant)),
+                Outcome::Refused => return Ok(None),
+                Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+            }
+        }
+        Err(gone(Operation::Acquire))
+    }
+
+    async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        let pool = &self.backend.pool;
+        loop {
+            let own = if let Some(own) = pool.idle() {
+                own
+            } else {
+                // Nothing is free to wait on, and the lock may be free: that costs no connection of its own.
+                let started = match pool.take(&self.claim) {
+                    None if pool.is_full_of_waiters() => Some(self.start_take().await?),
+                    started => started,
+                };
+                if let Some(started) = started {
+                    match self.taken(started).await? {
+                        Outcome::Granted(grant) => return Ok(Some(grant)),
+                        Outcome::Refused => self.request.signals().queued(),
+                        Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+                    }
+                }
+                pool.own(Purpose::Wait).await?
+            };
+            let stop = Arc::new(Notify::new());
+            let statement =
+                statement::wait(&self.claim.name, self.backend.settings.fencing, &self.description());
+            let started = own.wait(self.claim.clone(), statement, Arc::clone(&stop));
+            self.backend.remember(&self.claim, &started.link, Some(stop));
+            match self.watch(started).await? {
+                Outcome::Granted(grant) => return Ok(Some(grant)),
+                // The longest wait that the server is asked for is over.
+                Outcome::Refused => {}
+                Outcome::Nothing => return Ok(None),
+            }
+        }
+    }
+
+    /// Asks for the lock on a connection that has room, or on a new one.
+    async fn start_take(&self) -> Result<Started, LockError> {
+        let started = match self.backend.pool.take(&self.claim) {
+            Some(started) => started,
+            None => self.backend.pool.own(Purpose::Try).await?.take(self.claim.clone()),
+        };
+        Ok(started)
+    }
+
+    async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
+        let Started { link, asked } = started;
+        self.backend.remember(&self.claim, &link, None);
+        let clock = self.backend.host.clock();
+        let deadline = clock.now().plus(self.backend.settings.request_timeout);
+        match within(clock, deadline, asked).await {
+            None => Err(no_answer(Operation::Acquire)),
+            Some(Err(_)) => Ok(Outcome::Nothing),
+            Some(Ok(taken)) => Ok(self.outcome(&link, taken?)),
+        }
+    }
+
+    fn outcome(&self, link: &Arc<Link>, taken: Taken) -> Outcome {
+        match taken {
+            Taken::Granted { token, anchor } => {
+                self.backend.forget(self.claim.id);
+                let lease =
+                    Lease { link: Arc::clone(link), name: Arc::clone(&self.claim.name), id: self.claim.id };
+                let term = Term::Leased { anchor, length: self.backend.settings.lease };
+                let grant = Grant::new(lease, link.group, term);
+                Outcome::Granted(match token {
+                    Some(token) => grant.with_token(token),
+                    None => grant,
+                })
+            }
+            Taken::Refused => {
+                self.backend.forget(self.claim.id);
+                Outcome::Refused
+            }
+            Taken::Interrupted => Outcome::Nothing,
+        }
+    }
+
+    /// Waits for the answer to a wait, and sees to it that the server is there and knows of it.
+    async fn watch(&self, started: Started) -> Result<Outcome, LockError> {
+        let Started { link, mut asked } = started;
+        let signals = self.request.signals();
+        let clock = self.backend.host.clock();
+        let mut look_at = self.first_look();
+        let mut misses = 0;
+        loop {
+            tokio::select! {
+                biased;
+                taken = &mut asked => {
+                    let taken = taken.map_err(|_| gone(Operation::Acquire))??;
+                    return Ok(self.outcome(&link, taken));
+                }
+                () = signals.joined() => {
+                    look_at = look_at.min(self.last_look().unwrap_or(look_at));
+                    continue;
+                }
+                () = clock.sleep_until(look_at) => {}
+            }
+            let looked = tokio::select! {
+                biased;
+                taken = &mut asked => {
+                    let taken = taken.map_err(|_| gone(Operation::Acquire))??;
+                    return Ok(self.outcome(&link, taken));
+                }
+                looked = self.backend.control.is_waiting(&link) => looked,
+            };
+            let pause = match looked {
+                Ok(true) => {
+                    misses = 0;
+                    signals.queued();
+                    self.backend.settings.interval
+                }
+                Ok(false) => {
+                    misses += 1;
+                    if misses >= MOST_MISSES {
+                        return Err(gone(Operation::Acquire));
+                    }
+                    LOOK_AGAIN
+                }
+                Err(error) => {
+                    signals.unreachable(error.during(Operation::Acquire));
+                    LOOK_AGAIN
+                }
+            };
+            let next = clock.now().plus(pause);
+            look_at = next.min(self.last_look().unwrap_or(next));
+        }
+    }
+
+    /// Before a short wait is over, too.
+    fn first_look(&self) -> Moment {
+        let now = self.backend.host.clock().now();
+        let usual = now.plus(FIRST_LOOK);
+        self.request.signals().next_end(now).map_or(usual, |end| usual.min(now.plus(end.since(now) / 4)))
+    }
+
+    /// When the server is looked at for the last time before one of those who wait here stops waiting, so that its
+    /// silence is noticed before that one is answered "not acquired".
+    fn last_look(&self) -> Option<Moment> {
+        let ahead = self.backend.settings.request_timeout.mul_f64(1.5);
+        let now = self.backend.host.clock().now();
+        let end = self.request.signals().next_end(now.plus(ahead))?;
+        Some(end.minus(ahead))
+    }
+
+    fn description(&self) -> Waiter {
+        let info = self.request.holder();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Waiter {
+            id: self.claim.id.to_string(),
+            host: info.host.clone(),
+            pid: info.pid,
+            label: info.label.clone(),
+            since: now.as_micros().try_into().unwrap_or(u64::MAX),
+        }
+    }
+}
+
+enum Outcome {
+    Granted(Grant<Lease>),
+    Refused,
+    /// Nothing is known; what there may be is still to be undone.
+    Nothing,
+}

@@ -1,0 +1,254 @@
+//! The backend: one short function for each operation.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::backend::Released;
+use lock_core::{
+    AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing,
+    Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus,
+    LossReason, NameRules, Operation, PhysicalName, Reach,
+};
+use tokio::sync::Notify;
+
+use crate::attempt::Attempt;
+use crate::control::Control;
+use crate::inspection;
+use crate::link::{Claim, Link, Name};
+use crate::options::{MySqlOptions, TokenSource, is_plain};
+use crate::pool::Pool;
+use crate::session::within;
+use crate::settings::Settings;
+use crate::statement::{self, LONGEST_WAIT};
+use crate::trouble::{gone, no_answer};
+
+/// The longest name that every server takes.
+const LONGEST_NAME: usize = 64;
+
+const BACKEND: &str = "mysql";
+
+/// Longer than those who wait behind it are kept without a word: they are told of the silence then, and another request
+/// would stand behind this one on the same connection.
+const SHORTEST_TIME_TO_UNDO: Duration = Duration::from_millis(1500);
+
+pub(crate) struct MySqlBackend {
+    pub(crate) host: Host,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) pool: Arc<Pool>,
+    /// Where attempts may have left something.
+    attempts: Mutex<HashMap<AttemptId, Placed>>,
+    capabilities: Capabilities,
+}
+
+#[derive(Clone)]
+struct Placed {
+    link: Arc<Link>,
+    name: Name,
+    /// Ends its wait.
+    stop: Option<Arc<Notify>>,
+}
+
+/// What is needed to renew and release a hold.
+pub(crate) struct Lease {
+    pub(crate) link: Arc<Link>,
+    pub(crate) name: Name,
+    pub(crate) id: AttemptId,
+}
+
+impl MySqlBackend {
+    pub(crate) async fn connect(host: Host, options: MySqlOptions) -> Result<Self, LockError> {
+        let settings = Arc::new(Settings::new(&host, &options)?);
+        let every = options.validation_interval;
+        if let Some(every) = every.filter(|every| *every > settings.interval) {
+            return Err(crate::options::invalid(format!(
+                "a validation_interval of {every:?} is longer than a lease of {:?} allows ({:?})",
+                settings.lease, settings.interval
+            ))
+            .remedy("make the lease longer, or the validation_interval shorter"));
+        }
+        let mut session = settings.open(&host).await?;
+        if settings.fencing == TokenSource::Table {
+            prepare_table(&mut session).await?;
+        }
+        let control = Control::start(host.clone(), Arc::clone(&settings));
+        let pool = Pool::new(host.clone(), Arc::clone(&settings), Arc::clone(&control));
+        pool.adopt(session);
+        if let Some(every) = every {
+            host.spawn(check_often(host.clone(), Arc::downgrade(&pool), every));
+        }
+        let capabilities = capabilities(&settings);
+        Ok(Self { host, settings, control, pool, attempts: Mutex::default(), capabilities })
+    }
+
+    /// The lock, as the server knows it.
+    pub(crate) fn name(&self, physical: &PhysicalName) -> Name {
+        let prefix = &self.settings.prefix;
+        if prefix.is_empty() { physical.as_str().into() } else { format!("{prefix}:{physical}").into() }
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, HashMap<AttemptId, Placed>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers where an attempt is made, until it is certain what came of it.
+    pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, stop: Option<Arc<Notify>>) {
+        let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.name), stop };
+        self.attempts().insert(claim.id, placed);
+    }
+
+    pub(crate) fn forget(&self, id: AttemptId) {
+        self.attempts().remove(&id);
+    }
+
+    /// Sees to it that nothing of an attempt is left, and that nothing of it comes.
+    pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
+        let Some(placed) = self.attempts().get(&id).cloned() else { return Ok(()) };
+        let Placed { link, name, stop } = placed;
+        if let Some(stop) = stop {
+            stop.notify_one();
+        }
+        match self.given_back(&link, name, id, operation).await {
+            Err(_) if link.is_buried() => {}
+            released => drop(released?),
+        }
+        self.forget(id);
+        Ok(())
+    }
+
+    /// Gives a lock back on the connection that may have it. After its end the server frees it by itself.
+    async fn given_back(
+        &self,
+        link: &Link,
+        name: Name,
+        id: AttemptId,
+        operation: Operation,
+    ) -> Result<Released, LockError> {
+        let released = async {
+            let has_ended = link.has_ended();
+            match link.release(name, id, operation).await {
+                Ok(released) => released,
+                Err(_) => {
+                    link.buried().await;
+                    // What has ended while it was under way may have been carried out.
+                    if has_ended {
+                        Ok(Released::WasLost(LossReason::ConnectionLost))
+                    } else {
+                        Err(gone(operation))
+                    }
+                }
+            }
+        };
+        let clock = self.host.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout.max(SHORTEST_TIME_TO_UNDO));
+        within(clock, deadline, released).await.unwrap_or_else(|| Err(no_answer(operation)))
+    }
+}
+
+fn capabilities(settings: &Settings) -> Capabilities {
+    let prefix = if settings.prefix.is_empty() { 0 } else { settings.prefix.len() + 1 };
+    // A dot in the beginning stands after the prefix, if there is one, which harms nobody.
+    let names = NameRules::new(CharacterSet::of(is_plain), LONGEST_NAME - prefix);
+    let longest_wait = Duration::from_secs(u64::from(LONGEST_WAIT));
+    let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
+        .with_fairness(Fairness::Fifo)
+        .with_leftovers_gone_after(longest_wait + settings.lease);
+    match settings.fencing {
+        TokenSource::Table => capabilities
+            .with_fencing(Fencing::Durable)
+            .with_inspection(Inspection::HolderAndQueue)
+            .with_breaking(Breaking::Supported),
+        TokenSource::Clock => capabilities
+            .with_fencing(Fencing::WhileServerLives)
+            .with_inspection(Inspection::Sessions)
+            .with_breaking(Breaking::Sessions),
+        TokenSource::None => {
+            capabilities.with_inspection(Inspection::Sessions).with_breaking(Breaking::Sessions)
+        }
+    }
+}
+
+async fn prepare_table(session: &mut crate::session::Session) -> Result<(), LockError> {
+    let created = session.ask(Operation::Connect, statement::create_table()).await;
+    // It may be there, made by somebody who may create tables.
+    let probed = session.ask(Operation::Connect, statement::probe_table()).await;
+    match (created, probed) {
+        (_, Ok(_)) => Ok(()),
+        (Err(trouble), Err(_)) | (Ok(_), Err(trouble)) => Err(trouble.into_error()),
+    }
+}
+
+/// Has everything that is held checked more often than the core would.
+async fn check_often(host: Host, pool: std::sync::Weak<Pool>, every: Duration) {
+    loop {
+        host.clock().sleep_until(host.clock().now().plus(every)).await;
+        let Some(pool) = pool.upgrade() else { return };
+        pool.groups_in_use().into_iter().for_each(|group| host.group_restored(group));
+    }
+}
+
+#[async_trait]
+impl Backend for MySqlBackend {
+    type Lease = Lease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
+        Attempt::new(self, request).make().await
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        self.undo(request.id(), Operation::Cancel).await
+    }
+
+    async fn renew(&self, group: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
+        let lost = || vec![LeaseState::Lost(LossReason::ConnectionLost); leases.len()];
+        let Some(link) = self.pool.link(group) else { return Ok(lost()) };
+        let asked = leases.iter().map(|lease| (Arc::clone(&lease.name), lease.id)).collect();
+        let clock = self.host.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        match within(clock, deadline, link.check(asked)).await {
+            Some(Ok(states)) => states,
+            Some(Err(_)) => Ok(lost()),
+            None => Err(no_answer(Operation::Renew)),
+        }
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
+        self.given_back(&lease.link, Arc::clone(&lease.name), lease.id, Operation::Release).await
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        inspection::inspect(self, request).await
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        inspection::break_holder(self, request, holder).await
+    }
+
+    async fn close(&self) {
+        self.pool.close();
+    }
+}
+
+impl fmt::Debug for MySqlBackend {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("MySqlBackend").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Lease")
+            .field("name", &self.name)
+            .field("id", &self.id)
+            .field("connection", &self.link.connection)
+            .finish()
+    }
+}

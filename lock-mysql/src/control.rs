@@ -1,0 +1,299 @@
+//! The connection on which nothing is held and nobody waits: for ending waits of others, and for looking at locks.
+//!
+//! It is opened when it is needed, and closed when it has not been for a while. Whoever asks may go at any time: the
+//! question is then answered to nobody.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Backoff, Host, LockError, Operation};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::link::{Link, Stage};
+use crate::server::Run;
+use crate::session::{Answer, Session, within};
+use crate::settings::Settings;
+use crate::statement;
+use crate::trouble::{Trouble, gone};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A question, and where the answer goes.
+struct Question {
+    operation: Operation,
+    subject: Subject,
+    answer: oneshot::Sender<Result<Answer, Trouble>>,
+}
+
+enum Subject {
+    Statement(String),
+    /// Something about a connection of this run of the server. In another run there is no such connection.
+    OfRun(Run, String),
+    /// Whether this connection waits for a lock. Several are asked about at once.
+    IsWaiting(Run, u64),
+}
+
+pub(crate) struct Control {
+    host: Host,
+    settings: Arc<Settings>,
+    questions: mpsc::UnboundedSender<Question>,
+}
+
+impl Control {
+    pub(crate) fn start(host: Host, settings: Arc<Settings>) -> Arc<Self> {
+        let (questions, asked) = mpsc::unbounded_channel();
+        let desk = Desk {
+            host: host.clone(),
+            settings: Arc::clone(&settings),
+            session: None,
+            put_off: VecDeque::new(),
+        };
+        host.spawn(desk.work(asked));
+        Arc::new(Self { host, settings, questions })
+    }
+
+    async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Trouble> {
+        let (answer, answered) = oneshot::channel();
+        // When nobody is there any more, the answer is dropped with the question, which says so.
+        let _ = self.questions.send(Question { operation, subject, answer });
+        answered.await.unwrap_or_else(|_| Err(Trouble::Broken(gone(operation))))
+    }
+
+    /// Has a statement carried out that changes nothing, or may be carried out twice.
+    pub(crate) async fn ask(&self, operation: Operation, statement: String) -> Result<Answer, LockError> {
+        self.put(operation, Subject::Statement(statement)).await.map_err(Trouble::into_error)
+    }
+
+    /// The same, with the run of the server that has answered.
+    pub(crate) async fn ask_with_run(
+        &self,
+        operation: Operation,
+        statement: String,
+    ) -> Result<(Run, Answer), LockError> {
+        let mut answer = self.ask(operation, statement).await?;
+        let run = answer.run.take().ok_or_else(|| gone(operation))?;
+        Ok((run, answer))
+    }
+
+    /// The same, if the connection that it is about is one of `run`.
+    pub(crate) async fn ask_of(
+        &self,
+        run: &Run,
+        operation: Operation,
+        statement: String,
+    ) -> Result<Answer, Trouble> {
+        self.put(operation, Subject::OfRun(run.clone(), statement)).await
+    }
+
+    /// Whether a connection waits for a lock.
+    pub(crate) async fn is_waiting(&self, link: &Link) -> Result<bool, LockError> {
+        let clock = self.host.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        let subject = Subject::IsWaiting(link.run.clone(), link.connection);
+        let asked = within(clock, deadline, self.put(Operation::Acquire, subject)).await;
+        let answer = asked.unwrap_or_else(|| Err(Trouble::silence(Operation::Acquire)));
+        let number = link.connection.to_string();
+        match answer {
+            Ok(answer) => Ok(answer.rows.iter().any(|row| row.first() == Some(&Some(number.clone())))),
+            Err(trouble) if trouble.is_unknown_thread() => Ok(false),
+            Err(trouble) => Err(trouble.into_error()),
+        }
+    }
+
+    /// Interrupts what a connection waits for. An error leaves open whether it is interrupted, or will be.
+    pub(crate) async fn interrupt(&self, connection: u64, run: &Run) -> Result<(), Trouble> {
+        self.ask_of(run, Operation::Cancel, statement::interrupt(connection)).await.map(drop)
+    }
+
+    /// Sees to it that the server forgets a connection, and everything on it; however long that takes.
+    pub(crate) fn bury(self: &Arc<Self>, link: Arc<Link>) {
+        let this = Arc::clone(self);
+        self.host.spawn(async move {
+            let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            loop {
+                let end = statement::end(link.connection, Operation::Cancel);
+                match this.ask_of(&link.run, Operation::Cancel, end).await {
+                    Err(trouble) if trouble.is_unknown_thread() => break,
+                    Err(trouble) => {
+                        let error = trouble.into_error();
+                        tracing::debug!(connection = link.connection, %error, "a connection cannot be ended yet");
+                    }
+                    // It is told to end; it is gone when the server does not know it any more.
+                    Ok(_) => {}
+                }
+                let clock = this.host.clock();
+                clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
+            }
+            link.reaches(Stage::Buried);
+        });
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+/// Where the questions are answered.
+struct Desk {
+    host: Host,
+    settings: Arc<Settings>,
+    session: Option<Session>,
+    /// What was taken out of the queue while questions of one kind were gathered.
+    put_off: VecDeque<Question>,
+}
+
+impl Desk {
+    async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Question>) {
+        while let Some(question) = self.next(&mut asked).await {
+            match question.subject {
+                Subject::IsWaiting(..) => {
+                    let questions = self.gather(question, &mut asked);
+                    self.answer_waiting(questions).await;
+                }
+                _ => self.answer_one(question).await,
+            }
+        }
+        if let Some(session) = self.session.take() {
+            session.close().await;
+        }
+    }
+
+    /// The next question; closes the connection when there is none for a while.
+    async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Question>) -> Option<Question> {
+        loop {
+            let question = if let Some(question) = self.put_off.pop_front() {
+                Some(question)
+            } else if self.session.is_some() {
+                let clock = self.host.clock();
+                let idle = clock.now().plus(self.settings.longest_idle());
+                match within(clock, idle, asked.recv()).await {
+                    Some(question) => question,
+                    None => {
+                        if let Some(session) = self.session.take() {
+                            session.close().await;
+                        }
+                        continue;
+                    }
+                }
+            } else {
+                asked.recv().await
+            };
+            match question {
+                Some(question) if question.answer.is_closed() => {}
+                question => return question,
+            }
+        }
+    }
+
+    /// All that ask at this moment whether a connection waits.
+    fn gather(&mut self, first: Question, asked: &mut mpsc::UnboundedReceiver<Question>) -> Vec<Question> {
+        let mut gathered = vec![first];
+        while let Ok(question) = asked.try_recv() {
+            if matches!(question.subject, Subject::IsWaiting(..)) {
+                gathered.push(question);
+            } else {
+                self.put_off.push_back(question);
+            }
+        }
+        gathered
+    }
+
+    async fn answer_waiting(&mut self, questions: Vec<Question>) {
+        let connections: Vec<_> = questions
+            .iter()
+            .filter_map(|question| match question.subject {
+                Subject::IsWaiting(_, connection) => Some(connection),
+                _ => None,
+            })
+            .collect();
+        let answer = self.carry_out(Operation::Acquire, &statement::waiting(&connections)).await;
+        let run = self.session.as_ref().map(|session| session.run.clone());
+        let answer = answer.map_err(Trouble::into_error);
+        for question in questions {
+            let is_of_run = match &question.subject {
+                Subject::IsWaiting(of, _) => run.as_ref().is_none_or(|run| run == of),
+                _ => true,
+            };
+            let said = match &answer {
+                Ok(_) if !is_of_run => Ok(Answer::default()),
+                Ok(answer) => Ok(Answer { rows: answer.rows.clone(), ..Answer::default() }),
+                Err(error) => Err(Trouble::Broken(error.clone())),
+            };
+            // Whoever has gone does not want to know.
+            let _ = question.answer.send(said);
+        }
+    }
+
+    async fn answer_one(&mut self, question: Question) {
+        let answer = match &question.subject {
+            Subject::Statement(statement) => self.carry_out(question.operation, statement).await,
+            Subject::OfRun(run, statement) => {
+                let (run, statement) = (run.clone(), statement.clone());
+                self.carry_out_of(&run, question.operation, &statement).await
+            }
+            Subject::IsWaiting(..) => Ok(Answer::default()),
+        };
+        let _ = question.answer.send(answer);
+    }
+
+    async fn carry_out_of(
+        &mut self,
+        run: &Run,
+        operation: Operation,
+        statement: &str,
+    ) -> Result<Answer, Trouble> {
+        for _ in 0..2 {
+            let session = self.connected().await.map_err(Trouble::Broken)?;
+            if session.run != *run {
+                return Err(Trouble::unknown_thread(operation));
+            }
+            match self.ask_session(operation, statement).await {
+                // It may have been closed by the server meanwhile; on a new one it is seen which run this is.
+                Err(Trouble::Broken(error)) if self.session.is_none() => {
+                    tracing::debug!(%error, "the connection for control has ended");
+                }
+                answer => return answer,
+            }
+        }
+        Err(Trouble::Broken(gone(operation)))
+    }
+
+    async fn carry_out(&mut self, operation: Operation, statement: &str) -> Result<Answer, Trouble> {
+        let was_open = self.session.is_some();
+        self.connected().await.map_err(Trouble::Broken)?;
+        match self.ask_session(operation, statement).await {
+            Err(Trouble::Broken(_)) if was_open => {
+                self.connected().await.map_err(Trouble::Broken)?;
+                self.ask_session(operation, statement).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn connected(&mut self) -> Result<&Session, LockError> {
+        if self.session.is_none() {
+            self.session = Some(self.settings.open(&self.host).await?);
+        }
+        self.session.as_ref().ok_or_else(|| gone(Operation::Connect))
+    }
+
+    /// Asks, and drops the connection if it breaks or stays silent.
+    async fn ask_session(&mut self, operation: Operation, statement: &str) -> Result<Answer, Trouble> {
+        let Some(mut session) = self.session.take() else {
+            return Err(Trouble::Broken(gone(operation)));
+        };
+        let clock = self.host.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        let asked = within(clock, deadline, session.ask(operation, statement.to_owned())).await;
+        let answer = asked.unwrap_or_else(|| Err(Trouble::silence(operation)));
+        if !matches!(answer, Err(Trouble::Broken(_))) {
+            self.session = Some(session);
+        }
+        answer
+    }
+}

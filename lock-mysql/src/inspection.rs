@@ -1,0 +1,236 @@
+//! Who holds a lock, who waits for it, and taking it away.
+//!
+//! The server knows which *connection* holds a lock, and no more. Whoever waits says who it is in its statement, which is
+//! there for as long as it waits. Who holds says so in the [table](crate::TokenSource::Table) alone.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::{
+    Broken, FencingToken, HolderId, InspectRequest, LockError, LockName, LockStatus, Operation, Participant,
+};
+
+use crate::backend::MySqlBackend;
+use crate::link::Name;
+use crate::options::TokenSource;
+use crate::server::Run;
+use crate::session::{Row, within};
+use crate::statement::{self, Holder, Waiter};
+use crate::trouble::{no_answer, nonsense};
+
+/// How often the server is asked whether a connection that was told to end has.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What the table says of a lock's last holder.
+struct Record {
+    token: FencingToken,
+    attempt: String,
+    connection: u64,
+    run: String,
+    since: u64,
+    holder: Option<Holder>,
+}
+
+impl Record {
+    fn read(row: &Row) -> Option<Self> {
+        let [token, attempt, connection, run, since, holder] = row.as_slice() else { return None };
+        Some(Self {
+            token: FencingToken::new(token.as_deref()?.parse().ok()?),
+            attempt: attempt.clone()?,
+            connection: connection.as_deref()?.parse().ok()?,
+            run: run.clone()?,
+            since: since.as_deref()?.parse().ok()?,
+            holder: holder.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+        })
+    }
+
+    fn is_of(&self, connection: u64, run: &Run) -> bool {
+        self.connection == connection && self.run == run.to_string()
+    }
+
+    fn participant(self) -> Participant {
+        let mut participant = Participant::new(HolderId::new(&self.attempt)).with_token(Some(self.token));
+        participant.since = moment(self.since);
+        if let Some(holder) = self.holder {
+            participant.host = Some(holder.host);
+            participant.pid = Some(holder.pid);
+            participant.label = holder.label;
+        }
+        participant
+    }
+}
+
+fn moment(microseconds: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_micros(microseconds))
+}
+
+/// A connection as a holder: what is known of one of which nothing is written down.
+fn id_of(connection: u64, run: &Run) -> HolderId {
+    HolderId::new(format!("connection {connection} of {run}"))
+}
+
+/// Which connection holds the lock, in which run of the server.
+struct Holding {
+    connection: u64,
+    run: Run,
+    record: Option<Record>,
+}
+
+async fn holding(
+    backend: &MySqlBackend,
+    name: &Name,
+    operation: Operation,
+) -> Result<Option<Holding>, LockError> {
+    let control = &backend.control;
+    let record = async || -> Result<Option<Record>, LockError> {
+        if backend.settings.fencing != TokenSource::Table {
+            return Ok(None);
+        }
+        let answer = control.ask(operation, statement::last_holder(name, operation)).await?;
+        Ok(answer.rows.first().and_then(Record::read))
+    };
+    // Before and after, so that what is written down is of whoever held it in between.
+    let before = record().await?;
+    let (run, answer) = control.ask_with_run(operation, statement::holder(name, operation)).await?;
+    let connection = answer.value().and_then(|number| number.parse().ok());
+    let connection: u64 =
+        connection.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
+    if connection == 0 {
+        return Ok(None);
+    }
+    let after = record().await?;
+    let is_steady = before.as_ref().map(|record| record.token) == after.as_ref().map(|record| record.token);
+    let record = after.filter(|record| is_steady && record.is_of(connection, &run));
+    Ok(Some(Holding { connection, run, record }))
+}
+
+pub(crate) async fn inspect(
+    backend: &MySqlBackend,
+    request: &InspectRequest,
+) -> Result<LockStatus, LockError> {
+    let name = backend.name(request.physical());
+    let mut status = LockStatus::free(request.name().clone());
+    let look = async {
+        if let Some(Holding { connection, run, record }) = holding(backend, &name, Operation::Inspect).await?
+        {
+            status.holders.push(match record {
+                Some(record) => record.participant(),
+                None => stranger(backend, connection, &run).await?,
+            });
+        }
+        let waiters = backend.control.ask(Operation::Inspect, statement::waiters(&name)).await?;
+        status.waiters = in_order(&waiters.rows);
+        Ok(status)
+    };
+    let clock = backend.host.clock();
+    // Some statements, and a connection for them.
+    let deadline = clock.now().plus(backend.settings.request_timeout * 4);
+    within(clock, deadline, look).await.unwrap_or_else(|| Err(no_answer(Operation::Inspect)))
+}
+
+/// A holder of which nothing is written down.
+async fn stranger(backend: &MySqlBackend, connection: u64, run: &Run) -> Result<Participant, LockError> {
+    let answer = backend.control.ask(Operation::Inspect, statement::peer(connection)).await?;
+    let mut participant = Participant::new(id_of(connection, run));
+    // Of other users' connections nothing is shown without a privilege.
+    participant.host = answer.value().filter(|host| !host.is_empty()).map(str::to_owned);
+    Ok(participant)
+}
+
+/// Those who wait, the first one first: by the second in which the server heard of each, then by their own clocks.
+fn in_order(rows: &[Row]) -> Vec<Participant> {
+    let mut waiters: Vec<_> = rows.iter().filter_map(waiter).collect();
+    waiters.sort_by(|(one, _), (other, _)| one.cmp(other));
+    waiters.into_iter().map(|(_, participant)| participant).collect()
+}
+
+fn waiter(row: &Row) -> Option<((u64, u64), Participant)> {
+    let [connection, second, statement] = row.as_slice() else { return None };
+    let second: u64 = second.as_deref()?.split('.').next()?.parse().ok()?;
+    Some(match Waiter::of_statement(statement.as_deref()?) {
+        Some(waiter) => {
+            let mut participant = Participant::new(HolderId::new(&waiter.id));
+            participant.host = Some(waiter.host);
+            participant.pid = Some(waiter.pid);
+            participant.label = waiter.label;
+            participant.since = moment(waiter.since);
+            ((second, waiter.since), participant)
+        }
+        // A program of somebody else.
+        None => {
+            let id = HolderId::new(format!("connection {}", connection.as_deref()?));
+            let mut participant = Participant::new(id);
+            participant.since = moment(second.saturating_mul(1_000_000));
+            ((second, 0), participant)
+        }
+    })
+}
+
+pub(crate) async fn break_holder(
+    backend: &MySqlBackend,
+    request: &InspectRequest,
+    holder: &HolderId,
+) -> Result<Broken, LockError> {
+    let clock = backend.host.clock();
+    let deadline = clock.now().plus(backend.settings.request_timeout * 4);
+    let breaking = end_connection_of(backend, request, holder);
+    within(clock, deadline, breaking).await.unwrap_or_else(|| Err(no_answer(Operation::Break)))
+}
+
+async fn end_connection_of(
+    backend: &MySqlBackend,
+    request: &InspectRequest,
+    holder: &HolderId,
+) -> Result<Broken, LockError> {
+    let name = backend.name(request.physical());
+    let Some(Holding { connection, run, record }) = holding(backend, &name, Operation::Break).await? else {
+        return Ok(Broken::not_held());
+    };
+    let id = record.as_ref().map_or_else(|| id_of(connection, &run), |record| HolderId::new(&record.attempt));
+    if id != *holder {
+        return Ok(Broken::not_held());
+    }
+    let also_lost = others_on(backend, connection, &run, &name).await?;
+    let end = statement::end(connection, Operation::Break);
+    match backend.control.ask_of(&run, Operation::Break, end).await {
+        Ok(_) => {}
+        // It has ended by itself since.
+        Err(trouble) if trouble.is_unknown_thread() => return Ok(Broken::not_held()),
+        Err(trouble) => return Err(trouble.into_error()),
+    }
+    freed(backend, &name, connection).await?;
+    let mut broken = Broken::taken_away();
+    broken.also_lost = also_lost;
+    Ok(broken)
+}
+
+/// The other locks that end with a connection, as far as that is written down.
+async fn others_on(
+    backend: &MySqlBackend,
+    connection: u64,
+    run: &Run,
+    name: &Name,
+) -> Result<Vec<LockName>, LockError> {
+    if backend.settings.fencing != TokenSource::Table {
+        return Ok(Vec::new());
+    }
+    let answer = backend.control.ask(Operation::Break, statement::also_held(connection, run, name)).await?;
+    let texts = answer.rows.iter().filter_map(|row| row.first()?.as_deref());
+    let holders = texts.filter_map(|text| serde_json::from_str::<Holder>(text).ok());
+    let names: HashSet<_> = holders.filter_map(|holder| LockName::new(holder.lock).ok()).collect();
+    let mut names: Vec<_> = names.into_iter().collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Waits until the connection does not hold the lock any more.
+async fn freed(backend: &MySqlBackend, name: &Name, connection: u64) -> Result<(), LockError> {
+    let clock = backend.host.clock();
+    loop {
+        let answer = backend.control.ask(Operation::Break, statement::holder(name, Operation::Break)).await?;
+        if answer.value() != Some(&connection.to_string()) {
+            return Ok(());
+        }
+        clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
+    }
+}

@@ -1,0 +1,181 @@
+//! The handle of a connection that locks live on, and what can be asked of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::backend::Released;
+use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::server::Run;
+use crate::statement::Holder;
+
+/// A lock, as the server knows it.
+pub(crate) type Name = Arc<str>;
+
+/// Who wants which lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) name: Name,
+    pub(crate) id: AttemptId,
+    /// What is written down of whoever gets it, where that is done.
+    pub(crate) holder: Option<Arc<Holder>>,
+}
+
+/// What came of asking for a lock.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Granted {
+        token: Option<FencingToken>,
+        anchor: Moment,
+    },
+    /// Somebody else holds it.
+    Refused,
+    /// Nothing is known, and nothing is held.
+    Interrupted,
+}
+
+pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
+
+/// What a connection is asked to do, one after the other.
+pub(crate) enum Order {
+    /// Take a lock if it is free.
+    Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
+    /// Wait for a lock until it is granted, or nobody wants it any more.
+    Wait {
+        claim: Claim,
+        statement: String,
+        stop: Arc<Notify>,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    },
+    /// Give a lock back, if this attempt has it.
+    Release {
+        name: Name,
+        id: AttemptId,
+        operation: Operation,
+        answer: oneshot::Sender<Result<Released, LockError>>,
+    },
+    /// See what is still held.
+    Check { leases: Vec<(Name, AttemptId)>, answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>> },
+    /// End, in good order.
+    Close,
+}
+
+/// How far a connection has come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Alive,
+    /// Nothing is heard of it any more here; the server may not know that yet.
+    Ended,
+    /// The server has freed whatever was held or waited for on it.
+    Buried,
+}
+
+/// A connection, for those who do not own it. It never comes back: the next one is another link.
+pub(crate) struct Link {
+    pub(crate) group: GroupId,
+    /// The number that the server gave it.
+    pub(crate) connection: u64,
+    pub(crate) run: Run,
+    orders: mpsc::UnboundedSender<Order>,
+    /// Since when a statement is under way that does not wait for a lock, in nanoseconds of the clock; zero when there is none.
+    busy_since: AtomicU64,
+    stage: watch::Sender<Stage>,
+}
+
+/// The connection has ended.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+impl Link {
+    pub(crate) fn new(
+        group: GroupId,
+        connection: u64,
+        run: Run,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Order>) {
+        let (orders, taken) = mpsc::unbounded_channel();
+        let stage = watch::Sender::new(Stage::Alive);
+        let link = Self { group, connection, run, orders, busy_since: AtomicU64::new(0), stage };
+        (Arc::new(link), taken)
+    }
+
+    /// Puts an order at the end of the queue.
+    pub(crate) fn order(&self, order: Order) -> Result<(), Gone> {
+        self.orders.send(order).map_err(|_| Gone)
+    }
+
+    pub(crate) fn is_busy(&self, since: Option<Moment>) {
+        self.busy_since.store(since.map_or(0, Moment::as_nanoseconds), Ordering::Relaxed);
+    }
+
+    /// Whether a statement has not been answered for `long` already.
+    pub(crate) fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
+        let since = self.busy_since.load(Ordering::Relaxed);
+        since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
+    }
+
+    pub(crate) fn reaches(&self, stage: Stage) {
+        self.stage.send_modify(|reached| *reached = stage.max(*reached));
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.stage.borrow() > Stage::Alive
+    }
+
+    pub(crate) fn is_buried(&self) -> bool {
+        *self.stage.borrow() == Stage::Buried
+    }
+
+    /// Waits until the server has freed whatever was held or waited for on this connection.
+    pub(crate) async fn buried(&self) {
+        // The other end is here.
+        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Buried).await;
+    }
+
+    pub(crate) fn take(&self, claim: Claim) -> Asked {
+        let (answer, asked) = oneshot::channel();
+        // When it has ended, the answer is dropped with the order, which says so.
+        let _ = self.order(Order::Take { claim, answer });
+        asked
+    }
+
+    pub(crate) fn wait(&self, claim: Claim, statement: String, stop: Arc<Notify>) -> Asked {
+        let (answer, asked) = oneshot::channel();
+        let _ = self.order(Order::Wait { claim, statement, stop, answer });
+        asked
+    }
+
+    /// Gives a lock back, if this attempt has it.
+    pub(crate) async fn release(
+        &self,
+        name: Name,
+        id: AttemptId,
+        operation: Operation,
+    ) -> Result<Result<Released, LockError>, Gone> {
+        let (answer, asked) = oneshot::channel();
+        self.order(Order::Release { name, id, operation, answer })?;
+        asked.await.map_err(|_| Gone)
+    }
+
+    pub(crate) async fn check(
+        &self,
+        leases: Vec<(Name, AttemptId)>,
+    ) -> Result<Result<Vec<LeaseState>, LockError>, Gone> {
+        let (answer, asked) = oneshot::channel();
+        self.order(Order::Check { leases, answer })?;
+        asked.await.map_err(|_| Gone)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Link")
+            .field("group", &self.group)
+            .field("connection", &self.connection)
+            .field("stage", &*self.stage.borrow())
+            .finish_non_exhaustive()
+    }
+}

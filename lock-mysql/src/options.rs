@@ -1,0 +1,506 @@
+//! Options of a client, and connecting with them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation};
+
+use crate::backend::MySqlBackend;
+use crate::secret::Secret;
+
+/// Where the server is and how the locks are kept there.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use lock_core::{ClientBuilder, DistributedLockExt};
+/// use lock_mysql::MySqlOptions;
+///
+/// # async fn run() -> Result<(), lock_core::LockError> {
+/// let options = MySqlOptions::at("db.internal", 3306).user("app").lease(Duration::from_secs(15));
+/// let locks = options.connect(ClientBuilder::new()).await?;
+/// let guard = locks.lock("orders/42")?.acquire().await?;
+/// guard.release().await
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct MySqlOptions {
+    pub(crate) place: Place,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) database: Option<String>,
+    pub(crate) lease: Duration,
+    pub(crate) prefix: String,
+    pub(crate) request_timeout: Option<Duration>,
+    pub(crate) validation_interval: Option<Duration>,
+    pub(crate) fencing: TokenSource,
+    pub(crate) locks_per_connection: usize,
+    pub(crate) max_connections: usize,
+}
+
+/// Where the server listens.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    Tcp { host: String, port: u16 },
+    Tls { host: String, port: u16, certificates: Certificates },
+    Socket(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } | Self::Tls { host, port, .. } => write!(formatter, "{host}:{port}"),
+            Self::Socket(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
+/// Files that a TLS connection needs, in PEM format.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Certificates {
+    pub(crate) authority: Option<PathBuf>,
+    /// The client's certificate and its key.
+    pub(crate) client: Option<(PathBuf, PathBuf)>,
+}
+
+/// Where fencing tokens come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum TokenSource {
+    /// From the server's `UUID_SHORT()`, in the acquiring round trip: they rise as long as the server's clock does, on one
+    /// server. Costs nothing.
+    #[default]
+    Clock,
+    /// From a table in the URL's database, which is created when it is missing: they rise also from one server to the one
+    /// that takes its place. Costs a write for each acquisition. With it, a lock's status tells who holds it.
+    Table,
+    /// From nowhere.
+    None,
+}
+
+const DEFAULT_PORT: u16 = 3306;
+
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+const SHORTEST_LEASE: Duration = Duration::from_secs(2);
+
+const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A name has 64 characters on every server; the hash of a long one takes 33.
+const LONGEST_PREFIX: usize = 30;
+
+const DEFAULT_LOCKS_PER_CONNECTION: usize = 256;
+
+const DEFAULT_MAX_CONNECTIONS: usize = 100;
+
+impl MySqlOptions {
+    /// A server that listens on TCP.
+    pub fn at(host: impl Into<String>, port: u16) -> Self {
+        Self::in_place(Place::Tcp { host: host.into(), port })
+    }
+
+    /// A server that listens on a Unix socket.
+    pub fn at_socket(path: impl Into<PathBuf>) -> Self {
+        Self::in_place(Place::Socket(path.into()))
+    }
+
+    fn in_place(place: Place) -> Self {
+        Self {
+            place,
+            user: None,
+            password: None,
+            database: None,
+            lease: DEFAULT_LEASE,
+            prefix: "distlock".to_owned(),
+            request_timeout: None,
+            validation_interval: None,
+            fencing: TokenSource::Clock,
+            locks_per_connection: DEFAULT_LOCKS_PER_CONNECTION,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+        }
+    }
+
+    /// Encrypts, and checks the server's certificate and name against the system's authorities.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.certificates();
+        self
+    }
+
+    /// Encrypts, and takes this authority (a file in PEM format), too, for one that vouches for the server.
+    #[must_use]
+    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
+        if let Some(certificates) = self.certificates() {
+            certificates.authority = Some(file.into());
+        }
+        self
+    }
+
+    /// Encrypts, and proves to the server who this client is (files in PEM format).
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        if let Some(certificates) = self.certificates() {
+            certificates.client = Some((certificate.into(), key.into()));
+        }
+        self
+    }
+
+    /// Turns a TCP connection into one with TLS. A Unix socket has none.
+    fn certificates(&mut self) -> Option<&mut Certificates> {
+        if let Place::Tcp { host, port } = &mut self.place {
+            let (host, port) = (std::mem::take(host), *port);
+            self.place = Place::Tls { host, port, certificates: Certificates::default() };
+        }
+        match &mut self.place {
+            Place::Tls { certificates, .. } => Some(certificates),
+            _ => None,
+        }
+    }
+
+    /// The user. Any will do: named locks need no privilege.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// The password. It is shown nowhere.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(Secret::new(password));
+        self
+    }
+
+    /// The database. Locks do not belong to one; only a [table](TokenSource::Table) of tokens does.
+    #[must_use]
+    pub fn database(mut self, name: impl Into<String>) -> Self {
+        self.database = Some(name.into());
+        self
+    }
+
+    /// How long the server keeps a lock whose holder is not heard of: the sessions' `wait_timeout`. 30 s by default, from
+    /// 2 s to a day. Holds are checked about four times in it.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// What the names of all locks begin with, before a colon; `distlock` by default. Everyone who is to exclude each other
+    /// must use the same. With an empty one, names are given to the server as they are, as other programs do.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long the server may take to answer a statement that does not wait for a lock; 3 s by default, and never more
+    /// than three quarters of the time between two checks.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = Some(timeout);
+        self
+    }
+
+    /// How often holds are checked; about a quarter of the lease by default, which is also the longest.
+    #[must_use]
+    pub fn validation_interval(mut self, interval: Duration) -> Self {
+        self.validation_interval = Some(interval);
+        self
+    }
+
+    /// Where fencing tokens come from.
+    #[must_use]
+    pub fn fencing(mut self, source: TokenSource) -> Self {
+        self.fencing = source;
+        self
+    }
+
+    /// How many locks may share a connection; 256 by default.
+    #[must_use]
+    pub fn locks_per_connection(mut self, count: usize) -> Self {
+        self.locks_per_connection = count;
+        self
+    }
+
+    /// How many connections there are at most, each waiter having one; 100 by default, at least 2. Those who find none wait
+    /// for one in order. One more is used now and then to end waits and to look at locks.
+    #[must_use]
+    pub fn max_connections(mut self, count: usize) -> Self {
+        self.max_connections = count;
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for options that do not fit together; [`ErrorKind::Unreachable`], [`ErrorKind::Denied`]
+    /// and [`ErrorKind::Unsupported`] with what the server answered and what to do about it.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the attempt to connect.
+    pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        self.check()?;
+        builder.connect(|host| MySqlBackend::connect(host, self)).await
+    }
+
+    fn check(&self) -> Result<(), LockError> {
+        if self.lease < SHORTEST_LEASE {
+            return Err(invalid(format!("a lease of {:?} is shorter than {SHORTEST_LEASE:?}", self.lease))
+                .remedy("make the lease longer: the server counts it in whole seconds"));
+        }
+        if self.lease > LONGEST_LEASE {
+            return Err(invalid("a lease of more than a day keeps a dead holder's lock for that long")
+                .remedy("make the lease shorter: a living holder renews it"));
+        }
+        if self.request_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(invalid("a request has no time at all").remedy("make the timeout longer"));
+        }
+        if self.validation_interval.is_some_and(|interval| interval < Duration::from_millis(10)) {
+            return Err(invalid("a validation_interval below 10ms leaves the server no peace")
+                .remedy("make the validation_interval longer"));
+        }
+        if self.prefix.len() > LONGEST_PREFIX || !self.prefix.chars().all(is_plain) {
+            return Err(invalid("the prefix is not acceptable").remedy(format!(
+                "use at most {LONGEST_PREFIX} of the characters a-z, 0-9, '-', '_', '.', '/', ':', '@' and '#'"
+            )));
+        }
+        if self.locks_per_connection == 0 {
+            return Err(invalid("no lock fits on a connection").remedy("raise locks_per_connection"));
+        }
+        if self.max_connections < 2 {
+            return Err(invalid("whoever waits has a connection, and one more is needed for the others")
+                .remedy("raise max_connections to 2 or more"));
+        }
+        if self.fencing == TokenSource::Table && self.database.is_none() {
+            return Err(invalid("the table of tokens needs a database")
+                .remedy("write mysql://host/database?fencing=table"));
+        }
+        Ok(())
+    }
+
+    /// Reads a URL and connects with `builder`, into which the URL's general options go too.
+    fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
+        let mut given = url.options();
+        let builder = builder.with_url_options(&mut given)?;
+        let mut options = Self::in_place(place_of(url, given.take("socket"))?);
+        options.user = url.user()?;
+        options.password = url.password()?.filter(|text| !text.is_empty()).map(Secret::new);
+        let database = url.path().trim_start_matches('/');
+        if database.contains('/') {
+            // Not what stands there: after a slash in a password that is not encoded it is the rest of the password.
+            return Err(invalid("the database has a slash in it")
+                .remedy("write mysql://host/database, and %2F for a slash in a password"));
+        }
+        options.database = (!database.is_empty()).then(|| database.to_owned());
+        if let Some(file) = given.take("password_file") {
+            if options.password.is_some() {
+                return Err(
+                    invalid("there are a password and a password_file").remedy("leave one of them out")
+                );
+            }
+            options.password = Some(Secret::new(password_in(Path::new(&file))?));
+        }
+        if let Some(lease) = given.take_duration("lease")? {
+            options.lease = lease;
+        }
+        if let Some(prefix) = given.take("prefix") {
+            options.prefix = prefix;
+        }
+        options.request_timeout = given.take_duration("timeout")?;
+        options.validation_interval = given.take_duration("validation_interval")?;
+        let sources =
+            [("uuid", TokenSource::Clock), ("table", TokenSource::Table), ("none", TokenSource::None)];
+        if let Some(source) = given.take_choice("fencing", &sources)? {
+            options.fencing = source;
+        }
+        if let Some(count) = take_count(&mut given, "locks_per_connection")? {
+            options.locks_per_connection = count;
+        }
+        if let Some(count) = take_count(&mut given, "max_connections")? {
+            options.max_connections = count;
+        }
+        options = with_tls(options, &mut given)?;
+        given.finish()?;
+        Ok((options, builder))
+    }
+}
+
+fn with_tls(mut options: MySqlOptions, given: &mut lock_core::UrlOptions) -> Result<MySqlOptions, LockError> {
+    let wanted = given.take_choice("tls", &[("on", true), ("off", false)])?;
+    let authority = given.take("ca");
+    let client = match (given.take("cert"), given.take("key")) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => {
+            return Err(invalid("a client certificate is a certificate and its key")
+                .remedy("give both of the options cert and key, or none"));
+        }
+    };
+    let needs_tls = authority.is_some() || client.is_some();
+    if needs_tls && wanted == Some(false) {
+        return Err(invalid("there are certificates, and tls=off").remedy("leave tls=off out"));
+    }
+    if (needs_tls || wanted == Some(true)) && matches!(options.place, Place::Socket(_)) {
+        return Err(invalid("a Unix socket has no TLS").remedy("leave the options of TLS out"));
+    }
+    if wanted == Some(true) {
+        options = options.tls();
+    }
+    if let Some(file) = authority {
+        options = options.authority(file);
+    }
+    if let Some((certificate, key)) = client {
+        options = options.client_certificate(certificate, key);
+    }
+    Ok(options)
+}
+
+fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Option<usize>, LockError> {
+    let Some(text) = given.take(key) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| invalid(format!("the option {key:?} is no number")))
+}
+
+/// Connects to the server that `url` names: `mysql://[user[:password]@]host[:port][/database]`, `mariadb://…` for the same, with
+/// `socket=/path` for a Unix socket.
+///
+/// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`uuid`, `table`, `none`), `locks_per_connection`,
+/// `max_connections`, `password_file`, `socket`; `tls` (`on`, `off`), `ca`, `cert` and `key` (files in PEM format, which turn
+/// TLS on); and those of every backend.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a URL that makes no sense, and as [`MySqlOptions::connect`].
+///
+/// # Cancel safety
+/// Dropping it ends the attempt to connect.
+pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    let (options, builder) = MySqlOptions::of_url(url, builder)?;
+    options.connect(builder).await
+}
+
+fn place_of(url: &LockUrl, socket: Option<String>) -> Result<Place, LockError> {
+    if let Some(path) = socket {
+        let is_local = matches!(url.hosts(), "" | "localhost");
+        return if is_local && path.starts_with('/') {
+            Ok(Place::Socket(PathBuf::from(path)))
+        } else {
+            Err(invalid("a socket is on this machine and has an absolute path")
+                .remedy("write mysql://localhost/database?socket=/path/to/mysqld.sock"))
+        };
+    }
+    let hosts = url.hosts();
+    if hosts.is_empty() {
+        return Err(invalid("the URL names no server").remedy("write mysql://user@host:3306/database"));
+    }
+    if hosts.contains(',') {
+        return Err(invalid("the URL names several servers, and a lock lives on one")
+            .remedy("name the primary, or an address that follows it"));
+    }
+    let bracketed = hosts.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, port) = match bracketed {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("?"))),
+        None => hosts.split_once(':').map_or((hosts, None), |(host, port)| (host, Some(port))),
+    };
+    let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| {
+        invalid("the port is no number").remedy("write mysql://host:3306, and an IPv6 address in brackets")
+    })?;
+    Ok(Place::Tcp { host: host.to_owned(), port })
+}
+
+fn password_in(file: &Path) -> Result<String, LockError> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        invalid(format!("the password_file {} cannot be read: {error}", file.display())).caused_by(error)
+    })?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(invalid(format!("the password_file {} is empty", file.display())));
+    }
+    Ok(password.to_owned())
+}
+
+/// A character that both servers keep as it is in a name, and that needs no care in a statement.
+pub(crate) fn is_plain(character: char) -> bool {
+    matches!(character, 'a'..='z' | '0'..='9' | '-' | '_' | '.' | '/' | ':' | '@' | '#')
+}
+
+pub(crate) fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<MySqlOptions, LockError> {
+        let (options, _) = MySqlOptions::of_url(&LockUrl::parse(url).unwrap(), ClientBuilder::new())?;
+        options.check()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn reads_the_address_in_all_its_forms() {
+        for (url, expected) in [
+            ("mysql://db", "Tcp { host: \"db\", port: 3306 }"),
+            ("mariadb://db:3307/app", "Tcp { host: \"db\", port: 3307 }"),
+            ("mysql://[::1]:3307", "Tcp { host: \"::1\", port: 3307 }"),
+            ("mysql://localhost/app?socket=/run/mysqld.sock", "Socket(\"/run/mysqld.sock\")"),
+            ("mysql:?socket=/run/mysqld.sock", "Socket(\"/run/mysqld.sock\")"),
+        ] {
+            assert_eq!(format!("{:?}", read(url).unwrap().place), expected, "{url}");
+        }
+        let place = format!("{:?}", read("mysql://db?ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap().place);
+        for part in ["Tls", "3306", "/ca.pem", "/c.pem", "/k.pem"] {
+            assert!(place.contains(part), "{place}");
+        }
+        assert!(matches!(read("mysql://db?tls=on").unwrap().place, Place::Tls { .. }));
+        assert_eq!(read("mysql://db/app").unwrap().database.as_deref(), Some("app"));
+        assert_eq!(read("mysql://db/app?fencing=table").unwrap().fencing, TokenSource::Table);
+        assert_eq!(read("mysql://db?prefix=").unwrap().prefix, "");
+    }
+
+    #[test]
+    fn refuses_what_makes_no_sense_and_says_what_to_do() {
+        for (url, part) in [
+            ("mysql://", "mysql://user@host:3306"),
+            ("mysql://a,b", "primary"),
+            ("mysql://db:port", "no number"),
+            ("mysql://db/a/b", "slash"),
+            ("mysql://db?lease=500ms", "longer"),
+            ("mysql://db?lease=25h", "shorter"),
+            ("mysql://db?prefix=A", "a-z"),
+            ("mysql://db?prefix=a%27b", "a-z"),
+            ("mysql://db?tls=off&ca=/ca.pem", "tls=off"),
+            ("mysql://db?socket=/x", "this machine"),
+            ("mysql://localhost?socket=/x&tls=on", "no TLS"),
+            ("mysql://db?cert=/c.pem", "both"),
+            ("mysql://me:secret@db?password_file=/x", "leave one"),
+            ("mysql://db?password_file=/nonexistent/x", "/nonexistent/x"),
+            ("mysql://db?timeout=0s", "timeout"),
+            ("mysql://db?validation_interval=1ms", "validation_interval"),
+            ("mysql://db?fencing=table", "database"),
+            ("mysql://db?fencing=maybe", "uuid"),
+            ("mysql://db?max_connections=1", "max_connections"),
+            ("mysql://db?max_connections=x", "no number"),
+            ("mysql://db?locks_per_connection=0", "locks_per_connection"),
+        ] {
+            let text = read(url).unwrap_err().to_string();
+            assert!(text.contains(part), "{url}: {text}");
+            assert!(!text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn shows_no_password() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        std::fs::write(&file, "hunter2\n").unwrap();
+        let of_file = read(&format!("mysql://me@db?password_file={}", file.display())).unwrap();
+        let of_url = read("mysql://me:hunter2@db").unwrap();
+        for options in [of_file, of_url] {
+            assert_eq!(options.password.as_ref().unwrap().reveal(), "hunter2");
+            assert!(!format!("{options:?}").contains("hunter2"));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Looks at a server before locks are entrusted to it.
+
+use std::fmt;
+
+use lock_core::{ErrorKind, LockError, Operation};
+
+use crate::trouble::read_only;
+
+/// The oldest `MySQL` on which a session holds several locks.
+const OLDEST_MYSQL: Version = Version(5, 7, 5);
+
+/// The oldest `MariaDB` on which a session holds several locks.
+const OLDEST_MARIADB: Version = Version(10, 0, 2);
+
+/// The first versions in which a server may end statements that take long, and can be told not to.
+const MYSQL_LIMITS_STATEMENTS: Version = Version(5, 7, 8);
+const MARIADB_LIMITS_STATEMENTS: Version = Version(10, 1, 1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flavour {
+    MySql,
+    MariaDb,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version(u32, u32, u32);
+
+impl Version {
+    /// The first three numbers in the text.
+    fn read(text: &str) -> Option<Self> {
+        let mut numbers = text
+            .split(|character: char| !character.is_ascii_digit())
+            .filter(|part| !part.is_empty())
+            .map(|part| part.parse().ok());
+        Some(Self(numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
+
+/// One run of one server, from its start to its end: a connection's number means something only in that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run(Box<str>);
+
+impl fmt::Display for Run {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// What a server says about itself on a new connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    version_text: String,
+    pub(crate) connection: u64,
+    is_read_only: bool,
+    pub(crate) run: Run,
+    is_galera: bool,
+}
+
+/// The last one is the second in which the server was started, as far as it has minted fewer than 2^24 numbers since; then
+/// it is taken for another run, which costs no more than the means to end a connection there at once.
+pub(crate) const QUESTION: &str = "SELECT /*distlock connect*/ VERSION(),CAST(CONNECTION_ID() AS CHAR),\
+                                   IF(@@global.read_only,1,0),@@hostname,CAST(@@port AS CHAR),\
+                                   CAST(UUID_SHORT()>>24 AS CHAR)";
+
+/// What only some servers have.
+pub(crate) const CLUSTER_QUESTION: &str =
+    "SHOW /*distlock connect*/ GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on','wsrep_provider')";
+
+impl Facts {
+    /// Reads the answers to both questions.
+    pub(crate) fn read(row: &[Option<String>], cluster: &[Vec<Option<String>>]) -> Option<Self> {
+        let [version, connection, is_read_only, host, port, start] = row else { return None };
+        let plain = |text: &Option<String>| -> String {
+            let text = text.as_deref().unwrap_or_default();
+            text.chars()
+                .filter(|character| character.is_ascii_alphanumeric() || "-._".contains(*character))
+                .collect()
+        };
+        let setting = |name: &str| {
+            let row = cluster.iter().find(|row| row.first().is_some_and(|key| key.as_deref() == Some(name)));
+            row.and_then(|row| row.get(1)).and_then(Option::as_deref).unwrap_or_default()
+        };
+        Some(Self {
+            version_text: version.clone()?,
+            connection: connection.as_deref()?.parse().ok()?,
+            is_read_only: is_read_only.as_deref()? != "0",
+            run: Run(format!("{}:{}:{}", plain(host), plain(port), plain(start)).into()),
+            is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
+        })
+    }
+
+    fn flavour(&self) -> Flavour {
+        if self.version_text.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql }
+    }
+
+    fn version(&self) -> Option<Version> {
+        // Some of MariaDB's say 5.5.5- first, for clients that know no higher number.
+        let text = match self.flavour() {
+            Flavour::MariaDb => self.version_text.strip_prefix("5.5.5-").unwrap_or(&self.version_text),
+            Flavour::MySql => &self.version_text,
+        };
+        Version::read(text)
+    }
+
+    /// Refuses a server that cannot keep the promise.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        let unsupported =
+            |cause: String| LockError::new(ErrorKind::Unsupported, Operation::Connect).because(cause);
+        let (name, oldest) = match self.flavour() {
+            Flavour::MySql => ("MySQL", OLDEST_MYSQL),
+            Flavour::MariaDb => ("MariaDB", OLDEST_MARIADB),
+        };
+        if self.version_text.contains("TiDB") {
+            return Err(unsupported("the server is TiDB, whose named locks are of another kind".to_owned())
+                .remedy("connect to MySQL or MariaDB"));
+        }
+        if self.version().is_some_and(|version| version < oldest) {
+            return Err(unsupported(format!(
+                "the server is {name} {}, and distlock needs {oldest}: before, a second lock of a session frees \
+                 the first",
+                self.version_text
+            ))
+            .remedy("update the server"));
+        }
+        if self.is_galera {
+            return Err(unsupported(
+                "the server is a node of a Galera cluster, which has no named locks".to_owned(),
+            )
+            .remedy("connect to a server that is not part of one"));
+        }
+        if self.is_read_only {
+            return Err(read_only(Operation::Connect));
+        }
+        Ok(())
+    }
+
+    /// What makes the connection one for locks: freed after `lease_seconds` of silence, and no statement ended early.
+    pub(crate) fn settings(&self, lease_seconds: u64) -> String {
+        let version = self.version();
+        let limit = match self.flavour() {
+            Flavour::MySql if version.is_none_or(|version| version >= MYSQL_LIMITS_STATEMENTS) => {
+                ",SESSION max_execution_time=0"
+            }
+            Flavour::MariaDb if version.is_none_or(|version| version >= MARIADB_LIMITS_STATEMENTS) => {
+                ",SESSION max_statement_time=0"
+            }
+            _ => "",
+        };
+        format!("SET /*distlock connect*/ SESSION wait_timeout={lease_seconds}{limit},SESSION autocommit=1")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(version: &str, read_only: &str, galera: &str) -> Facts {
+        let text = |text: &str| Some(text.to_owned());
+        let row = [text(version), text("7"), text(read_only), text("h'"), text("3306"), text("1700000000")];
+        let cluster = [vec![text("wsrep_on"), text(galera)], vec![text("wsrep_provider"), text("/lib/x.so")]];
+        Facts::read(&row, &cluster).unwrap()
+    }
+
+    #[test]
+    fn a_good_server_passes() {
+        for version in ["5.7.29", "8.0.36-log", "8.4.0", "10.11.19-MariaDB-0+deb12u1", "5.5.5-10.4.8-MariaDB"]
+        {
+            facts(version, "0", "OFF").check().unwrap();
+        }
+        assert_eq!(facts("5.7.29", "0", "OFF").connection, 7);
+        assert_eq!(facts("5.7.29", "0", "OFF").run.to_string(), "h:3306:1700000000");
+    }
+
+    #[test]
+    fn a_server_that_cannot_keep_the_promise_is_refused() {
+        for (facts, part) in [
+            (facts("5.6.50", "0", "OFF"), "5.7.5"),
+            (facts("5.5.5-10.0.1-MariaDB", "0", "OFF"), "10.0.2"),
+            (facts("5.7.25-TiDB-v7.1.0", "0", "OFF"), "TiDB"),
+            (facts("10.11.19-MariaDB", "0", "ON"), "Galera"),
+            (facts("8.0.36", "1", "OFF"), "primary"),
+        ] {
+            let text = facts.check().unwrap_err().to_string();
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_is_told_in_its_own_words_to_let_waits_take_long() {
+        assert!(facts("5.7.29", "0", "OFF").settings(30).contains("max_execution_time=0"));
+        assert!(facts("10.11.19-MariaDB", "0", "OFF").settings(30).contains("max_statement_time=0"));
+        assert!(!facts("5.7.6", "0", "OFF").settings(30).contains("max_execution_time"));
+        assert!(facts("5.7.29", "0", "OFF").settings(30).contains("wait_timeout=30"));
+    }
+}

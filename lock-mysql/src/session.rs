@@ -1,0 +1,140 @@
+//! One connection to the server, as whoever owns it sees it: statements that are answered, or not.
+
+use std::fmt;
+use std::time::Duration;
+
+use lock_core::{Clock, ErrorKind, LockError, Moment, Operation};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
+
+use crate::server::{CLUSTER_QUESTION, Facts, QUESTION, Run};
+use crate::trouble::{Trouble, no_answer, nonsense};
+
+/// A server that does not take a farewell is left without one.
+const LONGEST_FAREWELL: Duration = Duration::from_millis(500);
+
+/// One row of an answer; NULL is `None`.
+pub(crate) type Row = Vec<Option<String>>;
+
+/// What a statement has answered.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) last_insert_id: u64,
+    /// The run of the server that has answered.
+    pub(crate) run: Option<Run>,
+}
+
+impl Answer {
+    /// The first column of the first row.
+    pub(crate) fn value(&self) -> Option<&str> {
+        self.rows.first()?.first()?.as_deref()
+    }
+}
+
+/// A connection that is in order. After a statement that was not answered it is of no more use.
+pub(crate) struct Session {
+    connection: MySqlConnection,
+    /// The number that the server gave it.
+    pub(crate) number: u64,
+    pub(crate) run: Run,
+}
+
+impl Session {
+    /// Opens a connection, looks at the server, and has it keep the connection for `lease_seconds` of silence.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connection.
+    pub(crate) async fn open(
+        options: &MySqlConnectOptions,
+        lease_seconds: u64,
+        clock: &Clock,
+        limit: Duration,
+    ) -> Result<Self, LockError> {
+        within(clock, clock.now().plus(limit), Self::make(options, lease_seconds))
+            .await
+            .unwrap_or_else(|| Err(no_answer(Operation::Connect)))
+    }
+
+    async fn make(options: &MySqlConnectOptions, lease_seconds: u64) -> Result<Self, LockError> {
+        let failed = |error| crate::trouble::explain(Operation::Connect, error);
+        let mut connection = options.connect().await.map_err(failed)?;
+        let about = ask(&mut connection, QUESTION.to_owned()).await.map_err(failed)?;
+        let cluster = ask(&mut connection, CLUSTER_QUESTION.to_owned()).await.map_err(failed)?;
+        let facts = about
+            .rows
+            .first()
+            .and_then(|row| Facts::read(row, &cluster.rows))
+            .ok_or_else(|| nonsense(Operation::Connect, "it does not say what it is"))?;
+        facts.check()?;
+        ask(&mut connection, facts.settings(lease_seconds)).await.map_err(failed)?;
+        let again = "SELECT /*distlock connect*/ CONCAT_WS(' ',CONNECTION_ID(),@@session.wait_timeout)";
+        let again = ask(&mut connection, again.to_owned()).await.map_err(failed)?;
+        let expected = format!("{} {lease_seconds}", facts.connection);
+        if again.value() != Some(&expected) {
+            return Err(LockError::new(ErrorKind::Unsupported, Operation::Connect)
+                .because("what stands between this client and the server spreads one connection over several")
+                .remedy("connect to the server itself, or tell the proxy to keep a connection together"));
+        }
+        Ok(Self { connection, number: facts.connection, run: facts.run })
+    }
+
+    /// Has a statement carried out.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is ready, the session is of no more use.
+    pub(crate) async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Trouble> {
+        let answer = ask(&mut self.connection, statement).await;
+        let answer = answer.map_err(|error| Trouble::of(operation, error))?;
+        Ok(Answer { run: Some(self.run.clone()), ..answer })
+    }
+
+    /// Ends the connection in good order, or by dropping it when that takes long. Only when nothing is under way on it.
+    pub(crate) async fn close(self) {
+        // An error says that it has ended already.
+        let _ = tokio::time::timeout(LONGEST_FAREWELL, self.connection.close()).await;
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Session").field("number", &self.number).field("run", &self.run).finish()
+    }
+}
+
+async fn ask(connection: &mut MySqlConnection, statement: String) -> Result<Answer, sqlx::Error> {
+    // As text and in one round trip. What stands in the statement is made of plain characters, or encoded.
+    let query = sqlx::raw_sql(AssertSqlSafe(statement));
+    let mut answers = sqlx::Executor::fetch_many(connection, query);
+    let mut answer = Answer::default();
+    while let Some(next) = next(&mut answers).await {
+        match next? {
+            Either::Left(done) => answer.last_insert_id = done.last_insert_id(),
+            Either::Right(row) => answer.rows.push(read(&row)?),
+        }
+    }
+    Ok(answer)
+}
+
+/// The next item of a stream.
+async fn next<S: futures_core::Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
+    std::future::poll_fn(|context| std::pin::Pin::new(&mut *stream).poll_next(context)).await
+}
+
+fn read(row: &MySqlRow) -> Result<Row, sqlx::Error> {
+    (0..row.len())
+        .map(|column| {
+            let bytes: Option<Vec<u8>> = row.try_get_unchecked(column)?;
+            Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+        })
+        .collect()
+}
+
+/// `future`, if it completes before `deadline`.
+pub(crate) async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = clock.sleep_until(deadline) => None,
+    }
+}

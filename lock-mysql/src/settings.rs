@@ -1,0 +1,66 @@
+//! What everybody here has to know about a client.
+
+use std::time::Duration;
+
+use lock_core::{Host, LockError};
+use sqlx::mysql::MySqlConnectOptions;
+
+use crate::address::connect_options;
+use crate::options::{MySqlOptions, Place, TokenSource};
+use crate::session::Session;
+
+/// The longest time that a statement has unless the options say otherwise.
+const LONGEST_REQUEST: Duration = Duration::from_secs(3);
+
+/// A server that accepts a connection and then says nothing costs that much in each attempt.
+const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
+
+/// After that a connection on which nothing is held is closed.
+const LONGEST_IDLE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Settings {
+    connect_options: MySqlConnectOptions,
+    pub(crate) place: Place,
+    pub(crate) lease: Duration,
+    /// Between two renewals, and between two looks at a waiter.
+    pub(crate) interval: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) fencing: TokenSource,
+    pub(crate) prefix: String,
+    pub(crate) locks_per_connection: usize,
+    pub(crate) max_connections: usize,
+}
+
+impl Settings {
+    pub(crate) fn new(host: &Host, options: &MySqlOptions) -> Result<Self, LockError> {
+        let interval = host.renewal_interval(options.lease)?;
+        let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
+        Ok(Self {
+            connect_options: connect_options(options),
+            place: options.place.clone(),
+            lease: options.lease,
+            interval,
+            request_timeout,
+            fencing: options.fencing,
+            prefix: options.prefix.clone(),
+            locks_per_connection: options.locks_per_connection,
+            max_connections: options.max_connections,
+        })
+    }
+
+    /// The server counts in whole seconds: never fewer than the lease has.
+    fn lease_seconds(&self) -> u64 {
+        self.lease.as_secs() + u64::from(self.lease.subsec_nanos() > 0)
+    }
+
+    /// Less than what the server waits before it closes such a connection by itself.
+    pub(crate) fn longest_idle(&self) -> Duration {
+        LONGEST_IDLE.min(self.lease / 2)
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn open(&self, host: &Host) -> Result<Session, LockError> {
+        let limit = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
+        Session::open(&self.connect_options, self.lease_seconds(), host.clock(), limit).await
+    }
+}

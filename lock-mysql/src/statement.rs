@@ -1,0 +1,310 @@
+//! The statements, as text.
+//!
+//! Each begins with a comment that says what it is for, for people who look at the server, and for tests. Names of locks are
+//! made of [plain](crate::options::is_plain) characters alone and need no escapes.
+
+use std::fmt::Write as _;
+
+use lock_core::{AttemptId, LeaseState, LockError, LossReason, Operation};
+use serde::{Deserialize, Serialize};
+
+use crate::options::TokenSource;
+use crate::server::Run;
+use crate::trouble::nonsense;
+
+/// How long a wait lasts at the server, in seconds: longer than anyone waits, and short enough for any server. One that comes
+/// to its end begins anew.
+pub(crate) const LONGEST_WAIT: u32 = 24 * 60 * 60;
+
+const MARK: &str = "/*distlock ";
+
+/// Where tokens are kept that are to outlast a server.
+pub(crate) const TABLE: &str = "distlock_locks";
+
+/// What a statement of this crate is for, by its text; `None` for a text of somebody else.
+///
+/// For tests that stand between a client and its server.
+pub fn operation_of(statement: &str) -> Option<Operation> {
+    let (_, rest) = statement.split_once(MARK)?;
+    let word = rest.split(|character: char| !character.is_ascii_lowercase()).next()?;
+    OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
+}
+
+const OPERATIONS: [(Operation, &str); 7] = [
+    (Operation::Connect, "connect"),
+    (Operation::Acquire, "acquire"),
+    (Operation::Cancel, "cancel"),
+    (Operation::Renew, "renew"),
+    (Operation::Release, "release"),
+    (Operation::Inspect, "inspect"),
+    (Operation::Break, "break"),
+];
+
+fn word(operation: Operation) -> &'static str {
+    OPERATIONS.iter().find(|(known, _)| *known == operation).map_or("other", |(_, word)| *word)
+}
+
+fn mark(operation: Operation) -> String {
+    format!("{MARK}{}*/", word(operation))
+}
+
+/// What a waiter tells about itself: it stands in its statement, which those see who look at the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Waiter {
+    pub(crate) id: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
+    /// In microseconds since the epoch, by the waiter's clock.
+    pub(crate) since: u64,
+}
+
+impl Waiter {
+    /// As a comment: nothing in it ends the comment.
+    fn comment(&self) -> String {
+        let text = serde_json::to_string(self).unwrap_or_default().replace("*/", "*\\/");
+        format!("{MARK}{} {text}*/", word(Operation::Acquire))
+    }
+
+    /// Reads it from the text of a statement.
+    pub(crate) fn of_statement(statement: &str) -> Option<Self> {
+        let (_, rest) = statement.split_once(MARK)?;
+        let (comment, _) = rest.split_once("*/")?;
+        let (_, text) = comment.split_once(' ')?;
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// The value is the token, or 1 where it is not minted here; 0 when somebody else holds the lock; NULL when the statement was
+/// interrupted. The function is evaluated before the token is minted, and once: it stands on the left of the product.
+fn get_lock(name: &str, seconds: u32, tokens: TokenSource, comment: &str) -> String {
+    let mint = if tokens == TokenSource::Clock { "*UUID_SHORT()" } else { "" };
+    format!("SELECT {comment} CAST(GET_LOCK('{name}',{seconds}){mint} AS CHAR),IF(@@global.read_only,1,0)")
+}
+
+/// Takes the lock if it is free.
+pub(crate) fn take(name: &str, tokens: TokenSource) -> String {
+    get_lock(name, 0, tokens, &mark(Operation::Acquire))
+}
+
+/// Waits for the lock.
+pub(crate) fn wait(name: &str, tokens: TokenSource, waiter: &Waiter) -> String {
+    get_lock(name, LONGEST_WAIT, tokens, &waiter.comment())
+}
+
+/// Where a name stands in the statement of whoever waits for it.
+pub(crate) fn wait_for(name: &str) -> String {
+    format!("GET_LOCK(''{name}'',")
+}
+
+pub(crate) fn release(name: &str, operation: Operation) -> String {
+    format!("SELECT {} CAST(RELEASE_LOCK('{name}') AS CHAR)", mark(operation))
+}
+
+/// Asks of several locks at once which connection has them.
+pub(crate) fn check<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut text =
+        format!("SELECT {} CONCAT_WS(' ',CONNECTION_ID(),IF(@@global.read_only,1,0)", mark(Operation::Renew));
+    for name in names {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
+    }
+    text.push(')');
+    text
+}
+
+/// What became of the locks of a connection.
+pub(crate) enum Checked {
+    /// Of each lock, in the order in which they were asked for.
+    States(Vec<LeaseState>),
+    /// The server has become a replica.
+    ReadOnly,
+}
+
+/// Reads the answer to [`check`] for `count` locks.
+pub(crate) fn checked(text: &str, connection: u64, count: usize) -> Result<Checked, LockError> {
+    let broken = || nonsense(Operation::Renew, text);
+    let numbers: Vec<u64> =
+        text.split(' ').map(str::parse).collect::<Result<_, _>>().map_err(|_| broken())?;
+    let [answering, read_only, holders @ ..] = numbers.as_slice() else { return Err(broken()) };
+    if holders.len() != count {
+        return Err(broken());
+    }
+    if *answering != connection {
+        return Err(nonsense(
+            Operation::Renew,
+            format!("connection {connection} was asked, and {answering} has answered"),
+        ));
+    }
+    if *read_only != 0 {
+        return Ok(Checked::ReadOnly);
+    }
+    let state = |holder: &u64| match *holder {
+        0 => LeaseState::Lost(LossReason::Deleted),
+        holder if holder == connection => LeaseState::Held,
+        _ => LeaseState::Lost(LossReason::Taken),
+    };
+    Ok(Checked::States(holders.iter().map(state).collect()))
+}
+
+/// Interrupts what a connection waits for.
+pub(crate) fn interrupt(connection: u64) -> String {
+    format!("KILL {} QUERY {connection}", mark(Operation::Cancel))
+}
+
+/// Ends a connection.
+pub(crate) fn end(connection: u64, operation: Operation) -> String {
+    format!("KILL {} CONNECTION {connection}", mark(operation))
+}
+
+/// Which of these connections wait for a lock.
+pub(crate) fn waiting(connections: &[u64]) -> String {
+    let numbers: Vec<_> = connections.iter().map(u64::to_string).collect();
+    format!(
+        "SELECT {} CAST(ID AS CHAR) FROM information_schema.PROCESSLIST WHERE STATE='User lock' AND ID IN ({})",
+        mark(Operation::Inspect),
+        numbers.join(",")
+    )
+}
+
+/// Who holds the lock, as a connection.
+pub(crate) fn holder(name: &str, operation: Operation) -> String {
+    format!("SELECT {} CAST(IFNULL(IS_USED_LOCK('{name}'),0) AS CHAR)", mark(operation))
+}
+
+/// Who waits for the lock: since which second, and with which statement.
+pub(crate) fn waiters(name: &str) -> String {
+    format!(
+        "SELECT {} CAST(ID AS CHAR),CAST(UNIX_TIMESTAMP()-TIME AS CHAR),INFO FROM information_schema.PROCESSLIST \
+         WHERE STATE='User lock' AND LOCATE('{}',INFO)>0",
+        mark(Operation::Inspect),
+        wait_for(name)
+    )
+}
+
+/// From which address a connection comes.
+pub(crate) fn peer(connection: u64) -> String {
+    format!(
+        "SELECT {} HOST FROM information_schema.PROCESSLIST WHERE ID={connection}",
+        mark(Operation::Inspect)
+    )
+}
+
+pub(crate) fn create_table() -> String {
+    format!(
+        "CREATE {} TABLE IF NOT EXISTS {TABLE} (\
+         name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,\
+         token BIGINT UNSIGNED NOT NULL,\
+         attempt CHAR(32) CHARACTER SET ascii NOT NULL,\
+         connection BIGINT UNSIGNED NOT NULL,\
+         run VARCHAR(200) CHARACTER SET ascii NOT NULL,\
+         since BIGINT UNSIGNED NOT NULL,\
+         holder VARBINARY(4096) NOT NULL\
+         ) ENGINE=InnoDB",
+        mark(Operation::Connect)
+    )
+}
+
+/// Whether the table is there and may be read.
+pub(crate) fn probe_table() -> String {
+    format!("SELECT {} COUNT(*) FROM {TABLE} WHERE name=''", mark(Operation::Connect))
+}
+
+/// What is written down about a hold: who has it, as text that nobody else reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    /// The lock, as its user calls it.
+    pub(crate) lock: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
+}
+
+/// Mints a token in the table, and writes down who has it. The answer has it as the last inserted id.
+///
+/// The clock counts as well, because a server that takes the place of another may lack its last rows.
+pub(crate) fn mint(name: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
+    let now = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
+    let text = serde_json::to_vec(holder).unwrap_or_default();
+    let mut bytes = String::with_capacity(text.len() * 2);
+    for byte in text {
+        // Writing to a string cannot fail.
+        let _ = write!(bytes, "{byte:02x}");
+    }
+    format!(
+        "INSERT {} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
+         VALUES ('{name}',LAST_INSERT_ID({now}),'{attempt}',CONNECTION_ID(),'{run}',{now},x'{bytes}') \
+         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{now})),attempt=VALUES(attempt),\
+         connection=VALUES(connection),run=VALUES(run),since=VALUES(since),holder=VALUES(holder)",
+        mark(Operation::Acquire)
+    )
+}
+
+/// What the table says of the last holder of a lock.
+pub(crate) fn last_holder(name: &str, operation: Operation) -> String {
+    format!(
+        "SELECT {} CAST(token AS CHAR),attempt,CAST(connection AS CHAR),run,CAST(since AS CHAR),\
+         CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE name='{name}'",
+        mark(operation)
+    )
+}
+
+/// Which other locks of the table a connection holds, as their users call them.
+pub(crate) fn also_held(connection: u64, run: &Run, name: &str) -> String {
+    format!(
+        "SELECT {} CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE connection={connection} AND run='{run}' \
+         AND name<>'{name}' AND IS_USED_LOCK(name)={connection}",
+        mark(Operation::Break)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(label: &str) -> Waiter {
+        let label = Some(label.to_owned());
+        Waiter { id: "ff".to_owned(), host: "h".to_owned(), pid: 1, label, since: 7 }
+    }
+
+    #[test]
+    fn a_statement_says_what_it_is_for() {
+        for (statement, operation) in [
+            (take("a", TokenSource::Clock), Operation::Acquire),
+            (wait("a", TokenSource::None, &waiter("x")), Operation::Acquire),
+            (release("a", Operation::Cancel), Operation::Cancel),
+            (release("a", Operation::Release), Operation::Release),
+            (check(["a"].into_iter()), Operation::Renew),
+            (interrupt(1), Operation::Cancel),
+            (end(1, Operation::Break), Operation::Break),
+        ] {
+            assert_eq!(operation_of(&statement), Some(operation), "{statement}");
+        }
+        assert_eq!(operation_of("SELECT 1"), None);
+        assert_eq!(operation_of("SELECT /*distlock dance*/ 1"), None);
+    }
+
+    #[test]
+    fn nothing_that_a_waiter_is_called_leaves_its_comment() {
+        for label in ["plain", "*/ DROP TABLE x; /*", "'quoted\\", "\u{1F512} \0 */*/", "*\\/"] {
+            let statement = wait("a", TokenSource::Clock, &waiter(label));
+            assert_eq!(statement.matches("*/").count(), 1, "{statement}");
+            assert_eq!(Waiter::of_statement(&statement), Some(waiter(label)));
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_told_from_what_is_not() {
+        let Ok(Checked::States(states)) = checked("7 0 7 0 8", 7, 3) else { panic!("not read") };
+        let lost = LeaseState::Lost;
+        assert_eq!(states, [LeaseState::Held, lost(LossReason::Deleted), lost(LossReason::Taken)]);
+        assert!(matches!(checked("7 1 7", 7, 1), Ok(Checked::ReadOnly)));
+        for text in ["", "7", "7 0", "7 0 7 7", "7 0 x"] {
+            assert!(checked(text, 7, 1).is_err(), "{text}");
+        }
+        let text = checked("9 0 7", 7, 1).err().unwrap().to_string();
+        assert!(text.contains("connection 7") && text.contains('9'), "{text}");
+    }
+}

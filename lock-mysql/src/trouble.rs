@@ -1,0 +1,142 @@
+//! What the server or the connection answers instead of doing what it was asked.
+
+use lock_core::{ErrorKind, LockError, Operation};
+use sqlx::mysql::MySqlDatabaseError;
+
+/// A statement was interrupted: by `KILL QUERY`, or because its connection is killed.
+const INTERRUPTED: u16 = 1317;
+
+/// There is no connection with that number.
+const NO_SUCH_THREAD: u16 = 1094;
+
+/// Errors after which the server closes the connection.
+const FAREWELLS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1927, 4031];
+
+/// Why a statement was not carried out, or not to the end.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The server's answer; the connection is in order.
+    Refused { code: u16, error: LockError },
+    /// The connection is of no more use, and what became of the statement is not known.
+    Broken(LockError),
+}
+
+impl Trouble {
+    pub(crate) fn of(operation: Operation, error: sqlx::Error) -> Self {
+        match code_of(&error) {
+            Some(code) if !FAREWELLS.contains(&code) => {
+                Self::Refused { code, error: explain(operation, error) }
+            }
+            _ => Self::Broken(explain(operation, error)),
+        }
+    }
+
+    /// A server that says nothing.
+    pub(crate) fn silence(operation: Operation) -> Self {
+        Self::Broken(no_answer(operation))
+    }
+
+    /// There is no such connection, because the server that knew it is another one, or was started again.
+    pub(crate) fn unknown_thread(operation: Operation) -> Self {
+        Self::Refused { code: NO_SUCH_THREAD, error: gone(operation) }
+    }
+
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self, Self::Refused { code: INTERRUPTED, .. })
+    }
+
+    pub(crate) fn is_unknown_thread(&self) -> bool {
+        matches!(self, Self::Refused { code: NO_SUCH_THREAD, .. })
+    }
+
+    pub(crate) fn into_error(self) -> LockError {
+        match self {
+            Self::Refused { error, .. } | Self::Broken(error) => error,
+        }
+    }
+}
+
+fn code_of(error: &sqlx::Error) -> Option<u16> {
+    error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
+}
+
+/// The error for users, without anything that only the server may know.
+pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
+    let new = |kind: ErrorKind, cause: String| LockError::new(kind, operation).because(cause);
+    let Some(code) = code_of(&error) else { return explain_connection(operation, error) };
+    let said = error.as_database_error().map(|error| error.message().to_owned()).unwrap_or_default();
+    let server = |kind| new(kind, format!("the server says {code}: {said}"));
+    let explained = match code {
+        1044 | 1045 | 1130 | 1698 | 1862 | 1820 | 3118 | 3159 | 4151 => server(ErrorKind::Denied)
+            .remedy("check user, password, and from where and how the user may connect"),
+        1142 | 1143 | 1227 => server(ErrorKind::Denied)
+            .remedy("give the user the permissions that docs/backends/mysql.md lists"),
+        1049 | 1046 => server(ErrorKind::InvalidOption).remedy("name a database that there is"),
+        1040 | 1203 | 1226 => server(ErrorKind::Unreachable)
+            .remedy("raise max_connections at the server, or lower ?max_connections= of the clients")
+            .retryable(),
+        1235 => server(ErrorKind::Unsupported)
+            .remedy("a Galera cluster has no named locks: use a server that is not part of one"),
+        1290 | 1836 => read_only(operation),
+        1213 | 3058 => server(ErrorKind::Server)
+            .remedy("two programs take two locks in opposite order on one connection")
+            .retryable(),
+        INTERRUPTED | 1205 | 3024 | 1969 => server(ErrorKind::Server).retryable(),
+        code if FAREWELLS.contains(&code) => server(ErrorKind::Unreachable)
+            .remedy("somebody has ended the connection at the server, or it shuts down")
+            .retryable(),
+        _ => server(ErrorKind::Server),
+    };
+    explained.caused_by(error)
+}
+
+fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
+    let new = |kind: ErrorKind, cause: String| LockError::new(kind, operation).because(cause);
+    let explained = match &error {
+        sqlx::Error::Io(io) => new(ErrorKind::Unreachable, format!("the connection failed: {io}"))
+            .remedy("check that the server runs and can be reached")
+            .retryable(),
+        sqlx::Error::Tls(tls) => new(ErrorKind::Denied, format!("TLS failed: {tls}")).remedy(
+            "check that the server speaks TLS, its certificate and name, and the files of ca, cert and key",
+        ),
+        sqlx::Error::Configuration(cause) => new(ErrorKind::InvalidOption, cause.to_string())
+            .remedy("check the files that the options ca, cert and key name"),
+        _ => new(ErrorKind::Unreachable, format!("the answer makes no sense: {error}"))
+            .remedy("check that a MySQL or MariaDB server listens there")
+            .retryable(),
+    };
+    explained.caused_by(error)
+}
+
+/// A server that did not answer in time.
+pub(crate) fn no_answer(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because("the server did not answer in time")
+        .remedy("check that the server runs and can be reached")
+        .retryable()
+}
+
+/// A connection that has ended, with everything that was held on it.
+pub(crate) fn gone(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because("the connection has ended")
+        .remedy("check that the server runs and can be reached")
+        .retryable()
+}
+
+/// A server that is no primary, or no longer.
+pub(crate) fn read_only(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because(
+            "the server is read-only, as a replica is: a lock that is held there excludes nobody elsewhere",
+        )
+        .remedy("connect to the primary")
+        .retryable()
+}
+
+/// An answer that no statement of ours has.
+pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
+    LockError::new(ErrorKind::Server, operation)
+        .because(format!("the server's answer makes no sense: {what}"))
+        .remedy("check what stands between this client and the server")
+}
