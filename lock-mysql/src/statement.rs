@@ -158,6 +158,14 @@ pub(crate) fn end(connection: u64, operation: Operation) -> String {
     format!("KILL {} CONNECTION {connection}", mark(operation))
 }
 
+/// What a connection does; no row when there is none.
+pub(crate) fn state_of(connection: u64) -> String {
+    format!(
+        "SELECT {} IFNULL(STATE,'') FROM information_schema.PROCESSLIST WHERE ID={connection}",
+        mark(Operation::Cancel)
+    )
+}
+
 /// Which of these connections wait for a lock.
 pub(crate) fn waiting(connections: &[u64]) -> String {
     let numbers: Vec<_> = connections.iter().map(u64::to_string).collect();

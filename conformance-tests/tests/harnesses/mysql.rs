@@ -89,11 +89,24 @@ impl Place {
         self.server.value(&format!("SELECT IS_USED_LOCK('{physical}')")).await
     }
 
+    /// Ends a connection. Not by `KILL` where it can be helped: a MySQL 5.7 that is told to in the very moment in which it goes
+    /// back to reading may keep the connection, and what is locked on it, until the lease is over.
+    async fn end(&self, connection: &str) -> Outcome {
+        let peer = format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID={connection}");
+        let peer = self.server.value(&peer).await?.unwrap_or_default();
+        let port = peer.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        if !port.is_some_and(|port| self.proxy.cut_from(port)) {
+            // A thief, or somebody who has ended meanwhile.
+            drop(self.thief.lock().await.take());
+        }
+        Ok(())
+    }
+
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
         let physical = self.physical(name);
         let nobody = || Failure::new(format!("nobody holds {name:?}"));
         let holder = self.holder(&physical).await?.ok_or_else(nobody)?;
-        self.server.query(&format!("KILL CONNECTION {holder}")).await?;
+        self.end(&holder).await?;
         while self.holder(&physical).await?.as_ref() == Some(&holder) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

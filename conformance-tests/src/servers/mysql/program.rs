@@ -77,6 +77,8 @@ impl Program {
             command.arg(format!("--lc-messages-dir={}", base.join("share/mysql").display()));
             command.arg("--secure-file-priv=");
         }
+        // What a test has written need not outlast the machine.
+        command.arg("--innodb-flush-log-at-trx-commit=0");
         command.args(["--innodb-log-file-size=4M", "--innodb-buffer-pool-size=8M", "--skip-name-resolve"]);
         command
     }
@@ -115,6 +117,8 @@ impl Program {
             MySqlFlavour::MariaDb => {
                 let mut command = Command::new("mariadb-install-db");
                 command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+                // What a test has written need not outlast the machine.
+                command.arg("--innodb-flush-log-at-trx-commit=0");
                 command.args(["--innodb-log-file-size=4M", "--skip-name-resolve"]);
                 command.arg(format!("--datadir={}", data.display()));
                 if rustix::process::geteuid().is_root() {

@@ -91,6 +91,11 @@ impl TcpProxy {
         self.shared.cut();
     }
 
+    /// Ends one connection, on both sides: the one that the server sees coming from `port`. Answers whether there was one.
+    pub fn cut_from(&self, port: u16) -> bool {
+        self.shared.cut_from(port)
+    }
+
     /// Takes no new connections: whoever tries is refused.
     pub fn refuse(&self) {
         self.shared.door.send_replace(Door::Closed);

@@ -99,6 +99,16 @@ struct Link {
     task: AbortHandle,
 }
 
+impl Link {
+    fn cut(&self) {
+        self.task.abort();
+        for socket in [&self.client, &self.server] {
+            // It may have ended by itself.
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
+    }
+}
+
 pub(super) type MakeConversation = Box<dyn Fn() -> Box<dyn Conversation> + Send + Sync>;
 
 pub(super) struct Shared {
@@ -193,13 +203,15 @@ impl Shared {
 
     /// Ends every connection, on both sides and at once.
     pub(super) fn cut(&self) {
-        for (_, link) in lock(&self.links).drain() {
-            link.task.abort();
-            for socket in [&link.client, &link.server] {
-                // It may have ended by itself.
-                let _ = rustix::net::shutdown(socket, Shutdown::Both);
-            }
-        }
+        lock(&self.links).drain().for_each(|(_, link)| link.cut());
+    }
+
+    /// Ends the connection that the server sees coming from `port`. Answers whether there was one.
+    pub(super) fn cut_from(&self, port: u16) -> bool {
+        let mut links = lock(&self.links);
+        let comes_from = |link: &Link| link.server.local_addr().is_ok_and(|address| address.port() == port);
+        let id = links.iter().find(|(_, link)| comes_from(link)).map(|(id, _)| *id);
+        id.and_then(|id| links.remove(&id)).map(|link| link.cut()).is_some()
     }
 }
 
