@@ -33,7 +33,7 @@ struct Inner {
     /// How many connections are being opened.
     opening: usize,
     /// Those who want a connection of their own, in order.
-    wanted: VecDeque<oneshot::Sender<Result<OwnLink, LockError>>>,
+    wanted: VecDeque<Wanted>,
     last_group: u64,
     is_closed: bool,
 }
@@ -58,6 +58,11 @@ enum State {
 pub(crate) enum Purpose {
     Try,
     Wait,
+}
+
+struct Wanted {
+    purpose: Purpose,
+    given: oneshot::Sender<Result<OwnLink, LockError>>,
 }
 
 /// A connection that nobody else uses and on which nothing is held. Goes back when it is dropped unused.
@@ -182,7 +187,7 @@ impl Pool {
                 return Err(self.no_room());
             }
             let (given, waiting) = oneshot::channel();
-            inner.wanted.push_back(given);
+            inner.wanted.push_back(Wanted { purpose, given });
             if has_place {
                 inner.opening += 1;
                 self.open();
@@ -235,11 +240,12 @@ impl Pool {
         let wanted = {
             let mut inner = self.lock();
             inner.opening -= 1;
-            inner.next_wanted()
+            inner.wanted.retain(|wanted| !wanted.given.is_closed());
+            inner.wanted.pop_front()
         };
         if let Some(wanted) = wanted {
             // Whoever has gone does not want to know.
-            let _ = wanted.send(Err(error.during(Operation::Acquire)));
+            let _ = wanted.given.send(Err(error.during(Operation::Acquire)));
         }
         self.open_for_those_who_wait();
     }
@@ -258,7 +264,7 @@ impl Pool {
     /// A connection of somebody's own has become one for all: what is held there, if anything, it goes on holding.
     pub(crate) fn share(self: &Arc<Self>, group: GroupId) {
         self.update(group, |entry| entry.state = State::Shared);
-        self.offer(group);
+        self.offer();
     }
 
     /// The lock is not held on this connection, nor asked for.
@@ -266,24 +272,26 @@ impl Pool {
         self.update(group, |entry| {
             entry.names.remove(name);
         });
-        self.offer(group);
+        self.offer();
     }
 
-    /// Gives an idle connection to the first who wants one.
-    fn offer(self: &Arc<Self>, group: GroupId) {
-        let (wanted, own) = {
-            let mut inner = self.lock();
-            if !inner.links.get(&group).is_some_and(Entry::is_idle) {
-                return;
-            }
-            let Some(wanted) = inner.next_wanted() else { return };
-            let Some(entry) = inner.links.get_mut(&group) else { return };
-            entry.state = State::Own;
-            let own = OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true };
-            (wanted, own)
-        };
-        // What nobody takes comes back by being dropped, and is offered to the next.
-        drop(wanted.send(Ok(own)));
+    /// Gives idle connections to those who want one.
+    fn offer(self: &Arc<Self>) {
+        loop {
+            let (wanted, own) = {
+                let mut inner = self.lock();
+                let Some(wanted) = inner.next_wanted(self.settings.max_connections) else { return };
+                let Some(entry) = inner.links.values_mut().find(|entry| entry.is_idle()) else {
+                    inner.wanted.push_front(wanted);
+                    return;
+                };
+                entry.state = State::Own;
+                let own = OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true };
+                (wanted, own)
+            };
+            // What nobody takes comes back by being dropped, and is offered to the next.
+            drop(wanted.given.send(Ok(own)));
+        }
     }
 
     /// Lets go of a connection on which nothing is; answers whether that was so.
@@ -334,14 +342,12 @@ impl Inner {
         }
     }
 
-    /// The first who still wants a connection.
-    fn next_wanted(&mut self) -> Option<oneshot::Sender<Result<OwnLink, LockError>>> {
-        while let Some(wanted) = self.wanted.pop_front() {
-            if !wanted.is_closed() {
-                return Some(wanted);
-            }
-        }
-        None
+    /// The first who still wants a connection, and may have one: the last is not for waiting.
+    fn next_wanted(&mut self, max: usize) -> Option<Wanted> {
+        self.wanted.retain(|wanted| !wanted.given.is_closed());
+        let may_wait = self.waiting() + 1 < max;
+        let next = self.wanted.iter().position(|wanted| may_wait || wanted.purpose == Purpose::Try)?;
+        self.wanted.remove(next)
     }
 }
 

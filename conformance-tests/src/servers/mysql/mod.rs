@@ -285,6 +285,7 @@ fn launch(
     let path = |name: &str| folder.join(name).display().to_string();
     command
         .arg(format!("--port={port}"))
+        .arg(format!("--tmpdir={}", folder.display()))
         .arg("--bind-address=127.0.0.1")
         .arg(format!("--socket={}", path("s.sock")))
         .arg(format!("--pid-file={}", path("s.pid")))

@@ -1,0 +1,97 @@
+//! Users, and what they may not do.
+
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, ErrorKind, LockClient, LockError};
+
+use crate::case::{cases, ensure};
+use crate::logs;
+use crate::stage::{LONG, ROOM, Stage, connect, with_options};
+
+cases!("access":
+    a_wrong_password_is_refused_and_shown_nowhere,
+    a_password_in_a_url_that_cannot_be_read_is_shown_nowhere,
+    a_table_that_may_not_be_made_is_named,
+    a_table_that_is_there_needs_no_permission_to_make_it,
+    a_database_that_is_not_there_is_named,
+    a_server_that_is_not_there,
+);
+
+fn refusal(answer: Result<LockClient, LockError>) -> Outcome<LockError> {
+    answer.err().ok_or_else(|| Failure::new("the client was let in"))
+}
+
+async fn a_wrong_password_is_refused_and_shown_nowhere(flavour: MySqlFlavour) -> Outcome {
+    let canary = "canary-5f1c";
+    let stage = Stage::with(MySqlOptions::new(flavour).user("app", "right-41d0", &[])).await?;
+    let error = refusal(connect(&format!("mysql://app:{canary}@{}", stage.place())).await)?;
+    ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
+    let shown = format!("{error} {error:?} {error:#?}");
+    ensure!(!shown.contains(canary), "{shown}");
+    let client = connect(&with_options(&stage.server.url(), LONG)).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let shown = format!("{client:?} {client:#?} {guard:?}");
+    guard.release().await?;
+    for secret in [canary, "right-41d0"] {
+        ensure!(!shown.contains(secret), "{shown}");
+        ensure!(logs::lines_with(&[secret]).is_empty(), "{:?}", logs::lines_with(&[secret]));
+    }
+    Ok(())
+}
+
+/// Whoever forgets to encode a slash, or a question mark, finds the rest of the password in another part of the URL.
+async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere(_: MySqlFlavour) -> Outcome {
+    let canary = "canary-77d0";
+    for url in [
+        format!("mysql://app:12/{canary}@127.0.0.1:1/db"),
+        format!("mysql://app:12?{canary}@127.0.0.1:1/db"),
+        format!("mysql://app:{canary}@127.0.0.1:x/db"),
+        format!("mysql://app:{canary}%@127.0.0.1:1/db"),
+        format!("mysql://app:{canary}@127.0.0.1:1/db?unknown=1"),
+        format!("mysql://app:{canary}@127.0.0.1:1/db?tls=on&ca=/nonexistent"),
+    ] {
+        let error = refusal(connect(&url).await)?;
+        let shown = format!("{error} {error:?} {error:#?}");
+        ensure!(!shown.contains(canary), "{url}: {shown}");
+    }
+    ensure!(logs::lines_with(&[canary]).is_empty(), "{:?}", logs::lines_with(&[canary]));
+    Ok(())
+}
+
+async fn a_table_that_may_not_be_made_is_named(flavour: MySqlFlavour) -> Outcome {
+    let grants = ["SELECT ON locks.other"];
+    let options = MySqlOptions::new(flavour).database("locks");
+    let stage = Stage::with(options.user("app", "secret", &[]).user("reader", "secret", &[])).await?;
+    stage.server.query("CREATE TABLE locks.other (a INT)").await?;
+    stage.server.query(&format!("GRANT {} TO 'app'@'127.0.0.1'", grants[0])).await?;
+    let error = refusal(connect(&with_options(&stage.server.url(), "fencing=table")).await)?;
+    ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
+    ensure!(error.to_string().contains("distlock_locks"), "{error}");
+    Ok(())
+}
+
+async fn a_table_that_is_there_needs_no_permission_to_make_it(flavour: MySqlFlavour) -> Outcome {
+    let grants = ["SELECT, INSERT, UPDATE ON locks.*"];
+    let maker = ["ALL ON locks.*"];
+    let options = MySqlOptions::new(flavour).database("locks").user("app", "secret", &grants);
+    let stage = Stage::with(options.user("maker", "secret", &maker)).await?;
+    connect(&format!("mysql://maker:secret@{}/locks?fencing=table", stage.place())).await?;
+    let client = stage.client("fencing=table").await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    ensure!(guard.token().is_some(), "no token");
+    Ok(guard.release().await?)
+}
+
+async fn a_database_that_is_not_there_is_named(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with(MySqlOptions::new(flavour).user("app", "secret", &["ALL ON *.*"])).await?;
+    let error = refusal(connect(&format!("mysql://app:secret@{}/nowhere", stage.place())).await)?;
+    ensure!(error.kind() == ErrorKind::InvalidOption, "{error:?}");
+    ensure!(error.to_string().contains("nowhere"), "{error}");
+    Ok(())
+}
+
+async fn a_server_that_is_not_there(_: MySqlFlavour) -> Outcome {
+    let error = refusal(connect("mysql://app@127.0.0.1:1").await)?;
+    ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
+    Ok(())
+}

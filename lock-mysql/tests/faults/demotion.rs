@@ -1,0 +1,55 @@
+//! A server that is no primary, or no longer.
+
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, ErrorKind};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, connect, soon};
+
+cases!("demotion":
+    a_read_only_server_is_refused,
+    a_holder_at_a_demoted_server_is_told,
+    a_demoted_server_gives_no_lock,
+);
+
+async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with(MySqlOptions::new(flavour)).await?;
+    stage.server.query("SET GLOBAL read_only = 1").await?;
+    let answer = connect(&stage.server.url()).await;
+    let error = answer.err().ok_or_else(|| Failure::new("the server was taken for a primary"))?;
+    ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
+    ensure!(error.to_string().contains("primary"), "{error}");
+    Ok(())
+}
+
+async fn a_holder_at_a_demoted_server_is_told(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(WATCHFUL).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    stage.server.query("SET GLOBAL read_only = 1").await?;
+    diary.abort().await?;
+    ensure!(!guard.hold().is_valid(), "lost, and valid");
+    drop(guard);
+    soon("the undoing", client.idle()).await?;
+    ensure!(stage.holder_of(ROOM).await?.is_none(), "what counts no more is held still");
+    stage.server.query("SET GLOBAL read_only = 0").await?;
+    stage.works(&client).await
+}
+
+async fn a_demoted_server_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(LONG).await?;
+    stage.server.query("SET GLOBAL read_only = 1").await?;
+    let kind = client.lock(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Unreachable), "a try was answered {kind:?}");
+    let lock = client.lock(ROOM)?;
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    soon("the undoing", client.idle()).await?;
+    stage.server.query("SET GLOBAL read_only = 0").await?;
+    let guard = soon("the grant", waiter).await???;
+    Ok(guard.release().await?)
+}

@@ -1,0 +1,142 @@
+//! `KILL` and `KILL QUERY`, of those who hold and of those who wait.
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::MySqlFlavour;
+use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, until};
+
+cases!("kills":
+    a_killed_holder_is_told,
+    all_locks_of_a_killed_connection_are_lost,
+    an_interrupted_holder_holds,
+    a_killed_waiter_waits_again,
+    an_interrupted_waiter_waits_again,
+    an_interrupted_release_is_repeated,
+    an_idle_connection_that_was_killed_costs_nothing,
+);
+
+async fn a_killed_holder_is_told(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (ours, theirs) = (stage.client(WATCHFUL).await?, stage.client(LONG).await?);
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    stage.server.query(&format!("KILL {}", stage.holder().await?)).await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
+    let (next, _) = waiter.granted().await?;
+    ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
+    let kind = guard.release().await.map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
+    ours.idle().await;
+    ensure!(next.hold().is_valid(), "the next hold has ended");
+    next.release().await?;
+    stage.works(&ours).await
+}
+
+async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(WATCHFUL).await?;
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+    }
+    ensure!(stage.connections().await? == 1, "{} connections", stage.connections().await?);
+    let ids = stage.server.query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER='locks'").await?;
+    let id = ids.into_iter().flatten().flatten().next().unwrap_or_default();
+    stage.server.query(&format!("KILL {id}")).await?;
+    for guard in &guards {
+        let reason = crate::stage::soon("the loss", guard.lost()).await?;
+        ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
+    }
+    drop(guards);
+    client.idle().await;
+    stage.works(&client).await
+}
+
+async fn an_interrupted_holder_holds(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client("lease=10m&validation_interval=10ms").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let holder = stage.holder().await?;
+    for _ in 0..500 {
+        stage.server.query(&format!("KILL QUERY {holder}")).await?;
+    }
+    ensure!(stage.holder().await? == holder, "another connection has the lock");
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "{:?}", diary.events());
+    guard.release().await?;
+    stage.works(&client).await
+}
+
+async fn a_killed_waiter_waits_again(flavour: MySqlFlavour) -> Outcome {
+    waits_again(flavour, "KILL").await
+}
+
+async fn an_interrupted_waiter_waits_again(flavour: MySqlFlavour) -> Outcome {
+    waits_again(flavour, "KILL QUERY").await
+}
+
+async fn waits_again(flavour: MySqlFlavour, command: &str) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    for _ in 0..3 {
+        stage.queued(1).await?;
+        for id in stage.waiters().await? {
+            // It may have ended by itself.
+            let _ = stage.server.query(&format!("{command} {id}")).await;
+        }
+    }
+    stage.queued(1).await?;
+    ensure!(!waiter.is_finished() && held.hold().is_valid(), "the lock was given twice");
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    stage.works(&holder).await
+}
+
+/// Whatever the interruption hits, after the release the lock is free.
+async fn an_interrupted_release_is_repeated(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(LONG).await?;
+    let mut session = stage.server.session().await?;
+    let lock = client.lock(ROOM)?;
+    for round in 0..500 {
+        let guard = lock.acquire().await?;
+        let holder = stage.holder().await?;
+        let kill = format!("KILL QUERY {holder}");
+        let (released, _) = tokio::join!(guard.release(), async {
+            for _ in 0..round % 5 {
+                tokio::task::yield_now().await;
+            }
+            session.query(&kill).await
+        });
+        released?;
+        let holder = stage.holder_of(ROOM).await?;
+        ensure!(holder.is_none(), "round {round}: released, and still held");
+    }
+    Ok(())
+}
+
+/// Whoever tries does not have to know that the server ended a connection on which nothing was held.
+async fn an_idle_connection_that_was_killed_costs_nothing(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(LONG).await?;
+    stage.works(&client).await?;
+    let ids = stage.server.query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER='locks'").await?;
+    for id in ids.into_iter().flatten().flatten() {
+        stage.server.query(&format!("KILL {id}")).await?;
+    }
+    until("the server has ended it", || async { Ok(stage.connections().await? == 0) }).await?;
+    let guard = client.lock(ROOM)?.try_acquire().await?;
+    ensure!(guard.is_some(), "a free lock was refused");
+    Ok(())
+}

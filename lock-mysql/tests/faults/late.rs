@@ -1,0 +1,120 @@
+//! Answers that come when they mean nothing any more.
+
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Direction, Losing, MySqlFlavour};
+use lock_core::{DistributedLockExt, Operation};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+
+cases!("late":
+    a_grant_that_arrives_after_the_lease_is_not_believed,
+    a_grant_that_took_long_is_checked_first,
+    the_reply_to_an_acquire_is_lost,
+    the_reply_to_a_release_is_lost,
+    the_reply_to_a_check_is_late,
+);
+
+/// The server has ended the session by then, and another has the lock.
+async fn a_grant_that_arrives_after_the_lease_is_not_believed(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let (holder, next) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let slow = stage.client_at(proxy.address(), "lease=2s").await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    proxy.hold_reply(Operation::Acquire);
+    let first = Waiter::of(&slow)?;
+    stage.queued(1).await?;
+    let second = Waiter::of(&next)?;
+    stage.queued(2).await?;
+    held.release().await?;
+    soon("the grant", proxy.reply_is_held()).await?;
+    let (guard, _) = second.granted().await?;
+    ensure!(!first.is_finished(), "a grant that has not arrived was believed");
+    proxy.let_replies_go();
+    // It waits anew.
+    stage.queued(1).await?;
+    ensure!(guard.hold().is_valid() && !first.is_finished(), "both have the lock");
+    guard.release().await?;
+    let (guard, _) = first.granted().await?;
+    guard.release().await?;
+    stage.works(&slow).await
+}
+
+async fn a_grant_that_took_long_is_checked_first(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let client = stage.client_at(proxy.address(), "lease=4s").await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    // More than a renewal interval, and more than the lease.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let checks = proxy.requests(Operation::Renew);
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    ensure!(proxy.requests(Operation::Renew) > checks, "it was believed without a check");
+    ensure!(guard.hold().is_valid(), "granted, and over");
+    Ok(guard.release().await?)
+}
+
+async fn the_reply_to_an_acquire_is_lost(flavour: MySqlFlavour) -> Outcome {
+    for losing in [Losing::Cut, Losing::ResetHalfway, Losing::Silence] {
+        let stage = Stage::new(flavour).await?;
+        let proxy = stage.proxy()?;
+        let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
+        for name in [ROOM, "another room"] {
+            proxy.lose_reply(Operation::Acquire, losing);
+            let tried = client.lock(name)?.try_acquire().await;
+            match tried {
+                Ok(Some(guard)) => guard.release().await?,
+                Ok(None) => ensure!(false, "{losing:?}: a free lock was refused"),
+                Err(error) => ensure!(error.is_retryable(), "{losing:?}: {error}"),
+            }
+            soon("the undoing", client.idle()).await?;
+            let free = || async { Ok(stage.holder_of(name).await?.is_none()) };
+            until(&format!("{losing:?}: the lock is free"), free).await?;
+        }
+        stage.works(&client).await?;
+    }
+    Ok(())
+}
+
+async fn the_reply_to_a_release_is_lost(flavour: MySqlFlavour) -> Outcome {
+    for losing in [Losing::Cut, Losing::ResetHalfway, Losing::Silence] {
+        let stage = Stage::new(flavour).await?;
+        let proxy = stage.proxy()?;
+        let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
+        let lock = client.lock(ROOM)?;
+        let diary = Diary::of(&lock);
+        let guard = lock.acquire().await?;
+        proxy.lose_reply(Operation::Release, losing);
+        soon("the release", guard.release()).await??;
+        soon("the undoing", client.idle()).await?;
+        ensure!(diary.aborts() == 0, "{losing:?}: {:?}", diary.events());
+        ensure!(stage.holder_of(ROOM).await?.is_none(), "{losing:?}: released, and held");
+        stage.works(&client).await?;
+    }
+    Ok(())
+}
+
+/// What was held when the check was sent is held until then plus the lease, and no longer.
+async fn the_reply_to_a_check_is_late(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=8s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    proxy.delay(Direction::ToClient, Duration::from_millis(2500));
+    diary.suspect().await?;
+    proxy.heal();
+    diary.restored().await?;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "{:?}", diary.events());
+    guard.release().await?;
+    stage.works(&client).await
+}

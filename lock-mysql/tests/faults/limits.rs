@@ -1,0 +1,116 @@
+//! As many connections as there may be, and not one more.
+
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use lock_core::{DistributedLockExt, ErrorKind, Operation};
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, Stage, Waiter, soon, until};
+
+cases!("limits":
+    locks_share_connections,
+    holds_are_checked_with_one_statement_for_each_connection,
+    waits_beyond_the_bound_are_served_in_order,
+    a_server_without_room_is_asked_again,
+    connections_that_nobody_uses_are_closed,
+);
+
+async fn locks_share_connections(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client("lease=10m&locks_per_connection=50").await?;
+    let mut guards = Vec::new();
+    for number in 0..1000 {
+        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+    }
+    let connections = stage.connections().await?;
+    ensure!(connections <= 20, "1000 locks, 50 to a connection, have {connections} connections");
+    for guard in guards {
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn holds_are_checked_with_one_statement_for_each_connection(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=4s&locks_per_connection=100").await?;
+    let mut guards = Vec::new();
+    for number in 0..300 {
+        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+    }
+    // What was acquired at different moments comes to be renewed together.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = proxy.requests(Operation::Renew);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let checks = proxy.requests(Operation::Renew) - before;
+    // Three connections, and four intervals or a little more.
+    ensure!((9..=18).contains(&checks), "{checks} checks of three connections in four intervals");
+    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "a hold was lost");
+    drop(guards);
+    soon("the releases", client.idle()).await
+}
+
+/// Each waiter has a connection, and one connection is left for those who do not wait.
+async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let holder = stage.client(LONG).await?;
+    let client = stage.client("lease=10m&max_connections=3").await?;
+    let mut held = Vec::new();
+    let mut waiting = Vec::new();
+    for number in 0..5 {
+        let name = format!("room {number}");
+        held.push(holder.lock(&name)?.acquire().await?);
+        waiting.push(Waiter::start(client.lock(&name)?));
+        stage.queued((number + 1).min(2)).await?;
+    }
+    ensure!(client.lock("free")?.try_acquire().await?.is_some(), "a free lock was refused");
+    for (guard, waiter) in held.into_iter().zip(waiting) {
+        guard.release().await?;
+        let (granted, _) = waiter.granted().await?;
+        granted.release().await?;
+    }
+    stage.queued(0).await
+}
+
+/// Error 1040: the wait goes on when there is room again.
+async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "4")).await?;
+    let holder = stage.client(LONG).await?;
+    let held = holder.lock("room")?.acquire().await?;
+    let client = stage.client(LONG).await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    let mut others = Vec::new();
+    // Root is let in once more than that.
+    while let Ok(session) = stage.server.session().await {
+        others.push(session);
+    }
+    let theirs = holder.lock("another room")?.acquire().await?;
+    let lock = client.lock("another room")?;
+    let kind = lock.try_acquire().await.map(drop).map_err(|error| (error.kind(), error.is_retryable()));
+    ensure!(kind == Err((ErrorKind::Unreachable, true)), "without room, a try was answered {kind:?}");
+    let second = Waiter::start(lock);
+    drop(theirs);
+    soon("the release", holder.idle()).await?;
+    ensure!(!second.is_finished(), "granted without a connection");
+    drop(others);
+    let (guard, _) = second.granted().await?;
+    guard.release().await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn connections_that_nobody_uses_are_closed(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (holder, client) = (stage.client("lease=3s").await?, stage.client("lease=3s").await?);
+    let held = holder.lock("room")?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    held.release().await?;
+    waiter.granted().await?.0.release().await?;
+    until("all are closed", || async { Ok(stage.connections().await? == 0) }).await?;
+    stage.works(&client).await
+}

@@ -1,0 +1,84 @@
+//! Processes that hold or wait and are killed, or stand still.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::MySqlFlavour;
+use lock_core::DistributedLockExt;
+
+use crate::case::{cases, ensure};
+use crate::helper::Helper;
+use crate::stage::{LONG, ROOM, Stage, Waiter, with_options};
+
+cases!("processes":
+    a_killed_holder_frees_the_lock_at_once,
+    a_killed_waiter_leaves_the_queue,
+    a_stopped_holder_keeps_the_lock_for_its_lease,
+    a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it,
+);
+
+/// Were it freed at the end of the lease, the next would have to wait for minutes.
+async fn a_killed_holder_frees_the_lock_at_once(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let mut holder = Helper::start(&with_options(&stage.server.url(), LONG), ROOM).await?;
+    holder.acquired().await?;
+    let client = stage.client(LONG).await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    holder.kill().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_killed_waiter_leaves_the_queue(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(LONG).await?;
+    let held = client.lock(ROOM)?.acquire().await?;
+    let mut first = Helper::start(&with_options(&stage.server.url(), LONG), ROOM).await?;
+    stage.queued(1).await?;
+    let second = stage.client(LONG).await?;
+    let waiter = Waiter::of(&second)?;
+    stage.queued(2).await?;
+    first.kill().await?;
+    stage.queued(1).await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_stopped_holder_keeps_the_lock_for_its_lease(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let mut holder = Helper::start(&with_options(&stage.server.url(), "lease=3s"), ROOM).await?;
+    holder.acquired().await?;
+    let client = stage.client(LONG).await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    holder.stop().await?;
+    let stopped = Instant::now();
+    let (guard, granted) = waiter.granted().await?;
+    let took = granted.duration_since(stopped);
+    // It was heard of in the last interval before it was stopped.
+    ensure!(took > Duration::from_secs(2), "granted after {took:?}");
+    holder.resume().await?;
+    holder.says("lost: its lease expired").await?;
+    ensure!(guard.hold().is_valid(), "what the stopped holder did ended the next hold");
+    Ok(guard.release().await?)
+}
+
+/// The grant waits for it in the socket, and is over when it runs on.
+async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(LONG).await?;
+    let held = client.lock(ROOM)?.acquire().await?;
+    let mut sleeper = Helper::start(&with_options(&stage.server.url(), "lease=2s"), ROOM).await?;
+    stage.queued(1).await?;
+    sleeper.stop().await?;
+    held.release().await?;
+    let lock = client.lock(ROOM)?;
+    let guard = lock.acquire().await?;
+    sleeper.resume().await?;
+    stage.queued(1).await?;
+    ensure!(guard.hold().is_valid(), "the hold of the one who was awake has ended");
+    guard.release().await?;
+    sleeper.acquired().await
+}

@@ -1,0 +1,131 @@
+//! Connections that say nothing and do not end: what is sent arrives late or never.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{Direction, MySqlFlavour};
+use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+
+cases!("silence":
+    a_holder_whose_requests_vanish_stops_before_anyone_else_has_the_lock,
+    a_holder_whose_answers_vanish_stops_before_anyone_else_has_the_lock,
+    a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock,
+    a_waiter_whom_nothing_reaches_is_passed_over,
+    a_wait_that_ends_in_silence_is_an_error,
+    an_unused_connection_may_be_silent,
+);
+
+const LATE: Duration = Duration::from_secs(4);
+
+async fn a_holder_whose_requests_vanish_stops_before_anyone_else_has_the_lock(
+    flavour: MySqlFlavour,
+) -> Outcome {
+    stops_in_time(flavour, &[Direction::ToServer]).await
+}
+
+async fn a_holder_whose_answers_vanish_stops_before_anyone_else_has_the_lock(
+    flavour: MySqlFlavour,
+) -> Outcome {
+    stops_in_time(flavour, &[Direction::ToClient]).await
+}
+
+async fn a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock(
+    flavour: MySqlFlavour,
+) -> Outcome {
+    stops_in_time(flavour, &[Direction::ToServer, Direction::ToClient]).await
+}
+
+/// The server ends the session after `wait_timeout`, and the holder has been told before.
+async fn stops_in_time(flavour: MySqlFlavour, directions: &[Direction]) -> Outcome {
+    let lease = Duration::from_secs(4);
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let (ours, theirs) = (stage.client_at(proxy.address(), "lease=4s").await?, stage.client(LONG).await?);
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    let severed = Instant::now();
+    for direction in directions {
+        proxy.blackhole(*direction);
+    }
+    let suspected = diary.suspect().await?;
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", diary.events());
+    ensure!(aborted < severed + lease, "told {:?} after the last contact", aborted - severed);
+    let (next, granted) = waiter.granted().await?;
+    ensure!(aborted < granted, "another had the lock before the abort");
+    // What arrived at the server was the last for which it waited a lease.
+    ensure!(granted < severed + lease * 2 + LATE, "granted {:?} after the last contact", granted - severed);
+    proxy.heal();
+    drop(guard);
+    soon("the undoing", ours.idle()).await?;
+    ensure!(next.hold().is_valid() && diary.aborts() == 1, "{:?}", diary.events());
+    next.release().await?;
+    stage.works(&ours).await
+}
+
+/// The server grants it the lock, and takes it back after the lease: nobody waits for ever.
+async fn a_waiter_whom_nothing_reaches_is_passed_over(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let (holder, next) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let silent = stage.client_at(proxy.address(), "lease=3s").await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let first = Waiter::of(&silent)?;
+    stage.queued(1).await?;
+    let second = Waiter::of(&next)?;
+    stage.queued(2).await?;
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
+    held.release().await?;
+    let (guard, _) = second.granted().await?;
+    ensure!(!first.is_finished(), "the silent one was granted");
+    // The grant that was on its way arrives now, and means nothing any more.
+    proxy.heal();
+    stage.queued(1).await?;
+    ensure!(guard.hold().is_valid() && !first.is_finished(), "the late grant was believed");
+    guard.release().await?;
+    let (guard, _) = first.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_wait_that_ends_in_silence_is_an_error(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let client = stage.client_at(proxy.address(), "lease=10m&timeout=500ms").await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let lock = client.lock(ROOM)?;
+    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    stage.queued(1).await?;
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
+    let answer = soon("the end of the wait", waiter).await??.map_err(|error| error.kind());
+    ensure!(matches!(answer, Err(ErrorKind::Unreachable)), "the wait was answered {answer:?}");
+    proxy.heal();
+    soon("the undoing", client.idle()).await?;
+    stage.queued(0).await?;
+    held.release().await?;
+    stage.works(&client).await
+}
+
+/// A connection on which nothing is held is replaced when it says nothing.
+async fn an_unused_connection_may_be_silent(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
+    stage.works(&client).await?;
+    proxy.blackhole(Direction::ToClient);
+    let kind = client.lock(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Unreachable), "a try was answered {kind:?}");
+    proxy.heal();
+    soon("the undoing", client.idle()).await?;
+    until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await?;
+    stage.works(&client).await
+}

@@ -1,0 +1,200 @@
+//! A server for a case, clients of it, and what can be seen of both from outside.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{
+    ClientBuilder, DistributedLock, DistributedLockExt, LockClient, LockError, LockGuard, LockUrl,
+};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// Nothing that has to happen takes that long, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The lock of most cases.
+pub const ROOM: &str = "room";
+
+/// A lease that outlasts every case: what happens at all does not happen because it ends.
+pub const LONG: &str = "lease=10m";
+
+/// A lease that outlasts every case, whose holders notice at once what happened.
+pub const WATCHFUL: &str = "lease=10m&validation_interval=50ms";
+
+/// The output of `future`, or a failure when it does not come.
+pub async fn soon<T>(what: impl fmt::Display, future: impl Future<Output = T>) -> Outcome<T> {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .map_err(|_| Failure::new(format!("{what}: not within {PATIENCE:?}")))
+}
+
+/// Waits until the condition is true.
+pub async fn until<F: Future<Output = Outcome<bool>>>(what: &str, condition: impl Fn() -> F) -> Outcome {
+    let becomes_true = async {
+        while !condition().await? {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    };
+    soon(what, becomes_true).await?
+}
+
+/// A client of the server that `url` names.
+pub async fn connect(url: &str) -> Result<LockClient, LockError> {
+    lock_mysql::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
+}
+
+/// The URL with more options.
+pub fn with_options(url: &str, options: &str) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    if options.is_empty() { url.to_owned() } else { format!("{url}{separator}{options}") }
+}
+
+/// A server.
+pub struct Stage {
+    pub server: MySqlServer,
+}
+
+impl Stage {
+    pub async fn new(flavour: MySqlFlavour) -> Outcome<Self> {
+        Self::with(MySqlOptions::new(flavour)).await
+    }
+
+    /// A server with a database in which its user may keep a table.
+    pub async fn with_table(flavour: MySqlFlavour) -> Outcome<Self> {
+        let grants = ["CREATE, SELECT, INSERT, UPDATE ON locks.*"];
+        Self::with(MySqlOptions::new(flavour).database("locks").user("app", "secret", &grants)).await
+    }
+
+    pub async fn with(options: MySqlOptions) -> Outcome<Self> {
+        // It takes more memory than all the rest.
+        let options = options.setting("performance-schema", "0");
+        Ok(Self { server: MySqlServer::start_with(options).await? })
+    }
+
+    pub fn proxy(&self) -> Outcome<TcpProxy> {
+        self.server.proxy(lock_mysql::operation_of)
+    }
+
+    /// A client with these options, straight to the server.
+    pub async fn client(&self, options: &str) -> Outcome<LockClient> {
+        Ok(connect(&with_options(&self.server.url(), options)).await?)
+    }
+
+    /// A client with these options that goes through whatever listens at `address`.
+    pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
+        Ok(connect(&with_options(&self.server.url_at(address), options)).await?)
+    }
+
+    /// Where the server is, as in the log.
+    pub fn place(&self) -> String {
+        self.server.address().to_string()
+    }
+
+    pub async fn number(&self, statement: &str) -> Outcome<u64> {
+        let value = self.server.value(statement).await?;
+        let number = value.as_deref().and_then(|value| value.parse().ok());
+        number.ok_or_else(|| Failure::new(format!("{statement:?} was answered {value:?}")))
+    }
+
+    /// The connection that holds the lock, if any does.
+    pub async fn holder_of(&self, name: &str) -> Outcome<Option<String>> {
+        self.server.value(&format!("SELECT IS_USED_LOCK('distlock:{name}')")).await
+    }
+
+    /// The connection that holds the room.
+    pub async fn holder(&self) -> Outcome<String> {
+        self.holder_of(ROOM).await?.ok_or_else(|| Failure::new("nobody holds the room"))
+    }
+
+    /// How many wait for a lock.
+    pub async fn waiting(&self) -> Outcome<u64> {
+        self.number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock'").await
+    }
+
+    /// The connections that wait for a lock.
+    pub async fn waiters(&self) -> Outcome<Vec<String>> {
+        let rows = self
+            .server
+            .query("SELECT ID FROM information_schema.PROCESSLIST WHERE STATE='User lock'")
+            .await?;
+        Ok(rows.into_iter().flatten().flatten().collect())
+    }
+
+    /// Waits until so many wait.
+    pub async fn queued(&self, count: u64) -> Outcome {
+        until(&format!("{count} wait"), || async { Ok(self.waiting().await? == count) }).await
+    }
+
+    /// How many connections clients have.
+    pub async fn connections(&self) -> Outcome<u64> {
+        self.number(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER NOT IN ('root','system user')",
+        )
+        .await
+    }
+
+    /// Checks that the room can be had and given back.
+    pub async fn works(&self, client: &LockClient) -> Outcome {
+        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        Ok(guard.release().await?)
+    }
+}
+
+/// An acquisition in a task of its own, and when it was granted.
+pub struct Waiter(JoinHandle<Result<(LockGuard, Instant), LockError>>);
+
+impl Waiter {
+    pub fn start(lock: Arc<dyn DistributedLock>) -> Self {
+        Self(tokio::spawn(async move {
+            let guard = lock.acquire().await?;
+            Ok((guard, Instant::now()))
+        }))
+    }
+
+    pub fn of(client: &LockClient) -> Outcome<Self> {
+        Ok(Self::start(client.lock(ROOM)?))
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits until it is granted.
+    pub async fn granted(self) -> Outcome<(LockGuard, Instant)> {
+        Ok(soon("the grant", self.0).await???)
+    }
+}
+
+#[derive(Default)]
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// Polls `polls` times, each time but the first after it was woken. Answers what it was ready with, if it was.
+pub async fn poll_times<F: Future>(mut future: Pin<&mut F>, polls: usize) -> Outcome<Option<F::Output>> {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    for poll in 0..polls {
+        if poll > 0 {
+            soon("the next poll", woken.0.notified()).await?;
+        }
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Ok(Some(output));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,86 @@
+//! A server that stands still: it takes connections and answers nothing.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::MySqlFlavour;
+use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
+
+cases!("stopped":
+    for_half_of_the_lease_and_the_hold_goes_on,
+    for_twice_the_lease_and_the_hold_is_lost_in_time,
+    a_wait_that_ends_meanwhile_is_an_error,
+);
+
+async fn for_half_of_the_lease_and_the_hold_goes_on(flavour: MySqlFlavour) -> Outcome {
+    let lease = Duration::from_secs(8);
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client("lease=8s&timeout=500ms").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let stopped = Instant::now();
+    stage.server.stop()?;
+    diary.suspect().await?;
+    tokio::time::sleep((lease / 2).saturating_sub(stopped.elapsed())).await;
+    stage.server.resume()?;
+    diary.restored().await?;
+    tokio::time::sleep(lease).await;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    guard.release().await?;
+    stage.works(&client).await
+}
+
+async fn for_twice_the_lease_and_the_hold_is_lost_in_time(flavour: MySqlFlavour) -> Outcome {
+    let lease = Duration::from_secs(4);
+    let stage = Stage::new(flavour).await?;
+    let (ours, theirs) = (stage.client("lease=4s").await?, stage.client("lease=4s").await?);
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    let stopped = Instant::now();
+    stage.server.stop()?;
+    let suspected = diary.suspect().await?;
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", diary.events());
+    ensure!(aborted < stopped + lease, "told {:?} after the server stopped", aborted - stopped);
+    tokio::time::sleep((lease * 2).saturating_sub(stopped.elapsed())).await;
+    ensure!(!waiter.is_finished(), "granted by a server that stands still");
+    stage.server.resume()?;
+    let (next, granted) = waiter.granted().await?;
+    ensure!(aborted < granted, "another had the lock before the abort");
+    drop(guard);
+    soon("the undoing", ours.idle()).await?;
+    tokio::time::sleep(lease).await;
+    ensure!(next.hold().is_valid(), "the next hold has ended");
+    next.release().await?;
+    ensure!(diary.aborts() == 1, "{:?}", diary.events());
+    stage.works(&ours).await
+}
+
+/// Nobody knows whether somebody else still holds the lock.
+async fn a_wait_that_ends_meanwhile_is_an_error(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (ours, theirs) = (stage.client("lease=10m&timeout=500ms").await?, stage.client(LONG).await?);
+    let held = theirs.lock(ROOM)?.acquire().await?;
+    let lock = ours.lock(ROOM)?;
+    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    stage.queued(1).await?;
+    stage.server.stop()?;
+    let answered = waiter.await?;
+    let tried = ours.lock("another room")?.try_acquire().await;
+    stage.server.resume()?;
+    for (what, answer) in [("the wait", answered), ("a try", tried)] {
+        let kind = answer.map_err(|error| error.kind());
+        ensure!(matches!(kind, Err(ErrorKind::Unreachable)), "{what} was answered {kind:?}");
+    }
+    held.release().await?;
+    soon("the undoing", ours.idle()).await?;
+    stage.works(&ours).await
+}

@@ -1,0 +1,96 @@
+//! Other programs that use named locks, and operators who look at them and end them.
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::MySqlFlavour;
+use lock_core::{Breaking, DistributedLockExt, Inspection, TakenAway};
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, soon};
+
+cases!("strangers":
+    a_lock_of_another_program_is_shown_and_waited_for,
+    a_waiter_of_another_program_is_shown,
+    without_a_table_the_session_is_shown_and_can_be_broken,
+    with_a_table_the_other_locks_of_a_broken_holder_are_named,
+);
+
+async fn a_lock_of_another_program_is_shown_and_waited_for(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    for options in [LONG, "lease=10m&fencing=table"] {
+        let client = stage.client(options).await?;
+        stage.works(&client).await?;
+        let mut session = stage.server.session().await?;
+        session.query("SELECT GET_LOCK('distlock:room', 0)").await?;
+        let status = client.status(ROOM).await?;
+        ensure!(status.holders.len() == 1, "{status:?}");
+        ensure!(status.holders[0].token.is_none() && status.holders[0].pid.is_none(), "{status:?}");
+        let waiter = Waiter::of(&client)?;
+        stage.queued(1).await?;
+        session.query("SELECT RELEASE_LOCK('distlock:room')").await?;
+        waiter.granted().await?.0.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_waiter_of_another_program_is_shown(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    // Other users' connections are shown with this privilege alone.
+    stage.server.query("GRANT PROCESS ON *.* TO 'locks'@'127.0.0.1'").await?;
+    let client = stage.client(LONG).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let mut session = stage.server.session().await?;
+    let waiting = tokio::spawn(async move {
+        session.query("SELECT GET_LOCK('distlock:room', 60)").await?;
+        Outcome::Ok(session)
+    });
+    stage.queued(1).await?;
+    let status = client.status(ROOM).await?;
+    ensure!(status.waiters.len() == 1 && status.waiters[0].pid.is_none(), "{status:?}");
+    guard.release().await?;
+    soon("its turn", waiting).await???;
+    Ok(())
+}
+
+async fn without_a_table_the_session_is_shown_and_can_be_broken(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (ours, operator) = (stage.client(WATCHFUL).await?, stage.client(LONG).await?);
+    let capabilities = operator.capabilities();
+    ensure!(capabilities.inspection == Inspection::Sessions, "{capabilities:?}");
+    ensure!(capabilities.breaking == Breaking::Sessions, "{capabilities:?}");
+    let guard = ours.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&operator)?;
+    stage.queued(1).await?;
+    let status = operator.status(ROOM).await?;
+    let us = lock_core::HolderInfo::of_this_process();
+    ensure!(status.holders.len() == 1 && status.waiters.len() == 1, "{status:?}");
+    ensure!(status.waiters[0].pid == Some(us.pid), "{status:?}");
+    ensure!(status.holders[0].host.is_some(), "{status:?}");
+    let holder = status.holders[0].id.clone();
+    let broken = operator.break_holder(ROOM, &holder).await?;
+    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    soon("the loss", guard.lost()).await?;
+    let (next, _) = waiter.granted().await?;
+    let broken = operator.break_holder(ROOM, &holder).await?;
+    ensure!(broken.taken_away == TakenAway::No && next.hold().is_valid(), "{broken:?}");
+    Ok(next.release().await?)
+}
+
+async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let ours = stage.client(&format!("{WATCHFUL}&fencing=table")).await?;
+    let operator = stage.client("lease=10m&fencing=table").await?;
+    let guard = ours.lock(ROOM)?.acquire().await?;
+    let names = ["Another Room", "and one more"];
+    let others = [ours.lock(names[0])?.acquire().await?, ours.lock(names[1])?.acquire().await?];
+    let released = ours.lock("released")?.acquire().await?;
+    released.release().await?;
+    let holder = operator.status(ROOM).await?.holders[0].id.clone();
+    let broken = operator.break_holder(ROOM, &holder).await?;
+    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    let also_lost: Vec<_> = broken.also_lost.iter().map(|name| name.as_str().to_owned()).collect();
+    ensure!(also_lost == names, "also lost: {also_lost:?}");
+    for guard in [&guard, &others[0], &others[1]] {
+        soon("the loss", guard.lost()).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Waits end when they are to end, whatever a server makes of fractions of a second.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::MySqlFlavour;
+use lock_core::DistributedLockExt;
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, soon};
+
+cases!("timeouts":
+    fractions_of_a_second,
+    the_longest_wait,
+);
+
+const LATE: Duration = Duration::from_millis(20);
+
+/// How often a machine that is busy may be late.
+const TIMES: usize = 8;
+
+async fn fractions_of_a_second(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let lock = client.lock(ROOM)?;
+    for milliseconds in [0, 30, 250, 400, 500, 750, 1499, 2500] {
+        let wait = Duration::from_millis(milliseconds);
+        let mut best = Duration::MAX;
+        for _ in 0..TIMES {
+            let began = Instant::now();
+            let answer = lock.try_acquire_for(wait).await?;
+            let took = began.elapsed();
+            ensure!(answer.is_none(), "a lock that is held was granted");
+            ensure!(took >= wait, "a wait of {wait:?} took {took:?}");
+            best = best.min(took);
+            soon("the undoing", client.idle()).await?;
+            if best < wait + LATE {
+                break;
+            }
+        }
+        ensure!(best < wait + LATE, "a wait of {wait:?} took {best:?}, and longer the other times");
+    }
+    held.release().await?;
+    stage.works(&client).await
+}
+
+async fn the_longest_wait(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let lock = client.lock(ROOM)?;
+    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::MAX).await });
+    stage.queued(1).await?;
+    held.release().await?;
+    let guard = soon("the grant", waiter).await???;
+    ensure!(guard.is_some(), "the longest wait was refused");
+    Ok(())
+}

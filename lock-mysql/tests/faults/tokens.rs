@@ -1,0 +1,65 @@
+//! Fencing tokens, and where they come from.
+
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::MySqlFlavour;
+use lock_core::{DistributedLockExt, Fencing, FencingToken};
+
+use crate::case::{cases, ensure};
+use crate::stage::{ROOM, Stage, soon};
+
+cases!("tokens":
+    of_the_clock_rise_across_a_restart,
+    of_the_table_rise_across_a_restart_and_above_what_is_there,
+    are_left_out_on_request,
+);
+
+async fn of_the_clock_rise_across_a_restart(flavour: MySqlFlavour) -> Outcome {
+    rise_across_a_restart(flavour, "lease=10m&fencing=uuid", Fencing::WhileServerLives).await
+}
+
+async fn of_the_table_rise_across_a_restart_and_above_what_is_there(flavour: MySqlFlavour) -> Outcome {
+    rise_across_a_restart(flavour, "lease=10m&fencing=table", Fencing::Durable).await?;
+    let stage = Stage::with_table(flavour).await?;
+    let client = stage.client("lease=10m&fencing=table").await?;
+    let lock = client.lock(ROOM)?;
+    let first = lock.acquire().await?;
+    let token = first.token();
+    first.release().await?;
+    // As after a clock that went back.
+    stage.server.query("UPDATE locks.distlock_locks SET token = token + 1000000000000").await?;
+    let next = lock.acquire().await?;
+    let least = token.map(|token| FencingToken::new(token.get() + 1_000_000_000_000));
+    ensure!(next.token() > least, "{least:?} was followed by {:?}", next.token());
+    Ok(next.release().await?)
+}
+
+async fn rise_across_a_restart(flavour: MySqlFlavour, options: &str, fencing: Fencing) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let client = stage.client(options).await?;
+    ensure!(client.capabilities().fencing == fencing, "{:?}", client.capabilities());
+    let lock = client.lock(ROOM)?;
+    let mut last = None;
+    for round in 0..20 {
+        if round % 10 == 9 {
+            // The server counts anew from the second in which it is started.
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+            stage.server.restart().await?;
+        }
+        let guard = soon("the lock", lock.acquire()).await??;
+        ensure!(guard.token() > last, "{last:?} was followed by {:?}", guard.token());
+        last = guard.token();
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn are_left_out_on_request(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client("lease=10m&fencing=none").await?;
+    ensure!(client.capabilities().fencing == Fencing::None, "{:?}", client.capabilities());
+    let guard = client.lock(ROOM)?.acquire().await?;
+    ensure!(guard.token().is_none(), "{:?}", guard.token());
+    Ok(guard.release().await?)
+}
