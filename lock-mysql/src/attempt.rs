@@ -56,7 +56,7 @@ impl<'a> Attempt<'a> {
     async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
         // A connection may have ended while nothing was asked on it, which is seen when something is.
         for _ in 0..2 {
-            let started = self.start_take().await?;
+            let started = self.backend.pool.take_somewhere(&self.claim).await?;
             match self.taken(started).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
                 Outcome::Refused => return Ok(None),
@@ -69,12 +69,14 @@ impl<'a> Attempt<'a> {
     async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
         let pool = &self.backend.pool;
         loop {
-            let own = if let Some(own) = pool.idle() {
+            let own = if let Some(own) = pool.idle(Purpose::Wait) {
                 own
             } else {
                 // Nothing is free to wait on, and the lock may be free: that costs no connection of its own.
                 let started = match pool.take(&self.claim) {
-                    None if pool.is_full_of_waiters() => Some(self.start_take().await?),
+                    None if pool.is_full_of_waiters() => {
+                        Some(self.backend.pool.take_somewhere(&self.claim).await?)
+                    }
                     started => started,
                 };
                 if let Some(started) = started {
@@ -98,15 +100,6 @@ impl<'a> Attempt<'a> {
                 Outcome::Nothing => return Ok(None),
             }
         }
-    }
-
-    /// Asks for the lock on a connection that has room, or on a new one.
-    async fn start_take(&self) -> Result<Started, LockError> {
-        let started = match self.backend.pool.take(&self.claim) {
-            Some(started) => started,
-            None => self.backend.pool.own(Purpose::Try).await?.take(self.claim.clone()),
-        };
-        Ok(started)
     }
 
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {

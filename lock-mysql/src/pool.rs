@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::actor::Actor;
 use crate::control::Control;
 use crate::link::{Asked, Claim, Link, Name, Order};
-use crate::session::Session;
+use crate::session::{Session, within};
 use crate::settings::Settings;
 use crate::trouble::gone;
 
@@ -25,6 +25,8 @@ pub(crate) struct Pool {
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
     inner: Mutex<Inner>,
+    /// Something has become free.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -110,7 +112,7 @@ impl Drop for OwnLink {
 
 impl Pool {
     pub(crate) fn new(host: Host, settings: Arc<Settings>, control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self { host, settings, control, inner: Mutex::default() })
+        Arc::new(Self { host, settings, control, inner: Mutex::default(), changed: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -151,11 +153,11 @@ impl Pool {
         Some(Started { link: Arc::clone(&entry.link), asked })
     }
 
-    /// A connection on which nothing is held, if there is one.
-    pub(crate) fn idle(self: &Arc<Self>) -> Option<OwnLink> {
+    /// A connection on which nothing is held, if there is one. The last is not for waiting.
+    pub(crate) fn idle(self: &Arc<Self>, purpose: Purpose) -> Option<OwnLink> {
         let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
         let mut inner = self.lock();
-        if inner.waiting() + 1 >= self.settings.max_connections {
+        if purpose == Purpose::Wait && inner.waiting() + 1 >= self.settings.max_connections {
             return None;
         }
         let entry =
@@ -169,12 +171,31 @@ impl Pool {
         !self.lock().has_place(Purpose::Wait, self.settings.max_connections)
     }
 
+    /// Takes a lock, if it is free, wherever there is room, or as soon as there is.
+    ///
+    /// # Cancel safety
+    /// Dropping it gives the place up.
+    pub(crate) async fn take_somewhere(self: &Arc<Self>, claim: &Claim) -> Result<Started, LockError> {
+        let clock = self.host.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        loop {
+            let changed = self.changed.notified();
+            if let Some(started) = self.take(claim) {
+                return Ok(started);
+            }
+            if self.lock().has_place(Purpose::Try, self.settings.max_connections) {
+                return Ok(self.own(Purpose::Try).await?.take(claim.clone()));
+            }
+            within(clock, deadline, changed).await.ok_or_else(|| self.no_room())?;
+        }
+    }
+
     /// A connection for oneself: one that is idle, or a new one, or the next that becomes free, in order.
     ///
     /// # Cancel safety
     /// Dropping it gives the place up.
     pub(crate) async fn own(self: &Arc<Self>, purpose: Purpose) -> Result<OwnLink, LockError> {
-        if let Some(own) = self.idle() {
+        if let Some(own) = self.idle(purpose) {
             return Ok(own);
         }
         let waiting = {
@@ -182,13 +203,9 @@ impl Pool {
             if inner.is_closed {
                 return Err(LockError::new(ErrorKind::Closed, Operation::Acquire));
             }
-            let has_place = inner.has_place(purpose, self.settings.max_connections);
-            if purpose == Purpose::Try && !has_place {
-                return Err(self.no_room());
-            }
             let (given, waiting) = oneshot::channel();
             inner.wanted.push_back(Wanted { purpose, given });
-            if has_place {
+            if inner.has_place(purpose, self.settings.max_connections) {
                 inner.opening += 1;
                 self.open();
             }
@@ -277,6 +294,7 @@ impl Pool {
 
     /// Gives idle connections to those who want one.
     fn offer(self: &Arc<Self>) {
+        self.changed.notify_waiters();
         loop {
             let (wanted, own) = {
                 let mut inner = self.lock();
@@ -307,6 +325,7 @@ impl Pool {
     /// A connection has ended.
     pub(crate) fn remove(self: &Arc<Self>, group: GroupId) {
         self.lock().links.remove(&group);
+        self.changed.notify_waiters();
         self.open_for_those_who_wait();
     }
 
@@ -344,6 +363,9 @@ impl Inner {
 
     /// The first who still wants a connection, and may have one: the last is not for waiting.
     fn next_wanted(&mut self, max: usize) -> Option<Wanted> {
+        if self.wanted.is_empty() {
+            return None;
+        }
         self.wanted.retain(|wanted| !wanted.given.is_closed());
         let may_wait = self.waiting() + 1 < max;
         let next = self.wanted.iter().position(|wanted| may_wait || wanted.purpose == Purpose::Try)?;
