@@ -27,6 +27,10 @@ pub use lock_core::*;
 #[cfg(all(feature = "file", unix))]
 pub use lock_file as file;
 
+/// Locks across machines, kept by a MySQL or MariaDB server; see [`lock_mysql`].
+#[cfg(feature = "mysql")]
+pub use lock_mysql as mysql;
+
 /// Locks across machines, kept by a Redis server; see [`lock_redis`].
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
