@@ -110,29 +110,23 @@ impl<'a> Attempt<'a> {
         match within(clock, deadline, asked).await {
             None => Err(no_answer(Operation::Acquire)),
             Some(Err(_)) => Ok(Outcome::Nothing),
-            Some(Ok(taken)) => Ok(self.outcome(&link, taken?)),
+            Some(Ok(taken)) => Ok(self.outcome(&link, &taken?)),
         }
     }
 
-    fn outcome(&self, link: &Arc<Link>, taken: Taken) -> Outcome {
-        match taken {
-            Taken::Granted { token, anchor } => {
-                self.backend.forget(self.claim.id);
-                let lease =
-                    Lease { link: Arc::clone(link), name: Arc::clone(&self.claim.name), id: self.claim.id };
-                let term = Term::Leased { anchor, length: self.backend.settings.lease };
-                let grant = Grant::new(lease, link.group, term);
-                Outcome::Granted(match token {
-                    Some(token) => grant.with_token(token),
-                    None => grant,
-                })
-            }
-            Taken::Refused => {
-                self.backend.forget(self.claim.id);
-                Outcome::Refused
-            }
-            Taken::Interrupted => Outcome::Nothing,
+    fn outcome(&self, link: &Arc<Link>, came: &Taken) -> Outcome {
+        if let Taken::Interrupted = came {
+            return Outcome::Nothing;
         }
+        self.backend.forget(self.claim.id);
+        let Taken::Granted { token, anchor } = *came else { return Outcome::Refused };
+        let lease = Lease { link: Arc::clone(link), name: Arc::clone(&self.claim.name), id: self.claim.id };
+        let term = Term::Leased { anchor, length: self.backend.settings.lease };
+        let grant = Grant::new(lease, link.group, term);
+        Outcome::Granted(match token {
+            Some(token) => grant.with_token(token),
+            None => grant,
+        })
     }
 
     /// Waits for the answer to a wait, and sees to it that the server is there and knows of it.
@@ -147,7 +141,7 @@ impl<'a> Attempt<'a> {
                 biased;
                 taken = &mut asked => {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
-                    return Ok(self.outcome(&link, taken));
+                    return Ok(self.outcome(&link, &taken));
                 }
                 () = signals.joined() => {
                     look_at = look_at.min(self.last_look().unwrap_or(look_at));
@@ -159,7 +153,7 @@ impl<'a> Attempt<'a> {
                 biased;
                 taken = &mut asked => {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
-                    return Ok(self.outcome(&link, taken));
+                    return Ok(self.outcome(&link, &taken));
                 }
                 looked = self.backend.control.is_waiting(&link) => looked,
             };

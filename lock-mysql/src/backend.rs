@@ -129,18 +129,12 @@ impl MySqlBackend {
     ) -> Result<Released, LockError> {
         let released = async {
             let has_ended = link.has_ended();
-            match link.release(name, id, operation).await {
-                Ok(released) => released,
-                Err(_) => {
-                    link.buried().await;
-                    // What has ended while it was under way may have been carried out.
-                    if has_ended {
-                        Ok(Released::WasLost(LossReason::ConnectionLost))
-                    } else {
-                        Err(gone(operation))
-                    }
-                }
+            if let Ok(released) = link.release(name, id, operation).await {
+                return released;
             }
+            link.buried().await;
+            // What has ended while it was under way may have been carried out.
+            if has_ended { Ok(Released::WasLost(LossReason::ConnectionLost)) } else { Err(gone(operation)) }
         };
         let clock = self.host.clock();
         let deadline = clock.now().plus(self.settings.request_timeout.max(SHORTEST_TIME_TO_UNDO));

@@ -209,15 +209,13 @@ impl Desk {
             } else if self.session.is_some() {
                 let clock = self.host.clock();
                 let idle = clock.now().plus(self.settings.longest_idle());
-                match within(clock, idle, asked.recv()).await {
-                    Some(question) => question,
-                    None => {
-                        if let Some(session) = self.session.take() {
-                            session.close().await;
-                        }
-                        continue;
+                let Some(question) = within(clock, idle, asked.recv()).await else {
+                    if let Some(session) = self.session.take() {
+                        session.close().await;
                     }
-                }
+                    continue;
+                };
+                question
             } else {
                 asked.recv().await
             };

@@ -140,30 +140,26 @@ async fn stranger(backend: &MySqlBackend, connection: u64, run: &Run) -> Result<
 /// Those who wait, the first one first: by the second in which the server heard of each, then by their own clocks.
 fn in_order(rows: &[Row]) -> Vec<Participant> {
     let mut waiters: Vec<_> = rows.iter().filter_map(waiter).collect();
-    waiters.sort_by(|(one, _), (other, _)| one.cmp(other));
+    waiters.sort_by_key(|(place, _)| *place);
     waiters.into_iter().map(|(_, participant)| participant).collect()
 }
 
 fn waiter(row: &Row) -> Option<((u64, u64), Participant)> {
     let [connection, second, statement] = row.as_slice() else { return None };
     let second: u64 = second.as_deref()?.split('.').next()?.parse().ok()?;
-    Some(match Waiter::of_statement(statement.as_deref()?) {
-        Some(waiter) => {
-            let mut participant = Participant::new(HolderId::new(&waiter.id));
-            participant.host = Some(waiter.host);
-            participant.pid = Some(waiter.pid);
-            participant.label = waiter.label;
-            participant.since = moment(waiter.since);
-            ((second, waiter.since), participant)
-        }
+    let Some(waiter) = Waiter::of_statement(statement.as_deref()?) else {
         // A program of somebody else.
-        None => {
-            let id = HolderId::new(format!("connection {}", connection.as_deref()?));
-            let mut participant = Participant::new(id);
-            participant.since = moment(second.saturating_mul(1_000_000));
-            ((second, 0), participant)
-        }
-    })
+        let id = HolderId::new(format!("connection {}", connection.as_deref()?));
+        let mut participant = Participant::new(id);
+        participant.since = moment(second.saturating_mul(1_000_000));
+        return Some(((second, 0), participant));
+    };
+    let mut participant = Participant::new(HolderId::new(&waiter.id));
+    participant.host = Some(waiter.host);
+    participant.pid = Some(waiter.pid);
+    participant.label = waiter.label;
+    participant.since = moment(waiter.since);
+    Some(((second, waiter.since), participant))
 }
 
 pub(crate) async fn break_holder(

@@ -85,7 +85,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 
-const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+const LONGEST_LEASE: Duration = Duration::from_hours(24);
 
 /// A name has 64 characters on every server; the hash of a long one takes 33.
 const LONGEST_PREFIX: usize = 30;

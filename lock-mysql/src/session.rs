@@ -98,7 +98,11 @@ impl Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Session").field("number", &self.number).field("run", &self.run).finish()
+        formatter
+            .debug_struct("Session")
+            .field("number", &self.number)
+            .field("run", &self.run)
+            .finish_non_exhaustive()
     }
 }
 
