@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::backend::{Lease, MySqlBackend};
 use crate::link::{Claim, Link, Taken};
 use crate::options::TokenSource;
-use crate::pool::{Purpose, Started};
+use crate::pool::{OwnLink, Started};
 use crate::session::within;
 use crate::statement::{self, Holder, Waiter};
 use crate::trouble::{gone, no_answer};
@@ -19,6 +19,9 @@ const FIRST_LOOK: Duration = Duration::from_millis(20);
 
 /// When a wait is looked at again that the server does not know, or says nothing of.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often somebody tries who waits here for a connection to wait on at the server.
+const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
 
 /// How often in a row the server may not know of a wait before its connection is given up: the answer may be on its way.
 const MOST_MISSES: u32 = 3;
@@ -67,26 +70,13 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        let pool = &self.backend.pool;
         loop {
-            let own = if let Some(own) = pool.idle(Purpose::Wait) {
-                own
-            } else {
-                // Nothing is free to wait on, and the lock may be free: that costs no connection of its own.
-                let started = match pool.take(&self.claim) {
-                    None if pool.is_full_of_waiters() => {
-                        Some(self.backend.pool.take_somewhere(&self.claim).await?)
-                    }
-                    started => started,
-                };
-                if let Some(started) = started {
-                    match self.taken(started).await? {
-                        Outcome::Granted(grant) => return Ok(Some(grant)),
-                        Outcome::Refused => self.request.signals().queued(),
-                        Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
-                    }
-                }
-                pool.own(Purpose::Wait).await?
+            let own = match self.backend.pool.idle() {
+                Some(own) => own,
+                None => match self.own_or_grant().await? {
+                    Way::Own(own) => own,
+                    Way::Granted(grant) => return Ok(Some(grant)),
+                },
             };
             let stop = Arc::new(Notify::new());
             let statement =
@@ -99,6 +89,28 @@ impl<'a> Attempt<'a> {
                 Outcome::Refused => {}
                 Outcome::Nothing => return Ok(None),
             }
+        }
+    }
+
+    /// Nothing is free to wait on: the lock may be free, which costs no connection of one's own. If it is not, waits for a
+    /// connection, and looks now and then whether the lock is free by now.
+    async fn own_or_grant(&self) -> Result<Way, LockError> {
+        let (pool, clock) = (&self.backend.pool, self.backend.host.clock());
+        let mut started = Some(pool.take_somewhere(&self.claim).await?);
+        let mut owning = std::pin::pin!(pool.own());
+        loop {
+            if let Some(started) = started {
+                match self.taken(started).await? {
+                    Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
+                    Outcome::Refused => self.request.signals().queued(),
+                    Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+                }
+            }
+            let pause = clock.now().plus(LOOK_WITHOUT_A_PLACE.min(self.backend.settings.interval));
+            if let Some(own) = within(clock, pause, owning.as_mut()).await {
+                return Ok(Way::Own(own?));
+            }
+            started = pool.take(&self.claim);
         }
     }
 
@@ -207,6 +219,12 @@ impl<'a> Attempt<'a> {
             since: now.as_micros().try_into().unwrap_or(u64::MAX),
         }
     }
+}
+
+/// What somebody gets who had nothing to wait on.
+enum Way {
+    Own(OwnLink),
+    Granted(Grant<Lease>),
 }
 
 enum Outcome {

@@ -227,6 +227,7 @@ impl Backend for MySqlBackend {
 
     async fn close(&self) {
         self.pool.close();
+        self.control.close().await;
     }
 }
 

@@ -38,6 +38,8 @@ enum Subject {
     OfRun(Run, String),
     /// Whether this connection waits for a lock. Several are asked about at once.
     IsWaiting(Run, u64),
+    /// Nothing more is asked.
+    Farewell,
 }
 
 pub(crate) struct Control {
@@ -64,6 +66,12 @@ impl Control {
         // When nobody is there any more, the answer is dropped with the question, which says so.
         let _ = self.questions.send(Question { operation, subject, answer });
         answered.await.unwrap_or_else(|_| Err(Trouble::Broken(gone(operation))))
+    }
+
+    /// Ends the connection for good.
+    pub(crate) async fn close(&self) {
+        // There is nothing to answer.
+        let _ = self.put(Operation::Close, Subject::Farewell).await;
     }
 
     /// Has a statement carried out that changes nothing, or may be carried out twice.
@@ -189,6 +197,7 @@ impl Desk {
     async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Question>) {
         while let Some(question) = self.next(&mut asked).await {
             match question.subject {
+                Subject::Farewell => break,
                 Subject::IsWaiting(..) => {
                     let questions = self.gather(question, &mut asked);
                     self.answer_waiting(questions).await;
@@ -272,7 +281,7 @@ impl Desk {
                 let (run, statement) = (run.clone(), statement.clone());
                 self.carry_out_of(&run, question.operation, &statement).await
             }
-            Subject::IsWaiting(..) => Ok(Answer::default()),
+            Subject::IsWaiting(..) | Subject::Farewell => Ok(Answer::default()),
         };
         let _ = question.answer.send(answer);
     }

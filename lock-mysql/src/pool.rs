@@ -36,9 +36,16 @@ struct Inner {
     opening: usize,
     /// Those who want a connection of their own, in order.
     wanted: VecDeque<Wanted>,
+    /// How many look for room on a shared one.
+    seeking: usize,
+    /// How often a connection could not be opened, and why the last time.
+    failures: u64,
+    failure: Option<LockError>,
     last_group: u64,
     is_closed: bool,
 }
+
+type Wanted = oneshot::Sender<Result<OwnLink, LockError>>;
 
 struct Entry {
     link: Arc<Link>,
@@ -55,18 +62,6 @@ enum State {
     Own,
 }
 
-/// For what a connection is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Try,
-    Wait,
-}
-
-struct Wanted {
-    purpose: Purpose,
-    given: oneshot::Sender<Result<OwnLink, LockError>>,
-}
-
 /// A connection that nobody else uses and on which nothing is held. Goes back when it is dropped unused.
 pub(crate) struct OwnLink {
     pool: Arc<Pool>,
@@ -81,16 +76,6 @@ pub(crate) struct Started {
 }
 
 impl OwnLink {
-    /// Takes a lock if it is free; the connection is a shared one from now on.
-    pub(crate) fn take(mut self, claim: Claim) -> Started {
-        self.is_unused = false;
-        self.pool.update(self.link.group, |entry| {
-            entry.state = State::Shared;
-            entry.names.insert(Arc::clone(&claim.name));
-        });
-        Started { link: Arc::clone(&self.link), asked: self.link.take(claim) }
-    }
-
     /// Waits for a lock until `stop` says not to.
     pub(crate) fn wait(mut self, claim: Claim, statement: String, stop: Arc<Notify>) -> Started {
         self.is_unused = false;
@@ -154,10 +139,10 @@ impl Pool {
     }
 
     /// A connection on which nothing is held, if there is one. The last is not for waiting.
-    pub(crate) fn idle(self: &Arc<Self>, purpose: Purpose) -> Option<OwnLink> {
+    pub(crate) fn idle(self: &Arc<Self>) -> Option<OwnLink> {
         let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
         let mut inner = self.lock();
-        if purpose == Purpose::Wait && inner.waiting() + 1 >= self.settings.max_connections {
+        if !inner.has_place_for_waiter(self.settings.max_connections) {
             return None;
         }
         let entry =
@@ -166,26 +151,24 @@ impl Pool {
         Some(OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true })
     }
 
-    /// Whether a waiter would have to wait for a connection.
-    pub(crate) fn is_full_of_waiters(&self) -> bool {
-        !self.lock().has_place(Purpose::Wait, self.settings.max_connections)
-    }
-
     /// Takes a lock, if it is free, wherever there is room, or as soon as there is.
     ///
     /// # Cancel safety
     /// Dropping it gives the place up.
     pub(crate) async fn take_somewhere(self: &Arc<Self>, claim: &Claim) -> Result<Started, LockError> {
+        if let Some(started) = self.take(claim) {
+            return Ok(started);
+        }
         let clock = self.host.clock();
-        let deadline = clock.now().plus(self.settings.request_timeout);
+        let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
+        let seeking = Seeking::begin(self);
         loop {
             let changed = self.changed.notified();
             if let Some(started) = self.take(claim) {
                 return Ok(started);
             }
-            if self.lock().has_place(Purpose::Try, self.settings.max_connections) {
-                return Ok(self.own(Purpose::Try).await?.take(claim.clone()));
-            }
+            seeking.check()?;
+            self.open_as_needed();
             within(clock, deadline, changed).await.ok_or_else(|| self.no_room())?;
         }
     }
@@ -194,23 +177,18 @@ impl Pool {
     ///
     /// # Cancel safety
     /// Dropping it gives the place up.
-    pub(crate) async fn own(self: &Arc<Self>, purpose: Purpose) -> Result<OwnLink, LockError> {
-        if let Some(own) = self.idle(purpose) {
+    pub(crate) async fn own(self: &Arc<Self>) -> Result<OwnLink, LockError> {
+        if let Some(own) = self.idle() {
             return Ok(own);
         }
         let waiting = {
             let mut inner = self.lock();
-            if inner.is_closed {
-                return Err(LockError::new(ErrorKind::Closed, Operation::Acquire));
-            }
+            inner.refuse_when_closed()?;
             let (given, waiting) = oneshot::channel();
-            inner.wanted.push_back(Wanted { purpose, given });
-            if inner.has_place(purpose, self.settings.max_connections) {
-                inner.opening += 1;
-                self.open();
-            }
+            inner.wanted.push_back(given);
             waiting
         };
+        self.open_as_needed();
         waiting.await.unwrap_or_else(|_| Err(gone(Operation::Acquire)))
     }
 
@@ -254,24 +232,34 @@ impl Pool {
     }
 
     fn not_opened(self: &Arc<Self>, error: LockError) {
+        let error = error.during(Operation::Acquire);
         let wanted = {
             let mut inner = self.lock();
             inner.opening -= 1;
-            inner.wanted.retain(|wanted| !wanted.given.is_closed());
-            inner.wanted.pop_front()
+            inner.forget_those_who_left();
+            let wanted = inner.wanted.pop_front();
+            if wanted.is_none() || inner.opening == 0 {
+                inner.failures += 1;
+                inner.failure = Some(error.clone());
+            }
+            wanted
         };
         if let Some(wanted) = wanted {
             // Whoever has gone does not want to know.
-            let _ = wanted.given.send(Err(error.during(Operation::Acquire)));
+            let _ = wanted.send(Err(error));
         }
-        self.open_for_those_who_wait();
+        self.changed.notify_waiters();
+        self.open_as_needed();
     }
 
-    /// After a connection has ended, or could not be opened.
-    fn open_for_those_who_wait(self: &Arc<Self>) {
+    /// Opens as many connections as those who wait need, and no more than there may be.
+    fn open_as_needed(self: &Arc<Self>) {
         let mut inner = self.lock();
-        while inner.wanted.len() > inner.opening
-            && inner.has_place(Purpose::Wait, self.settings.max_connections)
+        inner.forget_those_who_left();
+        let needed = inner.needed(&self.settings);
+        while inner.opening < needed
+            && inner.links.len() + inner.opening < self.settings.max_connections
+            && !inner.is_closed
         {
             inner.opening += 1;
             self.open();
@@ -298,17 +286,22 @@ impl Pool {
         loop {
             let (wanted, own) = {
                 let mut inner = self.lock();
-                let Some(wanted) = inner.next_wanted(self.settings.max_connections) else { return };
-                let Some(entry) = inner.links.values_mut().find(|entry| entry.is_idle()) else {
-                    inner.wanted.push_front(wanted);
+                if inner.wanted.is_empty() {
                     return;
-                };
+                }
+                inner.forget_those_who_left();
+                if !inner.has_place_for_waiter(self.settings.max_connections) {
+                    return;
+                }
+                let Inner { links, wanted, .. } = &mut *inner;
+                let Some(entry) = links.values_mut().find(|entry| entry.is_idle()) else { return };
+                let Some(wanted) = wanted.pop_front() else { return };
                 entry.state = State::Own;
                 let own = OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true };
                 (wanted, own)
             };
             // What nobody takes comes back by being dropped, and is offered to the next.
-            drop(wanted.given.send(Ok(own)));
+            drop(wanted.send(Ok(own)));
         }
     }
 
@@ -326,7 +319,7 @@ impl Pool {
     pub(crate) fn remove(self: &Arc<Self>, group: GroupId) {
         self.lock().links.remove(&group);
         self.changed.notify_waiters();
-        self.open_for_those_who_wait();
+        self.open_as_needed();
     }
 
     /// Ends all connections.
@@ -334,6 +327,7 @@ impl Pool {
         let mut inner = self.lock();
         inner.is_closed = true;
         inner.wanted.clear();
+        self.changed.notify_waiters();
         for entry in inner.links.values() {
             // One that has ended needs no more.
             let _ = entry.link.order(Order::Close);
@@ -352,24 +346,57 @@ impl Inner {
         self.links.values().filter(|entry| entry.state == State::Own).count()
     }
 
-    /// Whether one more connection may be opened. One is left for those who do not wait.
-    fn has_place(&self, purpose: Purpose, max: usize) -> bool {
-        let all = self.links.len() + self.opening;
-        match purpose {
-            Purpose::Try => all < max,
-            Purpose::Wait => all < max && self.waiting() + self.opening + 1 < max,
-        }
+    /// Whether one more may wait: one connection is left for those who do not.
+    fn has_place_for_waiter(&self, max: usize) -> bool {
+        self.waiting() + 1 < max
     }
 
-    /// The first who still wants a connection, and may have one: the last is not for waiting.
-    fn next_wanted(&mut self, max: usize) -> Option<Wanted> {
-        if self.wanted.is_empty() {
-            return None;
+    fn forget_those_who_left(&mut self) {
+        self.wanted.retain(|wanted| !wanted.is_closed());
+    }
+
+    /// How many connections those need who have none yet: each waiter one, and the others together as few as have room.
+    fn needed(&self, settings: &Settings) -> usize {
+        let may_wait = settings.max_connections.saturating_sub(self.waiting() + 1);
+        self.wanted.len().min(may_wait) + self.seeking.div_ceil(settings.locks_per_connection)
+    }
+
+    fn refuse_when_closed(&self) -> Result<(), LockError> {
+        if self.is_closed {
+            return Err(LockError::new(ErrorKind::Closed, Operation::Acquire));
         }
-        self.wanted.retain(|wanted| !wanted.given.is_closed());
-        let may_wait = self.waiting() + 1 < max;
-        let next = self.wanted.iter().position(|wanted| may_wait || wanted.purpose == Purpose::Try)?;
-        self.wanted.remove(next)
+        Ok(())
+    }
+}
+
+/// Somebody who looks for room, counted for as long as that lasts.
+struct Seeking<'a> {
+    pool: &'a Pool,
+    /// How often opening had failed before.
+    failures: u64,
+}
+
+impl<'a> Seeking<'a> {
+    fn begin(pool: &'a Pool) -> Self {
+        let mut inner = pool.lock();
+        inner.seeking += 1;
+        Self { pool, failures: inner.failures }
+    }
+
+    /// Why there will be no room, if that is so.
+    fn check(&self) -> Result<(), LockError> {
+        let inner = self.pool.lock();
+        inner.refuse_when_closed()?;
+        match &inner.failure {
+            Some(error) if inner.failures > self.failures => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Seeking<'_> {
+    fn drop(&mut self) {
+        self.pool.lock().seeking -= 1;
     }
 }
 

@@ -60,7 +60,11 @@ impl Settings {
 
     /// Opens a connection.
     pub(crate) async fn open(&self, host: &Host) -> Result<Session, LockError> {
-        let limit = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
-        Session::open(&self.connect_options, self.lease_seconds(), host.clock(), limit).await
+        Session::open(&self.connect_options, self.lease_seconds(), host.clock(), self.time_to_connect()).await
+    }
+
+    /// How long opening a connection may take.
+    pub(crate) fn time_to_connect(&self) -> Duration {
+        self.request_timeout.max(SHORTEST_TIME_TO_CONNECT)
     }
 }

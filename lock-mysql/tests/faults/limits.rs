@@ -11,10 +11,14 @@ use crate::stage::{LONG, Stage, Waiter, soon, until};
 
 cases!("limits":
     locks_share_connections,
+    a_crowd_shares_connections,
+    waits_go_on_although_something_is_held_on_every_connection,
     holds_are_checked_with_one_statement_for_each_connection,
     waits_beyond_the_bound_are_served_in_order,
     a_server_without_room_is_asked_again,
     connections_that_nobody_uses_are_closed,
+    a_closed_client_has_no_connection,
+    a_dropped_client_has_no_connection,
 );
 
 async fn locks_share_connections(flavour: MySqlFlavour) -> Outcome {
@@ -30,6 +34,40 @@ async fn locks_share_connections(flavour: MySqlFlavour) -> Outcome {
         guard.release().await?;
     }
     Ok(())
+}
+
+/// All at once, and each waits until it has the lock.
+async fn a_crowd_shares_connections(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client("lease=10m&locks_per_connection=100").await?;
+    let mut waiting = Vec::new();
+    for number in 0..2000 {
+        waiting.push(Waiter::start(client.lock(format!("room {number}"))?));
+    }
+    let mut guards = Vec::new();
+    for waiter in waiting {
+        guards.push(waiter.granted().await?.0);
+    }
+    let connections = stage.connections().await?;
+    ensure!(connections <= 25, "2000 locks, 100 to a connection, have {connections} connections");
+    for guard in guards {
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn waits_go_on_although_something_is_held_on_every_connection(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let holder = stage.client(LONG).await?;
+    let client = stage.client("lease=10m&max_connections=2&locks_per_connection=1").await?;
+    let _one = client.lock("one")?.acquire().await?;
+    let other = client.lock("other")?.acquire().await?;
+    let held = holder.lock("room")?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    held.release().await?;
+    other.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
 }
 
 async fn holds_are_checked_with_one_statement_for_each_connection(flavour: MySqlFlavour) -> Outcome {
@@ -113,4 +151,28 @@ async fn connections_that_nobody_uses_are_closed(flavour: MySqlFlavour) -> Outco
     waiter.granted().await?.0.release().await?;
     until("all are closed", || async { Ok(stage.connections().await? == 0) }).await?;
     stage.works(&client).await
+}
+
+async fn a_closed_client_has_no_connection(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = holder.lock("room")?.acquire().await?;
+    let refused = client.lock("room")?.try_acquire_for(Duration::from_millis(200)).await?;
+    ensure!(refused.is_none(), "a lock that is held was granted");
+    client.status("room").await?;
+    client.close(Duration::from_secs(10)).await?;
+    until("its connections are closed", || async { Ok(stage.connections().await? == 1) }).await?;
+    ensure!(client.lock("room").is_err() && client.status("room").await.is_err(), "closed, and at work");
+    ensure!(stage.connections().await? == 1, "a closed client has connected again");
+    held.release().await?;
+    Ok(())
+}
+
+async fn a_dropped_client_has_no_connection(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(LONG).await?;
+    stage.works(&client).await?;
+    client.status("room").await?;
+    drop(client);
+    until("its connections are closed", || async { Ok(stage.connections().await? == 0) }).await
 }
