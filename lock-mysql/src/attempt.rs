@@ -14,9 +14,6 @@ use crate::session::within;
 use crate::statement::{self, Holder, Waiter};
 use crate::trouble::{gone, no_answer};
 
-/// When a wait is first looked at: most end sooner, and then nobody has to know that somebody else held the lock.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-
 /// When a wait is looked at again that the server does not know, or says nothing of.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -148,6 +145,7 @@ impl<'a> Attempt<'a> {
         let clock = self.backend.host.clock();
         let mut look_at = self.first_look();
         let mut misses = 0;
+        let mut is_confirmed = false;
         loop {
             tokio::select! {
                 biased;
@@ -156,7 +154,8 @@ impl<'a> Attempt<'a> {
                     return Ok(self.outcome(&link, &taken));
                 }
                 () = signals.joined() => {
-                    look_at = look_at.min(self.last_look().unwrap_or(look_at));
+                    let sooner = if is_confirmed { self.last_look() } else { Some(self.first_look()) };
+                    look_at = look_at.min(sooner.unwrap_or(look_at));
                     continue;
                 }
                 () = clock.sleep_until(look_at) => {}
@@ -172,6 +171,7 @@ impl<'a> Attempt<'a> {
             let pause = match looked {
                 Ok(true) => {
                     misses = 0;
+                    is_confirmed = true;
                     signals.queued();
                     self.backend.settings.interval
                 }
@@ -192,17 +192,26 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Before a short wait is over, too.
+    /// When a wait is first looked at. Most are granted sooner, and then nobody has to know that somebody else held the lock; but
+    /// it has to be known before the first of those who wait here stops waiting.
     fn first_look(&self) -> Moment {
         let now = self.backend.host.clock().now();
-        let usual = now.plus(FIRST_LOOK);
-        self.request.signals().next_end(now).map_or(usual, |end| usual.min(now.plus(end.since(now) / 4)))
+        let usual = now.plus(self.backend.settings.interval);
+        let Some(end) = self.request.signals().next_end(now) else { return usual };
+        let left = end.since(now);
+        let ahead = self.ahead_of_end();
+        usual.min(now.plus(left.saturating_sub(ahead).max(left / 4)))
+    }
+
+    /// How long before the end of a wait the server is looked at: it has its time to answer, and a little more.
+    fn ahead_of_end(&self) -> Duration {
+        self.backend.settings.request_timeout.mul_f64(1.5)
     }
 
     /// When the server is looked at for the last time before one of those who wait here stops waiting, so that its
     /// silence is noticed before that one is answered "not acquired".
     fn last_look(&self) -> Option<Moment> {
-        let ahead = self.backend.settings.request_timeout.mul_f64(1.5);
+        let ahead = self.ahead_of_end();
         let now = self.backend.host.clock().now();
         let end = self.request.signals().next_end(now.plus(ahead))?;
         Some(end.minus(ahead))

@@ -168,7 +168,8 @@ impl Pool {
                 return Ok(started);
             }
             seeking.check()?;
-            self.open_as_needed();
+            // What room there may be, is of no use to this one.
+            self.open_at_least(1);
             within(clock, deadline, changed).await.ok_or_else(|| self.no_room())?;
         }
     }
@@ -254,9 +255,13 @@ impl Pool {
 
     /// Opens as many connections as those who wait need, and no more than there may be.
     fn open_as_needed(self: &Arc<Self>) {
+        self.open_at_least(0);
+    }
+
+    fn open_at_least(self: &Arc<Self>, least: usize) {
         let mut inner = self.lock();
         inner.forget_those_who_left();
-        let needed = inner.needed(&self.settings);
+        let needed = inner.needed(&self.settings).max(least);
         while inner.opening < needed
             && inner.links.len() + inner.opening < self.settings.max_connections
             && !inner.is_closed
@@ -358,7 +363,13 @@ impl Inner {
     /// How many connections those need who have none yet: each waiter one, and the others together as few as have room.
     fn needed(&self, settings: &Settings) -> usize {
         let may_wait = settings.max_connections.saturating_sub(self.waiting() + 1);
-        self.wanted.len().min(may_wait) + self.seeking.div_ceil(settings.locks_per_connection)
+        let shared = self.links.values().filter(|entry| entry.state == State::Shared);
+        let room: usize =
+            shared.map(|entry| settings.locks_per_connection.saturating_sub(entry.names.len())).sum();
+        // Those for whom there is room have not looked again yet: unless it is only on a connection that they cannot use.
+        let without =
+            self.seeking.saturating_sub(room).max(usize::from(self.seeking > 0 && self.opening == 0));
+        self.wanted.len().min(may_wait) + without.div_ceil(settings.locks_per_connection)
     }
 
     fn refuse_when_closed(&self) -> Result<(), LockError> {

@@ -1,5 +1,7 @@
 //! What the server or the connection answers instead of doing what it was asked.
 
+use std::io;
+
 use lock_core::{ErrorKind, LockError, Operation};
 use sqlx::mysql::MySqlDatabaseError;
 
@@ -92,13 +94,18 @@ pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
 
 fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
     let new = |kind: ErrorKind, cause: String| LockError::new(kind, operation).because(cause);
+    let tls_failed = |cause: String| {
+        new(ErrorKind::Denied, format!("TLS failed: {cause}")).remedy(
+            "check that the server speaks TLS, its certificate and name, and the files of ca, cert and key",
+        )
+    };
     let explained = match &error {
+        // What the TLS library finds wrong with what it reads, above all a certificate.
+        sqlx::Error::Io(io) if io.kind() == io::ErrorKind::InvalidData => tls_failed(io.to_string()),
         sqlx::Error::Io(io) => new(ErrorKind::Unreachable, format!("the connection failed: {io}"))
             .remedy("check that the server runs and can be reached")
             .retryable(),
-        sqlx::Error::Tls(tls) => new(ErrorKind::Denied, format!("TLS failed: {tls}")).remedy(
-            "check that the server speaks TLS, its certificate and name, and the files of ca, cert and key",
-        ),
+        sqlx::Error::Tls(tls) => tls_failed(tls.to_string()),
         sqlx::Error::Configuration(cause) => new(ErrorKind::InvalidOption, cause.to_string())
             .remedy("check the files that the options ca, cert and key name"),
         _ => new(ErrorKind::Unreachable, format!("the answer makes no sense: {error}"))

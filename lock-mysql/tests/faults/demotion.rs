@@ -6,7 +6,7 @@ use lock_core::{DistributedLockExt, ErrorKind};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, connect, soon};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, connect, soon, until};
 
 cases!("demotion":
     a_read_only_server_is_refused,
@@ -34,8 +34,8 @@ async fn a_holder_at_a_demoted_server_is_told(flavour: MySqlFlavour) -> Outcome 
     diary.abort().await?;
     ensure!(!guard.hold().is_valid(), "lost, and valid");
     drop(guard);
-    soon("the undoing", client.idle()).await?;
-    ensure!(stage.holder_of(ROOM).await?.is_none(), "what counts no more is held still");
+    until("what counts no more is given back", || async { Ok(stage.holder_of(ROOM).await?.is_none()) })
+        .await?;
     stage.server.query("SET GLOBAL read_only = 0").await?;
     stage.works(&client).await
 }

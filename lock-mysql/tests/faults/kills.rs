@@ -6,7 +6,7 @@ use lock_core::{DistributedLockExt, ErrorKind, LossReason};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, until};
+use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, until};
 
 cases!("kills":
     a_killed_holder_is_told,
@@ -20,7 +20,7 @@ cases!("kills":
 
 async fn a_killed_holder_is_told(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let (ours, theirs) = (stage.client(WATCHFUL).await?, stage.client(LONG).await?);
+    let (ours, theirs) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
     let lock = ours.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
@@ -41,7 +41,7 @@ async fn a_killed_holder_is_told(flavour: MySqlFlavour) -> Outcome {
 
 async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let client = stage.client(WATCHFUL).await?;
+    let client = stage.client(KILLABLE).await?;
     let mut guards = Vec::new();
     for number in 0..20 {
         guards.push(client.lock(format!("room {number}"))?.acquire().await?);

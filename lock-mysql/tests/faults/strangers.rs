@@ -5,7 +5,7 @@ use conformance_tests::servers::MySqlFlavour;
 use lock_core::{Breaking, DistributedLockExt, Inspection, TakenAway};
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, soon};
+use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon};
 
 cases!("strangers":
     a_lock_of_another_program_is_shown_and_waited_for,
@@ -53,7 +53,7 @@ async fn a_waiter_of_another_program_is_shown(flavour: MySqlFlavour) -> Outcome 
 
 async fn without_a_table_the_session_is_shown_and_can_be_broken(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let (ours, operator) = (stage.client(WATCHFUL).await?, stage.client(LONG).await?);
+    let (ours, operator) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
     let capabilities = operator.capabilities();
     ensure!(capabilities.inspection == Inspection::Sessions, "{capabilities:?}");
     ensure!(capabilities.breaking == Breaking::Sessions, "{capabilities:?}");
@@ -77,7 +77,7 @@ async fn without_a_table_the_session_is_shown_and_can_be_broken(flavour: MySqlFl
 
 async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
-    let ours = stage.client(&format!("{WATCHFUL}&fencing=table")).await?;
+    let ours = stage.client(&format!("{KILLABLE}&fencing=table")).await?;
     let operator = stage.client("lease=10m&fencing=table").await?;
     let guard = ours.lock(ROOM)?.acquire().await?;
     let names = ["Another Room", "and one more"];
