@@ -74,9 +74,12 @@ const DRIVERS: &[Driver] = &[
         feature: "mysql",
         schemes: &["mysql", "mariadb"],
         #[cfg(feature = "mysql")]
-        connect: Some(|url, builder| Box::pin(async move { lock_mysql::connect(&url, builder).await })),
+        functions: Some(Functions {
+            connect: |url, builder| Box::pin(async move { lock_mysql::connect(&url, builder).await }),
+            lease_of: lock_mysql::lease_of,
+        }),
         #[cfg(not(feature = "mysql"))]
-        connect: None,
+        functions: None,
     },
 ];
 
@@ -127,6 +130,8 @@ mod tests {
             ("redis://cache?lease=6s", Some(6.0)),
             ("zookeeper://h1,h2", Some(20.0 / 3.0)),
             ("zookeeper://h1?session_timeout=30s", Some(20.0)),
+            ("mysql://db", Some(30.0)),
+            ("mariadb://db?lease=6s", Some(6.0)),
         ] {
             let url = LockUrl::parse(url).unwrap();
             let Ok(functions) = find(url.scheme()) else { continue };

@@ -67,12 +67,11 @@ mod inspection;
 mod link;
 mod options;
 mod pool;
-mod secret;
 mod server;
 mod session;
 mod settings;
 mod statement;
 mod trouble;
 
-pub use options::{MySqlOptions, TokenSource, connect};
+pub use options::{MySqlOptions, TokenSource, connect, lease_of};
 pub use statement::operation_of;

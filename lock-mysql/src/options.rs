@@ -1,13 +1,12 @@
 //! Options of a client, and connecting with them.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
 
 use crate::backend::MySqlBackend;
-use crate::secret::Secret;
 
 /// Where the server is and how the locks are kept there.
 ///
@@ -167,8 +166,8 @@ impl MySqlOptions {
 
     /// The password. It is shown nowhere.
     #[must_use]
-    pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(Secret::new(password));
+    pub fn password(mut self, password: Secret) -> Self {
+        self.password = Some(password);
         self
     }
 
@@ -286,7 +285,7 @@ impl MySqlOptions {
         let builder = builder.with_url_options(&mut given)?;
         let mut options = Self::in_place(place_of(url, given.take("socket"))?);
         options.user = url.user()?;
-        options.password = url.password()?.filter(|text| !text.is_empty()).map(Secret::new);
+        options.password = url.secret(&mut given)?;
         let database = url.path().trim_start_matches('/');
         if database.contains('/') {
             // Not what stands there: after a slash in a password that is not encoded it is the rest of the password.
@@ -294,14 +293,6 @@ impl MySqlOptions {
                 .remedy("write mysql://host/database, and %2F for a slash in a password"));
         }
         options.database = (!database.is_empty()).then(|| database.to_owned());
-        if let Some(file) = given.take("password_file") {
-            if options.password.is_some() {
-                return Err(
-                    invalid("there are a password and a password_file").remedy("leave one of them out")
-                );
-            }
-            options.password = Some(Secret::new(password_in(Path::new(&file))?));
-        }
         if let Some(lease) = given.take_duration("lease")? {
             options.lease = lease;
         }
@@ -379,6 +370,14 @@ pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient
     options.connect(builder).await
 }
 
+/// How long a lease `url` asks for: the option `lease`, or 30 s.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a `lease` that cannot be read.
+pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
+    Ok(Some(url.options().take_duration("lease")?.unwrap_or(DEFAULT_LEASE)))
+}
+
 fn place_of(url: &LockUrl, socket: Option<String>) -> Result<Place, LockError> {
     if let Some(path) = socket {
         let is_local = matches!(url.hosts(), "" | "localhost");
@@ -407,17 +406,6 @@ fn place_of(url: &LockUrl, socket: Option<String>) -> Result<Place, LockError> {
         invalid("the port is no number").remedy("write mysql://host:3306, and an IPv6 address in brackets")
     })?;
     Ok(Place::Tcp { host: host.to_owned(), port })
-}
-
-fn password_in(file: &Path) -> Result<String, LockError> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        invalid(format!("the password_file {} cannot be read: {error}", file.display())).caused_by(error)
-    })?;
-    let password = text.trim_end_matches(['\r', '\n']);
-    if password.is_empty() {
-        return Err(invalid(format!("the password_file {} is empty", file.display())));
-    }
-    Ok(password.to_owned())
 }
 
 /// A character that both servers keep as it is in a name, and that needs no care in a statement.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::servers::{
-    Direction, Losing, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy, left_out,
+    Direction, Losing, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
 };
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
@@ -155,7 +155,7 @@ macro_rules! harness {
         #[async_trait]
         impl Harness for $harness {
             fn left_out() -> Option<String> {
-                left_out($flavour.skip_word())
+                $flavour.left_out()
             }
 
             async fn start() -> Outcome<Self> {

@@ -38,7 +38,7 @@ mod tokens;
 
 use std::process::ExitCode;
 
-use conformance_tests::servers::{MySqlFlavour, left_out};
+use conformance_tests::servers::MySqlFlavour;
 
 /// Many cases wait for leases to end, and each has a server, which takes memory.
 const AT_ONCE: usize = 6;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(AT_ONCE);
     let mut trials = Vec::new();
     for flavour in MySqlFlavour::ALL {
-        let left_out = left_out(flavour.skip_word());
+        let left_out = flavour.left_out();
         if let Some(reason) = &left_out {
             eprintln!("{}: {reason}", flavour.skip_word());
         }

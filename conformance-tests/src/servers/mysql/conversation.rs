@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lock_core::Operation;
 
 use super::wire::{ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number};
-use crate::servers::proxy::{Conversation, Execution, Reply, Request};
+use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
 
 /// What a statement is for, by its text.
 pub type OperationOf = dyn Fn(&str) -> Option<Operation> + Send + Sync;
@@ -127,11 +127,7 @@ fn is_last(payload: &[u8]) -> bool {
 impl Conversation for MySqlConversation {
     fn request(&mut self, bytes: &[u8]) -> Option<Request> {
         if self.privacy == Privacy::Encrypted {
-            return (!bytes.is_empty()).then_some(Request {
-                length: bytes.len(),
-                number: 0,
-                operation: None,
-            });
+            return (!bytes.is_empty()).then_some(Request { length: bytes.len(), number: 0, subject: None });
         }
         let (packet, length) = Packet::first(bytes)?;
         let number = self.asked;
@@ -140,14 +136,14 @@ impl Conversation for MySqlConversation {
             if packet.sequence == 1 {
                 self.read_login(packet.payload);
             }
-            return Some(Request { length, number, operation: None });
+            return Some(Request { length, number, subject: None });
         }
         if packet.kind() != Some(QUIT) {
             self.open.push_back(number);
         }
         let text = packet.payload.split_first().filter(|(kind, _)| **kind == QUERY).map(|(_, text)| text);
         let operation = text.and_then(|text| (self.operation_of)(&String::from_utf8_lossy(text)));
-        Some(Request { length, number, operation })
+        Some(Request { length, number, subject: operation.map(Subject::from) })
     }
 
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply> {
@@ -205,7 +201,7 @@ mod tests {
         for (abilities, marked) in [(0, true), (NO_END_OF_COLUMNS, false)] {
             let mut conversation = conversation(abilities);
             let request = ask(&mut conversation, "SELECT release");
-            assert_eq!(request.operation, Some(Operation::Release));
+            assert_eq!(request.subject, Some(Subject::from(Operation::Release)));
             assert_eq!(hear(&mut conversation, b"\x02"), None);
             assert_eq!(hear(&mut conversation, b"\x03def"), None);
             assert_eq!(hear(&mut conversation, b"\x03def"), None);
@@ -221,10 +217,7 @@ mod tests {
     fn errors_and_short_answers_answer() {
         let mut conversation = conversation(0);
         let first = ask(&mut conversation, "KILL 1");
-        assert_eq!(
-            (first.operation, hear(&mut conversation, b"\0\0\0\x02\0\0\0")),
-            (None, Some(first.number))
-        );
+        assert_eq!((first.subject, hear(&mut conversation, b"\0\0\0\x02\0\0\0")), (None, Some(first.number)));
         let second = ask(&mut conversation, "KILL 1");
         assert_eq!(hear(&mut conversation, b"\xff\x46\x04#HY000no"), Some(second.number));
     }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::servers::left_out;
+
 /// Which of the servers that speak the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MySqlFlavour {
@@ -21,6 +23,11 @@ impl MySqlFlavour {
             Self::MariaDb => "mariadb",
             Self::MySql57 => "mysql57",
         }
+    }
+
+    /// Why its tests are to be left out, if that is what the user wants: by its own word, or by `mysql`, which is for both.
+    pub fn left_out(self) -> Option<String> {
+        left_out(self.skip_word()).or_else(|| left_out("mysql"))
     }
 }
 

@@ -2,11 +2,10 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use super::*;
-use crate::servers::left_out;
 
 async fn each(check: impl AsyncFn(MySqlFlavour)) {
     for flavour in MySqlFlavour::ALL {
-        match left_out(flavour.skip_word()) {
+        match flavour.left_out() {
             Some(reason) => println!("{flavour:?}: {reason}"),
             None => check(flavour).await,
         }
