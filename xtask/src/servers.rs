@@ -1,5 +1,5 @@
-//! `cargo xtask servers redis`, or `zookeeper`: a server to try things with. What starts it is an example of
-//! `conformance-tests`, which has to start servers anyway, so that this crate compiles as fast as before.
+//! `cargo xtask servers redis`, or `zookeeper`, `mysql`, `mariadb`: a server to try things with. What starts it is an example
+//! of `conformance-tests`, which has to start servers anyway, so that this crate compiles as fast as before.
 
 use std::process::ExitCode;
 
