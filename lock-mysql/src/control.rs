@@ -12,7 +12,7 @@ use lock_core::{Backoff, Host, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::link::{Link, Stage};
-use crate::server::Run;
+use crate::run::Run;
 use crate::session::{Answer, Session, within};
 use crate::settings::Settings;
 use crate::statement;
@@ -261,7 +261,7 @@ impl Desk {
         let answer = answer.map_err(Trouble::into_error);
         for question in questions {
             let is_of_run = match &question.subject {
-                Subject::IsWaiting(of, _) => run.as_ref().is_none_or(|run| run == of),
+                Subject::IsWaiting(of, _) => run.as_ref().is_none_or(|run| run.is_same_as(of)),
                 _ => true,
             };
             let said = match &answer {
@@ -294,7 +294,7 @@ impl Desk {
     ) -> Result<Answer, Trouble> {
         for _ in 0..2 {
             let session = self.connected().await.map_err(Trouble::Broken)?;
-            if session.run != *run {
+            if !session.run.is_same_as(run) {
                 return Err(Trouble::unknown_thread(operation));
             }
             match self.ask_session(operation, statement).await {

@@ -13,7 +13,7 @@ use lock_core::{
 use crate::backend::MySqlBackend;
 use crate::link::Name;
 use crate::options::TokenSource;
-use crate::server::Run;
+use crate::run::Run;
 use crate::session::{Row, within};
 use crate::statement::{self, Holder, Waiter};
 use crate::trouble::{no_answer, nonsense};
@@ -45,7 +45,9 @@ impl Record {
     }
 
     fn is_of(&self, connection: u64, run: &Run) -> bool {
-        self.connection == connection && self.run == run.to_string()
+        let since = Duration::from_micros(self.since);
+        self.connection == connection
+            && Run::read(&self.run, since).is_some_and(|written| written.is_same_as(run))
     }
 
     fn participant(self) -> Participant {
@@ -186,7 +188,7 @@ async fn end_connection_of(
     if id != *holder {
         return Ok(Broken::not_held());
     }
-    let also_lost = others_on(backend, connection, &run, &name).await?;
+    let also_lost = others_on(backend, connection, &name).await?;
     let end = statement::end(connection, Operation::Break);
     match backend.control.ask_of(&run, Operation::Break, end).await {
         Ok(_) => {}
@@ -201,16 +203,11 @@ async fn end_connection_of(
 }
 
 /// The other locks that end with a connection, as far as that is written down.
-async fn others_on(
-    backend: &MySqlBackend,
-    connection: u64,
-    run: &Run,
-    name: &Name,
-) -> Result<Vec<LockName>, LockError> {
+async fn others_on(backend: &MySqlBackend, connection: u64, name: &Name) -> Result<Vec<LockName>, LockError> {
     if backend.settings.fencing != TokenSource::Table {
         return Ok(Vec::new());
     }
-    let answer = backend.control.ask(Operation::Break, statement::also_held(connection, run, name)).await?;
+    let answer = backend.control.ask(Operation::Break, statement::also_held(connection, name)).await?;
     let texts = answer.rows.iter().filter_map(|row| row.first()?.as_deref());
     let holders = texts.filter_map(|text| serde_json::from_str::<Holder>(text).ok());
     let names: HashSet<_> = holders.filter_map(|holder| LockName::new(holder.lock).ok()).collect();

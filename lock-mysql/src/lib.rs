@@ -67,6 +67,7 @@ mod inspection;
 mod link;
 mod options;
 mod pool;
+mod run;
 mod server;
 mod session;
 mod settings;

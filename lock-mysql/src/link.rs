@@ -9,7 +9,7 @@ use lock_core::backend::Released;
 use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::server::Run;
+use crate::run::Run;
 use crate::statement::Holder;
 
 /// A lock, as the server knows it.

@@ -1,9 +1,11 @@
 //! Looks at a server before locks are entrusted to it.
 
 use std::fmt;
+use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError, Operation};
 
+use crate::run::Run;
 use crate::trouble::read_only;
 
 /// The oldest `MySQL` on which a session holds several locks.
@@ -42,16 +44,6 @@ impl fmt::Display for Version {
     }
 }
 
-/// One run of one server, from its start to its end: a connection's number means something only in that.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run(Box<str>);
-
-impl fmt::Display for Run {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
 /// What a server says about itself on a new connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
@@ -62,11 +54,10 @@ pub(crate) struct Facts {
     is_galera: bool,
 }
 
-/// The last one is the second in which the server was started, as far as it has minted fewer than 2^24 numbers since; then
-/// it is taken for another run, which costs no more than the means to end a connection there at once.
+/// The last three are what a [`Run`] is known by.
 pub(crate) const QUESTION: &str = "SELECT /*distlock connect*/ VERSION(),CAST(CONNECTION_ID() AS CHAR),\
-                                   IF(@@global.read_only,1,0),@@hostname,CAST(@@port AS CHAR),\
-                                   CAST(UUID_SHORT()>>24 AS CHAR)";
+                                   IF(@@global.read_only,1,0),CONCAT_WS(':',@@hostname,@@port),\
+                                   CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR)";
 
 /// What only some servers have.
 pub(crate) const CLUSTER_QUESTION: &str =
@@ -75,13 +66,11 @@ pub(crate) const CLUSTER_QUESTION: &str =
 impl Facts {
     /// Reads the answers to both questions.
     pub(crate) fn read(row: &[Option<String>], cluster: &[Vec<Option<String>>]) -> Option<Self> {
-        let [version, connection, is_read_only, host, port, start] = row else { return None };
-        let plain = |text: &Option<String>| -> String {
-            let text = text.as_deref().unwrap_or_default();
-            text.chars()
-                .filter(|character| character.is_ascii_alphanumeric() || "-._".contains(*character))
-                .collect()
-        };
+        let [version, connection, is_read_only, address, number, now] = row else { return None };
+        let address = address.as_deref().unwrap_or_default().chars();
+        // What cannot stand in a statement as it is would not be told apart anyway.
+        let address: String = address.filter(|c| c.is_ascii_alphanumeric() || "-._:".contains(*c)).collect();
+        let now = Duration::try_from_secs_f64(now.as_deref()?.parse().ok()?).ok()?;
         let setting = |name: &str| {
             let row = cluster.iter().find(|row| row.first().is_some_and(|key| key.as_deref() == Some(name)));
             row.and_then(|row| row.get(1)).and_then(Option::as_deref).unwrap_or_default()
@@ -90,7 +79,7 @@ impl Facts {
             version_text: version.clone()?,
             connection: connection.as_deref()?.parse().ok()?,
             is_read_only: is_read_only.as_deref()? != "0",
-            run: Run(format!("{}:{}:{}", plain(host), plain(port), plain(start)).into()),
+            run: Run::new(&address, number.as_deref()?.parse().ok()?, now),
             is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
         })
     }
@@ -162,7 +151,9 @@ mod tests {
 
     fn facts(version: &str, read_only: &str, galera: &str) -> Facts {
         let text = |text: &str| Some(text.to_owned());
-        let row = [text(version), text("7"), text(read_only), text("h'"), text("3306"), text("1700000000")];
+        let number = (3_u64 << 56) | (1_700_000_000 << 24) | 9;
+        let (number, now) = (number.to_string(), "1700000500.250000");
+        let row = [text(version), text("7"), text(read_only), text("h':3306"), text(&number), text(now)];
         let cluster = [vec![text("wsrep_on"), text(galera)], vec![text("wsrep_provider"), text("/lib/x.so")]];
         Facts::read(&row, &cluster).unwrap()
     }
@@ -174,7 +165,7 @@ mod tests {
             facts(version, "0", "OFF").check().unwrap();
         }
         assert_eq!(facts("5.7.29", "0", "OFF").connection, 7);
-        assert_eq!(facts("5.7.29", "0", "OFF").run.to_string(), "h:3306:1700000000");
+        assert_eq!(facts("5.7.29", "0", "OFF").run.to_string(), "h:3306:3:1700000000");
     }
 
     #[test]

@@ -7,7 +7,8 @@ use lock_core::{Clock, ErrorKind, LockError, Moment, Operation};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
 
-use crate::server::{CLUSTER_QUESTION, Facts, QUESTION, Run};
+use crate::run::Run;
+use crate::server::{CLUSTER_QUESTION, Facts, QUESTION};
 use crate::trouble::{Trouble, no_answer, nonsense};
 
 /// A server that does not take a farewell is left without one.
@@ -41,7 +42,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a connection, looks at the server, and has it keep the connection for `lease_seconds` of silence.
+    /// Opens a connection, looks at the server, and has it keep the connection for `lease_seconds` of silence. The first second of
+    /// a server is waited for, because another start within it would have the same numbers.
     ///
     /// # Cancel safety
     /// Dropping it closes the connection.
@@ -51,9 +53,15 @@ impl Session {
         clock: &Clock,
         limit: Duration,
     ) -> Result<Self, LockError> {
-        within(clock, clock.now().plus(limit), Self::make(options, lease_seconds))
+        let session = within(clock, clock.now().plus(limit), Self::make(options, lease_seconds))
             .await
-            .unwrap_or_else(|| Err(no_answer(Operation::Connect)))
+            .unwrap_or_else(|| Err(no_answer(Operation::Connect)))?;
+        if let Some(left) = session.run.time_to_wait() {
+            clock.sleep_until(clock.now().plus(left)).await;
+        } else {
+            tracing::warn!(run = %session.run, "the server's clock has gone back behind its start");
+        }
+        Ok(session)
     }
 
     async fn make(options: &MySqlConnectOptions, lease_seconds: u64) -> Result<Self, LockError> {

@@ -9,7 +9,7 @@ use lock_core::{AttemptId, LeaseState, LockError, LossReason, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::options::TokenSource;
-use crate::server::Run;
+use crate::run::Run;
 use crate::trouble::nonsense;
 
 /// How long a wait lasts at the server, in seconds: longer than anyone waits, and short enough for any server. One that comes
@@ -260,9 +260,9 @@ pub(crate) fn last_holder(name: &str, operation: Operation) -> String {
 }
 
 /// Which other locks of the table a connection holds, as their users call them.
-pub(crate) fn also_held(connection: u64, run: &Run, name: &str) -> String {
+pub(crate) fn also_held(connection: u64, name: &str) -> String {
     format!(
-        "SELECT {} CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE connection={connection} AND run='{run}' \
+        "SELECT {} CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE connection={connection} \
          AND name<>'{name}' AND IS_USED_LOCK(name)={connection}",
         mark(Operation::Break)
     )

@@ -12,6 +12,7 @@ cases!("strangers":
     a_waiter_of_another_program_is_shown,
     without_a_table_the_session_is_shown_and_can_be_broken,
     with_a_table_the_other_locks_of_a_broken_holder_are_named,
+    a_holder_is_known_after_many_numbers_were_minted,
 );
 
 async fn a_lock_of_another_program_is_shown_and_waited_for(flavour: MySqlFlavour) -> Outcome {
@@ -93,4 +94,16 @@ async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySq
         soon("the loss", guard.lost()).await?;
     }
     Ok(())
+}
+
+async fn a_holder_is_known_after_many_numbers_were_minted(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let ours = stage.client("lease=10m&fencing=table").await?;
+    let guard = ours.lock(ROOM)?.acquire().await?;
+    // More than the server counts for a second: from here on it says that it was started in the next one.
+    stage.server.query("SELECT BENCHMARK(17000000, UUID_SHORT())").await?;
+    let operator = stage.client("lease=10m&fencing=table").await?;
+    let status = operator.status(ROOM).await?;
+    ensure!(status.holders.len() == 1 && status.holders[0].token == guard.token(), "{status:?}");
+    Ok(guard.release().await?)
 }
