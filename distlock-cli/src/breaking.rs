@@ -3,8 +3,8 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
-use distlock::{LockClient, Participant, Reach, TakenAway};
-use serde_json::json;
+use distlock::{Breaking, Capabilities, LockClient, LockName, Participant, Reach, TakenAway};
+use serde_json::{Value, json};
 
 use crate::arguments::{Break, Common};
 use crate::condition::Condition;
@@ -40,46 +40,72 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
         let outcome = if status.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
         return tell(common, arguments, outcome, &status.holders);
     }
-    let left_behind = left_behind(locks.capabilities().reach, &chosen);
-    if !is_meant(arguments, &chosen, left_behind)? {
+    let warning = Warning::about(locks.capabilities(), &chosen);
+    if !is_meant(arguments, &chosen, warning)? {
         return tell(common, arguments, Outcome::Declined, &status.holders);
     }
-    let broken: Vec<_> = chosen.iter().copied().cloned().collect();
+    let from: Vec<_> = chosen.iter().copied().cloned().collect();
     // What is so now: a holder that is told may have ended before it is said.
-    let sentence = sentence(Outcome::Broken, &arguments.name, &broken);
+    let sentence = sentence(Outcome::Broken, &arguments.name, &from);
     let mut outcome = Outcome::NotHeld;
+    let mut also_lost = Vec::new();
     for holder in &chosen {
-        if take_from(locks, arguments, holder).await? == TakenAway::Yes {
+        let broken = locks.break_holder(&arguments.name, &holder.id).await?;
+        if broken.taken_away == TakenAway::Yes {
             outcome = Outcome::Broken;
         }
+        also_lost.extend(broken.also_lost);
     }
     if outcome == Outcome::Broken {
-        let ending = tell_with(&sentence, common, arguments, outcome, &broken);
-        if let Some(warning) = left_behind.filter(|_| !common.json && !common.quiet) {
-            let _ = writeln!(io::stderr(), "distlock: {warning}");
-        }
-        return ending;
+        return tell_broken(common, arguments, &sentence, &from, &also_lost, warning);
     }
     let now = locks.status(&arguments.name).await?;
     let outcome = if now.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
     tell(common, arguments, outcome, &now.holders)
 }
 
-async fn take_from(
-    locks: &LockClient,
-    arguments: &Break,
-    holder: &Participant,
-) -> Result<TakenAway, Failure> {
-    let broken = locks.break_holder(&arguments.name, &holder.id).await?;
-    for lock in &broken.also_lost {
-        // Said even when nobody asked: other programs have lost their locks.
-        let _ = writeln!(io::stderr(), "distlock: lock {lock:?} was lost with it");
-    }
-    Ok(broken.taken_away)
+/// What a person should know of this lock in particular before it is taken away, and after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Warning {
+    /// Nobody can tell the processes that its holder has started to end: the holder has gone.
+    LeftBehind,
+    /// The server can only end the connection, with everything on it.
+    EndsConnection,
 }
 
+impl Warning {
+    fn about(capabilities: &Capabilities, holders: &[&Participant]) -> Option<Self> {
+        let gone = holders.iter().any(|holder| Condition::of(holder) == Some(Condition::Gone));
+        if gone && capabilities.reach != Reach::Network {
+            return Some(Self::LeftBehind);
+        }
+        (capabilities.breaking == Breaking::Sessions).then_some(Self::EndsConnection)
+    }
+
+    fn before(self) -> &'static str {
+        match self {
+            Self::LeftBehind => LEFT_BEHIND,
+            Self::EndsConnection => {
+                "its connection to the server is ended, with every other lock on it, and the program may run on for a while"
+            }
+        }
+    }
+
+    fn after(self) -> &'static str {
+        match self {
+            Self::LeftBehind => LEFT_BEHIND,
+            Self::EndsConnection => {
+                "its connection was ended: whatever else was locked on it is lost as well"
+            }
+        }
+    }
+}
+
+const LEFT_BEHIND: &str = "distlock itself has gone there, and the processes that it started are not told: they run on beside \
+                           the next holder until somebody ends them";
+
 /// Whether the user means it: says so in advance, or when asked.
-fn is_meant(arguments: &Break, holders: &[&Participant], left_behind: Option<&str>) -> Result<bool, Failure> {
+fn is_meant(arguments: &Break, holders: &[&Participant], warning: Option<Warning>) -> Result<bool, Failure> {
     if arguments.yes {
         return Ok(true);
     }
@@ -94,18 +120,9 @@ fn is_meant(arguments: &Break, holders: &[&Participant], left_behind: Option<&st
             ),
         ));
     }
-    let warning = left_behind.unwrap_or("the program that holds it may run on for a while");
+    let warning = warning.map_or("the program that holds it may run on for a while", Warning::before);
     ask(&format!("lock {:?} is held by {who};\n{warning}.\nTake it away? [y/N] ", arguments.name))
         .map_err(|error| Failure::of_system("ask", error))
-}
-
-/// A word about processes that nobody can tell to end, because the one that started them has gone.
-fn left_behind(reach: Reach, holders: &[&Participant]) -> Option<&'static str> {
-    let gone = holders.iter().any(|holder| Condition::of(holder) == Some(Condition::Gone));
-    (gone && reach != Reach::Network).then_some(
-        "distlock itself has gone there, and the processes that it started are not told: they run on beside the next holder \
-         until somebody ends them",
-    )
 }
 
 fn ask(question: &str) -> io::Result<bool> {
@@ -115,29 +132,53 @@ fn ask(question: &str) -> io::Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
+/// Says that the lock was taken away, and what that has cost.
+fn tell_broken(
+    common: &Common,
+    arguments: &Break,
+    sentence: &str,
+    holders: &[Participant],
+    also_lost: &[LockName],
+    warning: Option<Warning>,
+) -> Result<Ending, Failure> {
+    if common.json {
+        let names: Vec<_> = also_lost.iter().map(LockName::as_str).collect();
+        let details = json!({ "holders": people::to_json(holders), "also_lost": names });
+        return tell_json(arguments, Outcome::Broken, details);
+    }
+    let mut lines = Vec::new();
+    if !common.quiet {
+        lines.push(sentence.to_owned());
+    }
+    // Said even when nobody asked: other programs have lost their locks.
+    lines.extend(also_lost.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())));
+    if let Some(warning) = warning.filter(|_| !common.quiet) {
+        lines.push(warning.after().to_owned());
+    }
+    for line in lines {
+        let _ = writeln!(io::stderr(), "distlock: {line}");
+    }
+    Ok(Ending::Code(code_for(Outcome::Broken)))
+}
+
 fn tell(
     common: &Common,
     arguments: &Break,
     outcome: Outcome,
     holders: &[Participant],
 ) -> Result<Ending, Failure> {
-    tell_with(&sentence(outcome, &arguments.name, holders), common, arguments, outcome, holders)
+    if common.json {
+        return tell_json(arguments, outcome, json!({ "holders": people::to_json(holders) }));
+    }
+    if !common.quiet {
+        let _ = writeln!(io::stderr(), "distlock: {}", sentence(outcome, &arguments.name, holders));
+    }
+    Ok(Ending::Code(code_for(outcome)))
 }
 
-fn tell_with(
-    sentence: &str,
-    common: &Common,
-    arguments: &Break,
-    outcome: Outcome,
-    holders: &[Participant],
-) -> Result<Ending, Failure> {
-    if common.json {
-        let details = json!({ "holders": people::to_json(holders) });
-        let object = with_head(&[("event", word_for(outcome)), ("name", &arguments.name)], details);
-        write_output(&format!("{object}\n"))?;
-    } else if !common.quiet {
-        let _ = writeln!(io::stderr(), "distlock: {sentence}");
-    }
+fn tell_json(arguments: &Break, outcome: Outcome, details: Value) -> Result<Ending, Failure> {
+    let object = with_head(&[("event", word_for(outcome)), ("name", &arguments.name)], details);
+    write_output(&format!("{object}\n"))?;
     Ok(Ending::Code(code_for(outcome)))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use distlock::{LockStatus, Participant, Reach};
+use distlock::{Capabilities, Inspection, LockStatus, Participant, Reach};
 use serde_json::{Value, json};
 
 use crate::arguments::{Common, Status};
@@ -17,13 +17,13 @@ use crate::report::write_output;
 pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
     let locks = Address::find(common.url.as_deref())?.open(Duration::ZERO).await?;
     let answer = locks.status(&status.name).await;
-    let reach = locks.capabilities().reach;
+    let capabilities = locks.capabilities().clone();
     connection::close(&locks).await;
     let answer = answer?;
     if common.json {
         write_output(&format!("{}\n", to_json(&status.name, &answer)))?;
     } else {
-        write_output(&to_text(&status.name, &answer, reach, SystemTime::now()))?;
+        write_output(&to_text(&status.name, &answer, &capabilities, SystemTime::now()))?;
     }
     Ok(Ending::Code(exit::SUCCESS))
 }
@@ -43,14 +43,14 @@ fn to_json(name: &str, status: &LockStatus) -> Value {
     object
 }
 
-fn to_text(name: &str, status: &LockStatus, reach: Reach, now: SystemTime) -> String {
+fn to_text(name: &str, status: &LockStatus, capabilities: &Capabilities, now: SystemTime) -> String {
     let mut lines = Vec::new();
     if status.holders.is_empty() {
         lines.push(format!("lock {name:?} is free"));
     }
     for holder in &status.holders {
         lines.push(format!("lock {name:?} is held by {}", people::describe(holder, now)));
-        lines.extend(details(holder, reach).map(|detail| format!("  {detail}")));
+        lines.extend(details(holder, capabilities).map(|detail| format!("  {detail}")));
     }
     if let Some(remaining) = status.remaining.filter(|_| status.is_held()) {
         let remaining = humantime::format_duration(Duration::from_millis(milliseconds(remaining)));
@@ -65,21 +65,27 @@ fn to_text(name: &str, status: &LockStatus, reach: Reach, now: SystemTime) -> St
     lines.join("\n") + "\n"
 }
 
-fn details(holder: &Participant, reach: Reach) -> impl Iterator<Item = String> {
-    let left_behind = (Condition::of(holder) == Some(Condition::Gone)).then(|| match reach {
+fn details(holder: &Participant, capabilities: &Capabilities) -> impl Iterator<Item = String> {
+    let left_behind = (Condition::of(holder) == Some(Condition::Gone)).then(|| match capabilities.reach {
         Reach::Network => "the server keeps the lock until it notices that".to_owned(),
         _ => "processes that it started still keep the lock".to_owned(),
     });
+    let unknown = (capabilities.inspection == Inspection::Sessions && holder.pid.is_none())
+        .then(|| "the server knows the connection that holds it, and not whose that is".to_owned());
     let token = holder.token.map(|token| format!("token {token}"));
     let id = format!("id {}", people::printable(holder.id.as_str()));
-    left_behind.into_iter().chain(token).chain([id])
+    left_behind.into_iter().chain(unknown).chain(token).chain([id])
 }
 
 #[cfg(test)]
 mod tests {
-    use distlock::{FencingToken, HolderId, HolderInfo, LockName};
+    use distlock::{CharacterSet, FencingToken, HolderId, HolderInfo, LockName, NameRules, Reach};
 
     use super::*;
+
+    fn capabilities() -> Capabilities {
+        Capabilities::new("test", Reach::Machine, NameRules::new(CharacterSet::of(|_| true), 64))
+    }
 
     fn status() -> LockStatus {
         let mut info = HolderInfo::of_this_process();
@@ -100,14 +106,31 @@ mod tests {
     fn people_read_holder_lease_and_queue() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_460);
         assert_eq!(
-            to_text("a", &status(), Reach::Machine, now),
+            to_text("a", &status(), &capabilities(), now),
             "lock \"a\" is held by pid 4711 on cache-1 since 1970-01-02 00:00:00 UTC (59s ago)\n  token 12\n  id 7f\n  \
              its lease ends in 2s 500ms unless it is renewed\n1 waiting, the next one first:\n  1. holder 80\n"
         );
         assert_eq!(
-            to_text("a", &LockStatus::free(LockName::new("a").unwrap()), Reach::Machine, now),
+            to_text("a", &LockStatus::free(LockName::new("a").unwrap()), &capabilities(), now),
             "lock \"a\" is free\n"
         );
+    }
+
+    #[test]
+    fn people_read_why_so_little_is_known_of_a_holder() {
+        let mut status = LockStatus::free(LockName::new("a").unwrap());
+        let mut holder = Participant::new(HolderId::new("connection 7"));
+        holder.host = Some("10.0.0.7".to_owned());
+        status.holders.push(holder);
+        let sessions = capabilities().with_inspection(Inspection::Sessions);
+        let text = to_text("a", &status, &sessions, SystemTime::UNIX_EPOCH);
+        assert_eq!(
+            text,
+            "lock \"a\" is held by someone on 10.0.0.7\n  the server knows the connection that holds it, and not whose \
+             that is\n  id connection 7\n"
+        );
+        status.holders[0].pid = Some(4711);
+        assert!(!to_text("a", &status, &sessions, SystemTime::UNIX_EPOCH).contains("the server knows"));
     }
 
     #[test]
