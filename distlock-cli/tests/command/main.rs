@@ -2,18 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of tests that unwraps fails the test, as it should
 
+#[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
+mod at_a_server;
 mod breaking;
 mod exclusion;
 mod exit_codes;
 mod holding;
 mod killed;
 mod loss;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod queue;
 #[cfg(feature = "redis")]
 mod redis;
 mod secrets;
 mod signals;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
 mod steady;
 mod support;
 mod terminal;

@@ -30,7 +30,7 @@ impl Place {
     }
 
     /// With the locks of a server.
-    #[cfg(any(feature = "redis", feature = "zookeeper"))]
+    #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn at(url: String) -> Self {
         Self { server: Some(url), ..Self::new() }
     }
@@ -181,7 +181,7 @@ impl Running {
     }
 
     /// What it has written to standard error and not been asked for. Waits for its end.
-    #[cfg(any(feature = "redis", feature = "zookeeper"))]
+    #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn error_lines(&self) -> Vec<String> {
         self.errors.iter().collect()
     }

@@ -3,6 +3,7 @@
 use conformance_tests::servers::{RedisOptions, RedisServer, TcpProxy, Value, left_out};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::at_a_server;
 use crate::support::Place;
 
 /// A server, which ends with the test.
@@ -31,34 +32,42 @@ impl Server {
         self.redis.url()
     }
 
-    /// A place whose locks this server keeps, with this lease.
-    pub(super) fn place(&self, lease: &str) -> Place {
-        Place::at(format!("{}?lease={lease}", self.url()))
-    }
-
-    /// The same through a proxy.
-    pub(super) fn place_behind(&self, proxy: &TcpProxy, lease: &str) -> Place {
-        Place::at(format!("{}?lease={lease}", self.redis.url_at(proxy.address())))
-    }
-
-    pub(super) fn proxy(&self) -> TcpProxy {
-        TcpProxy::start(self.redis.address()).unwrap()
-    }
-
     pub(super) fn command(&self, words: &[&str]) -> Value {
         self.runtime.block_on(self.redis.command(words)).unwrap()
     }
+}
 
-    /// Stops it as it stands: it answers nobody.
-    pub(super) fn stop(&self) {
+impl at_a_server::Server for Server {
+    const BRIEF: &'static str = "6s";
+    const AWAY: &'static str = "check that the server runs and can be reached";
+    const SILENT: &'static str = "did not answer";
+    const LOOPS: [usize; 2] = [6, 15];
+
+    fn place(&self, silence: &str) -> Place {
+        Place::at(format!("{}?lease={silence}", self.url()))
+    }
+
+    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Place {
+        Place::at(format!("{}?lease={silence}", self.redis.url_at(proxy.address())))
+    }
+
+    fn proxy(&self) -> TcpProxy {
+        TcpProxy::start(self.redis.address()).unwrap()
+    }
+
+    fn elsewhere(&self) -> Place {
+        Place::at(format!("{}?prefix=elsewhere", self.url()))
+    }
+
+    fn stop(&self) {
         self.redis.stop().unwrap();
     }
 
-    pub(super) fn resume(&self) {
+    fn resume(&self) {
         self.redis.resume().unwrap();
     }
 
-    pub(super) fn kill(&self) {
+    fn kill(&self) {
         self.redis.kill().unwrap();
     }
 }

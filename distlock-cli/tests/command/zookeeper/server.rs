@@ -1,10 +1,12 @@
 //! A server of a test's own, for tests that know no futures.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use conformance_tests::servers::{TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer, left_out};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::at_a_server;
 use crate::support::Place;
 
 /// The folder of the locks.
@@ -41,22 +43,8 @@ impl Server {
         self.zookeeper.url_of(&[address], FOLDER, options)
     }
 
-    /// A place whose locks this server keeps, with sessions of this length.
-    pub(super) fn place(&self, session_timeout: &str) -> Place {
-        self.place_with(&[("session_timeout", session_timeout)])
-    }
-
     pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Place {
         Place::at(self.url_of(self.zookeeper.address(), options))
-    }
-
-    /// The same as [`Server::place`] through a proxy.
-    pub(super) fn place_behind(&self, proxy: &TcpProxy, session_timeout: &str) -> Place {
-        Place::at(self.url_of(proxy.address(), &[("session_timeout", session_timeout)]))
-    }
-
-    pub(super) fn proxy(&self) -> TcpProxy {
-        self.zookeeper.proxy().unwrap()
     }
 
     /// The nodes of the lock, the holder's first, each with its path.
@@ -83,17 +71,48 @@ impl Server {
         // Whether there was one is not certain: it is asked again when its client has come in between.
         self.runtime.block_on(self.zookeeper.close_session(session)).unwrap();
     }
+}
 
-    /// Stops it as it stands: it answers nobody.
-    pub(super) fn stop(&self) {
+impl at_a_server::Server for Server {
+    const BRIEF: &'static str = "9s";
+    const AWAY: &'static str = "can be reached";
+    const SILENT: &'static str = "can be reached";
+    const LOOPS: [usize; 2] = [4, 8];
+
+    fn place(&self, silence: &str) -> Place {
+        self.place_with(&[("session_timeout", silence)])
+    }
+
+    fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Place {
+        Place::at(self.url_of(proxy.address(), &[("session_timeout", silence)]))
+    }
+
+    fn proxy(&self) -> TcpProxy {
+        self.zookeeper.proxy().unwrap()
+    }
+
+    fn elsewhere(&self) -> Place {
+        Place::at(self.url().replace(FOLDER, "/elsewhere/locks"))
+    }
+
+    /// The servers have to be heard of in two thirds of a session.
+    fn lease_in(silence: Duration) -> Duration {
+        silence * 2 / 3
+    }
+
+    fn fall_silent(&self) {
+        self.kill();
+    }
+
+    fn stop(&self) {
         self.zookeeper.stop().unwrap();
     }
 
-    pub(super) fn resume(&self) {
+    fn resume(&self) {
         self.zookeeper.resume().unwrap();
     }
 
-    pub(super) fn kill(&self) {
+    fn kill(&self) {
         self.zookeeper.kill().unwrap();
     }
 }

@@ -1,0 +1,97 @@
+//! The exit codes of what goes wrong at the server.
+
+use super::Server;
+use crate::support::{Place, assert_code, bare, code_of, said};
+
+pub(crate) fn a_server_that_is_away_is_69<S: Server>(server: &S) {
+    server.kill();
+    let place = server.place(S::BRIEF);
+    for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {
+        let output = place.run(arguments.iter().copied());
+        assert_code(&output, 69, arguments);
+        assert!(said(&output).contains(S::AWAY), "{output:?}");
+    }
+    assert!(!place.file("ran").exists());
+}
+
+pub(crate) fn a_server_that_does_not_answer_is_69<S: Server>(server: &S) {
+    server.stop();
+    let output = server.place(S::BRIEF).run(["exec", "--no-wait", "job", "--", "true"]);
+    assert_code(&output, 69, "stopped");
+    assert!(said(&output).contains(S::SILENT), "{output:?}");
+    server.resume();
+    assert_code(&server.place("60s").run(["exec", "job", "--", "true"]), 0, "resumed");
+}
+
+/// Whoever comes with this URL is refused, with these words.
+pub(crate) fn is_77(url: String, words: &str) {
+    let place = Place::at(url);
+    let output = place.run(["exec", "job", "--", "touch", "ran"]);
+    assert_code(&output, 77, place.url());
+    assert!(said(&output).contains(words), "{output:?}");
+    assert!(!place.file("ran").exists());
+}
+
+/// A URL that makes no sense, and what it is told of itself.
+pub(crate) fn is_64(url: &str, part: &str) {
+    let output = Place::at(url.to_owned()).run(["exec", "job", "--", "true"]);
+    assert_code(&output, 64, url);
+    assert!(said(&output).contains(part) && said(&output).contains("--url"), "{url}: {output:?}");
+    let output = bare().env("DISTLOCK_URL", url).args(["status", "job"]).output().unwrap();
+    assert_code(&output, 64, url);
+    assert!(said(&output).contains("DISTLOCK_URL"), "{url}: {output:?}");
+}
+
+/// A grace of five seconds does not fit into the first length, and any other has room for the default grace. What fits
+/// ends with `code`: it need not reach anybody.
+pub(crate) fn lengths_and_graces(
+    place: impl Fn(&str) -> Place,
+    too_short: &str,
+    words: &str,
+    others: &[&str],
+    code: i32,
+) {
+    let output = place(too_short).run(["exec", "--grace", "5s", "job", "--", "true"]);
+    assert_code(&output, 64, too_short);
+    assert!(said(&output).contains(words) && said(&output).contains("--grace"), "{output:?}");
+    for other in others {
+        assert_code(&place(other).run(["exec", "job", "--", "true"]), code, other);
+    }
+    // One that is not used up needs no room.
+    let output = place(too_short).run(["exec", "--grace", "5s", "--on-lost", "ignore", "job", "true"]);
+    assert_code(&output, code, "ignore");
+}
+
+pub(crate) fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it<S: Server>(server: &S) {
+    let place = server.place("60s");
+    let holder = place.hold("job");
+    let held_by = format!("held by {}", server.people_read(holder.pid()));
+    for wait in ["--no-wait", "--wait=300ms"] {
+        let output = place.run(["exec", wait, "job", "--", "touch", "ran"]);
+        assert_code(&output, 75, wait);
+        assert!(said(&output).contains(&held_by), "{output:?}");
+    }
+    assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
+    assert!(!place.file("ran").exists());
+}
+
+pub(crate) fn too_few_descriptors_are_70_with_the_remedy_and_never_a_panic<S: Server>(server: &S) {
+    let place = server.place("60s");
+    let mut codes = Vec::new();
+    for limit in 8..36 {
+        let script = format!("ulimit -n {limit} && exec {} exec job -- true", env!("CARGO_BIN_EXE_distlock"));
+        let output = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .env("DISTLOCK_URL", place.url())
+            .output()
+            .unwrap();
+        let code = code_of(output.status);
+        if code == 70 {
+            assert!(said(&output).contains("ulimit -n"), "{limit}: {output:?}");
+        } else {
+            assert_code(&output, 0, limit);
+        }
+        codes.push(code);
+    }
+    assert_eq!((codes.first(), codes.last()), (Some(&70), Some(&0)), "{codes:?}");
+}

@@ -1,0 +1,108 @@
+//! The exit codes of what goes wrong at the server.
+
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+
+use super::server::{Server, Tokens};
+use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
+use crate::support::{Place, assert_code, said};
+
+mod mariadb {
+    use super::Server;
+    use crate::at_a_server::cases;
+
+    cases!(Server::mariadb(), failures: [
+        a_server_that_is_away_is_69,
+        a_server_that_does_not_answer_is_69,
+        a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
+        too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,
+    ]);
+}
+
+mod mysql57_with_table {
+    use super::Server;
+    use crate::at_a_server::cases;
+
+    cases!(Server::mysql57_with_table(), failures: [
+        a_server_that_is_away_is_69,
+        a_server_that_does_not_answer_is_69,
+        a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
+    ]);
+}
+
+/// A server with a user `app` who may do this and no more.
+fn for_user_with(flavour: MySqlFlavour, grants: &[&str]) -> Option<Server> {
+    let options = MySqlOptions::new(flavour).database("locks").user("app", "right", grants);
+    Server::start_with(flavour, Tokens::Minted, options)
+}
+
+#[test]
+fn whoever_is_not_let_in_or_may_not_do_it_is_77() {
+    for flavour in MySqlFlavour::ALL {
+        let Some(server) = for_user_with(flavour, &["SELECT ON locks.*"]) else { continue };
+        for (login, part) in [
+            ("app:wrong@", "check user, password"),
+            ("stranger:right@", "check user, password"),
+            ("app@", "check user, password"),
+        ] {
+            is_77(server.url().replace("app:right@", login), part);
+        }
+        assert_code(&Place::at(server.url()).run(["exec", "job", "--", "true"]), 0, "no rights are needed");
+        // To write tokens into a table is more.
+        is_77(format!("{}&fencing=table", server.url()), "permissions");
+        is_77(server.url().replace("/locks", "/mysql"), "access was refused");
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_is_64() {
+    for flavour in MySqlFlavour::ALL {
+        let Some(server) = for_user_with(flavour, &["ALL ON *.*"]) else { continue };
+        is_64(&server.url().replace("/locks", "/nowhere"), "name a database");
+    }
+}
+
+#[test]
+fn a_replica_is_69_and_says_where_to_go() {
+    for server in [Server::mariadb(), Server::mysql57()].into_iter().flatten() {
+        let place = server.place_with(&[]);
+        server.execute("SET GLOBAL read_only = 1");
+        for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {
+            let output = place.run(arguments.iter().copied());
+            assert_code(&output, 69, arguments);
+            assert!(said(&output).contains("connect to the primary"), "{output:?}");
+        }
+        assert!(!place.file("ran").exists());
+        server.execute("SET GLOBAL read_only = 0");
+        assert_code(&place.run(["exec", "job", "--", "true"]), 0, "a primary again");
+    }
+}
+
+#[test]
+fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
+    for (url, part) in [
+        ("mysql://", "mysql://user@host:3306/database"),
+        ("mariadb:///locks", "mysql://user@host:3306/database"),
+        ("mysql://one,two", "primary"),
+        ("mysql://db:port", "no number"),
+        ("mysql://db/one/two", "%2F"),
+        ("mysql://db?lease=soon", "30s"),
+        ("mysql://db?lease=500ms", "longer"),
+        ("mysql://db?lease=6s&validation_interval=1m", "validation_interval shorter"),
+        ("mysql://db?fencing=always", "uuid, table, none"),
+        ("mysql://db?fencing=table", "mysql://host/database?fencing=table"),
+        ("mysql://db?frobnicate=1", "frobnicate"),
+        ("mysql://app@db?password_file=/nonexistent/file", "/nonexistent/file"),
+        ("mysql://app@db?cert=/x", "both"),
+        ("mysql://db?socket=/run/mysqld/mysqld.sock", "mysql://localhost/database?socket="),
+        ("mysql://db?prefix=Upper", "a-z"),
+    ] {
+        is_64(url, part);
+    }
+}
+
+#[test]
+fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
+    // Refused before anybody is asked: there is no such server.
+    let place = |lease: &str| Place::at(format!("mysql://127.0.0.1:1?lease={lease}"));
+    lengths_and_graces(place, "6s", "a lease of 6s", &["2s", "6s", "30s", "1h"], 69);
+}

@@ -1,0 +1,104 @@
+//! What is told of holders and waiters, and taking the lock away: with a table, and where the server knows connections alone.
+
+use std::time::Duration;
+
+use distlock::DistributedLockExt;
+use serde_json::Value;
+
+use super::server::{Server, Tokens};
+use crate::at_a_server::Server as _;
+use crate::at_a_server::sharing::{break_serves_the_next, holder_and_queue};
+use crate::support::{assert_code, said};
+
+/// What only a table tells.
+const NOT_KNOWN: &str = "the server knows the connection that holds it, and not whose that is";
+/// What is said where the server ends a connection without knowing what is on it.
+const COST: &str = "whatever else was locked on it is lost as well";
+
+fn status_tells_holder_and_queue(server: &Server) {
+    let seen = holder_and_queue(server);
+    match server.tokens() {
+        Tokens::Written => seen.assert_tells_token_and_since(),
+        Tokens::Minted => {
+            let held_by = &seen.status["holders"][0];
+            assert!(held_by["token"].is_null() && held_by["since"].is_null(), "{held_by}");
+        }
+    }
+    assert_eq!(seen.text.contains(NOT_KNOWN), server.tokens() == Tokens::Minted, "{}", seen.text);
+}
+
+/// With an interval between two checks that ends soon: the holder hears of it then.
+fn break_ends_the_command_of_the_holder(server: &Server) {
+    break_serves_the_next(server, &server.place("20s"), "connection_lost");
+}
+
+fn break_tells_what_it_costs(server: &Server) {
+    let place = server.place("20s");
+    let holder = server.runtime().block_on(async {
+        let locks = distlock::connect(place.url()).await.unwrap();
+        let guards = [
+            locks.lock("job").unwrap().acquire().await.unwrap(),
+            locks.lock("other").unwrap().acquire().await.unwrap(),
+        ];
+        (locks, guards)
+    });
+    let output = place.run(["break", "--yes", "--json", "job"]);
+    assert_code(&output, 0, "--json");
+    let event: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&event["event"], &event["name"]), (&"broken".into(), &"job".into()));
+    if server.tokens() == Tokens::Written {
+        assert_eq!(event["also_lost"], serde_json::json!(["other"]), "{event}");
+    }
+    for name in ["job", "other"] {
+        assert_eq!(place.status(name)["held"], false, "{name}");
+    }
+    server.runtime().block_on(async {
+        for guard in &holder.1 {
+            guard.hold().lost().await;
+        }
+        let _ = holder.0.close(Duration::ZERO).await;
+    });
+}
+
+fn break_says_it_to_people(server: &Server) {
+    let place = server.place("20s");
+    let mut holder = place.hold("job");
+    let output = place.run(["break", "job"]);
+    assert_code(&output, 64, "without --yes");
+    let who = server.people_read(holder.pid());
+    assert!(said(&output).contains("--yes") && said(&output).contains(&who), "{output:?}");
+    let output = place.run(["break", "--yes", "job"]);
+    assert_code(&output, 0, "with --yes");
+    assert!(said(&output).contains(&format!("took lock \"job\" from {who}")), "{output:?}");
+    assert_eq!(said(&output).contains(COST), server.tokens() == Tokens::Minted, "{output:?}");
+    assert_eq!(holder.output_event()["reason"], "connection_lost");
+    assert_eq!(holder.code(), 76);
+    let output = place.run(["break", "--yes", "job"]);
+    assert_code(&output, 0, "free");
+    assert!(said(&output).contains("is not held"), "{output:?}");
+}
+
+/// A test for each of them, on this server.
+macro_rules! looks {
+    ($server:ident: $($look:ident),+) => {
+        mod $server {
+            use super::Server;
+
+            $(
+                #[test]
+                fn $look() {
+                    if let Some(server) = Server::$server() {
+                        super::$look(&server);
+                    }
+                }
+            )+
+        }
+    };
+}
+
+looks!(mariadb: status_tells_holder_and_queue, break_ends_the_command_of_the_holder, break_tells_what_it_costs,
+    break_says_it_to_people);
+looks!(mariadb_with_table: status_tells_holder_and_queue, break_ends_the_command_of_the_holder, break_tells_what_it_costs);
+looks!(mysql57: status_tells_holder_and_queue, break_ends_the_command_of_the_holder, break_tells_what_it_costs);
+looks!(mysql57_with_table: status_tells_holder_and_queue, break_ends_the_command_of_the_holder,
+    break_tells_what_it_costs, break_says_it_to_people);

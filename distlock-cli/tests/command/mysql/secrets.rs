@@ -1,0 +1,34 @@
+//! A password gets to the server and nowhere else.
+
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+
+use super::server::{Server, Tokens};
+use crate::at_a_server::secrets::{
+    SECRET, nothing_that_is_said_has_it, processes_do_not_show_it, with_and_without,
+};
+use crate::support::Place;
+
+fn guarded(flavour: MySqlFlavour, tokens: Tokens) -> Option<Server> {
+    let options = MySqlOptions::new(flavour).database("locks").user("app", SECRET, &["ALL ON locks.*"]);
+    Server::start_with(flavour, tokens, options)
+}
+
+#[test]
+fn the_command_and_those_who_look_at_it_do_not_see_it() {
+    for flavour in MySqlFlavour::ALL {
+        let Some(server) = guarded(flavour, Tokens::Minted) else { continue };
+        let place = Place::new();
+        processes_do_not_show_it(&with_and_without(server.url(), &place));
+    }
+}
+
+#[test]
+fn messages_and_logs_do_not_have_it() {
+    for (flavour, tokens) in
+        [(MySqlFlavour::MariaDb, Tokens::Written), (MySqlFlavour::MySql57, Tokens::Minted)]
+    {
+        let Some(server) = guarded(flavour, tokens) else { continue };
+        let place = Place::new();
+        nothing_that_is_said_has_it(&server, with_and_without(server.url(), &place), "lease=soon");
+    }
+}
