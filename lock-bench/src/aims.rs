@@ -21,6 +21,15 @@ pub(crate) struct Aim {
 pub(crate) enum Measure {
     CycleBesideRaw,
     CycleBesidePlainRaw,
+    /// That one of two contenders which is driven in the same way.
+    CycleBesideNamed {
+        caller: &'static str,
+        other_thread: &'static str,
+    },
+    /// Driven in the same way.
+    HandOffBesideRaw {
+        clients: usize,
+    },
     HandOffBesideEcho {
         clients: usize,
     },
@@ -51,7 +60,10 @@ pub(crate) enum Measure {
     RenewalShare,
     /// For all holds of a client together.
     RequestsPerRenewal,
+    RequestsPerConnectionAndRenewal,
     CommandsPerWaiter,
+    ConnectionsPerWaiter,
+    ServerBytesPerWaiter,
     WaitingShare,
 }
 
@@ -60,6 +72,8 @@ impl Measure {
         match self {
             Self::CycleBesideRaw
             | Self::CycleBesidePlainRaw
+            | Self::CycleBesideNamed { .. }
+            | Self::HandOffBesideRaw { .. }
             | Self::HandOffBesideEcho { .. }
             | Self::HandOffBesidePlainEcho { .. }
             | Self::HandOffBesidePeer { .. }
@@ -68,9 +82,11 @@ impl Measure {
             Self::CommandsPerSection { .. }
             | Self::RequestsPerSection { .. }
             | Self::RequestsPerRenewal
+            | Self::RequestsPerConnectionAndRenewal
             | Self::CommandsPerWaiter
+            | Self::ConnectionsPerWaiter
             | Self::HoldingConnections => "",
-            Self::BytesPerHold => "B",
+            Self::BytesPerHold | Self::ServerBytesPerWaiter => "B",
             Self::RenewalShare | Self::WaitingShare => "%",
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::mysql::Flavour;
 use crate::plan::{EngineChoice, Extent, Wishes, Workload};
 use crate::runtimes::RuntimeKind;
 use crate::workload::worker::{URL_VARIABLE, Work};
@@ -25,6 +26,9 @@ Examples:
 
   Locks at ZooKeeper, without Curator, which needs Java:
     lock-bench zookeeper --contender distlock-own,raw-thread,lock-client
+
+  Locks at MariaDB alone, not at MySQL:
+    lock-bench mysql --server mariadb
 ";
 
 /// Measures distlock beside raw commands and other lock crates, in turns, in one run.
@@ -43,6 +47,21 @@ pub(crate) enum Command {
     /// Measures locks at a ZooKeeper server
     #[command(after_help = EXAMPLES)]
     Zookeeper(Options),
+    /// Measures locks at a MariaDB and at a MySQL server, one after the other
+    #[command(after_help = EXAMPLES)]
+    Mysql {
+        /// Which of them, unless --url names another server
+        #[arg(
+            long = "server",
+            value_name = "NAMES",
+            value_enum,
+            value_delimiter = ',',
+            default_value = "mariadb,mysql57"
+        )]
+        servers: Vec<Flavour>,
+        #[command(flatten)]
+        options: Options,
+    },
     /// The process that many clients live in; started by the others
     #[command(hide = true)]
     Worker { subject: String, contender: String, work: Work, count: usize, lease_ms: u64 },
@@ -82,11 +101,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     contender: Vec<String>,
 
-    /// How often each contender has its turn [default: 5, quick: 2]
+    /// How often each contender has its turn [default: 5, mysql 4, quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
-    /// The lease of every lock [default: redis 30s, quick 12s; zookeeper 10s]
+    /// The lease of every lock [default: redis 30s, quick 12s; zookeeper 10s; mysql 20s, quick 12s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     lease: Option<Duration>,
 

@@ -9,6 +9,7 @@ mod arguments;
 mod contender;
 mod driving;
 mod failure;
+mod mysql;
 mod pause;
 mod plan;
 mod process;
@@ -34,12 +35,16 @@ use failure::{Context, Outcome};
 use subject::Subject;
 
 /// Every kind of server that can be measured.
-static SUBJECTS: &[&Subject] = &[&redis::SUBJECT, &zookeeper::SUBJECT];
+static SUBJECTS: &[&Subject] =
+    &[&redis::SUBJECT, &zookeeper::SUBJECT, &mysql::MARIADB, &mysql::MYSQL57, &mysql::GIVEN];
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Redis(options) => run::run(&redis::SUBJECT, &options),
-        Command::Zookeeper(options) => run::run(&zookeeper::SUBJECT, &options),
+        Command::Redis(options) => run::run_each(&[&redis::SUBJECT], &options),
+        Command::Zookeeper(options) => run::run_each(&[&zookeeper::SUBJECT], &options),
+        Command::Mysql { servers, options } => {
+            run::run_each(&mysql::subjects(&servers, options.url.as_deref()), &options)
+        }
         Command::Worker { subject, contender, work, count, lease_ms } => find(&subject).and_then(|subject| {
             let lease = Duration::from_millis(lease_ms);
             workload::worker::run(subject, &contender, work, count, lease)?;

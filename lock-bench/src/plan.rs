@@ -130,12 +130,21 @@ pub(crate) struct Wishes {
     pub(crate) think: Duration,
 }
 
+/// Where the server is that is measured.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) url: String,
+    /// Of the server, when this program has started it.
+    pub(crate) server_process: Option<u32>,
+}
+
 impl Plan {
-    pub(crate) fn new(subject: &'static Subject, url: String, wishes: &Wishes) -> Self {
+    pub(crate) fn new(subject: &'static Subject, place: Place, wishes: &Wishes) -> Self {
         let full = wishes.extent == Extent::Full;
         let sizes = if full { &subject.full } else { &subject.quick };
         let lease = wishes.lease.unwrap_or(sizes.lease);
-        let target = Target { url, lease, renewals_in_a_lease: subject.renewals_in_a_lease };
+        let Place { url, server_process } = place;
+        let target = Target { url, lease, renewals_in_a_lease: subject.renewals_in_a_lease, server_process };
         // Whole intervals, so that it does not matter when in an interval the window begins.
         let window = target.renewal_interval() * sizes.renewals_observed;
         let peers = if full { Peers::Included } else { Peers::LeftOut };
@@ -145,7 +154,7 @@ impl Plan {
             contenders: subject.contenders.iter().filter(|contender| wishes.includes(contender)).collect(),
             workloads: wishes.workloads.clone(),
             runtimes: wishes.runtimes.clone(),
-            rounds: wishes.rounds.unwrap_or(if full { 5 } else { 2 }),
+            rounds: wishes.rounds.unwrap_or(sizes.rounds),
             lease,
             cycle: CyclePlan {
                 turns_per_round: if full { 4 } else { 1 },

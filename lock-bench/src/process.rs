@@ -13,9 +13,25 @@ pub(crate) fn processor_time() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// Of all threads that another process has now; `None` where the system does not say.
+pub(crate) fn processor_seconds_of(process: u32) -> Option<f64> {
+    let mut nanoseconds = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task")).ok()? {
+        // One that has just ended has no more to say.
+        let Ok(text) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
+        nanoseconds += text.split(' ').next()?.parse::<u64>().ok()?;
+    }
+    Some(Duration::from_nanos(nanoseconds).as_secs_f64())
+}
+
 /// Memory that is really there and not a file's, in bytes; `None` where the system does not say.
 pub(crate) fn resident_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
+    resident_bytes_of(std::process::id())
+}
+
+/// The same of another process.
+pub(crate) fn resident_bytes_of(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
@@ -49,6 +65,17 @@ mod tests {
         let before = processor_time();
         let mut sum = 0_u64;
         while processor_time() < before + Duration::from_millis(5) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(sum > 0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_work_of_a_process_is_seen_from_outside() {
+        let before = processor_seconds_of(std::process::id()).unwrap();
+        let mut sum = 0_u64;
+        while processor_seconds_of(std::process::id()).unwrap() < before + 0.005 {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         assert!(sum > 0);

@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use crate::aims;
 use crate::arguments::Options;
 use crate::failure::{Context, Failure, Outcome};
-use crate::plan::{Plan, Workload};
+use crate::plan::{Place, Plan, Workload};
 use crate::process;
 use crate::progress::Progress;
-use crate::report;
+use crate::report::{self, Files};
 use crate::results::{Listed, Machine, Report, Results};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
@@ -23,12 +23,31 @@ use crate::workload::{cycle, hand_off, many, requests, waiting};
 /// What shells say of a program that was interrupted.
 const INTERRUPTED: u8 = 130;
 
-pub(crate) fn run(subject: &'static Subject, options: &Options) -> Outcome<ExitCode> {
+/// One after the other. What fails for one does not keep the others from being measured.
+pub(crate) fn run_each(subjects: &[&'static Subject], options: &Options) -> Outcome<ExitCode> {
+    let mut failures = Vec::new();
+    for subject in subjects {
+        let files = if subjects.len() > 1 { Files::OneForEach } else { Files::AsNamed };
+        match run(subject, options, files) {
+            Ok(code) if code == ExitCode::SUCCESS => {}
+            Ok(code) => return Ok(code),
+            Err(failure) if subjects.len() > 1 => {
+                failures.push(format!("{}: {failure}", subject.title));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if failures.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::new(failures.join("\n"))) }
+}
+
+pub(crate) fn run(subject: &'static Subject, options: &Options, files: Files) -> Outcome<ExitCode> {
     process::raise_open_files();
     // Ends with this function, whatever happens, also when it is interrupted.
     let own_server = if options.url.is_none() { Some((subject.start)()?) } else { None };
     let url = own_server.as_ref().map(|server| server.url()).or_else(|| options.url.clone());
-    let plan = Plan::new(subject, url.context("a URL")?, &options.wishes());
+    let server_process = own_server.as_ref().map(|server| server.process());
+    let place = Place { url: url.context("a URL")?, server_process };
+    let plan = Plan::new(subject, place, &options.wishes());
     if plan.contenders.is_empty() {
         let known: Vec<_> = subject.contenders.iter().map(|contender| contender.id).collect();
         return Err(Failure::new(format!("no contender is left; there are: {}", known.join(", "))));
@@ -40,7 +59,7 @@ pub(crate) fn run(subject: &'static Subject, options: &Options) -> Outcome<ExitC
     };
     progress.finish();
     let report = measured?;
-    report::write(&report, options)?;
+    report::write(&report, options, files, subject.id)?;
     let troubles = report.troubles_of_distlock();
     if troubles.is_empty() {
         return Ok(ExitCode::SUCCESS);

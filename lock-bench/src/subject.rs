@@ -34,6 +34,7 @@ pub(crate) type StartTally = fn(&Target) -> Outcome<Box<dyn Tally>>;
 /// How much is measured unless the command line says otherwise.
 #[derive(Debug)]
 pub(crate) struct Sizes {
+    pub(crate) rounds: usize,
     pub(crate) lease: Duration,
     pub(crate) hand_off_clients: &'static [usize],
     /// So much longer is a turn of hand-offs for each client: every one is to have its share of the lock.
@@ -47,6 +48,8 @@ pub(crate) struct Sizes {
 /// A running server.
 pub(crate) trait Server: Send {
     fn url(&self) -> String;
+
+    fn process(&self) -> u32;
 }
 
 /// Looks at the server from outside, over a connection that no contender uses.
@@ -72,6 +75,8 @@ pub(crate) struct Counters {
     pub(crate) commands: BTreeMap<String, Command>,
     pub(crate) connections: u64,
     pub(crate) processor_seconds: f64,
+    /// Memory of the server that is really there; `None` where that cannot be told.
+    pub(crate) resident_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -105,12 +110,16 @@ impl Counters {
             commands: self.commands.iter().filter_map(difference).collect(),
             connections: self.connections.saturating_sub(earlier.connections),
             processor_seconds: (self.processor_seconds - earlier.processor_seconds).max(0.0),
+            resident_bytes: self
+                .resident_bytes
+                .zip(earlier.resident_bytes)
+                .map(|(now, before)| now.saturating_sub(before)),
         }
     }
 
     /// What the server needed for that, in microseconds: for the commands of clients where it counts them, else altogether.
     pub(crate) fn microseconds(&self, own: &[&str]) -> f64 {
-        if self.commands.is_empty() {
+        if self.commands.values().all(|command| command.microseconds == 0) {
             return self.processor_seconds * 1e6;
         }
         #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]

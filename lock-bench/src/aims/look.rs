@@ -60,11 +60,12 @@ impl Look<'_> {
         };
         let at_rest = |tried: bool| if tried { Runtimes::NotVaried } else { Runtimes::None };
         match measure {
-            Measure::CycleBesideRaw | Measure::CycleBesidePlainRaw => {
+            Measure::CycleBesideRaw | Measure::CycleBesidePlainRaw | Measure::CycleBesideNamed { .. } => {
                 let rows = self.results.cycle.iter().filter(|row| row.contender == mine);
                 each(rows.map(|row| row.runtime).collect())
             }
-            Measure::HandOffBesideEcho { clients }
+            Measure::HandOffBesideRaw { clients }
+            | Measure::HandOffBesideEcho { clients }
             | Measure::HandOffBesidePlainEcho { clients }
             | Measure::HandOffBesidePeer { clients, .. }
             | Measure::HandOffGrowth { clients, .. }
@@ -80,9 +81,13 @@ impl Look<'_> {
             Measure::HoldingConnections
             | Measure::BytesPerHold
             | Measure::RenewalShare
-            | Measure::RequestsPerRenewal => at_rest(self.many().is_some()),
+            | Measure::RequestsPerRenewal
+            | Measure::RequestsPerConnectionAndRenewal => at_rest(self.many().is_some()),
             Measure::RequestsPerSection { clients, .. } => at_rest(self.requests(clients).is_some()),
-            Measure::CommandsPerWaiter | Measure::WaitingShare => at_rest(self.waiting().is_some()),
+            Measure::CommandsPerWaiter
+            | Measure::ConnectionsPerWaiter
+            | Measure::ServerBytesPerWaiter
+            | Measure::WaitingShare => at_rest(self.waiting().is_some()),
         }
     }
 
@@ -90,6 +95,18 @@ impl Look<'_> {
         match measure {
             Measure::CycleBesideRaw => self.cycle_beside_raw(kind, self.contender.driving),
             Measure::CycleBesidePlainRaw => self.cycle_beside_raw(kind, Driving::Caller),
+            Measure::CycleBesideNamed { caller, other_thread } => {
+                let named = match self.contender.driving {
+                    Driving::Caller => caller,
+                    Driving::OtherThread => other_thread,
+                };
+                ratio(&self.cycle(self.contender.id, kind)?.rounds, &self.cycle(named, kind)?.rounds)
+            }
+            Measure::HandOffBesideRaw { clients } => {
+                let raw = self.raw(self.contender.driving)?;
+                let (row, other) = (self.hand_off(kind, clients)?, self.hand_off_of(raw.id, kind, clients)?);
+                ratio(&row.rounds, &other.rounds)
+            }
             Measure::HandOffBesideEcho { clients } => {
                 self.hand_off_beside_echo(kind, clients, self.contender.driving)
             }
@@ -138,6 +155,13 @@ impl Look<'_> {
                 let row = self.many().filter(|row| row.trouble.is_none())?;
                 found(row.commands_per_interval, format!("{} holds, {:.0} s", row.holds, row.load.seconds))
             }
+            Measure::RequestsPerConnectionAndRenewal => {
+                let row = self.many().filter(|row| row.trouble.is_none() && row.connections > 0)?;
+                #[expect(clippy::cast_precision_loss, reason = "a count of connections")]
+                let connections = row.connections as f64;
+                let detail = format!("{connections} connections, {:.0} s", row.load.seconds);
+                found(row.commands_per_interval / connections, detail)
+            }
             Measure::RequestsPerSection { clients, kinds } => {
                 let row = self.requests(clients).filter(|row| row.trouble.is_none())?;
                 let of_kinds = kinds.iter().filter_map(|&kind| row.per_section.get(kind));
@@ -151,6 +175,15 @@ impl Look<'_> {
                     format!("{rate:.0} commands/s for {} waiters", row.waiters),
                 )
             }
+            Measure::ConnectionsPerWaiter => {
+                let row = self.waiting().filter(|row| row.trouble.is_none())?;
+                #[expect(clippy::cast_precision_loss, reason = "a count of connections")]
+                found(row.connections as f64 / row.waiters as f64, format!("{} waiters", row.waiters))
+            }
+            Measure::ServerBytesPerWaiter => {
+                let row = self.waiting().filter(|row| row.trouble.is_none())?;
+                found(row.server_bytes_per_waiter?, format!("{} connections", row.connections))
+            }
             Measure::WaitingShare => {
                 let row = self.waiting().filter(|row| row.trouble.is_none())?;
                 found(row.load.client_processor_percent, format!("{} waiters", row.waiters))
@@ -160,11 +193,14 @@ impl Look<'_> {
     }
 
     fn cycle_beside_raw(&self, kind: RuntimeKind, driving: Driving) -> Option<Found> {
-        let raw = self
-            .contenders
-            .iter()
-            .find(|contender| contender.family == Family::Raw && contender.driving == driving)?;
+        let raw = self.raw(driving)?;
         ratio(&self.cycle(self.contender.id, kind)?.rounds, &self.cycle(raw.id, kind)?.rounds)
+    }
+
+    /// The first that is driven in this way.
+    fn raw(&self, driving: Driving) -> Option<&'static Contender> {
+        let mut contenders = self.contenders.iter().copied();
+        contenders.find(|contender| contender.family == Family::Raw && contender.driving == driving)
     }
 
     fn hand_off_beside_echo(&self, kind: RuntimeKind, clients: usize, driving: Driving) -> Option<Found> {

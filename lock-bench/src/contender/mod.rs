@@ -22,6 +22,8 @@ pub(crate) struct Target {
     pub(crate) lease: Duration,
     /// How many renewals a lease has time for.
     pub(crate) renewals_in_a_lease: u32,
+    /// The process of the server, when this program has started it.
+    pub(crate) server_process: Option<u32>,
 }
 
 impl Target {
@@ -101,6 +103,15 @@ pub(crate) enum Waits {
     ByAskingAgain,
     /// It is no lock: it does what one takes at the least.
     NotAtAll,
+    /// Just as another contender of the same server: that one is measured.
+    LikeAnother,
+}
+
+impl Waits {
+    /// Whether it tells anything to have such clients hand on a lock.
+    pub(crate) fn hands_on(self) -> bool {
+        matches!(self, Self::ByItself | Self::ByAskingAgain)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

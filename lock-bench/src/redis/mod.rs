@@ -20,6 +20,7 @@ pub(crate) static SUBJECT: Subject = Subject {
     echoes: raw::ECHOES,
     aims: AIMS,
     full: Sizes {
+        rounds: 5,
         lease: Duration::from_secs(30),
         hand_off_clients: &[2, 16, 64],
         turn_for_a_client: Duration::from_millis(7),
@@ -28,6 +29,7 @@ pub(crate) static SUBJECT: Subject = Subject {
         renewals_observed: 2,
     },
     quick: Sizes {
+        rounds: 2,
         lease: Duration::from_secs(12),
         hand_off_clients: &[2, 16],
         turn_for_a_client: Duration::ZERO,

@@ -16,4 +16,8 @@ impl Server for RedisServer {
     fn url(&self) -> String {
         self.url()
     }
+
+    fn process(&self) -> u32 {
+        self.pid()
+    }
 }

@@ -7,21 +7,25 @@ use async_trait::async_trait;
 use super::connection::{self, Connection};
 use crate::contender::{Connecting, Driving, Target};
 use crate::failure::{Context, Outcome};
+use crate::process;
 use crate::subject::{Command, Counters, Sender, Survey};
 
 pub(super) fn connect(target: Target) -> Connecting<Box<dyn Survey>> {
     Box::pin(async move {
         let connection = connection::open(&target.url, Driving::OtherThread).await?;
-        Ok(Box::new(Server(connection)) as Box<dyn Survey>)
+        Ok(Box::new(Server { connection, process: target.server_process }) as Box<dyn Survey>)
     })
 }
 
-struct Server(Connection);
+struct Server {
+    connection: Connection,
+    process: Option<u32>,
+}
 
 impl Server {
     async fn information(&mut self, section: &str) -> Outcome<String> {
         let mut info = redis::cmd("INFO");
-        info.arg(section).query_async(&mut self.0.connection).await.context("INFO")
+        info.arg(section).query_async(&mut self.connection.connection).await.context("INFO")
     }
 }
 
@@ -40,6 +44,7 @@ impl Survey for Server {
             commands: command_statistics(&commands),
             connections: field(&clients, "connected_clients").and_then(|text| text.parse().ok()).unwrap_or(0),
             processor_seconds: seconds("used_cpu_sys") + seconds("used_cpu_user"),
+            resident_bytes: self.process.and_then(process::resident_bytes_of),
         })
     }
 }

@@ -167,12 +167,13 @@ fn waiting(report: &Report) -> String {
             "connections",
             "commands/s",
             "per waiter and interval",
+            "server bytes/waiter",
             "client CPU %",
             "server CPU %",
             "most frequent",
         ],
     )
-    .words(&[6]);
+    .words(&[7]);
     for row in &report.results.waiting {
         let frequent = row.load.commands_per_second.iter().take(3);
         let frequent: Vec<_> = frequent.map(|(name, rate)| format!("{name} {}", number(*rate))).collect();
@@ -181,6 +182,7 @@ fn waiting(report: &Report) -> String {
             row.connections.to_string(),
             number(row.load.client_commands_per_second),
             number(row.commands_per_waiter_and_interval),
+            optional(row.server_bytes_per_waiter),
             number(row.load.client_processor_percent),
             number(row.load.server_processor_percent),
             frequent.join(", "),

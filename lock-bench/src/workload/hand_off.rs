@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::echo::EchoTurns;
 use super::{EchoRow, Grants, HandOffRow, HandOffs};
-use crate::contender::{Connect, Contender, Family, Program, Target, Waits};
+use crate::contender::{Connect, Contender, Family, Program, Target};
 use crate::failure::Outcome;
 use crate::plan::{HandOffTurn, Plan, Workload};
 use crate::progress::Progress;
@@ -29,7 +29,7 @@ pub(crate) async fn run(
         echoes.push(EchoTurns::connect(echo, &plan.target).await);
     }
     let mut turns: Vec<Turns> = Vec::new();
-    for contender in plan.contenders.iter().filter(|contender| contender.waits != Waits::NotAtAll) {
+    for contender in plan.contenders.iter().filter(|contender| contender.waits.hands_on()) {
         let place = Place::of(contender, &plan.target).await;
         // One after the other, because they are compared with each other.
         turns.extend(plan.hand_off.clients.iter().map(|&clients| Turns::new(contender, clients, &place)));

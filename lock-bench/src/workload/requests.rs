@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::RequestsRow;
 use super::cycle;
 use super::hand_off::{self, Place};
-use crate::contender::{Contender, Target, Waits};
+use crate::contender::{Contender, Target};
 use crate::failure::{Context, Outcome};
 use crate::plan::{CyclePlan, HandOffTurn, Plan, Workload};
 use crate::progress::Progress;
@@ -48,7 +48,7 @@ fn turns(contender: &Contender, plan: &Plan) -> Vec<(Workload, usize)> {
     if plan.workloads.contains(&Workload::Cycle) {
         turns.push((Workload::Cycle, 1));
     }
-    if plan.workloads.contains(&Workload::HandOff) && contender.waits != Waits::NotAtAll {
+    if plan.workloads.contains(&Workload::HandOff) && contender.waits.hands_on() {
         turns.extend(plan.hand_off.clients.iter().map(|&clients| (Workload::HandOff, clients)));
     }
     turns

@@ -10,7 +10,7 @@ use crate::contender::{Contender, Family, Target, Waits};
 use crate::failure::Outcome;
 use crate::plan::{Peers, Plan};
 use crate::progress::Progress;
-use crate::subject::Subject;
+use crate::subject::{Subject, Survey as _};
 
 const NAME: &str = "bench-waiting";
 
@@ -48,6 +48,7 @@ fn empty(contender: &Contender, waiters: usize) -> WaitingRow {
         waiters,
         connections: 0,
         commands_per_waiter_and_interval: 0.0,
+        server_bytes_per_waiter: None,
         load: Load::default(),
         trouble: None,
     }
@@ -61,6 +62,7 @@ async fn measure(
 ) -> Outcome<WaitingRow> {
     let waiters = plan.waiting.waiters;
     let connections = clients::settled_connections(survey).await?;
+    let before = survey.counters().await?.resident_bytes;
     let holder = contender.client(plan.target.clone()).await?;
     let lock = holder.lock(&name(contender))?;
     let held = lock.acquire().await?;
@@ -83,10 +85,17 @@ async fn measure(
     let interval = plan.target.renewal_interval().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a count of clients")]
     let per_waiter = load.client_commands_per_second * interval / waiters as f64;
+    let growth = counters.resident_bytes.zip(before).map(|(now, before)| now.saturating_sub(before));
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a size of memory, of which no digit matters that a float loses"
+    )]
+    let server_bytes_per_waiter = growth.map(|bytes| bytes as f64 / waiters as f64);
     Ok(WaitingRow {
         // The holder has one too.
         connections: counters.connections.saturating_sub(connections + 1),
         commands_per_waiter_and_interval: per_waiter,
+        server_bytes_per_waiter,
         load,
         trouble: released
             .first_failure

@@ -69,7 +69,8 @@ pub(crate) fn run(
     let contender = subject.contenders.iter().find(|known| known.id == contender);
     let contender = contender.context("there is no such contender")?;
     let url = std::env::var(URL_VARIABLE).context(URL_VARIABLE)?;
-    let target = Target { url, lease, renewals_in_a_lease: subject.renewals_in_a_lease };
+    let renewals_in_a_lease = subject.renewals_in_a_lease;
+    let target = Target { url, lease, renewals_in_a_lease, server_process: None };
     RuntimeKind::CurrentThread.run(async move {
         let served = serve(contender, work, count, target).await;
         if let Err(failure) = &served {

@@ -21,6 +21,7 @@ pub(crate) static SUBJECT: Subject = Subject {
     echoes: raw::ECHOES,
     aims: AIMS,
     full: Sizes {
+        rounds: 5,
         lease: Duration::from_secs(10),
         hand_off_clients: &[2, 16, 64, 256],
         turn_for_a_client: Duration::from_millis(30),
@@ -29,6 +30,7 @@ pub(crate) static SUBJECT: Subject = Subject {
         renewals_observed: 6,
     },
     quick: Sizes {
+        rounds: 2,
         lease: Duration::from_secs(10),
         hand_off_clients: &[2, 16],
         turn_for_a_client: Duration::ZERO,

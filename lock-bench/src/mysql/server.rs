@@ -1,0 +1,43 @@
+//! Servers of our own: those of the tests, on free ports of the loopback.
+
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+
+use crate::failure::{Context, Failure, Outcome};
+use crate::runtimes::RuntimeKind;
+use crate::subject::Server;
+
+/// As many as a thousand waiters need when each has a second connection for what is not waiting.
+const MAX_CONNECTIONS: &str = "4000";
+
+pub(super) fn mariadb() -> Outcome<Box<dyn Server>> {
+    start(MySqlFlavour::MariaDb)
+}
+
+pub(super) fn mysql57() -> Outcome<Box<dyn Server>> {
+    start(MySqlFlavour::MySql57)
+}
+
+/// There is none to start where another one was given.
+pub(super) fn none() -> Outcome<Box<dyn Server>> {
+    Err(Failure::new("a server of this kind is named with --url"))
+}
+
+/// Starts one and waits until it answers.
+fn start(flavour: MySqlFlavour) -> Outcome<Box<dyn Server>> {
+    let options = MySqlOptions::new(flavour).setting("max_connections", MAX_CONNECTIONS);
+    let starting = async {
+        let server = MySqlServer::start_with(options).await;
+        server.context("no server of its own (--url names another)")
+    };
+    Ok(Box::new(RuntimeKind::CurrentThread.run(starting)?))
+}
+
+impl Server for MySqlServer {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn process(&self) -> u32 {
+        self.pid()
+    }
+}
