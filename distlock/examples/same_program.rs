@@ -5,10 +5,11 @@
 //! cargo run -p distlock --example same_program -- file:/tmp/my-locks
 //! cargo run -p distlock --features redis --example same_program -- redis://127.0.0.1:6379
 //! cargo run -p distlock --features zookeeper --example same_program -- zookeeper://127.0.0.1:2181/locks
+//! cargo run -p distlock --features mysql --example same_program -- mysql://app:password@127.0.0.1:3306
 //! ```
 //!
 //! Several tasks raise a number in a way that loses counts without a lock, and print the fencing tokens that they got. Where
-//! the lock reaches other processes, start it twice to see one wait for the other.
+//! the lock reaches other processes, start it twice to see one wait for the other. `docs/same-program.md` shows it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,7 +52,7 @@ async fn work(number: u32, lock: Arc<dyn DistributedLock>, count: Arc<AtomicU32>
     for _ in 0..ROUNDS {
         let guard = lock.acquire().await?;
         let before = count.load(Ordering::Relaxed);
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await; // what others raise meanwhile would be lost
         count.store(before + 1, Ordering::Relaxed);
         // What the lock protects checks the token, so that a holder that comes too late is refused.
         println!("task {number}: {} with token {:?}", before + 1, guard.token().map(FencingToken::get));
@@ -62,6 +63,8 @@ async fn work(number: u32, lock: Arc<dyn DistributedLock>, count: Arc<AtomicU32>
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
     use super::*;
 
     #[cfg(feature = "memory")]
@@ -77,5 +80,54 @@ mod tests {
         let counted = count_at(&format!("file:{}", folder.display())).await.unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(counted, TASKS * ROUNDS);
+    }
+
+    #[cfg(all(feature = "redis", unix))]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn counts_at_redis() {
+        use conformance_tests::servers::{RedisServer, left_out};
+        if let Some(reason) = left_out("redis") {
+            return eprintln!("redis: {reason}");
+        }
+        let server = RedisServer::start().await.unwrap();
+        assert_eq!(count_at(&server.url()).await.unwrap(), TASKS * ROUNDS);
+    }
+
+    #[cfg(all(feature = "zookeeper", unix))]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn counts_at_zookeeper() {
+        use conformance_tests::servers::{ZooKeeperServer, left_out};
+        if let Some(reason) = left_out("zookeeper") {
+            return eprintln!("zookeeper: {reason}");
+        }
+        let server = ZooKeeperServer::start().await.unwrap();
+        assert_eq!(count_at(&server.url()).await.unwrap(), TASKS * ROUNDS);
+    }
+
+    #[cfg(all(feature = "mysql", unix))]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn counts_at_mariadb_and_mysql() {
+        use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+        for (flavour, scheme) in [(MySqlFlavour::MariaDb, "mariadb:"), (MySqlFlavour::MySql57, "mysql:")] {
+            if let Some(reason) = flavour.left_out() {
+                eprintln!("{flavour:?}: {reason}");
+                continue;
+            }
+            let options = MySqlOptions::new(flavour).database("locks");
+            let options = options.user("app", "password", &["ALL ON locks.*"]);
+            let server = MySqlServer::start_with(options).await.unwrap();
+            let url = server.url().replace("mysql:", scheme);
+            for tokens in ["uuid", "table"] {
+                assert_eq!(count_at(&format!("{url}&fencing={tokens}")).await.unwrap(), TASKS * ROUNDS);
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_shows_this_program() {
+        let (source, page) = (include_str!("same_program.rs"), include_str!("../../docs/same-program.md"));
+        let (program, _) = source.split_once("#[cfg(test)]").unwrap();
+        let (_, program) = program.split_once("\n\n").unwrap();
+        assert!(page.contains(&format!("```rust\n{}\n```", program.trim())));
     }
 }
