@@ -190,11 +190,17 @@ fn with_zookeeper(text: &'static str) -> &'static str {
     if cfg!(feature = "zookeeper") { text } else { "" }
 }
 
+/// What is said of locks on MySQL and MariaDB, where that is compiled in.
+fn with_mysql(text: &'static str) -> &'static str {
+    if cfg!(feature = "mysql") { text } else { "" }
+}
+
 fn url_help() -> String {
     format!(
-        "Where the lock lives, such as file:/srv/locks{}{} [env: DISTLOCK_URL] [default: file: in a folder of yours]",
+        "Where the lock lives, such as file:/srv/locks{}{}{} [env: DISTLOCK_URL] [default: file: in a folder of yours]",
         with_redis(" or redis://cache:6379"),
-        with_zookeeper(" or zookeeper://zoo1,zoo2,zoo3/locks")
+        with_zookeeper(" or zookeeper://zoo1,zoo2,zoo3/locks"),
+        with_mysql(" or mysql://app@db")
     )
 }
 
@@ -208,13 +214,14 @@ fn overview() -> String {
 Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --url file:/srv/locks --wait 5m nightly-report -- ./report.sh
-{}{}  distlock status nightly-report
+{}{}{}  distlock status nightly-report
 
 Exit codes:
   the command's own; 128 + signal when a signal ended it; 75 lock not to be had in time; 76 lock lost;
   69 backend unreachable; 77 access refused; 64 bad usage; 126/127 command not runnable/not found; 70 anything else",
         with_redis("  distlock exec --url redis://cache:6379 nightly-report -- ./report.sh\n"),
-        with_zookeeper("  distlock exec --url zookeeper://zoo1,zoo2,zoo3/locks nightly-report -- ./report.sh\n")
+        with_zookeeper("  distlock exec --url zookeeper://zoo1,zoo2,zoo3/locks nightly-report -- ./report.sh\n"),
+        with_mysql("  distlock exec --url mysql://app@db nightly-report -- ./report.sh\n")
     )
 }
 
@@ -225,7 +232,7 @@ Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --no-wait backup -- rsync -a /srv/ backup:/srv/
   distlock exec --wait 30s --grace 2s deploy -- sh -c 'make && make install'
-{}{}
+{}{}{}
 The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.",
         with_redis(
             "  distlock exec --url 'redis://cache:6379?lease=60s' nightly-report -- ./report.sh
@@ -234,6 +241,10 @@ The command finds the lock's name in DISTLOCK_NAME and the fencing token in DIST
         ),
         with_zookeeper(
             "  distlock exec --url 'zookeeper://zoo1,zoo2,zoo3/locks?session_timeout=30s' job -- ./job.sh
+"
+        ),
+        with_mysql(
+            "  DISTLOCK_URL='mysql://app:password@db/app?fencing=table' distlock exec job -- ./job.sh
 "
         )
     )
@@ -302,6 +313,7 @@ mod tests {
                 ("file:", true),
                 ("redis:", cfg!(feature = "redis")),
                 ("zookeeper:", cfg!(feature = "zookeeper")),
+                ("mysql:", cfg!(feature = "mysql")),
             ] {
                 assert_eq!(help.contains(scheme), is_there, "{scheme}: {help}");
             }

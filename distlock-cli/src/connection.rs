@@ -140,6 +140,14 @@ mod tests {
         ] {
             assert!(grace_of(Some(url)).unwrap().abs_diff(grace) < Duration::from_micros(1), "{url}");
         }
+        #[cfg(feature = "mysql")]
+        for (url, grace) in [
+            ("mysql://a", seconds(10)),
+            ("mariadb://a/locks?lease=9s", seconds(3)),
+            ("mysql://a/locks?fencing=table&lease=1h", seconds(10)),
+        ] {
+            assert_eq!(grace_of(Some(url)).unwrap(), grace, "{url}");
+        }
         assert!(grace_of(Some("gopher:")).unwrap_err().message.contains("gopher"));
     }
 
@@ -164,6 +172,8 @@ mod tests {
             ("", false),
             ("redis://user:word@cache/", true),
             ("redis://cache/?password=word", true),
+            ("mysql://app@db/locks?fencing=table", false),
+            ("mysql://app:word@db/locks", true),
             ("no scheme", true),
         ] {
             assert_eq!(has_secret(&url.into()), secret, "{url:?}");

@@ -75,8 +75,8 @@ impl Server {
     }
 
     pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Place {
-        let options: String = options.iter().map(|(name, value)| format!("&{name}={value}")).collect();
-        Place::at(self.url() + &options)
+        let options = options.iter().map(|(name, value)| format!("&{name}={value}")).collect::<Vec<_>>();
+        Place::at(self.url() + &options.concat())
     }
 
     pub(super) fn tokens(&self) -> Tokens {
