@@ -172,7 +172,7 @@ mod tests {
             ("", false),
             ("redis://user:word@cache/", true),
             ("redis://cache/?password=word", true),
-            ("mysql://app@db/locks?fencing=table", false),
+            ("mysql://db/locks?fencing=table", false),
             ("mysql://app:word@db/locks", true),
             ("no scheme", true),
         ] {
