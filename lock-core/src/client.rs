@@ -325,7 +325,7 @@ impl ClientBuilder {
         self
     }
 
-    /// What the client is called for people who ask who holds a lock.
+    /// What the client is called for people who ask who holds a lock; at most 256 characters.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -377,6 +377,11 @@ impl ClientBuilder {
                 .remedy("check the limits on threads and open files")
                 .caused_by(error)
         })?;
+        if self.label.as_ref().is_some_and(|label| label.chars().count() > LONGEST_LABEL) {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+                .because(format!("the label has more than {LONGEST_LABEL} characters"))
+                .remedy("make it shorter: servers show it to people who look at locks"));
+        }
         let engine = Engine::start(self.engine)?;
         let mut holder = HolderInfo::of_this_process();
         holder.label = self.label;
@@ -391,6 +396,9 @@ impl ClientBuilder {
         Ok((parts, host))
     }
 }
+
+/// It stands beside each lock at the server.
+const LONGEST_LABEL: usize = 256;
 
 /// A client without its backend.
 struct Parts {

@@ -62,7 +62,7 @@ pub use name::{CharacterSet, LockName, NameRules, PhysicalName};
 pub use owner::Owner;
 pub use secret::Secret;
 pub use signals::Signals;
-pub use status::{Broken, HolderId, HolderInfo, LockStatus, Participant, TakenAway};
+pub use status::{Broken, HolderId, HolderInfo, LockStatus, Others, Participant, TakenAway};
 pub use supervise::Backoff;
 pub use token::FencingToken;
 pub use url::{LockUrl, UrlOptions};

@@ -143,6 +143,19 @@ pub struct Broken {
     pub taken_away: TakenAway,
     /// Other locks that the same act cost their holders, where a server can only end a whole connection.
     pub also_lost: Vec<LockName>,
+    /// Whether those are all.
+    pub others: Others,
+}
+
+/// Whether it is known which other locks an act has cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Others {
+    /// [`Broken::also_lost`] names all of them.
+    #[default]
+    Known,
+    /// There may be more: the server does not tell.
+    Unknown,
 }
 
 /// Whether a lock was taken from the holder that the caller named.
@@ -158,7 +171,7 @@ pub enum TakenAway {
 impl Broken {
     /// The named holder has lost the lock.
     pub fn taken_away() -> Self {
-        Self { taken_away: TakenAway::Yes, also_lost: Vec::new() }
+        Self { taken_away: TakenAway::Yes, ..Self::default() }
     }
 
     /// The named holder did not hold the lock any more.

@@ -27,9 +27,31 @@ const RELEASES_SENT: usize = 5;
 /// The connection is of no more use.
 struct Broken(LockError);
 
+/// What is owed when a connection ends, also when nobody ends it: with the runtime, or by a panic. The server frees what is held
+/// as soon as the connection is closed, so that this comes first.
+struct Ending {
+    pool: Arc<Pool>,
+    link: Arc<Link>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if self.link.has_ended() {
+            return;
+        }
+        self.link.reaches(Stage::Ended);
+        self.pool.host.group_lost(self.link.group, LossReason::ConnectionLost);
+        self.pool.remove(self.link.group);
+        // The server frees what was held as soon as it notices; that it does is seen to.
+        self.pool.control.bury(Arc::clone(&self.link));
+    }
+}
+
 pub(crate) struct Actor {
     pool: Arc<Pool>,
     link: Arc<Link>,
+    /// Before the session, so that it is dropped first.
+    ending: Ending,
     session: Session,
     held: HashMap<Name, AttemptId>,
     /// Before the last statement that was answered was sent.
@@ -39,7 +61,8 @@ pub(crate) struct Actor {
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
         let heard = pool.host.clock().now();
-        Self { pool, link, session, held: HashMap::new(), heard }
+        let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
+        Self { pool, link, ending, session, held: HashMap::new(), heard }
     }
 
     pub(crate) async fn work(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
@@ -87,20 +110,16 @@ impl Actor {
         self.link.reaches(Stage::Buried);
     }
 
-    /// The server frees what was held as soon as it notices; that it does is seen to.
     fn die(self, error: &LockError) {
-        let Self { pool, link, session, held, .. } = self;
-        drop(session);
-        link.reaches(Stage::Ended);
-        pool.remove(link.group);
+        let Self { link, ending, session, held, .. } = self;
         if held.is_empty() {
             tracing::debug!(connection = link.connection, %error, "a connection has ended");
         } else {
             let locks = held.len();
             tracing::warn!(connection = link.connection, locks, %error, "a connection has ended, and its locks with it");
-            pool.host.group_lost(link.group, LossReason::ConnectionLost);
         }
-        pool.control.bury(link);
+        drop(ending);
+        drop(session);
     }
 
     fn now(&self) -> Moment {
@@ -151,7 +170,7 @@ impl Actor {
         let said = if answer.is_closed() {
             Ok(Answer::default())
         } else {
-            self.wait_at_server(statement, stop).await
+            self.ask_until(stop.notified(), statement).await
         };
         self.conclude(claim, sent, said, answer).await?;
         self.pool.share(self.link.group);
@@ -160,16 +179,29 @@ impl Actor {
 
     /// Waits until the server answers. When nobody wants that any more, has it interrupted: then it must have answered both
     /// before anything else is sent, because a late interruption hits whatever is under way then.
-    async fn wait_at_server(&mut self, statement: String, stop: &Notify) -> Result<Answer, Trouble> {
+    async fn ask_until(
+        &mut self,
+        stop: impl Future<Output = ()>,
+        statement: String,
+    ) -> Result<Answer, Trouble> {
         let (pool, number, run) = (&self.pool, self.session.number, self.session.run.clone());
+        let clock = pool.host.clock();
+        let sent = clock.now();
         let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
         tokio::select! {
             biased;
-            answer = &mut asking => return answer,
-            () = stop.notified() => {}
+            answer = &mut asking => {
+                if !self.held.is_empty() && !matches!(answer, Err(Trouble::Broken(_))) {
+                    self.heard = sent;
+                }
+                return answer;
+            }
+            () = stop => {}
         }
-        let clock = pool.host.clock();
-        let deadline = clock.now().plus(PATIENCE_WITH_INTERRUPTION);
+        // With the connection everything else that is held there would be lost.
+        let usual = clock.now().plus(PATIENCE_WITH_INTERRUPTION);
+        let deadline =
+            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(pool.settings.lease)) };
         let interrupted = within(clock, deadline, pool.control.interrupt(number, &run)).await;
         match interrupted {
             Some(Ok(())) => {}
@@ -189,12 +221,16 @@ impl Actor {
     ) -> Result<(), Broken> {
         let Claim { name, id, .. } = &claim;
         let (name, id) = (Arc::clone(name), *id);
-        let taken = match read(&said) {
+        let taken = match read(&said, self.session.number) {
             Said::Token(token) => {
                 self.held.insert(Arc::clone(&name), id);
                 self.confirm(&claim, token, sent).await
             }
             Said::Refused => Ok(Taken::Refused),
+            Said::BySomebodyElse => Err(Trouble::Broken(nonsense(
+                Operation::Acquire,
+                "another connection has answered than was asked",
+            ))),
             Said::ReadOnly => {
                 self.held.insert(Arc::clone(&name), id);
                 Err(Trouble::Refused { code: 0, error: read_only(Operation::Acquire) })
@@ -237,7 +273,7 @@ impl Actor {
             (TokenSource::Clock, _) => Some(token),
             (TokenSource::Table, Some(holder)) => {
                 let mint = statement::mint(&claim.name, claim.id, &self.link.run, holder);
-                Some(self.ask(Operation::Acquire, mint).await?.last_insert_id)
+                Some(self.write(mint).await?.last_insert_id)
             }
             _ => None,
         };
@@ -251,6 +287,18 @@ impl Actor {
             Some(LeaseState::Held) => Ok(Taken::Granted { token, anchor }),
             _ => Ok(Taken::Interrupted),
         }
+    }
+
+    /// Has something written down. A write may wait for all sorts of things, and the checks of what is held on this connection
+    /// wait behind it: it has its time, and is interrupted then.
+    async fn write(&mut self, statement: String) -> Result<Answer, Trouble> {
+        let clock = self.pool.host.clock().clone();
+        let sent = clock.now();
+        self.link.is_busy(Some(sent));
+        let end = sent.plus(self.pool.settings.request_timeout);
+        let answer = self.ask_until(clock.sleep_until(end), statement).await;
+        self.link.is_busy(None);
+        answer
     }
 
     /// What became of these locks. Those that are not held are forgotten.
@@ -344,12 +392,19 @@ enum Said {
     Token(u64),
     Refused,
     ReadOnly,
+    /// Another connection than the one that was asked: this is none.
+    BySomebodyElse,
     Nothing,
 }
 
-fn read(said: &Result<Answer, Trouble>) -> Said {
+fn read(said: &Result<Answer, Trouble>, connection: u64) -> Said {
     let Ok(said) = said else { return Said::Nothing };
-    let Some([token, is_read_only]) = said.rows.first().map(Vec::as_slice) else { return Said::Nothing };
+    let Some([token, is_read_only, answering]) = said.rows.first().map(Vec::as_slice) else {
+        return Said::Nothing;
+    };
+    if answering.as_deref().and_then(|number| number.parse().ok()) != Some(connection) {
+        return Said::BySomebodyElse;
+    }
     match (token.as_deref().and_then(|token| token.parse::<u64>().ok()), is_read_only.as_deref()) {
         (None, _) => Said::Nothing,
         (Some(_), Some("1")) => Said::ReadOnly,

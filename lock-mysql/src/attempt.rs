@@ -67,6 +67,11 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        if let Wait::Until(_) = self.request.wait()
+            && let Some(grant) = self.try_before_waiting().await?
+        {
+            return Ok(Some(grant));
+        }
         loop {
             let own = match self.backend.pool.idle() {
                 Some(own) => own,
@@ -89,10 +94,23 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// A wait is answered at its end alone, and one that comes to its end without an answer does not know that somebody else holds
+    /// the lock. Whoever does not wait for ever asks for that first: a look from another connection may be too late.
+    async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        let started = self.backend.pool.take_somewhere(&self.claim).await?;
+        match self.taken(started).await? {
+            Outcome::Granted(grant) => return Ok(Some(grant)),
+            Outcome::Refused => self.request.signals().queued(),
+            Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+        }
+        Ok(None)
+    }
+
     /// Nothing is free to wait on: the lock may be free, which costs no connection of one's own. If it is not, waits for a
     /// connection, and looks now and then whether the lock is free by now.
     async fn own_or_grant(&self) -> Result<Way, LockError> {
         let (pool, clock) = (&self.backend.pool, self.backend.host.clock());
+        let mut is_told = false;
         let mut started = Some(pool.take_somewhere(&self.claim).await?);
         let mut owning = std::pin::pin!(pool.own());
         loop {
@@ -106,6 +124,13 @@ impl<'a> Attempt<'a> {
             let pause = clock.now().plus(LOOK_WITHOUT_A_PLACE.min(self.backend.settings.interval));
             if let Some(own) = within(clock, pause, owning.as_mut()).await {
                 return Ok(Way::Own(own?));
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                tracing::warn!(
+                    lock = %self.request.name(),
+                    max_connections = self.backend.settings.max_connections,
+                    "no connection is free to wait on: the lock is tried now and then, and whoever waits at the server comes first"
+                );
             }
             started = pool.take(&self.claim);
         }

@@ -1,13 +1,14 @@
 //! Who holds a lock, who waits for it, and taking it away.
 //!
-//! The server knows which *connection* holds a lock, and no more. Whoever waits says who it is in its statement, which is
-//! there for as long as it waits. Who holds says so in the [table](crate::TokenSource::Table) alone.
+//! The server knows which *connection* holds a lock, and some [a little more](crate::survey). Whoever waits says who it is in
+//! its statement, which is there for as long as it waits. Who holds says so in the [table](crate::TokenSource::Table) alone.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{
-    Broken, FencingToken, HolderId, InspectRequest, LockError, LockName, LockStatus, Operation, Participant,
+    Broken, FencingToken, HolderId, InspectRequest, LockError, LockName, LockStatus, Operation, Others,
+    Participant,
 };
 
 use crate::backend::MySqlBackend;
@@ -16,6 +17,7 @@ use crate::options::TokenSource;
 use crate::run::Run;
 use crate::session::{Row, within};
 use crate::statement::{self, Holder, Waiter};
+use crate::survey::{self, Belongings};
 use crate::trouble::{no_answer, nonsense};
 
 /// How often the server is asked whether a connection that was told to end has.
@@ -117,11 +119,10 @@ pub(crate) async fn inspect(
         {
             status.holders.push(match record {
                 Some(record) => record.participant(),
-                None => stranger(backend, connection, &run).await?,
+                None => stranger(backend, connection, &run, &name).await?,
             });
         }
-        let waiters = backend.control.ask(Operation::Inspect, statement::waiters(&name)).await?;
-        status.waiters = in_order(&waiters.rows);
+        status.waiters = waiters(backend, &name).await?;
         Ok(status)
     };
     let clock = backend.host.clock();
@@ -131,12 +132,31 @@ pub(crate) async fn inspect(
 }
 
 /// A holder of which nothing is written down.
-async fn stranger(backend: &MySqlBackend, connection: u64, run: &Run) -> Result<Participant, LockError> {
+async fn stranger(
+    backend: &MySqlBackend,
+    connection: u64,
+    run: &Run,
+    name: &Name,
+) -> Result<Participant, LockError> {
     let answer = backend.control.ask(Operation::Inspect, statement::peer(connection)).await?;
     let mut participant = Participant::new(id_of(connection, run));
     // Of other users' connections nothing is shown without a privilege.
     participant.host = answer.value().filter(|host| !host.is_empty()).map(str::to_owned);
+    let belongings = Belongings::of(backend, connection, run, name, Operation::Inspect).await?;
+    let age = belongings.and_then(|belongings| belongings.age_of(name));
+    participant.since = age.and_then(|age| SystemTime::now().checked_sub(age));
     Ok(participant)
+}
+
+/// Those who wait: of the own user, or of all for whoever may see that.
+async fn waiters(backend: &MySqlBackend, name: &Name) -> Result<Vec<Participant>, LockError> {
+    let statement = statement::waiters(name);
+    let (run, answer) = backend.control.ask_with_run(Operation::Inspect, statement).await?;
+    let mut rows = answer.rows;
+    let known: HashSet<_> = rows.iter().filter_map(|row| row.first().cloned()).collect();
+    let more = survey::waiters(backend, &run, name).await?;
+    rows.extend(more.into_iter().filter(|row| row.first().is_some_and(|number| !known.contains(number))));
+    Ok(in_order(&rows))
 }
 
 /// Those who wait, the first one first: by the second in which the server heard of each, then by their own clocks.
@@ -188,7 +208,12 @@ async fn end_connection_of(
     if id != *holder {
         return Ok(Broken::not_held());
     }
-    let also_lost = others_on(backend, connection, &name).await?;
+    let also_lost = match record {
+        Some(_) => Some(others_written_down(backend, connection, &name).await?),
+        None => Belongings::of(backend, connection, &run, &name, Operation::Break)
+            .await?
+            .map(|belongings| belongings.others_than(&name, &backend.settings.prefix)),
+    };
     let end = statement::end(connection, Operation::Break);
     match backend.control.ask_of(&run, Operation::Break, end).await {
         Ok(_) => {}
@@ -198,15 +223,19 @@ async fn end_connection_of(
     }
     freed(backend, &name, connection).await?;
     let mut broken = Broken::taken_away();
-    broken.also_lost = also_lost;
+    (broken.also_lost, broken.others) = match also_lost {
+        Some(names) => (names, Others::Known),
+        None => (Vec::new(), Others::Unknown),
+    };
     Ok(broken)
 }
 
-/// The other locks that end with a connection, as far as that is written down.
-async fn others_on(backend: &MySqlBackend, connection: u64, name: &Name) -> Result<Vec<LockName>, LockError> {
-    if backend.settings.fencing != TokenSource::Table {
-        return Ok(Vec::new());
-    }
+/// The other locks that end with a connection of whose locks there are records.
+async fn others_written_down(
+    backend: &MySqlBackend,
+    connection: u64,
+    name: &Name,
+) -> Result<Vec<LockName>, LockError> {
     let answer = backend.control.ask(Operation::Break, statement::also_held(connection, name)).await?;
     let texts = answer.rows.iter().filter_map(|row| row.first()?.as_deref());
     let holders = texts.filter_map(|text| serde_json::from_str::<Holder>(text).ok());

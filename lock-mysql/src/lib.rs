@@ -48,6 +48,9 @@
 //! | grant and end of the wait in one moment | one of the two, and nothing is left | `races::a_grant_that_races_the_end_of_the_wait` |
 //! | grant arrives late | not believed, or checked first | `late::a_grant_that_arrives_after_the_lease_is_not_believed`, `late::a_grant_that_took_long_is_checked_first` |
 //! | reply lost | acquired once, released once | `late::the_reply_to_an_acquire_is_lost`, `late::the_reply_to_a_release_is_lost` |
+//! | a token cannot be written down | an error; no other lock is touched | `tokens::that_cannot_be_written_down_cost_no_other_lock` |
+//! | the connection's runtime ends, or its task panics | lost, before the server frees it | `runtimes::a_hold_ends_with_the_runtime_of_its_connection` |
+//! | server restarted within a second | tokens rise all the same | `tokens::of_the_clock_rise_across_a_restart` |
 //! | holder killed | free at once | `processes::a_killed_holder_frees_the_lock_at_once` |
 //! | process stands still | free after the lease; it is told when it runs again | `processes::a_stopped_holder_keeps_the_lock_for_its_lease`, `processes::a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it` |
 //! | two locks in opposite order | both wait until their time is up; what is held stays held | `crossing::two_locks_in_opposite_order` |
@@ -72,6 +75,7 @@ mod server;
 mod session;
 mod settings;
 mod statement;
+mod survey;
 mod trouble;
 
 pub use options::{MySqlOptions, TokenSource, connect, lease_of};

@@ -91,6 +91,9 @@ const LONGEST_PREFIX: usize = 30;
 
 const DEFAULT_LOCKS_PER_CONNECTION: usize = 256;
 
+/// With names of the longest, the statement that checks them has a third of the megabyte that a server takes at least.
+const MOST_LOCKS_PER_CONNECTION: usize = 4096;
+
 const DEFAULT_MAX_CONNECTIONS: usize = 100;
 
 impl MySqlOptions {
@@ -216,7 +219,7 @@ impl MySqlOptions {
         self
     }
 
-    /// How many locks may share a connection; 256 by default.
+    /// How many locks may share a connection; 256 by default, at most 4,096.
     #[must_use]
     pub fn locks_per_connection(mut self, count: usize) -> Self {
         self.locks_per_connection = count;
@@ -267,6 +270,12 @@ impl MySqlOptions {
         }
         if self.locks_per_connection == 0 {
             return Err(invalid("no lock fits on a connection").remedy("raise locks_per_connection"));
+        }
+        if self.locks_per_connection > MOST_LOCKS_PER_CONNECTION {
+            return Err(invalid(
+                "all locks of a connection are checked in one statement, which would be too long",
+            )
+            .remedy(format!("lower locks_per_connection to {MOST_LOCKS_PER_CONNECTION} or less")));
         }
         if self.max_connections < 2 {
             return Err(invalid("whoever waits has a connection, and one more is needed for the others")
@@ -472,6 +481,7 @@ mod tests {
             ("mysql://db?max_connections=1", "max_connections"),
             ("mysql://db?max_connections=x", "no number"),
             ("mysql://db?locks_per_connection=0", "locks_per_connection"),
+            ("mysql://db?locks_per_connection=4097", "4096"),
         ] {
             let text = read(url).unwrap_err().to_string();
             assert!(text.contains(part), "{url}: {text}");

@@ -6,6 +6,8 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockError, Operation};
 
 use crate::run::Run;
+use crate::session::Row;
+use crate::statement::IS_READ_ONLY;
 use crate::trouble::read_only;
 
 /// The oldest `MySQL` on which a session holds several locks.
@@ -55,30 +57,36 @@ pub(crate) struct Facts {
 }
 
 /// The last three are what a [`Run`] is known by.
-pub(crate) const QUESTION: &str = "SELECT /*distlock connect*/ VERSION(),CAST(CONNECTION_ID() AS CHAR),\
-                                   IF(@@global.read_only,1,0),CONCAT_WS(':',@@hostname,@@port),\
-                                   CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR)";
-
-/// What only some servers have.
-pub(crate) const CLUSTER_QUESTION: &str =
-    "SHOW /*distlock connect*/ GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on','wsrep_provider')";
+///
+/// What only some servers have is asked for as rows, which may be missing. An instance of Aurora that only reads says so by
+/// `innodb_read_only`. Neither changes while a server runs.
+pub(crate) fn question() -> String {
+    format!(
+        "SET /*distlock connect*/ SESSION sql_select_limit=DEFAULT;\
+         SELECT VERSION(),CAST(CONNECTION_ID() AS CHAR),{IS_READ_ONLY},CONCAT_WS(':',@@hostname,@@port),\
+         CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR);\
+         SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on','wsrep_provider','innodb_read_only')"
+    )
+}
 
 impl Facts {
-    /// Reads the answers to both questions.
-    pub(crate) fn read(row: &[Option<String>], cluster: &[Vec<Option<String>>]) -> Option<Self> {
-        let [version, connection, is_read_only, address, number, now] = row else { return None };
+    /// Reads the answers to the [`question`].
+    pub(crate) fn read(rows: &[Row]) -> Option<Self> {
+        let (row, variables) = rows.split_first()?;
+        let [version, connection, is_read_only, address, number, now] = row.as_slice() else { return None };
         let address = address.as_deref().unwrap_or_default().chars();
         // What cannot stand in a statement as it is would not be told apart anyway.
         let address: String = address.filter(|c| c.is_ascii_alphanumeric() || "-._:".contains(*c)).collect();
         let now = Duration::try_from_secs_f64(now.as_deref()?.parse().ok()?).ok()?;
         let setting = |name: &str| {
-            let row = cluster.iter().find(|row| row.first().is_some_and(|key| key.as_deref() == Some(name)));
+            let row =
+                variables.iter().find(|row| row.first().is_some_and(|key| key.as_deref() == Some(name)));
             row.and_then(|row| row.get(1)).and_then(Option::as_deref).unwrap_or_default()
         };
         Some(Self {
             version_text: version.clone()?,
             connection: connection.as_deref()?.parse().ok()?,
-            is_read_only: is_read_only.as_deref()? != "0",
+            is_read_only: is_read_only.as_deref()? != "0" || setting("innodb_read_only") == "ON",
             run: Run::new(&address, number.as_deref()?.parse().ok()?, now),
             is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
         })
@@ -129,7 +137,11 @@ impl Facts {
         Ok(())
     }
 
-    /// What makes the connection one for locks: freed after `lease_seconds` of silence, and no statement ended early.
+    /// What makes the connection one for locks: freed after `lease_seconds` of silence, and no wait for a lock ended early. Who
+    /// writes a token waits for nobody: others' locks may be on the same connection.
+    ///
+    /// The answer is that to a question of its own: its number, which is another one where something spreads a connection over
+    /// several.
     pub(crate) fn settings(&self, lease_seconds: u64) -> String {
         let version = self.version();
         let limit = match self.flavour() {
@@ -141,7 +153,12 @@ impl Facts {
             }
             _ => "",
         };
-        format!("SET /*distlock connect*/ SESSION wait_timeout={lease_seconds}{limit},SESSION autocommit=1")
+        format!(
+            "SET /*distlock connect*/ SESSION wait_timeout={lease_seconds}{limit},SESSION autocommit=1,\
+             SESSION lock_wait_timeout=1,SESSION innodb_lock_wait_timeout=1;\
+             SET SESSION TRANSACTION READ WRITE;\
+             SELECT CAST(CONNECTION_ID() AS CHAR),CAST(@@session.wait_timeout AS CHAR)"
+        )
     }
 }
 
@@ -154,8 +171,9 @@ mod tests {
         let number = (3_u64 << 56) | (1_700_000_000 << 24) | 9;
         let (number, now) = (number.to_string(), "1700000500.250000");
         let row = [text(version), text("7"), text(read_only), text("h':3306"), text(&number), text(now)];
-        let cluster = [vec![text("wsrep_on"), text(galera)], vec![text("wsrep_provider"), text("/lib/x.so")]];
-        Facts::read(&row, &cluster).unwrap()
+        let variables = [("wsrep_on", galera), ("wsrep_provider", "/lib/x.so"), ("innodb_read_only", "OFF")];
+        let variables = variables.map(|(name, value)| vec![text(name), text(value)]);
+        Facts::read(&[&[row.to_vec()][..], &variables].concat()).unwrap()
     }
 
     #[test]

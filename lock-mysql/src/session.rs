@@ -8,7 +8,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
 
 use crate::run::Run;
-use crate::server::{CLUSTER_QUESTION, Facts, QUESTION};
+use crate::server::{Facts, question};
 use crate::trouble::{Trouble, no_answer, nonsense};
 
 /// A server that does not take a farewell is left without one.
@@ -67,22 +67,25 @@ impl Session {
     async fn make(options: &MySqlConnectOptions, lease_seconds: u64) -> Result<Self, LockError> {
         let failed = |error| crate::trouble::explain(Operation::Connect, error);
         let mut connection = options.connect().await.map_err(failed)?;
-        let about = ask(&mut connection, QUESTION.to_owned()).await.map_err(failed)?;
-        let cluster = ask(&mut connection, CLUSTER_QUESTION.to_owned()).await.map_err(failed)?;
-        let facts = about
-            .rows
-            .first()
-            .and_then(|row| Facts::read(row, &cluster.rows))
+        let about = ask(&mut connection, question()).await.map_err(failed)?;
+        let facts = Facts::read(&about.rows)
             .ok_or_else(|| nonsense(Operation::Connect, "it does not say what it is"))?;
         facts.check()?;
-        ask(&mut connection, facts.settings(lease_seconds)).await.map_err(failed)?;
-        let again = "SELECT /*distlock connect*/ CONCAT_WS(' ',CONNECTION_ID(),@@session.wait_timeout)";
-        let again = ask(&mut connection, again.to_owned()).await.map_err(failed)?;
-        let expected = format!("{} {lease_seconds}", facts.connection);
-        if again.value() != Some(&expected) {
-            return Err(LockError::new(ErrorKind::Unsupported, Operation::Connect)
-                .because("what stands between this client and the server spreads one connection over several")
-                .remedy("connect to the server itself, or tell the proxy to keep a connection together"));
+        let again = ask(&mut connection, facts.settings(lease_seconds)).await.map_err(failed)?;
+        // ProxySQL answers exactly this text itself, with its own number, and carries out KILL with its own numbers.
+        let number = ask(&mut connection, "SELECT CONNECTION_ID()".to_owned()).await.map_err(failed)?;
+        let numbers =
+            [again.rows.first().and_then(|row| row.first()), number.rows.first().and_then(|row| row.first())];
+        let expected = Some(facts.connection.to_string());
+        if numbers != [Some(&expected); 2] {
+            return Err(unsupported(
+                "what stands between this client and the server has connections of its own, and mixes them",
+            ));
+        }
+        if again.rows.first().and_then(|row| row.get(1)) != Some(&Some(lease_seconds.to_string())) {
+            return Err(unsupported(
+                "what stands between this client and the server does not let wait_timeout be set",
+            ));
         }
         Ok(Self { connection, number: facts.connection, run: facts.run })
     }
@@ -102,6 +105,12 @@ impl Session {
         // An error says that it has ended already.
         let _ = tokio::time::timeout(LONGEST_FAREWELL, self.connection.close()).await;
     }
+}
+
+fn unsupported(cause: &'static str) -> LockError {
+    LockError::new(ErrorKind::Unsupported, Operation::Connect)
+        .because(cause)
+        .remedy("connect to the server itself, or through something that passes connections on as they are")
 }
 
 impl fmt::Debug for Session {

@@ -16,6 +16,9 @@ use crate::trouble::nonsense;
 /// to its end begins anew.
 pub(crate) const LONGEST_WAIT: u32 = 24 * 60 * 60;
 
+/// 1 where the server is a replica, or made one, else 0. What newer `MariaDB`s answer is a word.
+pub(crate) const IS_READ_ONLY: &str = "IF(CAST(@@global.read_only AS CHAR) IN ('0','OFF'),0,1)";
+
 const MARK: &str = "/*distlock ";
 
 /// Where tokens are kept that are to outlast a server.
@@ -77,10 +80,12 @@ impl Waiter {
 }
 
 /// The value is the token, or 1 where it is not minted here; 0 when somebody else holds the lock; NULL when the statement was
-/// interrupted. The function is evaluated before the token is minted, and once: it stands on the left of the product.
+/// interrupted. After it, whether the server is a replica, and on which connection this was carried out. The function is evaluated before the token is minted, and once: it stands on the left of the product.
 fn get_lock(name: &str, seconds: u32, tokens: TokenSource, comment: &str) -> String {
     let mint = if tokens == TokenSource::Clock { "*UUID_SHORT()" } else { "" };
-    format!("SELECT {comment} CAST(GET_LOCK('{name}',{seconds}){mint} AS CHAR),IF(@@global.read_only,1,0)")
+    format!(
+        "SELECT {comment} CAST(GET_LOCK('{name}',{seconds}){mint} AS CHAR),{IS_READ_ONLY},CAST(CONNECTION_ID() AS CHAR)"
+    )
 }
 
 /// Takes the lock if it is free.
@@ -104,8 +109,7 @@ pub(crate) fn release(name: &str, operation: Operation) -> String {
 
 /// Asks of several locks at once which connection has them.
 pub(crate) fn check<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut text =
-        format!("SELECT {} CONCAT_WS(' ',CONNECTION_ID(),IF(@@global.read_only,1,0)", mark(Operation::Renew));
+    let mut text = format!("SELECT {} CONCAT_WS(' ',CONNECTION_ID(),{IS_READ_ONLY}", mark(Operation::Renew));
     for name in names {
         // Writing to a string cannot fail.
         let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
@@ -191,6 +195,35 @@ pub(crate) fn waiters(name: &str) -> String {
     )
 }
 
+/// The same by `performance_schema`, which shows the connections of all users, and long statements not to their end.
+pub(crate) fn waiters_by_schema(name: &str) -> String {
+    format!(
+        "SELECT {} CAST(PROCESSLIST_ID AS CHAR),CAST(UNIX_TIMESTAMP()-PROCESSLIST_TIME AS CHAR),PROCESSLIST_INFO \
+         FROM performance_schema.threads WHERE PROCESSLIST_STATE='User lock' AND LOCATE('{}',PROCESSLIST_INFO)>0",
+        mark(Operation::Inspect),
+        wait_for(name)
+    )
+}
+
+/// Which locks a connection has, and since how many milliseconds, by a plugin of `MariaDB`.
+pub(crate) fn locks_by_plugin(connection: u64, operation: Operation) -> String {
+    format!(
+        "SELECT {} TABLE_SCHEMA,CAST(LOCK_TIME_MS AS CHAR) FROM information_schema.METADATA_LOCK_INFO \
+         WHERE LOCK_TYPE='User lock' AND THREAD_ID={connection}",
+        mark(operation)
+    )
+}
+
+/// Which locks a connection has, by `performance_schema`.
+pub(crate) fn locks_by_schema(connection: u64, operation: Operation) -> String {
+    format!(
+        "SELECT {} OBJECT_NAME,NULL FROM performance_schema.metadata_locks \
+         JOIN performance_schema.threads ON THREAD_ID=OWNER_THREAD_ID \
+         WHERE OBJECT_TYPE='USER LEVEL LOCK' AND LOCK_STATUS='GRANTED' AND PROCESSLIST_ID={connection}",
+        mark(operation)
+    )
+}
+
 /// From which address a connection comes.
 pub(crate) fn peer(connection: u64) -> String {
     format!(
@@ -208,15 +241,20 @@ pub(crate) fn create_table() -> String {
          connection BIGINT UNSIGNED NOT NULL,\
          run VARCHAR(200) CHARACTER SET ascii NOT NULL,\
          since BIGINT UNSIGNED NOT NULL,\
-         holder VARBINARY(4096) NOT NULL\
+         holder BLOB NOT NULL\
          ) ENGINE=InnoDB",
         mark(Operation::Connect)
     )
 }
 
-/// Whether the table is there and may be read.
+/// Whether the table is there and may be read and written. Changes nothing.
 pub(crate) fn probe_table() -> String {
-    format!("SELECT {} COUNT(*) FROM {TABLE} WHERE name=''", mark(Operation::Connect))
+    let columns = "name,token,attempt,connection,run,since,holder";
+    format!(
+        "INSERT {} INTO {TABLE} ({columns}) SELECT {columns} FROM (SELECT * FROM {TABLE} WHERE name='') AS nothing \
+         ON DUPLICATE KEY UPDATE token=VALUES(token)",
+        mark(Operation::Connect)
+    )
 }
 
 /// What is written down about a hold: who has it, as text that nobody else reads.

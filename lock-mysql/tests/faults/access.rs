@@ -13,6 +13,8 @@ cases!("access":
     a_password_in_a_url_that_cannot_be_read_is_shown_nowhere,
     a_table_that_may_not_be_made_is_named,
     a_table_that_is_there_needs_no_permission_to_make_it,
+    a_table_that_may_not_be_written_is_named,
+    what_a_server_sets_for_everybody_is_set_right,
     a_database_that_is_not_there_is_named,
     a_server_that_is_not_there,
 );
@@ -80,6 +82,31 @@ async fn a_table_that_is_there_needs_no_permission_to_make_it(flavour: MySqlFlav
     let guard = client.lock(ROOM)?.acquire().await?;
     ensure!(guard.token().is_some(), "no token");
     Ok(guard.release().await?)
+}
+
+async fn a_table_that_may_not_be_written_is_named(flavour: MySqlFlavour) -> Outcome {
+    let options = MySqlOptions::new(flavour).database("locks").user("app", "secret", &["SELECT ON locks.*"]);
+    let stage = Stage::with(options.user("maker", "secret", &["ALL ON locks.*"])).await?;
+    connect(&format!("mysql://maker:secret@{}/locks?fencing=table", stage.place())).await?;
+    let error = refusal(connect(&with_options(&stage.server.url(), "fencing=table")).await)?;
+    ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
+    ensure!(error.to_string().contains("distlock_locks"), "{error}");
+    Ok(())
+}
+
+/// What would end waits, hide answers, or refuse to write tokens.
+async fn what_a_server_sets_for_everybody_is_set_right(flavour: MySqlFlavour) -> Outcome {
+    let settings = "SET SESSION TRANSACTION READ ONLY; SET sql_select_limit=0, autocommit=0, wait_timeout=1";
+    let grants = ["CREATE, SELECT, INSERT, UPDATE ON locks.*"];
+    let options = MySqlOptions::new(flavour).database("locks").user("app", "secret", &grants);
+    let stage = Stage::with(options).await?;
+    stage.server.query(&format!("SET GLOBAL init_connect='{settings}'")).await?;
+    for options in ["lease=10m", "lease=10m&fencing=table"] {
+        let client = stage.client(options).await?;
+        stage.works(&client).await?;
+        ensure!(client.status(ROOM).await?.holders.is_empty(), "somebody holds it");
+    }
+    Ok(())
 }
 
 async fn a_database_that_is_not_there_is_named(flavour: MySqlFlavour) -> Outcome {

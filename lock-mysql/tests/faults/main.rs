@@ -30,6 +30,7 @@ mod places;
 mod processes;
 mod races;
 mod restarts;
+mod runtimes;
 mod silence;
 mod stopped;
 mod strangers;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
             places::cases(),
             processes::cases(),
             restarts::cases(),
+            runtimes::cases(),
             silence::cases(),
             stopped::cases(),
             strangers::cases(),

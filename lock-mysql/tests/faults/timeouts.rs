@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::Outcome;
-use conformance_tests::servers::MySqlFlavour;
+use conformance_tests::servers::{Direction, MySqlFlavour};
+use conformance_tests::{Failure, Outcome};
 use lock_core::DistributedLockExt;
 
 use crate::case::{cases, ensure};
@@ -12,6 +12,7 @@ use crate::stage::{LONG, ROOM, Stage, soon};
 cases!("timeouts":
     fractions_of_a_second,
     the_longest_wait,
+    short_waits_far_from_the_server,
 );
 
 const LATE: Duration = Duration::from_millis(20);
@@ -56,4 +57,29 @@ async fn the_longest_wait(flavour: MySqlFlavour) -> Outcome {
     let guard = soon("the grant", waiter).await???;
     ensure!(guard.is_some(), "the longest wait was refused");
     Ok(())
+}
+
+/// Whose end comes before another connection could have been opened to look at them.
+async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    proxy.delay(Direction::ToClient, Duration::from_millis(60));
+    let mut answers = Vec::new();
+    for _ in 0..TIMES {
+        let client = stage.client_at(proxy.address(), LONG).await?;
+        let lock = client.lock(ROOM)?;
+        // As long as three answers take: opening a connection takes more.
+        let wait = Duration::from_millis(180);
+        let began = Instant::now();
+        let answer = lock.try_acquire_for(wait).await;
+        let took = began.elapsed();
+        soon("the undoing", client.idle()).await?;
+        if matches!(answer, Ok(None)) && took < wait + LATE {
+            return Ok(held.release().await?);
+        }
+        answers.push(format!("{answer:?} after {took:?}"));
+    }
+    Err(Failure::new(format!("none of the waits knew at its end that the lock is held: {answers:?}")))
 }

@@ -1,8 +1,8 @@
 //! Fencing tokens, and where they come from.
 
-use conformance_tests::Outcome;
 use conformance_tests::servers::MySqlFlavour;
-use lock_core::{DistributedLockExt, Fencing, FencingToken};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, ErrorKind, Fencing, FencingToken};
 
 use crate::case::{cases, ensure};
 use crate::stage::{ROOM, Stage, soon};
@@ -11,6 +11,8 @@ cases!("tokens":
     of_the_clock_rise_across_a_restart,
     of_the_table_rise_across_a_restart_and_above_what_is_there,
     are_left_out_on_request,
+    that_cannot_be_written_down_cost_no_other_lock,
+    are_written_down_with_the_longest_names,
 );
 
 async fn of_the_clock_rise_across_a_restart(flavour: MySqlFlavour) -> Outcome {
@@ -58,5 +60,44 @@ async fn are_left_out_on_request(flavour: MySqlFlavour) -> Outcome {
     ensure!(client.capabilities().fencing == Fencing::None, "{:?}", client.capabilities());
     let guard = client.lock(ROOM)?.acquire().await?;
     ensure!(guard.token().is_none(), "{:?}", guard.token());
+    Ok(guard.release().await?)
+}
+
+/// Somebody makes a backup, changes the table, or looks at it with a lock.
+async fn that_cannot_be_written_down_cost_no_other_lock(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let client = stage.client("lease=10m&fencing=table").await?;
+    let innocent = client.lock("innocent")?.acquire().await?;
+    let connection = stage.holder_of("innocent").await?;
+    client.lock(ROOM)?.acquire().await?.release().await?;
+    for (lock, unlock) in [
+        ("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES"),
+        ("LOCK TABLES locks.distlock_locks WRITE", "UNLOCK TABLES"),
+        ("BEGIN; SELECT * FROM locks.distlock_locks FOR UPDATE", "ROLLBACK"),
+    ] {
+        let mut session = stage.server.session().await?;
+        for statement in lock.split("; ") {
+            session.query(statement).await?;
+        }
+        let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
+        let Err(error) = answer else { return Err(Failure::new(format!("{lock}: {answer:?}"))) };
+        ensure!(error.is_retryable() && error.kind() == ErrorKind::Server, "{lock}: {error:?}");
+        session.query(unlock).await?;
+        soon("the undoing", client.idle()).await?;
+        stage.works(&client).await?;
+        ensure!(innocent.hold().is_valid(), "{lock}: the other lock is lost");
+        ensure!(stage.holder_of("innocent").await? == connection, "{lock}: the other lock has moved");
+    }
+    Ok(innocent.release().await?)
+}
+
+async fn are_written_down_with_the_longest_names(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let label = "%0a".repeat(256);
+    let client = stage.client(&format!("lease=10m&fencing=table&label={label}")).await?;
+    let name = "\u{1}".repeat(512);
+    let guard = client.lock(name.as_str())?.acquire().await?;
+    let status = client.status(name.as_str()).await?;
+    ensure!(status.holders.len() == 1 && status.holders[0].label == Some("\n".repeat(256)), "{status:?}");
     Ok(guard.release().await?)
 }

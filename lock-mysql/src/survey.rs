@@ -1,0 +1,111 @@
+//! What more than the connection of a holder some servers tell, where they are set up for it and let this user read it.
+//!
+//! * `MariaDB`'s plugin `metadata_lock_info` tells everybody which connection has which lock, and for how long.
+//! * `performance_schema` tells which has which, where the instrument `wait/lock/metadata/sql/mdl` is on (as by default in `MySQL`
+//!   8), and what others than the own user wait for.
+//!
+//! Both are asked each time: they can be switched on and off while the server runs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lock_core::{LockError, LockName, Operation};
+
+use crate::backend::MySqlBackend;
+use crate::link::Name;
+use crate::run::Run;
+use crate::session::Row;
+use crate::statement;
+use crate::trouble::Trouble;
+
+/// What a connection has, with how long it has had it, where that is known.
+pub(crate) struct Belongings(BTreeMap<String, Option<Duration>>);
+
+impl Belongings {
+    /// Looks for them, on behalf of somebody who knows that `name` is among them. `None` when the server does not tell.
+    pub(crate) async fn of(
+        backend: &MySqlBackend,
+        connection: u64,
+        run: &Run,
+        name: &Name,
+        operation: Operation,
+    ) -> Result<Option<Self>, LockError> {
+        for statement in [
+            statement::locks_by_plugin(connection, operation),
+            statement::locks_by_schema(connection, operation),
+        ] {
+            let Some(rows) = told(backend, run, operation, statement).await? else { continue };
+            let belongings: BTreeMap<_, _> = rows.iter().filter_map(belonging).collect();
+            // A source that was switched on since lacks what was locked before, and says nothing of that.
+            if belongings.contains_key(&**name) {
+                return Ok(Some(Self(belongings)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// For how long `name` has been held.
+    pub(crate) fn age_of(&self, name: &Name) -> Option<Duration> {
+        self.0.get(&**name).copied().flatten()
+    }
+
+    /// The others, as far as they are locks of clients with this prefix; as their users call them, unless that name was too long or
+    /// too special for a server.
+    pub(crate) fn others_than(&self, name: &Name, prefix: &str) -> Vec<LockName> {
+        let others = self.0.keys().filter(|other| ***other != **name);
+        let plain = others.map(|other| match other.split_once(':') {
+            Some((before, rest)) if before == prefix => rest,
+            _ => other,
+        });
+        plain.filter_map(|other| LockName::new(other).ok()).collect()
+    }
+}
+
+fn belonging(row: &Row) -> Option<(String, Option<Duration>)> {
+    let [name, milliseconds] = row.as_slice() else { return None };
+    let milliseconds = milliseconds.as_deref().and_then(|text| text.parse().ok());
+    Some((name.clone()?, milliseconds.map(Duration::from_millis)))
+}
+
+/// What `performance_schema` knows of those who wait for the lock, in the form of the process list; nothing where it may not be
+/// read.
+pub(crate) async fn waiters(backend: &MySqlBackend, run: &Run, name: &Name) -> Result<Vec<Row>, LockError> {
+    let statement = statement::waiters_by_schema(name);
+    Ok(told(backend, run, Operation::Inspect, statement).await?.unwrap_or_default())
+}
+
+/// The answer; `None` when the server has no such table or does not let this user read it.
+async fn told(
+    backend: &MySqlBackend,
+    run: &Run,
+    operation: Operation,
+    statement: String,
+) -> Result<Option<Vec<Row>>, LockError> {
+    match backend.control.ask_of(run, operation, statement).await {
+        Ok(answer) => Ok(Some(answer.rows)),
+        Err(trouble @ Trouble::Refused { .. }) if !trouble.is_unknown_thread() => Ok(None),
+        Err(trouble) => Err(trouble.into_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_called_as_their_users_call_them() {
+        let row = |name: &str, time: Option<&str>| vec![Some(name.to_owned()), time.map(str::to_owned)];
+        let rows =
+            [row("locks:a/b", Some("1500")), row("locks:c", None), row("locks:x:y", None), row("d", None)];
+        let belongings = Belongings(rows.iter().filter_map(belonging).collect());
+        let name: Name = "locks:a/b".into();
+        let others = |prefix: &str| {
+            let others = belongings.others_than(&name, prefix);
+            others.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(others("locks"), ["d", "c", "x:y"]);
+        assert_eq!(others(""), ["d", "locks:c", "locks:x:y"]);
+        assert_eq!(belongings.age_of(&name), Some(Duration::from_millis(1500)));
+        assert_eq!(belongings.age_of(&"locks:c".into()), None);
+    }
+}

@@ -1,0 +1,33 @@
+//! Runtimes that end before those who hold locks.
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::MySqlFlavour;
+use lock_core::DistributedLockExt;
+
+use crate::case::{cases, ensure};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, with_options};
+
+cases!("runtimes":
+    a_hold_ends_with_the_runtime_of_its_connection,
+);
+
+/// The server frees the lock when the connection is closed, which nobody does but the end of its runtime.
+async fn a_hold_ends_with_the_runtime_of_its_connection(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let url = with_options(&with_options(&stage.server.url(), LONG), "engine=caller");
+    let (guard, runtime) = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let guard = runtime.block_on(async { connect(&url).await?.lock(ROOM)?.acquire().await })?;
+        Outcome::Ok((guard, runtime))
+    })
+    .await??;
+    let waiter = Waiter::of(&stage.client(LONG).await?)?;
+    stage.queued(1).await?;
+    ensure!(guard.hold().is_valid(), "it is lost already");
+    runtime.shutdown_background();
+    let (next, _) = waiter.granted().await?;
+    ensure!(!guard.hold().is_valid(), "two hold the lock");
+    // What is left of the first one's client has no runtime to release it in.
+    std::mem::forget(guard);
+    Ok(soon("the release", next.release()).await??)
+}
