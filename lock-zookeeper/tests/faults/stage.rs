@@ -239,7 +239,7 @@ impl Stage {
 
     /// Whether the server knows this session.
     pub async fn knows_session(&self, session: i64) -> Outcome<bool> {
-        Ok(self.server.word("dump").await?.contains(&format!("0x{session:x}")))
+        self.server.knows_session(session).await
     }
 }
 

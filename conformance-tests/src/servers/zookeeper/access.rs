@@ -81,7 +81,8 @@ impl Visit {
         }
     }
 
-    /// Closes the session of somebody else, as that one could. Answers whether there was one.
+    /// Closes the session of somebody else, as that one could. Answers whether there was still one. Whoever connects in that
+    /// session meanwhile ends this connection: it fails then, whether the session was closed or not.
     pub(super) async fn close_session(address: SocketAddr, session: i64) -> Outcome<bool> {
         let closing = async {
             let close = Writer::new().int(1).int(operation::CLOSE).message();

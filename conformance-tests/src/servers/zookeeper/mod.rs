@@ -303,6 +303,17 @@ impl ZooKeeperServer {
         self.visit(path, async |visit| visit.set_access(path, access).await).await
     }
 
+    /// Whether there is such a session.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the asking, and nothing else.
+    pub async fn knows_session(&self, session: i64) -> Outcome<bool> {
+        Ok(words::has_number(&self.word("dump").await?, session))
+    }
+
     /// Closes a session, with all its nodes, as its client could: that one hears of it when it connects again, which it does at
     /// once, as it loses its connection. Answers whether there was such a session.
     ///
@@ -312,15 +323,24 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future leaves open whether it is done.
     pub async fn close_session(&self, session: i64) -> Outcome<bool> {
-        let mut answer = Visit::close_session(self.plain_address(), session).await;
-        for _ in 0..CLOSES_TRIED {
-            match answer {
-                Ok(_) => break,
-                // Its client, which connects again at once, came in between.
-                Err(_) => answer = Visit::close_session(self.plain_address(), session).await,
+        self.close_session_at(self.plain_address(), session).await
+    }
+
+    /// A session has one connection, and the server ends the older one. So its client, which connects again at once, may take
+    /// the answer away, and the next try finds nothing to close: what the last try is told does not say whether there was a
+    /// session before the first one.
+    async fn close_session_at(&self, address: SocketAddr, session: i64) -> Outcome<bool> {
+        let was_there = self.knows_session(session).await?;
+        let mut closed = Visit::close_session(address, session).await;
+        for _ in 1..CLOSES_TRIED {
+            if closed.is_ok() {
+                break;
             }
+            closed = Visit::close_session(address, session).await;
         }
-        answer.map_err(|failure| self.process().failure(&format!("did not close a session ({failure})")))
+        let closed = closed
+            .map_err(|failure| self.process().failure(&format!("did not close a session ({failure})")))?;
+        Ok(was_there || closed)
     }
 
     async fn visit<T>(&self, path: &str, what: impl AsyncFnOnce(&mut Visit) -> Outcome<T>) -> Outcome<T> {

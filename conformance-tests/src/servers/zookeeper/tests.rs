@@ -94,6 +94,26 @@ async fn a_session_of_somebody_else_is_closed_with_its_nodes() {
     drop(client);
 }
 
+/// As its client does when it connects again in time: the session is closed, and whoever closed it does not hear of it.
+#[tokio::test]
+async fn a_session_is_closed_also_where_the_answer_is_lost() {
+    if is_left_out() {
+        return;
+    }
+    let server = ZooKeeperServer::start().await.unwrap();
+    let proxy = server.proxy().unwrap();
+    for lost in [ZooKeeperRequest::Close, ZooKeeperRequest::Connect] {
+        let client = ephemeral_at(server.address(), "/e").await.unwrap();
+        let session = server.node("/e").await.unwrap().unwrap().session.unwrap();
+        assert_eq!(server.knows_session(session).await, Ok(true));
+        proxy.lose_reply(lost, Losing::Cut);
+        assert_eq!(server.close_session_at(proxy.address(), session).await, Ok(true), "{lost:?}");
+        assert_eq!((server.node("/e").await, server.knows_session(session).await), (Ok(None), Ok(false)));
+        drop(client);
+    }
+    assert_eq!(proxy.requests(ZooKeeperRequest::Connect), 4);
+}
+
 #[tokio::test]
 async fn a_restart_keeps_or_loses_what_was_written() {
     if is_left_out() {

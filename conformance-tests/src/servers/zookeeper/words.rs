@@ -77,6 +77,12 @@ fn figures_in(answer: &str) -> HashMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
+/// Whether a number is named in an answer, as servers write the numbers of sessions: `0x1000a4f7d2b0003`.
+pub(super) fn has_number(answer: &str, number: i64) -> bool {
+    let number = format!("0x{number:x}");
+    answer.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == number)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // tests
@@ -96,5 +102,13 @@ mod tests {
         let figures = figures_in("zk_version\t3.8.0-x, built\nzk_watch_count\t7\nnoise\n");
         assert_eq!(figures.get("zk_watch_count").map(String::as_str), Some("7"));
         assert_eq!(figures.len(), 2);
+    }
+
+    #[test]
+    fn a_session_is_named_as_a_whole() {
+        let answer = "Session Sets (3)/(1):\n1 expire at Thu Jan 01 00:00:08 UTC 1970:\n\t0x1000a4f7d2b0003\n0x7:\n\t/e\n";
+        assert!(has_number(answer, 0x0100_0a4f_7d2b_0003) && has_number(answer, 7));
+        assert!(!has_number(answer, 0x0100_0a4f_7d2b_000) && !has_number(answer, 3));
+        assert!(has_number("0xff00000000000001", -0x00ff_ffff_ffff_ffff));
     }
 }
