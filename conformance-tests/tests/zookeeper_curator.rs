@@ -1,6 +1,6 @@
 //! Locks of ours beside those of Apache Curator's `InterProcessMutex`, on the same path of one real server.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)] // a test says by a panic what is wrong
+#![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
 use std::fs;
 use std::io::Read;

@@ -1,5 +1,5 @@
 //! The harness of the ZooKeeper backend: one real server for each test program, and in front of it a proxy for each case.
-#![allow(dead_code)] // each program uses one of the two
+#![allow(dead_code, reason = "each program uses one of the two")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

@@ -242,7 +242,7 @@ fn refused(what: &str, path: &str, error: i32) -> Failure {
     Failure::new(format!("{what} {path} was refused with the error {error}"))
 }
 
-#[allow(clippy::needless_pass_by_value)] // for `map_err`
+#[allow(clippy::needless_pass_by_value, reason = "it is given to `map_err`")]
 fn malformed(malformed: Malformed) -> Failure {
     Failure::new(malformed.to_string())
 }

@@ -239,7 +239,7 @@ impl Conversation for ZooKeeperConversation {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
     use super::super::jute::Writer;
     use super::super::node::Access;

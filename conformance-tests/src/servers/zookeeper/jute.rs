@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
     use super::*;
 

@@ -223,6 +223,17 @@ impl ZooKeeperServer {
         words::ask(self.plain_address(), word).await
     }
 
+    /// The sessions that watch the data of the node at `path`, or whether there is one.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the asking, and nothing else.
+    pub async fn watchers(&self, path: &str) -> Outcome<Vec<i64>> {
+        Ok(words::watchers_in(&self.word("wchp").await?, path))
+    }
+
     /// Its figures, as `mntr` tells them: `zk_packets_received`, `zk_watch_count`, `zk_ephemerals_count`.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
 use std::io::ErrorKind;
 use std::net::TcpStream;

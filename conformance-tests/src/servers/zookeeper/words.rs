@@ -83,9 +83,17 @@ pub(super) fn has_number(answer: &str, number: i64) -> bool {
     answer.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == number)
 }
 
+/// The numbers of the sessions that watch the node at `path`, in an answer that has the paths of nodes at the beginnings of lines,
+/// and their watchers on the lines below.
+pub(super) fn watchers_in(answer: &str, path: &str) -> Vec<i64> {
+    let below = answer.lines().skip_while(|line| *line != path).skip(1);
+    let numbers = below.map_while(|line| line.strip_prefix("\t0x"));
+    numbers.filter_map(|number| u64::from_str_radix(number, 16).ok()).map(u64::cast_signed).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)] // tests
+    #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
     use super::*;
 
@@ -105,10 +113,18 @@ mod tests {
     }
 
     #[test]
+    fn the_watchers_of_a_node_are_below_its_path() {
+        let answer = "/a\n\t0x1000a4f7d2b0003\n\t0x7\n/a/b\n\t0xff00000000000001\n";
+        assert_eq!(watchers_in(answer, "/a"), [0x0100_0a4f_7d2b_0003, 7]);
+        assert_eq!(watchers_in(answer, "/a/b"), [-0x00ff_ffff_ffff_ffff]);
+        assert_eq!(watchers_in(answer, "/b"), [0; 0]);
+    }
+
+    #[test]
     fn a_session_is_named_as_a_whole() {
         let answer = "Session Sets (3)/(1):\n1 expire at Thu Jan 01 00:00:08 UTC 1970:\n\t0x1000a4f7d2b0003\n0x7:\n\t/e\n";
         assert!(has_number(answer, 0x0100_0a4f_7d2b_0003) && has_number(answer, 7));
-        assert!(!has_number(answer, 0x0100_0a4f_7d2b_000) && !has_number(answer, 3));
+        assert!(!has_number(answer, 0x0010_00a4_f7d2_b000) && !has_number(answer, 3));
         assert!(has_number("0xff00000000000001", -0x00ff_ffff_ffff_ffff));
     }
 }
