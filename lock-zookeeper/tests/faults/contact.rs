@@ -109,7 +109,8 @@ async fn a_grant_heard_of_by_one_who_is_not_heard_is_none() -> Outcome {
     let held = first.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::in_line(&stage, &client, 2).await?;
     let behind = Waiter::in_line(&stage, &third, 3).await?;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    stage.waits(1).await?;
+    stage.is_watched(&[stage.path(1).await?], stage.session(1).await?).await?;
     proxy.blackhole(Direction::ToServer);
     // Something has to be heard now and then, or the client library takes the connection for dead.
     tokio::time::sleep(session.mul_f64(0.3)).await;

@@ -3,7 +3,7 @@
 //!
 //! Most cases share a server and wait most of the time, so that many run at once, and this program has a main function of its
 //! own.
-#![allow(unreachable_pub)] // everything here is of this program alone
+#![allow(unreachable_pub, reason = "everything here is of this program alone")]
 
 mod case;
 mod diary;

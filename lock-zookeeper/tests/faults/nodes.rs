@@ -43,12 +43,13 @@ async fn a_predecessor_that_gives_up_hands_nothing_over() -> Outcome {
         let waiter = Waiter::in_line(&stage, &last, 4).await?;
         between.remove(gives_up).give_up().await?;
         stage.nodes_are(3).await?;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        stage.waits(1).await?;
+        stage.waits(2).await?;
         ensure!(!waiter.is_finished(), "it holds what another holds");
         stage.is_held_by(&held, "before the one that gave up").await?;
         held.release().await?;
         let (guard, _) = between.remove(0).granted().await?;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        stage.waits(1).await?;
         ensure!(!waiter.is_finished(), "it holds what the one before it holds");
         stage.is_held_by(&guard, "after the one that gave up").await?;
         guard.release().await?;
@@ -74,7 +75,7 @@ async fn all_predecessors_but_the_holder_give_up_at_once() -> Outcome {
         waiter.give_up().await?;
     }
     stage.nodes_are(2).await?;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    stage.waits(1).await?;
     ensure!(!waiter.is_finished(), "it holds what another holds");
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
@@ -143,7 +144,9 @@ async fn the_own_node_deleted_while_there_is_no_contact() -> Outcome {
         let own = stage.path(1).await?;
         let behind = Waiter::in_line(&stage, &other, 3).await?;
         // Sometimes its own node is watched already, and sometimes not yet.
-        tokio::time::sleep(Duration::from_millis(if round % 3 == 0 { 0 } else { 60 })).await;
+        if round % 3 != 0 {
+            stage.is_watched(std::slice::from_ref(&own), stage.session(1).await?).await?;
+        }
         proxy.sever();
         let gone = if round % 2 == 0 { [own, holders] } else { [holders, own] };
         for path in &gone {
@@ -247,7 +250,7 @@ async fn the_own_node_written_to_by_somebody() -> Outcome {
         for position in [0, 1] {
             stage.server.write(&stage.path(position).await?, b"note").await?;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        stage.waits(1).await?;
     }
     stage.is_held_by(&guard, "after the notes").await?;
     ensure!(!waiter.is_finished(), "a note was a grant");

@@ -127,7 +127,7 @@ async fn contenders_of_kazoo_count_on_request() -> Outcome {
         drop(guard);
         soon("the release", careless.idle()).await?;
         let waiter = Waiter::in_line(&stage, &client, 1).await?;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        stage.is_watched(std::slice::from_ref(&theirs), stage.session(0).await?).await?;
         ensure!(!waiter.is_finished(), "{prefix}: both hold");
         stage.server.delete(&theirs).await?;
         let (guard, _) = waiter.granted().await?;
@@ -181,6 +181,16 @@ async fn names_that_are_no_names_of_nodes() -> Outcome {
     Ok(())
 }
 
+/// The session of the only node in the room that belongs to one.
+async fn own_session(stage: &Stage) -> Outcome<i64> {
+    for position in 0..stage.nodes().await?.len() {
+        if let Some(session) = stage.node(position).await?.session {
+            return Ok(session);
+        }
+    }
+    Err(conformance_tests::Failure::new("no node belongs to a session"))
+}
+
 /// The counter sticks, so that several have the same number: then the order is that of creation, and of nothing in their names.
 async fn numbers_at_their_end() -> Outcome {
     let stage = Stage::new().await?;
@@ -191,10 +201,13 @@ async fn numbers_at_their_end() -> Outcome {
         stage.server.create(&end(letter), b"", NodeKind::Lasting).await?;
     }
     let first = Waiter::in_line(&stage, &client, 4).await?;
+    let session = own_session(&stage).await?;
     let second = Waiter::in_line(&stage, &other, 5).await?;
     // Ours have the lowest numbers, and came last.
+    let mut before = ['a', 'z', 'm'].map(end).to_vec();
     for letter in ['a', 'z', 'm'] {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        stage.is_watched(&before, session).await?;
+        before.remove(0);
         ensure!(!first.is_finished() && !second.is_finished(), "it holds before {letter}");
         stage.server.delete(&end(letter)).await?;
     }

@@ -201,6 +201,29 @@ impl Stage {
         until(&format!("{count} nodes"), || async { Ok(self.nodes().await?.len() == count) }).await
     }
 
+    /// Waits until one of the nodes at these paths is watched in this session.
+    pub async fn is_watched(&self, paths: &[String], session: i64) -> Outcome {
+        until(&format!("one of {paths:?} is watched"), || async {
+            for path in paths {
+                if self.server.watchers(path).await?.contains(&session) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+        .await
+    }
+
+    /// Waits until whoever stands at this position watches one of those who stand before. After the end of the one that it had
+    /// watched, that is when it has found out that there is another.
+    pub async fn waits(&self, position: usize) -> Outcome {
+        let mut before = Vec::new();
+        for earlier in 0..position {
+            before.push(self.path(earlier).await?);
+        }
+        self.is_watched(&before, self.session(position).await?).await
+    }
+
     /// Waits until this path is gone.
     pub async fn is_gone(&self, path: &str) -> Outcome {
         until(&format!("{path} is gone"), || async { Ok(self.server.node(path).await?.is_none()) }).await
