@@ -101,7 +101,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     contender: Vec<String>,
 
-    /// How often each contender has its turn [default: 5, mysql 4, quick 2]
+    /// How often each contender has its turn [default: 5, mysql 3, quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 

@@ -99,6 +99,9 @@ pub(crate) struct ManyPlan {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct WaitingPlan {
     pub(crate) waiters: usize,
+    /// Until waiters of distlock do the same all the time.
+    #[serde(rename = "settling_ms", serialize_with = "as_milliseconds")]
+    pub(crate) settling: Duration,
     #[serde(rename = "window_ms", serialize_with = "as_milliseconds")]
     pub(crate) window: Duration,
     #[serde(skip)]
@@ -147,6 +150,7 @@ impl Plan {
         let target = Target { url, lease, renewals_in_a_lease: subject.renewals_in_a_lease, server_process };
         // Whole intervals, so that it does not matter when in an interval the window begins.
         let window = target.renewal_interval() * sizes.renewals_observed;
+        let settling = target.renewal_interval() * sizes.renewals_until_settled;
         let peers = if full { Peers::Included } else { Peers::LeftOut };
         let time =
             |full_length, quick_length| Duration::from_millis(if full { full_length } else { quick_length });
@@ -175,6 +179,7 @@ impl Plan {
             many: ManyPlan { holds: sizes.holds, window, peers },
             waiting: WaitingPlan {
                 waiters: sizes.waiters,
+                settling,
                 window: if full { window.max(Duration::from_secs(10)) } else { window },
                 peers,
             },

@@ -41,6 +41,8 @@ pub(crate) struct Sizes {
     pub(crate) turn_for_a_client: Duration,
     pub(crate) holds: usize,
     pub(crate) waiters: usize,
+    /// After so many intervals of renewal waiters do the same all the time.
+    pub(crate) renewals_until_settled: u32,
     /// For how many intervals of renewal it is observed what holds and waiters cost.
     pub(crate) renewals_observed: u32,
 }

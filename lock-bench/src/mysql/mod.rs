@@ -64,12 +64,13 @@ const COMMON: Subject = Subject {
     echoes: raw::ECHOES,
     aims: aims::AIMS,
     full: Sizes {
-        rounds: 4,
+        rounds: 3,
         lease: Duration::from_secs(20),
         hand_off_clients: &[2, 16, 64],
         turn_for_a_client: Duration::from_millis(7),
         holds: 10_000,
         waiters: 1000,
+        renewals_until_settled: 3,
         renewals_observed: 2,
     },
     quick: Sizes {
@@ -79,6 +80,7 @@ const COMMON: Subject = Subject {
         turn_for_a_client: Duration::ZERO,
         holds: 600,
         waiters: 50,
+        renewals_until_settled: 0,
         renewals_observed: 1,
     },
     renewals_in_a_lease: 4,

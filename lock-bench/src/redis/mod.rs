@@ -26,6 +26,7 @@ pub(crate) static SUBJECT: Subject = Subject {
         turn_for_a_client: Duration::from_millis(7),
         holds: 10_000,
         waiters: 1000,
+        renewals_until_settled: 0,
         renewals_observed: 2,
     },
     quick: Sizes {
@@ -35,6 +36,7 @@ pub(crate) static SUBJECT: Subject = Subject {
         turn_for_a_client: Duration::ZERO,
         holds: 500,
         waiters: 50,
+        renewals_until_settled: 0,
         renewals_observed: 1,
     },
     renewals_in_a_lease: 4,

@@ -317,11 +317,12 @@ fn waiting(report: &Report) -> String {
             "Connections",
             "Commands/s",
             "Per waiter and interval",
+            "Server memory for each, bytes",
             "Client CPU %",
             "Server CPU %",
             "Most frequent, per second",
         ],
-        &[6],
+        &[7],
     );
     for row in &report.results.waiting {
         let frequent = row.load.commands_per_second.iter().take(4);
@@ -331,6 +332,7 @@ fn waiting(report: &Report) -> String {
             row.connections.to_string(),
             number(row.load.client_commands_per_second),
             number(row.commands_per_waiter_and_interval),
+            optional(row.server_bytes_per_waiter),
             number(row.load.client_processor_percent),
             number(row.load.server_processor_percent),
             frequent.join(", "),

@@ -119,7 +119,7 @@ pub(crate) struct WaitingRow {
     pub(crate) waiters: usize,
     pub(crate) connections: u64,
     pub(crate) commands_per_waiter_and_interval: f64,
-    /// What the server's memory has grown by; `None` where that cannot be told.
+    /// What the server's memory has grown by since before the first contender; `None` where that cannot be told.
     pub(crate) server_bytes_per_waiter: Option<f64>,
     pub(crate) load: Load,
     pub(crate) trouble: Option<String>,

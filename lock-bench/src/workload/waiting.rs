@@ -6,7 +6,7 @@ use super::counted::Counted;
 use super::many::{observe, until_quiet};
 use super::worker::{Prepared, RELEASE, Released, Waiters, Work};
 use super::{Load, WaitingRow};
-use crate::contender::{Contender, Family, Target, Waits};
+use crate::contender::{Contender, Driving, Family, Target, Waits};
 use crate::failure::Outcome;
 use crate::plan::{Peers, Plan};
 use crate::progress::Progress;
@@ -21,24 +21,32 @@ pub(crate) async fn run(
     progress: Progress,
 ) -> Outcome<Vec<WaitingRow>> {
     let mut survey = Counted::start(subject, &plan.target).await?;
+    let before = survey.counters().await?;
     let mut rows = Vec::new();
-    for contender in plan.contenders.iter().filter(|contender| takes_part(contender, plan.waiting.peers)) {
+    let mut contenders = plan.contenders.clone();
+    contenders.retain(|contender| takes_part(contender, plan.waiting.peers));
+    // A server keeps memory that it has used: those who need the least come first.
+    contenders.sort_by_key(|contender| contender.family != Family::Raw);
+    for contender in contenders {
         progress.step(&format!("waiting: {} waiters, {}", plan.waiting.waiters, contender.id));
-        rows.push(measure(subject, &plan, contender, &mut survey).await.unwrap_or_else(|failure| {
-            WaitingRow { trouble: Some(failure.to_string()), ..empty(contender, plan.waiting.waiters) }
+        let measured = measure(subject, &plan, contender, &mut survey, before.resident_bytes).await;
+        rows.push(measured.unwrap_or_else(|failure| WaitingRow {
+            trouble: Some(failure.to_string()),
+            ..empty(contender, plan.waiting.waiters)
         }));
     }
     Ok(rows)
 }
 
-/// The raw commands and `distributed-lock` do not wait by themselves; how often they ask is decided here and not by them.
+/// How often those ask that do not wait by themselves is decided here and not by them. Raw statements that wait cost the same
+/// on each thread: once is enough.
 fn takes_part(contender: &Contender, peers: Peers) -> bool {
     match contender.family {
         Family::Distlock => true,
-        Family::Peer => {
+        Family::Raw if contender.driving != Driving::Caller => false,
+        Family::Peer | Family::Raw => {
             peers == Peers::Included && contender.waits == Waits::ByItself && contender.lives_here()
         }
-        Family::Raw => false,
     }
 }
 
@@ -59,16 +67,19 @@ async fn measure(
     plan: &Plan,
     contender: &'static Contender,
     survey: &mut Counted,
+    resident_before: Option<u64>,
 ) -> Outcome<WaitingRow> {
     let waiters = plan.waiting.waiters;
     let connections = clients::settled_connections(survey).await?;
-    let before = survey.counters().await?.resident_bytes;
     let holder = contender.client(plan.target.clone()).await?;
     let lock = holder.lock(&name(contender))?;
     let held = lock.acquire().await?;
     let mut worker = Worker::start(subject.id, contender, Work::Waiting, waiters, survey.target())?;
     let _: Prepared = worker.hear().await?;
     until_quiet(contender, waiters, survey).await?;
+    if contender.family == Family::Distlock {
+        tokio::time::sleep(plan.waiting.settling).await;
+    }
     let window = match contender.family {
         Family::Distlock => plan.waiting.window,
         // They do the same all the time.
@@ -85,7 +96,7 @@ async fn measure(
     let interval = plan.target.renewal_interval().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a count of clients")]
     let per_waiter = load.client_commands_per_second * interval / waiters as f64;
-    let growth = counters.resident_bytes.zip(before).map(|(now, before)| now.saturating_sub(before));
+    let growth = counters.resident_bytes.zip(resident_before).map(|(now, before)| now.saturating_sub(before));
     #[expect(
         clippy::cast_precision_loss,
         reason = "a size of memory, of which no digit matters that a float loses"

@@ -27,6 +27,7 @@ pub(crate) static SUBJECT: Subject = Subject {
         turn_for_a_client: Duration::from_millis(30),
         holds: 1000,
         waiters: 1000,
+        renewals_until_settled: 0,
         renewals_observed: 6,
     },
     quick: Sizes {
@@ -36,6 +37,7 @@ pub(crate) static SUBJECT: Subject = Subject {
         turn_for_a_client: Duration::ZERO,
         holds: 100,
         waiters: 50,
+        renewals_until_settled: 0,
         renewals_observed: 1,
     },
     renewals_in_a_lease: 6,
