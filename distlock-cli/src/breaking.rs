@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
-use distlock::{Breaking, Capabilities, LockClient, LockName, Participant, Reach, TakenAway};
+use distlock::{Breaking, Broken, Capabilities, LockClient, LockName, Others, Participant, Reach, TakenAway};
 use serde_json::{Value, json};
 
 use crate::arguments::{Break, Common};
@@ -48,23 +48,47 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     // What is so now: a holder that is told may have ended before it is said.
     let sentence = sentence(Outcome::Broken, &arguments.name, &from);
     let mut outcome = Outcome::NotHeld;
-    let mut also_lost = Vec::new();
+    let mut cost = Cost::default();
     for holder in &chosen {
         let broken = locks.break_holder(&arguments.name, &holder.id).await?;
         if broken.taken_away == TakenAway::Yes {
             outcome = Outcome::Broken;
         }
-        also_lost.extend(broken.also_lost);
+        cost.add(broken);
     }
     if outcome == Outcome::Broken {
-        return tell_broken(common, arguments, &sentence, &from, &also_lost, warning);
+        return tell_broken(common, arguments, &sentence, &from, &cost, warning);
     }
     let now = locks.status(&arguments.name).await?;
     let outcome = if now.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
     tell(common, arguments, outcome, &now.holders)
 }
 
-/// What a person should know of this lock in particular before it is taken away, and after.
+/// What taking a lock away has cost besides.
+#[derive(Debug, Default)]
+struct Cost {
+    also_lost: Vec<LockName>,
+    others: Others,
+}
+
+impl Cost {
+    fn add(&mut self, broken: Broken) {
+        self.also_lost.extend(broken.also_lost);
+        if broken.others == Others::Unknown {
+            self.others = Others::Unknown;
+        }
+    }
+
+    /// The names, or `null` when those are not all.
+    fn to_json(&self) -> Value {
+        match self.others {
+            Others::Known => self.also_lost.iter().map(LockName::as_str).collect(),
+            _ => Value::Null,
+        }
+    }
+}
+
+/// What a person should know of this lock in particular before it is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Warning {
     /// Nobody can tell the processes that its holder has started to end: the holder has gone.
@@ -82,7 +106,7 @@ impl Warning {
         (capabilities.breaking == Breaking::Sessions).then_some(Self::EndsConnection)
     }
 
-    fn before(self) -> &'static str {
+    fn text(self) -> &'static str {
         match self {
             Self::LeftBehind => LEFT_BEHIND,
             Self::EndsConnection => {
@@ -90,16 +114,10 @@ impl Warning {
             }
         }
     }
-
-    fn after(self) -> &'static str {
-        match self {
-            Self::LeftBehind => LEFT_BEHIND,
-            Self::EndsConnection => {
-                "its connection was ended: whatever else was locked on it is lost as well"
-            }
-        }
-    }
 }
+
+const UNKNOWN_COST: &str = "its connection was ended: whatever else was locked on it is lost as well, and the server does not \
+                            tell what that is";
 
 const LEFT_BEHIND: &str = "distlock itself has gone there, and the processes that it started are not told: they run on beside \
                            the next holder until somebody ends them";
@@ -120,7 +138,7 @@ fn is_meant(arguments: &Break, holders: &[&Participant], warning: Option<Warning
             ),
         ));
     }
-    let warning = warning.map_or("the program that holds it may run on for a while", Warning::before);
+    let warning = warning.map_or("the program that holds it may run on for a while", Warning::text);
     ask(&format!("lock {:?} is held by {who};\n{warning}.\nTake it away? [y/N] ", arguments.name))
         .map_err(|error| Failure::of_system("ask", error))
 }
@@ -138,12 +156,11 @@ fn tell_broken(
     arguments: &Break,
     sentence: &str,
     holders: &[Participant],
-    also_lost: &[LockName],
+    cost: &Cost,
     warning: Option<Warning>,
 ) -> Result<Ending, Failure> {
     if common.json {
-        let names: Vec<_> = also_lost.iter().map(LockName::as_str).collect();
-        let details = json!({ "holders": people::to_json(holders), "also_lost": names });
+        let details = json!({ "holders": people::to_json(holders), "also_lost": cost.to_json() });
         return tell_json(arguments, Outcome::Broken, details);
     }
     let mut lines = Vec::new();
@@ -151,9 +168,12 @@ fn tell_broken(
         lines.push(sentence.to_owned());
     }
     // Said even when nobody asked: other programs have lost their locks.
-    lines.extend(also_lost.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())));
-    if let Some(warning) = warning.filter(|_| !common.quiet) {
-        lines.push(warning.after().to_owned());
+    lines.extend(cost.also_lost.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())));
+    if cost.others == Others::Unknown && !common.quiet {
+        lines.push(UNKNOWN_COST.to_owned());
+    }
+    if warning == Some(Warning::LeftBehind) && !common.quiet {
+        lines.push(LEFT_BEHIND.to_owned());
     }
     for line in lines {
         let _ = writeln!(io::stderr(), "distlock: {line}");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use distlock::DistributedLockExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::server::{Server, Tokens};
 use crate::at_a_server::Server as _;
@@ -33,6 +34,31 @@ fn break_ends_the_command_of_the_holder(server: &Server) {
 }
 
 fn break_tells_what_it_costs(server: &Server) {
+    let cost = match server.tokens() {
+        Tokens::Written => json!(["other"]),
+        Tokens::Minted => Value::Null,
+    };
+    break_costs(server, &cost);
+}
+
+/// Where the server tells which connection has which locks, it is known without a table, too.
+#[test]
+fn break_tells_what_it_costs_where_the_server_knows() {
+    for flavour in MySqlFlavour::ALL {
+        let options = MySqlOptions::new(flavour);
+        let telling = match flavour {
+            MySqlFlavour::MariaDb => options.setting("plugin-load-add", "metadata_lock_info"),
+            MySqlFlavour::MySql57 => options
+                .setting("performance-schema", "1")
+                .setting("performance-schema-instrument", "wait/lock/metadata/sql/mdl=ON")
+                .user("app", "right", &["SELECT ON performance_schema.*"]),
+        };
+        let Some(server) = Server::start_with(flavour, Tokens::Minted, telling) else { continue };
+        break_costs(&server, &json!(["other"]));
+    }
+}
+
+fn break_costs(server: &Server, cost: &Value) {
     let place = server.place("20s");
     let holder = server.runtime().block_on(async {
         let locks = distlock::connect(place.url()).await.unwrap();
@@ -46,9 +72,7 @@ fn break_tells_what_it_costs(server: &Server) {
     assert_code(&output, 0, "--json");
     let event: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&event["event"], &event["name"]), (&"broken".into(), &"job".into()));
-    if server.tokens() == Tokens::Written {
-        assert_eq!(event["also_lost"], serde_json::json!(["other"]), "{event}");
-    }
+    assert_eq!(&event["also_lost"], cost, "{event}");
     for name in ["job", "other"] {
         assert_eq!(place.status(name)["held"], false, "{name}");
     }
