@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use lock_core::backend::Released;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
-use crate::link::{Claim, Link, Name, Order, Stage, Taken};
+use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray};
 use crate::options::TokenSource;
 use crate::pool::Pool;
 use crate::session::{Answer, Session, within};
-use crate::statement::{self, Checked, checked};
+use crate::statement::{self, Answered, Checked, checked};
 use crate::trouble::{Trouble, nonsense, read_only};
 
 /// How long the server has to interrupt a wait. After that the connection is dropped, which it notices within a second.
@@ -65,9 +65,9 @@ impl Actor {
         Self { pool, link, ending, session, held: HashMap::new(), heard }
     }
 
-    pub(crate) async fn work(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+    pub(crate) async fn work(mut self, mut tray: Tray) {
         loop {
-            let Some(order) = self.next(&mut orders).await else { return self.retire().await };
+            let Some(order) = self.next(&mut tray).await else { return self.retire().await };
             let carried_out = match order {
                 Order::Take { claim, answer } => self.take(claim, answer).await,
                 Order::Wait { claim, statement, stop, answer } => {
@@ -82,6 +82,7 @@ impl Actor {
                     return self.retire().await;
                 }
             };
+            self.pool.progresses(&self.link);
             if let Err(Broken(error)) = carried_out {
                 return self.die(&error);
             }
@@ -89,13 +90,13 @@ impl Actor {
     }
 
     /// The next order; `None` when there was none for so long that the connection has been let go of.
-    async fn next(&self, orders: &mut mpsc::UnboundedReceiver<Order>) -> Option<Order> {
+    async fn next(&self, tray: &mut Tray) -> Option<Order> {
         loop {
             if !self.held.is_empty() {
-                return orders.recv().await;
+                return tray.next().await;
             }
             let idle_until = self.now().plus(self.pool.settings.longest_idle());
-            match within(self.pool.host.clock(), idle_until, orders.recv()).await {
+            match within(self.pool.host.clock(), idle_until, tray.next()).await {
                 Some(order) => return order,
                 None if self.pool.retire(self.link.group) => return None,
                 None => {}
@@ -134,9 +135,9 @@ impl Actor {
         let usual = sent.plus(self.pool.settings.request_timeout);
         let deadline =
             if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.pool.settings.lease)) };
-        self.link.is_busy(Some(sent));
+        self.link.is_asking(sent);
         let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
-        self.link.is_busy(None);
+        self.link.has_asked(self.now());
         let answer = answer.unwrap_or_else(|| Err(Trouble::silence(operation)));
         if !matches!(answer, Err(Trouble::Broken(_))) {
             self.heard = sent;
@@ -294,10 +295,10 @@ impl Actor {
     async fn write(&mut self, statement: String) -> Result<Answer, Trouble> {
         let clock = self.pool.host.clock().clone();
         let sent = clock.now();
-        self.link.is_busy(Some(sent));
+        self.link.is_asking(sent);
         let end = sent.plus(self.pool.settings.request_timeout);
         let answer = self.ask_until(clock.sleep_until(end), statement).await;
-        self.link.is_busy(None);
+        self.link.has_asked(self.now());
         answer
     }
 
@@ -398,17 +399,13 @@ enum Said {
 }
 
 fn read(said: &Result<Answer, Trouble>, connection: u64) -> Said {
-    let Ok(said) = said else { return Said::Nothing };
-    let Some([token, is_read_only, answering]) = said.rows.first().map(Vec::as_slice) else {
-        return Said::Nothing;
-    };
-    if answering.as_deref().and_then(|number| number.parse().ok()) != Some(connection) {
-        return Said::BySomebodyElse;
-    }
-    match (token.as_deref().and_then(|token| token.parse::<u64>().ok()), is_read_only.as_deref()) {
-        (None, _) => Said::Nothing,
-        (Some(_), Some("1")) => Said::ReadOnly,
-        (Some(0), _) => Said::Refused,
-        (Some(token), _) => Said::Token(token),
+    let text = said.as_ref().ok().and_then(Answer::value);
+    let Some(answered) = text.and_then(Answered::read) else { return Said::Nothing };
+    match answered {
+        Answered { connection: answering, .. } if answering != connection => Said::BySomebodyElse,
+        Answered { token: None, .. } => Said::Nothing,
+        Answered { is_read_only: true, .. } => Said::ReadOnly,
+        Answered { token: Some(0), .. } => Said::Refused,
+        Answered { token: Some(token), .. } => Said::Token(token),
     }
 }

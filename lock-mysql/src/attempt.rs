@@ -140,11 +140,16 @@ impl<'a> Attempt<'a> {
         let Started { link, asked } = started;
         self.backend.remember(&self.claim, &link, None);
         let clock = self.backend.host.clock();
-        let deadline = clock.now().plus(self.backend.settings.request_timeout);
-        match within(clock, deadline, asked).await {
-            None => Err(no_answer(Operation::Acquire)),
-            Some(Err(_)) => Ok(Outcome::Nothing),
-            Some(Ok(taken)) => Ok(self.outcome(&link, &taken?)),
+        let limit = self.backend.settings.request_timeout;
+        let mut asked = asked;
+        loop {
+            match within(clock, clock.now().plus(limit), &mut asked).await {
+                // Others were before it, and were answered.
+                None if !link.is_slow(clock, limit / 2) && !link.has_ended() => {}
+                None => return Err(no_answer(Operation::Acquire)),
+                Some(Err(_)) => return Ok(Outcome::Nothing),
+                Some(Ok(taken)) => return Ok(self.outcome(&link, &taken?)),
+            }
         }
     }
 
@@ -198,7 +203,8 @@ impl<'a> Attempt<'a> {
                     misses = 0;
                     is_confirmed = true;
                     signals.queued();
-                    self.backend.settings.interval
+                    // As long as whoever is before it may be there without a sign of life.
+                    self.backend.settings.lease
                 }
                 Ok(false) => {
                     misses += 1;

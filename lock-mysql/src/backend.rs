@@ -20,10 +20,10 @@ use crate::inspection;
 use crate::link::{Claim, Link, Name};
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::pool::Pool;
-use crate::session::within;
+use crate::session::{Session, within};
 use crate::settings::Settings;
 use crate::statement::{self, LONGEST_WAIT};
-use crate::trouble::{gone, no_answer};
+use crate::trouble::{Trouble, gone, no_answer};
 
 /// The longest name that every server takes.
 const LONGEST_NAME: usize = 64;
@@ -72,7 +72,7 @@ impl MySqlBackend {
         }
         let mut session = settings.open(&host).await?;
         if settings.fencing == TokenSource::Table {
-            prepare_table(&mut session).await?;
+            prepare_table(&host, &settings, &mut session).await?;
         }
         let control = Control::start(host.clone(), Arc::clone(&settings));
         let pool = Pool::new(host.clone(), Arc::clone(&settings), Arc::clone(&control));
@@ -165,13 +165,25 @@ fn capabilities(settings: &Settings) -> Capabilities {
     }
 }
 
-async fn prepare_table(session: &mut crate::session::Session) -> Result<(), LockError> {
-    let created = session.ask(Operation::Connect, statement::create_table()).await;
-    // It may be there, made by somebody who may create tables.
-    let probed = session.ask(Operation::Connect, statement::probe_table()).await;
-    match (created, probed) {
-        (_, Ok(_)) => Ok(()),
-        (Err(trouble), Err(_)) | (Ok(_), Err(trouble)) => Err(trouble.into_error()),
+/// Sees to it that the table is there. It is made only if it is not, so that clients can begin while nobody may write.
+async fn prepare_table(host: &Host, settings: &Settings, session: &mut Session) -> Result<(), LockError> {
+    let clock = host.clock();
+    let prepared = async {
+        let Err(missing) = session.ask(Operation::Connect, statement::probe_table()).await else {
+            return Ok(());
+        };
+        if !missing.is_about_a_table() {
+            return Err(missing);
+        }
+        let created = session.ask(Operation::Connect, statement::create_table()).await;
+        // Whoever may not write to a table need not make it.
+        created.map(drop).map_err(|trouble| if missing.is_missing_table() { trouble } else { missing })
+    };
+    // A write that is kept from being done says so after a second.
+    let deadline = clock.now().plus(settings.time_to_connect());
+    match within(clock, deadline, prepared).await {
+        Some(prepared) => prepared.map_err(Trouble::into_error),
+        None => Err(no_answer(Operation::Connect)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::backend::Released;
@@ -80,9 +80,34 @@ pub(crate) struct Link {
     pub(crate) connection: u64,
     pub(crate) run: Run,
     orders: mpsc::UnboundedSender<Order>,
+    checks: mpsc::UnboundedSender<Order>,
+    /// How many orders have not been carried out yet.
+    pending: AtomicUsize,
+    /// How long the last statement took, in nanoseconds.
+    last_took: AtomicU64,
     /// Since when a statement is under way that does not wait for a lock, in nanoseconds of the clock; zero when there is none.
     busy_since: AtomicU64,
     stage: watch::Sender<Stage>,
+}
+
+/// Where orders lie until they are carried out. What others hold depends on checks, which come first.
+pub(crate) struct Tray {
+    orders: mpsc::UnboundedReceiver<Order>,
+    checks: mpsc::UnboundedReceiver<Order>,
+}
+
+impl Tray {
+    /// The next order; `None` when nobody can give any.
+    ///
+    /// # Cancel safety
+    /// No order is lost.
+    pub(crate) async fn next(&mut self) -> Option<Order> {
+        tokio::select! {
+            biased;
+            Some(check) = self.checks.recv() => Some(check),
+            order = self.orders.recv() => order,
+        }
+    }
 }
 
 /// The connection has ended.
@@ -90,24 +115,49 @@ pub(crate) struct Link {
 pub(crate) struct Gone;
 
 impl Link {
-    pub(crate) fn new(
-        group: GroupId,
-        connection: u64,
-        run: Run,
-    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Order>) {
-        let (orders, taken) = mpsc::unbounded_channel();
-        let stage = watch::Sender::new(Stage::Alive);
-        let link = Self { group, connection, run, orders, busy_since: AtomicU64::new(0), stage };
-        (Arc::new(link), taken)
+    pub(crate) fn new(group: GroupId, connection: u64, run: Run, round_trip: Duration) -> (Arc<Self>, Tray) {
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let (checks, to_check) = mpsc::unbounded_channel();
+        let link = Self {
+            group,
+            connection,
+            run,
+            orders,
+            checks,
+            pending: AtomicUsize::new(0),
+            last_took: AtomicU64::new(u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX)),
+            busy_since: AtomicU64::new(0),
+            stage: watch::Sender::new(Stage::Alive),
+        };
+        (Arc::new(link), Tray { orders: ordered, checks: to_check })
     }
 
-    /// Puts an order at the end of the queue.
+    /// Puts an order at the end of its queue.
     pub(crate) fn order(&self, order: Order) -> Result<(), Gone> {
-        self.orders.send(order).map_err(|_| Gone)
+        let queue = if matches!(order, Order::Check { .. }) { &self.checks } else { &self.orders };
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        queue.send(order).map_err(|_| Gone)
     }
 
-    pub(crate) fn is_busy(&self, since: Option<Moment>) {
-        self.busy_since.store(since.map_or(0, Moment::as_nanoseconds), Ordering::Relaxed);
+    pub(crate) fn has_carried_out_one(&self) {
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A statement is under way that was sent at this moment.
+    pub(crate) fn is_asking(&self, since: Moment) {
+        self.busy_since.store(since.as_nanoseconds(), Ordering::Relaxed);
+    }
+
+    /// It is under way no longer.
+    pub(crate) fn has_asked(&self, now: Moment) {
+        let since = self.busy_since.swap(0, Ordering::Relaxed);
+        self.last_took.store(now.as_nanoseconds().saturating_sub(since), Ordering::Relaxed);
+    }
+
+    /// How long an order will lie in the queue before it is carried out, as far as can be told.
+    pub(crate) fn queueing_time(&self) -> Duration {
+        let pending = u64::try_from(self.pending.load(Ordering::Relaxed)).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.last_took.load(Ordering::Relaxed).saturating_mul(pending))
     }
 
     /// Whether a statement has not been answered for `long` already.

@@ -263,9 +263,10 @@ impl MySqlOptions {
             return Err(invalid("a validation_interval below 10ms leaves the server no peace")
                 .remedy("make the validation_interval longer"));
         }
-        if self.prefix.len() > LONGEST_PREFIX || !self.prefix.chars().all(is_plain) {
+        // A colon ends it.
+        if self.prefix.len() > LONGEST_PREFIX || !self.prefix.chars().all(|c| is_plain(c) && c != ':') {
             return Err(invalid("the prefix is not acceptable").remedy(format!(
-                "use at most {LONGEST_PREFIX} of the characters a-z, 0-9, '-', '_', '.', '/', ':', '@' and '#'"
+                "use at most {LONGEST_PREFIX} of the characters a-z, 0-9, '-', '_', '.', '/', '@' and '#'"
             )));
         }
         if self.locks_per_connection == 0 {
@@ -468,6 +469,7 @@ mod tests {
             ("mysql://db?lease=25h", "shorter"),
             ("mysql://db?prefix=A", "a-z"),
             ("mysql://db?prefix=a%27b", "a-z"),
+            ("mysql://db?prefix=a:b", "a-z"),
             ("mysql://db?tls=off&ca=/ca.pem", "tls=off"),
             ("mysql://db?socket=/x", "this machine"),
             ("mysql://localhost?socket=/x&tls=on", "no TLS"),

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lock_core::{ErrorKind, GroupId, Host, LockError, Operation};
 use tokio::sync::{Notify, oneshot};
@@ -19,6 +20,9 @@ use crate::link::{Asked, Claim, Link, Name, Order};
 use crate::session::{Session, within};
 use crate::settings::Settings;
 use crate::trouble::gone;
+
+/// How long an order may lie in the queue of a connection before another connection is used, or opened.
+const LONGEST_QUEUE: Duration = Duration::from_millis(250);
 
 pub(crate) struct Pool {
     pub(crate) host: Host,
@@ -121,17 +125,25 @@ impl Pool {
         in_use.map(|(group, _)| *group).collect()
     }
 
-    /// Takes a lock, if it is free, on a connection that others use as well; `None` when there is none with room.
+    /// Takes a lock, if it is free, on a connection that others use as well; `None` when there is none with room, or when all are
+    /// busy for long and one more may be opened.
     pub(crate) fn take(&self, claim: &Claim) -> Option<Started> {
         let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
         let mut inner = self.lock();
-        let has_room = |entry: &&mut Entry| {
+        let has_room = |entry: &Entry| {
             entry.state == State::Shared
                 && entry.names.len() < self.settings.locks_per_connection
                 && !entry.names.contains(&claim.name)
                 && !entry.link.is_slow(clock, long)
         };
-        let entry = inner.links.values_mut().filter(has_room).max_by_key(|entry| entry.names.len())?;
+        let with_room = || inner.links.iter().filter(|(_, entry)| has_room(entry));
+        let prompt = with_room().filter(|(_, entry)| entry.link.queueing_time() <= LONGEST_QUEUE);
+        let mut chosen = prompt.max_by_key(|(_, entry)| entry.names.len());
+        if chosen.is_none() && inner.links.len() >= self.settings.max_connections {
+            chosen = with_room().min_by_key(|(_, entry)| entry.link.queueing_time());
+        }
+        let group = chosen.map(|(group, _)| *group)?;
+        let entry = inner.links.get_mut(&group)?;
         entry.names.insert(Arc::clone(&claim.name));
         // In the same moment as the name: what is ordered later on this connection comes later.
         let asked = entry.link.take(claim.clone());
@@ -224,7 +236,7 @@ impl Pool {
         }
         inner.last_group += 1;
         let group = GroupId::new(inner.last_group);
-        let (link, orders) = Link::new(group, session.number, session.run.clone());
+        let (link, orders) = Link::new(group, session.number, session.run.clone(), session.round_trip);
         let entry = Entry { link: Arc::clone(&link), names: HashSet::new(), state: State::Own };
         inner.links.insert(group, entry);
         drop(inner);
@@ -251,6 +263,12 @@ impl Pool {
         }
         self.changed.notify_waiters();
         self.open_as_needed();
+    }
+
+    /// An order has been carried out, which makes the queue of its connection shorter.
+    pub(crate) fn progresses(&self, link: &Link) {
+        link.has_carried_out_one();
+        self.changed.notify_waiters();
     }
 
     /// Opens as many connections as those who wait need, and no more than there may be.

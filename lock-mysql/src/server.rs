@@ -7,7 +7,7 @@ use lock_core::{ErrorKind, LockError, Operation};
 
 use crate::run::Run;
 use crate::session::Row;
-use crate::statement::IS_READ_ONLY;
+use crate::statement::{self, READ_ONLY};
 use crate::trouble::read_only;
 
 /// The oldest `MySQL` on which a session holds several locks.
@@ -63,7 +63,7 @@ pub(crate) struct Facts {
 pub(crate) fn question() -> String {
     format!(
         "SET /*distlock connect*/ SESSION sql_select_limit=DEFAULT;\
-         SELECT VERSION(),CAST(CONNECTION_ID() AS CHAR),{IS_READ_ONLY},CONCAT_WS(':',@@hostname,@@port),\
+         SELECT VERSION(),CAST(CONNECTION_ID() AS CHAR),{READ_ONLY},CONCAT_WS(':',@@hostname,@@port),\
          CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR);\
          SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on','wsrep_provider','innodb_read_only')"
     )
@@ -86,7 +86,8 @@ impl Facts {
         Some(Self {
             version_text: version.clone()?,
             connection: connection.as_deref()?.parse().ok()?,
-            is_read_only: is_read_only.as_deref()? != "0" || setting("innodb_read_only") == "ON",
+            is_read_only: statement::is_read_only(is_read_only.as_deref()?)
+                || setting("innodb_read_only") == "ON",
             run: Run::new(&address, number.as_deref()?.parse().ok()?, now),
             is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
         })
@@ -194,6 +195,7 @@ mod tests {
             (facts("5.7.25-TiDB-v7.1.0", "0", "OFF"), "TiDB"),
             (facts("10.11.19-MariaDB", "0", "ON"), "Galera"),
             (facts("8.0.36", "1", "OFF"), "primary"),
+            (facts("11.8.2-MariaDB", "NO_LOCK", "OFF"), "primary"),
         ] {
             let text = facts.check().unwrap_err().to_string();
             assert!(text.contains(part), "{text}");

@@ -39,6 +39,8 @@ pub(crate) struct Session {
     /// The number that the server gave it.
     pub(crate) number: u64,
     pub(crate) run: Run,
+    /// How long an answer took.
+    pub(crate) round_trip: Duration,
 }
 
 impl Session {
@@ -53,7 +55,7 @@ impl Session {
         clock: &Clock,
         limit: Duration,
     ) -> Result<Self, LockError> {
-        let session = within(clock, clock.now().plus(limit), Self::make(options, lease_seconds))
+        let session = within(clock, clock.now().plus(limit), Self::make(options, lease_seconds, clock))
             .await
             .unwrap_or_else(|| Err(no_answer(Operation::Connect)))?;
         if let Some(left) = session.run.time_to_wait() {
@@ -64,7 +66,11 @@ impl Session {
         Ok(session)
     }
 
-    async fn make(options: &MySqlConnectOptions, lease_seconds: u64) -> Result<Self, LockError> {
+    async fn make(
+        options: &MySqlConnectOptions,
+        lease_seconds: u64,
+        clock: &Clock,
+    ) -> Result<Self, LockError> {
         let failed = |error| crate::trouble::explain(Operation::Connect, error);
         let mut connection = options.connect().await.map_err(failed)?;
         let about = ask(&mut connection, question()).await.map_err(failed)?;
@@ -73,7 +79,9 @@ impl Session {
         facts.check()?;
         let again = ask(&mut connection, facts.settings(lease_seconds)).await.map_err(failed)?;
         // ProxySQL answers exactly this text itself, with its own number, and carries out KILL with its own numbers.
+        let sent = clock.now();
         let number = ask(&mut connection, "SELECT CONNECTION_ID()".to_owned()).await.map_err(failed)?;
+        let round_trip = clock.now().since(sent);
         let numbers =
             [again.rows.first().and_then(|row| row.first()), number.rows.first().and_then(|row| row.first())];
         let expected = Some(facts.connection.to_string());
@@ -87,7 +95,7 @@ impl Session {
                 "what stands between this client and the server does not let wait_timeout be set",
             ));
         }
-        Ok(Self { connection, number: facts.connection, run: facts.run })
+        Ok(Self { connection, number: facts.connection, run: facts.run, round_trip })
     }
 
     /// Has a statement carried out.

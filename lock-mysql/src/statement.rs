@@ -16,8 +16,13 @@ use crate::trouble::nonsense;
 /// to its end begins anew.
 pub(crate) const LONGEST_WAIT: u32 = 24 * 60 * 60;
 
-/// 1 where the server is a replica, or made one, else 0. What newer `MariaDB`s answer is a word.
-pub(crate) const IS_READ_ONLY: &str = "IF(CAST(@@global.read_only AS CHAR) IN ('0','OFF'),0,1)";
+/// Whether the server is a replica, or was made one. Newer `MariaDB`s answer with a word.
+pub(crate) const READ_ONLY: &str = "@@global.read_only";
+
+/// Reads what a server answers to [`READ_ONLY`].
+pub(crate) fn is_read_only(answer: &str) -> bool {
+    !matches!(answer, "0" | "OFF")
+}
 
 const MARK: &str = "/*distlock ";
 
@@ -79,13 +84,35 @@ impl Waiter {
     }
 }
 
-/// The value is the token, or 1 where it is not minted here; 0 when somebody else holds the lock; NULL when the statement was
-/// interrupted. After it, whether the server is a replica, and on which connection this was carried out. The function is evaluated before the token is minted, and once: it stands on the left of the product.
+/// The answer is one text, because each column costs both sides more than what is in it. Its words are those of [`Answered`].
+/// `GET_LOCK` is evaluated once and before the rest: before the token is minted, and before it is seen what the server is by then.
 fn get_lock(name: &str, seconds: u32, tokens: TokenSource, comment: &str) -> String {
     let mint = if tokens == TokenSource::Clock { "*UUID_SHORT()" } else { "" };
-    format!(
-        "SELECT {comment} CAST(GET_LOCK('{name}',{seconds}){mint} AS CHAR),{IS_READ_ONLY},CAST(CONNECTION_ID() AS CHAR)"
-    )
+    format!("SELECT {comment} CONCAT_WS(' ',GET_LOCK('{name}',{seconds}){mint},{READ_ONLY},CONNECTION_ID())a")
+}
+
+/// What the server says to somebody who wants a lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answered {
+    /// The token, or 1 where none is minted with the lock; 0 when somebody else holds the lock; nothing when the statement was
+    /// interrupted.
+    pub(crate) token: Option<u64>,
+    pub(crate) is_read_only: bool,
+    /// On which connection that was.
+    pub(crate) connection: u64,
+}
+
+impl Answered {
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let words: Vec<_> = text.split(' ').collect();
+        let (token, read_only, connection) = match words.as_slice() {
+            [token, read_only, connection] => (Some(token.parse().ok()?), read_only, connection),
+            // What is NULL is left out.
+            [read_only, connection] => (None, read_only, connection),
+            _ => return None,
+        };
+        Some(Self { token, is_read_only: is_read_only(read_only), connection: connection.parse().ok()? })
+    }
 }
 
 /// Takes the lock if it is free.
@@ -104,17 +131,17 @@ pub(crate) fn wait_for(name: &str) -> String {
 }
 
 pub(crate) fn release(name: &str, operation: Operation) -> String {
-    format!("SELECT {} CAST(RELEASE_LOCK('{name}') AS CHAR)", mark(operation))
+    format!("SELECT {} RELEASE_LOCK('{name}')a", mark(operation))
 }
 
 /// Asks of several locks at once which connection has them.
 pub(crate) fn check<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' ',CONNECTION_ID(),{IS_READ_ONLY}", mark(Operation::Renew));
+    let mut text = format!("SELECT {} CONCAT_WS(' ',CONNECTION_ID(),{READ_ONLY}", mark(Operation::Renew));
     for name in names {
         // Writing to a string cannot fail.
         let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
     }
-    text.push(')');
+    text.push_str(")a");
     text
 }
 
@@ -129,19 +156,21 @@ pub(crate) enum Checked {
 /// Reads the answer to [`check`] for `count` locks.
 pub(crate) fn checked(text: &str, connection: u64, count: usize) -> Result<Checked, LockError> {
     let broken = || nonsense(Operation::Renew, text);
-    let numbers: Vec<u64> =
-        text.split(' ').map(str::parse).collect::<Result<_, _>>().map_err(|_| broken())?;
-    let [answering, read_only, holders @ ..] = numbers.as_slice() else { return Err(broken()) };
+    let words: Vec<_> = text.split(' ').collect();
+    let [answering, read_only, holders @ ..] = words.as_slice() else { return Err(broken()) };
+    let holders: Vec<u64> =
+        holders.iter().map(|word| word.parse()).collect::<Result<_, _>>().map_err(|_| broken())?;
+    let answering: u64 = answering.parse().map_err(|_| broken())?;
     if holders.len() != count {
         return Err(broken());
     }
-    if *answering != connection {
+    if answering != connection {
         return Err(nonsense(
             Operation::Renew,
             format!("connection {connection} was asked, and {answering} has answered"),
         ));
     }
-    if *read_only != 0 {
+    if is_read_only(read_only) {
         return Ok(Checked::ReadOnly);
     }
     let state = |holder: &u64| match *holder {
@@ -342,11 +371,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_granted_is_told_from_what_is_not() {
+        let answered = |token, is_read_only| Some(Answered { token, is_read_only, connection: 7 });
+        for (text, read) in [
+            ("18446744073709551615 0 7", answered(Some(u64::MAX), false)),
+            ("0 OFF 7", answered(Some(0), false)),
+            ("5 ON 7", answered(Some(5), true)),
+            ("0 7", answered(None, false)),
+            ("", None),
+            ("7", None),
+            ("x 0 7", None),
+            ("1 0 x", None),
+            ("1 0 7 7", None),
+        ] {
+            assert_eq!(Answered::read(text), read, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_held_is_told_from_what_is_not() {
         let Ok(Checked::States(states)) = checked("7 0 7 0 8", 7, 3) else { panic!("not read") };
         let lost = LeaseState::Lost;
         assert_eq!(states, [LeaseState::Held, lost(LossReason::Deleted), lost(LossReason::Taken)]);
         assert!(matches!(checked("7 1 7", 7, 1), Ok(Checked::ReadOnly)));
+        assert!(matches!(checked("7 OFF 7", 7, 1), Ok(Checked::States(_))));
+        assert!(matches!(checked("7 NO_LOCK_NO_ADMIN 7", 7, 1), Ok(Checked::ReadOnly)));
         for text in ["", "7", "7 0", "7 0 7 7", "7 0 x"] {
             assert!(checked(text, 7, 1).is_err(), "{text}");
         }

@@ -11,6 +11,10 @@ const INTERRUPTED: u16 = 1317;
 /// There is no connection with that number.
 const NO_SUCH_THREAD: u16 = 1094;
 
+const NO_SUCH_TABLE: u16 = 1146;
+
+const TABLE_DENIED: u16 = 1142;
+
 /// Errors after which the server closes the connection.
 const FAREWELLS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1927, 4031];
 
@@ -45,6 +49,15 @@ impl Trouble {
 
     pub(crate) fn is_interruption(&self) -> bool {
         matches!(self, Self::Refused { code: INTERRUPTED, .. })
+    }
+
+    /// A table is not there, or may not be used: whoever may do nothing with it is not told which.
+    pub(crate) fn is_about_a_table(&self) -> bool {
+        matches!(self, Self::Refused { code: NO_SUCH_TABLE | TABLE_DENIED, .. })
+    }
+
+    pub(crate) fn is_missing_table(&self) -> bool {
+        matches!(self, Self::Refused { code: NO_SUCH_TABLE, .. })
     }
 
     pub(crate) fn is_unknown_thread(&self) -> bool {

@@ -1,5 +1,7 @@
 //! A server that is no primary, or no longer.
 
+use std::time::Duration;
+
 use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind};
@@ -12,6 +14,7 @@ cases!("demotion":
     a_read_only_server_is_refused,
     a_holder_at_a_demoted_server_is_told,
     a_demoted_server_gives_no_lock,
+    a_server_that_is_demoted_during_a_wait_gives_no_lock,
 );
 
 async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
@@ -52,4 +55,19 @@ async fn a_demoted_server_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
     stage.server.query("SET GLOBAL read_only = 0").await?;
     let guard = soon("the grant", waiter).await???;
     Ok(guard.release().await?)
+}
+
+async fn a_server_that_is_demoted_during_a_wait_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(LONG).await?;
+    let mut session = stage.server.session().await?;
+    session.query("SELECT GET_LOCK('distlock:room', 0)").await?;
+    let lock = client.lock(ROOM)?;
+    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(5)).await });
+    stage.queued(1).await?;
+    stage.server.query("SET GLOBAL read_only = 1").await?;
+    session.query("SELECT RELEASE_LOCK('distlock:room')").await?;
+    let answer = soon("the end of the wait", waiter).await??;
+    ensure!(!matches!(answer, Ok(Some(_))), "granted by a server that is read-only");
+    Ok(())
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use conformance_tests::servers::{Direction, MySqlFlavour, MySqlOptions};
 use lock_core::{DistributedLockExt, ErrorKind, Operation};
 
 use crate::case::{cases, ensure};
+use crate::diary::{Diary, Event};
 use crate::stage::{LONG, Stage, Waiter, soon, until};
 
 cases!("limits":
@@ -14,6 +15,8 @@ cases!("limits":
     a_crowd_shares_connections,
     waits_go_on_although_something_is_held_on_every_connection,
     holds_are_checked_with_one_statement_for_each_connection,
+    a_burst_far_from_the_server_is_spread,
+    a_check_is_not_kept_waiting_by_a_burst,
     waits_beyond_the_bound_are_served_in_order,
     a_server_without_room_is_asked_again,
     connections_that_nobody_uses_are_closed,
@@ -175,4 +178,52 @@ async fn a_dropped_client_has_no_connection(flavour: MySqlFlavour) -> Outcome {
     client.status("room").await?;
     drop(client);
     until("its connections are closed", || async { Ok(stage.connections().await? == 0) }).await
+}
+
+/// More tries than one connection could be asked in the time that a request has.
+async fn a_burst_far_from_the_server_is_spread(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    proxy.delay(Direction::ToClient, Duration::from_millis(25));
+    let client = stage.client_at(proxy.address(), "lease=10m&timeout=1500ms").await?;
+    let tries = (0..250).map(|number| {
+        let lock = client.lock(format!("room {number}"));
+        tokio::spawn(async move { lock?.try_acquire().await })
+    });
+    let tries: Vec<_> = tries.collect();
+    let mut guards = Vec::new();
+    for attempt in tries {
+        let guard = soon("an answer", attempt).await???;
+        ensure!(guard.is_some(), "a free lock was refused");
+        guards.push(guard);
+    }
+    let connections = stage.connections().await?;
+    ensure!((2..=100).contains(&connections), "250 tries had {connections} connections");
+    proxy.delay(Direction::ToClient, Duration::ZERO);
+    drop(guards);
+    soon("the releases", client.idle()).await
+}
+
+/// It stands behind nobody who wants something else of the same connection.
+async fn a_check_is_not_kept_waiting_by_a_burst(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let options = "lease=20s&max_connections=2&locks_per_connection=1000";
+    let client = stage.client_at(proxy.address(), options).await?;
+    let lock = client.lock("held")?;
+    let diary = Diary::of(&lock);
+    let held = lock.acquire().await?;
+    proxy.delay(Direction::ToClient, Duration::from_millis(30));
+    // They take nine seconds, in which there are two checks, and a check has three seconds.
+    let tries = (0..600).map(|number| {
+        let lock = client.lock(format!("room {number}"));
+        tokio::spawn(async move { lock?.try_acquire().await })
+    });
+    let tries: Vec<_> = tries.collect();
+    for attempt in tries {
+        soon("an answer", attempt).await???;
+    }
+    ensure!(!diary.events().contains(&Event::Suspect), "{:?}", diary.events());
+    proxy.delay(Direction::ToClient, Duration::ZERO);
+    Ok(soon("the release", held.release()).await??)
 }
