@@ -10,6 +10,7 @@ use super::server::{Server, Tokens};
 use crate::at_a_server::Server as _;
 use crate::at_a_server::sharing::{break_serves_the_next, holder_and_queue};
 use crate::support::{assert_code, said};
+use crate::terminal::Screen;
 
 /// What only a table tells.
 const NOT_KNOWN: &str = "the server knows the connection that holds it, and not whose that is";
@@ -100,6 +101,28 @@ fn break_says_it_to_people(server: &Server) {
     let output = place.run(["break", "--yes", "job"]);
     assert_code(&output, 0, "free");
     assert!(said(&output).contains("is not held"), "{output:?}");
+}
+
+#[test]
+fn break_asks_on_a_terminal_with_what_it_costs_in_view() {
+    let Some(server) = Server::mariadb() else { return };
+    let place = server.place("20s");
+    let mut holder = place.hold("job");
+    let mut screen = Screen::open(&place);
+    screen.enter("$D break job");
+    screen.expect(&format!("lock \"job\" is held by {}", server.people_read(holder.pid())));
+    screen.expect("with every other lock on it");
+    screen.expect("[y/N]");
+    screen.enter("");
+    screen.expect("left alone");
+    screen.expect_prompt_after(75);
+    assert!(holder.runs());
+    screen.enter("$D break job");
+    screen.expect("[y/N]");
+    screen.enter("y");
+    screen.expect(COST);
+    screen.expect_prompt_after(0);
+    assert_eq!(holder.code(), 76);
 }
 
 /// A test for each of them, on this server.
