@@ -1,4 +1,4 @@
-//! The statements that every such lock takes at the least: GET_LOCK and RELEASE_LOCK, on one connection.
+//! The statements that every such lock takes at the least: `GET_LOCK` and `RELEASE_LOCK`, on one connection.
 
 use std::sync::Arc;
 

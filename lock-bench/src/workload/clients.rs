@@ -43,6 +43,17 @@ pub(super) async fn next<T: 'static>(tasks: &mut JoinSet<Outcome<T>>) -> Outcome
     }
 }
 
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Until those of the clients before have ended, of whom the server has no more than `left` then; if they do in time.
+pub(super) async fn until_gone(survey: &mut dyn Survey, left: u64) -> Outcome<()> {
+    let give_up = Instant::now() + GONE_WITHIN;
+    while survey.counters().await?.connections > left && Instant::now() < give_up {
+        tokio::time::sleep(SETTLED_FOR).await;
+    }
+    Ok(())
+}
+
 const SETTLED_FOR: Duration = Duration::from_millis(200);
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 

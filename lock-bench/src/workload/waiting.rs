@@ -10,7 +10,7 @@ use crate::contender::{Contender, Driving, Family, Target, Waits};
 use crate::failure::Outcome;
 use crate::plan::{Peers, Plan};
 use crate::progress::Progress;
-use crate::subject::{Subject, Survey as _};
+use crate::subject::{Counters, Subject, Survey as _};
 
 const NAME: &str = "bench-waiting";
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(
     contenders.sort_by_key(|contender| contender.family != Family::Raw);
     for contender in contenders {
         progress.step(&format!("waiting: {} waiters, {}", plan.waiting.waiters, contender.id));
-        let measured = measure(subject, &plan, contender, &mut survey, before.resident_bytes).await;
+        let measured = measure(subject, &plan, contender, &mut survey, &before).await;
         rows.push(measured.unwrap_or_else(|failure| WaitingRow {
             trouble: Some(failure.to_string()),
             ..empty(contender, plan.waiting.waiters)
@@ -67,9 +67,10 @@ async fn measure(
     plan: &Plan,
     contender: &'static Contender,
     survey: &mut Counted,
-    resident_before: Option<u64>,
+    before: &Counters,
 ) -> Outcome<WaitingRow> {
     let waiters = plan.waiting.waiters;
+    clients::until_gone(survey, before.connections).await?;
     let connections = clients::settled_connections(survey).await?;
     let holder = contender.client(plan.target.clone()).await?;
     let lock = holder.lock(&name(contender))?;
@@ -96,7 +97,8 @@ async fn measure(
     let interval = plan.target.renewal_interval().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a count of clients")]
     let per_waiter = load.client_commands_per_second * interval / waiters as f64;
-    let growth = counters.resident_bytes.zip(resident_before).map(|(now, before)| now.saturating_sub(before));
+    let growth =
+        counters.resident_bytes.zip(before.resident_bytes).map(|(now, before)| now.saturating_sub(before));
     #[expect(
         clippy::cast_precision_loss,
         reason = "a size of memory, of which no digit matters that a float loses"
