@@ -39,9 +39,14 @@ fn has_word(line: &str, word: &str) -> bool {
 pub(super) fn lints_of_the_workspace(workspace: &Workspace) -> Vec<Finding> {
     let manifests = workspace.tree.with_ending("toml").filter(|file| file.path.ends_with("/Cargo.toml"));
     manifests
-        .filter(|manifest| !takes_lints(&manifest.text))
+        .filter(|manifest| !is_a_workspace_of_its_own(&manifest.text) && !takes_lints(&manifest.text))
         .map(|manifest| Finding::in_file(&manifest.path, "lacks `[lints]` with `workspace = true`"))
         .collect()
+}
+
+/// Cargo lets nothing be taken from ours there.
+fn is_a_workspace_of_its_own(manifest: &str) -> bool {
+    manifest.lines().any(|line| line.trim() == "[workspace]")
 }
 
 fn takes_lints(manifest: &str) -> bool {
@@ -82,6 +87,7 @@ mod tests {
             ("a/Cargo.toml", own),
             ("b/Cargo.toml", shared),
             ("Cargo.toml", "[workspace]\n"),
+            ("b/peer/Cargo.toml", "[workspace]\n\n[package]\n"),
         ]));
         assert_eq!(found.iter().map(|finding| finding.place.as_str()).collect::<Vec<_>>(), ["a/Cargo.toml"]);
     }
