@@ -49,6 +49,15 @@ pub enum Removal {
     Theft,
 }
 
+/// How many ways a client has to its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routes {
+    /// One connection carries everything.
+    One,
+    /// There are connections beside each other.
+    Several,
+}
+
 /// A backend under test. **Each instance is a place of its own**: an empty server, or a folder, a database, a prefix that
 /// nobody else uses, because the cases use the same names and run side by side.
 #[async_trait]
@@ -100,6 +109,11 @@ pub trait Harness: Send + Sync + 'static {
     /// finds out late that it has the lock, so that each time takes long.
     fn rounds(&self, many: u32) -> u32 {
         many
+    }
+
+    /// How many ways to the server a client has of which one may be silent while another is not.
+    fn routes(&self) -> Routes {
+        Routes::One
     }
 
     /// Whatever another process needs to find this place, for [`Harness::connect`]: a URL, as a rule.

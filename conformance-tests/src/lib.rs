@@ -62,7 +62,7 @@ pub use case::{Case, Need};
 pub use cases::all;
 pub use contest::{Contest, Contested, contend_if_told};
 pub use failure::{During, Failure, Outcome};
-pub use harness::{Ability, Harness, Removal};
+pub use harness::{Ability, Harness, Removal, Routes};
 pub use suite::{Verdict, main, run_case};
 
 /// Makes the main function of a test program that runs all cases against the backend of a [`Harness`].

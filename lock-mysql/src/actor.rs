@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use lock_core::backend::Released;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray};
+use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray, Waiting};
 use crate::options::TokenSource;
 use crate::pool::Pool;
 use crate::session::{Answer, Session, within};
@@ -70,8 +70,8 @@ impl Actor {
             let Some(order) = self.next(&mut tray).await else { return self.retire().await };
             let carried_out = match order {
                 Order::Take { claim, answer } => self.take(claim, answer).await,
-                Order::Wait { claim, statement, stop, answer } => {
-                    self.wait(claim, statement, &stop, answer).await
+                Order::Wait { claim, statement, waiting, answer } => {
+                    self.wait(claim, statement, &waiting, answer).await
                 }
                 Order::Release { name, id, operation, answer } => {
                     self.release(&name, id, operation, answer).await
@@ -164,15 +164,16 @@ impl Actor {
         &mut self,
         claim: Claim,
         statement: String,
-        stop: &Notify,
+        waiting: &Waiting,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         let sent = self.now();
         let said = if answer.is_closed() {
             Ok(Answer::default())
         } else {
-            self.ask_until(stop.notified(), statement).await
+            self.ask_until(waiting.stop.notified(), statement).await
         };
+        waiting.is_over();
         self.conclude(claim, sent, said, answer).await?;
         self.pool.share(self.link.group);
         Ok(())

@@ -4,23 +4,25 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Term, Wait};
-use tokio::sync::Notify;
 
 use crate::backend::{Lease, MySqlBackend};
-use crate::link::{Claim, Link, Taken};
+use crate::link::{Claim, Link, Taken, Waiting};
 use crate::options::TokenSource;
 use crate::pool::{OwnLink, Started};
 use crate::session::within;
 use crate::statement::{self, Holder, Waiter};
 use crate::trouble::{gone, no_answer};
 
-/// When a wait is looked at again that the server does not know, or says nothing of.
+/// When a wait is looked at again after which the lock is nobody's, or ours, or the server says nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a wait is not looked at, after it has been for a while.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// How often somebody tries who waits here for a connection to wait on at the server.
 const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
 
-/// How often in a row the server may not know of a wait before its connection is given up: the answer may be on its way.
+/// How often in a row that may be so before the connection is given up: the answer may be on its way.
 const MOST_MISSES: u32 = 3;
 
 pub(crate) struct Attempt<'a> {
@@ -80,12 +82,12 @@ impl<'a> Attempt<'a> {
                     Way::Granted(grant) => return Ok(Some(grant)),
                 },
             };
-            let stop = Arc::new(Notify::new());
+            let waiting = Arc::new(Waiting::default());
             let statement =
                 statement::wait(&self.claim.name, self.backend.settings.fencing, &self.description());
-            let started = own.wait(self.claim.clone(), statement, Arc::clone(&stop));
-            self.backend.remember(&self.claim, &started.link, Some(stop));
-            match self.watch(started).await? {
+            let started = own.wait(self.claim.clone(), statement, Arc::clone(&waiting));
+            self.backend.remember(&self.claim, &started.link, Some(Arc::clone(&waiting)));
+            match self.watch(started, &waiting).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
                 // The longest wait that the server is asked for is over.
                 Outcome::Refused => {}
@@ -168,13 +170,15 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Waits for the answer to a wait, and sees to it that the server is there and knows of it.
-    async fn watch(&self, started: Started) -> Result<Outcome, LockError> {
+    /// Waits for the answer to a wait, and sees to it that the server is there, and that somebody else holds the lock: whom the
+    /// server thinks to have given it to, and who has not heard of that, would wait for ever.
+    async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
         let Started { link, mut asked } = started;
         let signals = self.request.signals();
         let clock = self.backend.host.clock();
         let mut look_at = self.first_look();
         let mut misses = 0;
+        let mut pause = self.backend.settings.interval;
         let mut is_confirmed = false;
         loop {
             tokio::select! {
@@ -196,17 +200,19 @@ impl<'a> Attempt<'a> {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return Ok(self.outcome(&link, &taken));
                 }
-                looked = self.backend.control.is_waiting(&link) => looked,
+                looked = self.backend.control.holder_of(&self.claim.name, &link.run) => looked,
             };
-            let pause = match looked {
-                Ok(true) => {
+            let again = match looked {
+                Ok(Some(holder)) if holder != link.connection => {
                     misses = 0;
                     is_confirmed = true;
                     signals.queued();
-                    // As long as whoever is before it may be there without a sign of life.
-                    self.backend.settings.lease
+                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
+                    pause
                 }
-                Ok(false) => {
+                // It has its answer, and makes a hold of it.
+                Ok(_) if waiting.has_answer() => LOOK_AGAIN,
+                Ok(_) => {
                     misses += 1;
                     if misses >= MOST_MISSES {
                         return Err(gone(Operation::Acquire));
@@ -218,7 +224,7 @@ impl<'a> Attempt<'a> {
                     LOOK_AGAIN
                 }
             };
-            let next = clock.now().plus(pause);
+            let next = clock.now().plus(again);
             look_at = next.min(self.last_look().unwrap_or(next));
         }
     }

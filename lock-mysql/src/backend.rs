@@ -12,12 +12,11 @@ use lock_core::{
     Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus,
     LossReason, NameRules, Operation, PhysicalName, Reach,
 };
-use tokio::sync::Notify;
 
 use crate::attempt::Attempt;
 use crate::control::Control;
 use crate::inspection;
-use crate::link::{Claim, Link, Name};
+use crate::link::{Claim, Link, Name, Waiting};
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::pool::Pool;
 use crate::session::{Session, within};
@@ -48,8 +47,8 @@ pub(crate) struct MySqlBackend {
 struct Placed {
     link: Arc<Link>,
     name: Name,
-    /// Ends its wait.
-    stop: Option<Arc<Notify>>,
+    /// Its wait at the server, if it is one.
+    waiting: Option<Arc<Waiting>>,
 }
 
 /// What is needed to renew and release a hold.
@@ -95,8 +94,8 @@ impl MySqlBackend {
     }
 
     /// Remembers where an attempt is made, until it is certain what came of it.
-    pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, stop: Option<Arc<Notify>>) {
-        let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.name), stop };
+    pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
+        let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.name), waiting };
         self.attempts().insert(claim.id, placed);
     }
 
@@ -107,9 +106,9 @@ impl MySqlBackend {
     /// Sees to it that nothing of an attempt is left, and that nothing of it comes.
     pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
         let Some(placed) = self.attempts().get(&id).cloned() else { return Ok(()) };
-        let Placed { link, name, stop } = placed;
-        if let Some(stop) = stop {
-            stop.notify_one();
+        let Placed { link, name, waiting } = placed;
+        if let Some(waiting) = waiting {
+            waiting.stop.notify_one();
         }
         match self.given_back(&link, name, id, operation).await {
             Err(_) if link.is_buried() => {}

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lock_core::{Backoff, Host, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::link::{Link, Stage};
+use crate::link::{Link, Name, Stage};
 use crate::run::Run;
 use crate::session::{Answer, Session, within};
 use crate::settings::Settings;
@@ -25,6 +25,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// which it goes back to reading may not notice, and keep what is locked there until the lease is over.
 const LOOKS_BEFORE_THE_END: u32 = 4;
 
+/// How many locks are asked about in one statement.
+const MOST_NAMES: usize = 1000;
+
 /// A question, and where the answer goes.
 struct Question {
     operation: Operation,
@@ -36,8 +39,8 @@ enum Subject {
     Statement(String),
     /// Something about a connection of this run of the server. In another run there is no such connection.
     OfRun(Run, String),
-    /// Whether this connection waits for a lock. Several are asked about at once.
-    IsWaiting(Run, u64),
+    /// Which connection holds this lock, in that run of the server. Several are asked about at once.
+    HolderOf(Run, Name),
     /// Nothing more is asked.
     Farewell,
 }
@@ -100,19 +103,15 @@ impl Control {
         self.put(operation, Subject::OfRun(run.clone(), statement)).await
     }
 
-    /// Whether a connection waits for a lock.
-    pub(crate) async fn is_waiting(&self, link: &Link) -> Result<bool, LockError> {
+    /// Which connection holds a lock, in this run of the server; nothing for a free one, or when that run is over.
+    pub(crate) async fn holder_of(&self, name: &Name, run: &Run) -> Result<Option<u64>, LockError> {
         let clock = self.host.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
-        let subject = Subject::IsWaiting(link.run.clone(), link.connection);
+        let subject = Subject::HolderOf(run.clone(), Arc::clone(name));
         let asked = within(clock, deadline, self.put(Operation::Acquire, subject)).await;
         let answer = asked.unwrap_or_else(|| Err(Trouble::silence(Operation::Acquire)));
-        let number = link.connection.to_string();
-        match answer {
-            Ok(answer) => Ok(answer.rows.iter().any(|row| row.first() == Some(&Some(number.clone())))),
-            Err(trouble) if trouble.is_unknown_thread() => Ok(false),
-            Err(trouble) => Err(trouble.into_error()),
-        }
+        let answer = answer.map_err(Trouble::into_error)?;
+        Ok(answer.value().and_then(|number| number.parse().ok()).filter(|number| *number != 0))
     }
 
     /// Interrupts what a connection waits for. An error leaves open whether it is interrupted, or will be.
@@ -198,9 +197,9 @@ impl Desk {
         while let Some(question) = self.next(&mut asked).await {
             match question.subject {
                 Subject::Farewell => break,
-                Subject::IsWaiting(..) => {
+                Subject::HolderOf(..) => {
                     let questions = self.gather(question, &mut asked);
-                    self.answer_waiting(questions).await;
+                    self.answer_who_holds(questions).await;
                 }
                 _ => self.answer_one(question).await,
             }
@@ -235,11 +234,13 @@ impl Desk {
         }
     }
 
-    /// All that ask at this moment whether a connection waits.
+    /// All that ask at this moment who holds a lock, as many as one statement takes.
     fn gather(&mut self, first: Question, asked: &mut mpsc::UnboundedReceiver<Question>) -> Vec<Question> {
         let mut gathered = vec![first];
-        while let Ok(question) = asked.try_recv() {
-            if matches!(question.subject, Subject::IsWaiting(..)) {
+        while gathered.len() < MOST_NAMES
+            && let Ok(question) = asked.try_recv()
+        {
+            if matches!(question.subject, Subject::HolderOf(..)) {
                 gathered.push(question);
             } else {
                 self.put_off.push_back(question);
@@ -248,25 +249,25 @@ impl Desk {
         gathered
     }
 
-    async fn answer_waiting(&mut self, questions: Vec<Question>) {
-        let connections: Vec<_> = questions
-            .iter()
-            .filter_map(|question| match question.subject {
-                Subject::IsWaiting(_, connection) => Some(connection),
-                _ => None,
-            })
-            .collect();
-        let answer = self.carry_out(Operation::Acquire, &statement::waiting(&connections)).await;
+    async fn answer_who_holds(&mut self, questions: Vec<Question>) {
+        let names = questions.iter().filter_map(|question| match &question.subject {
+            Subject::HolderOf(_, name) => Some(&**name),
+            _ => None,
+        });
+        let statement = statement::holders(names);
+        let answer = self.carry_out(Operation::Acquire, &statement).await.map_err(Trouble::into_error);
         let run = self.session.as_ref().map(|session| session.run.clone());
-        let answer = answer.map_err(Trouble::into_error);
+        let holders = answer.as_ref().ok().and_then(Answer::value).unwrap_or_default();
+        let mut holders = holders.split(' ').map(str::to_owned);
         for question in questions {
+            let holder = holders.next();
             let is_of_run = match &question.subject {
-                Subject::IsWaiting(of, _) => run.as_ref().is_none_or(|run| run.is_same_as(of)),
+                Subject::HolderOf(of, _) => run.as_ref().is_none_or(|run| run.is_same_as(of)),
                 _ => true,
             };
             let said = match &answer {
-                Ok(_) if !is_of_run => Ok(Answer::default()),
-                Ok(answer) => Ok(Answer { rows: answer.rows.clone(), ..Answer::default() }),
+                Ok(_) if is_of_run => Ok(Answer { rows: vec![vec![holder]], ..Answer::default() }),
+                Ok(_) => Ok(Answer::default()),
                 Err(error) => Err(Trouble::Broken(error.clone())),
             };
             // Whoever has gone does not want to know.
@@ -281,7 +282,7 @@ impl Desk {
                 let (run, statement) = (run.clone(), statement.clone());
                 self.carry_out_of(&run, question.operation, &statement).await
             }
-            Subject::IsWaiting(..) | Subject::Farewell => Ok(Answer::default()),
+            Subject::HolderOf(..) | Subject::Farewell => Ok(Answer::default()),
         };
         let _ = question.answer.send(answer);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::backend::Released;
@@ -37,6 +37,25 @@ pub(crate) enum Taken {
     Interrupted,
 }
 
+/// A wait that is under way at the server.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// Nobody wants it any more.
+    pub(crate) stop: Notify,
+    is_answered: AtomicBool,
+}
+
+impl Waiting {
+    /// The server has said what came of it. What there is to do then may take a while.
+    pub(crate) fn is_over(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_answer(&self) -> bool {
+        self.is_answered.load(Ordering::Relaxed)
+    }
+}
+
 pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
 
 /// What a connection is asked to do, one after the other.
@@ -47,7 +66,7 @@ pub(crate) enum Order {
     Wait {
         claim: Claim,
         statement: String,
-        stop: Arc<Notify>,
+        waiting: Arc<Waiting>,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     },
     /// Give a lock back, if this attempt has it.
@@ -191,9 +210,9 @@ impl Link {
         asked
     }
 
-    pub(crate) fn wait(&self, claim: Claim, statement: String, stop: Arc<Notify>) -> Asked {
+    pub(crate) fn wait(&self, claim: Claim, statement: String, waiting: Arc<Waiting>) -> Asked {
         let (answer, asked) = oneshot::channel();
-        let _ = self.order(Order::Wait { claim, statement, stop, answer });
+        let _ = self.order(Order::Wait { claim, statement, waiting, answer });
         asked
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::actor::Actor;
 use crate::control::Control;
-use crate::link::{Asked, Claim, Link, Name, Order};
+use crate::link::{Asked, Claim, Link, Name, Order, Waiting};
 use crate::session::{Session, within};
 use crate::settings::Settings;
 use crate::trouble::gone;
@@ -80,13 +80,13 @@ pub(crate) struct Started {
 }
 
 impl OwnLink {
-    /// Waits for a lock until `stop` says not to.
-    pub(crate) fn wait(mut self, claim: Claim, statement: String, stop: Arc<Notify>) -> Started {
+    /// Waits for a lock until nobody wants it any more.
+    pub(crate) fn wait(mut self, claim: Claim, statement: String, waiting: Arc<Waiting>) -> Started {
         self.is_unused = false;
         self.pool.update(self.link.group, |entry| {
             entry.names.insert(Arc::clone(&claim.name));
         });
-        let asked = self.link.wait(claim, statement, stop);
+        let asked = self.link.wait(claim, statement, waiting);
         Started { link: Arc::clone(&self.link), asked }
     }
 }

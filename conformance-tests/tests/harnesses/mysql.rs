@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use conformance_tests::servers::{
     Direction, Losing, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
 };
-use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
 use tokio::sync::Mutex;
 
@@ -164,6 +164,10 @@ macro_rules! harness {
 
             fn lacks(&self, _: Ability) -> Option<&'static str> {
                 None
+            }
+
+            fn routes(&self) -> Routes {
+                Routes::Several
             }
 
             fn lease(&self) -> Option<Duration> {
