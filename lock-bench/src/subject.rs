@@ -76,7 +76,10 @@ pub(crate) trait Tally: Send + Sync {
 pub(crate) struct Counters {
     pub(crate) commands: BTreeMap<String, Command>,
     pub(crate) connections: u64,
+    /// Of the threads that there are.
     pub(crate) processor_seconds: f64,
+    /// Of those that have ended, too, but not exactly; `None` where that is not needed or cannot be told.
+    pub(crate) coarse_processor_seconds: Option<f64>,
     /// Memory of the server that is really there; `None` where that cannot be told.
     pub(crate) resident_bytes: Option<u64>,
 }
@@ -99,6 +102,9 @@ pub(crate) enum Sender {
     Anyone,
 }
 
+/// What a coarse count of processor time may be wrong by, in seconds.
+const COARSE: f64 = 0.03;
+
 impl Counters {
     /// What was done from `earlier` until now.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
@@ -111,11 +117,22 @@ impl Counters {
         Self {
             commands: self.commands.iter().filter_map(difference).collect(),
             connections: self.connections.saturating_sub(earlier.connections),
-            processor_seconds: (self.processor_seconds - earlier.processor_seconds).max(0.0),
+            processor_seconds: self.processor_seconds_since(earlier),
+            coarse_processor_seconds: None,
             resident_bytes: self
                 .resident_bytes
                 .zip(earlier.resident_bytes)
                 .map(|(now, before)| now.saturating_sub(before)),
+        }
+    }
+
+    /// Exactly, unless threads have ended meanwhile and have taken along what they had done.
+    fn processor_seconds_since(&self, earlier: &Self) -> f64 {
+        let exact = self.processor_seconds - earlier.processor_seconds;
+        let coarse = self.coarse_processor_seconds.zip(earlier.coarse_processor_seconds);
+        match coarse.map(|(now, before)| now - before) {
+            Some(coarse) if coarse - exact > COARSE => coarse,
+            _ => exact.max(0.0),
         }
     }
 
@@ -152,6 +169,18 @@ mod tests {
         let commands =
             commands.iter().map(|&(name, calls, sender)| (name.to_owned(), command(calls, sender)));
         Counters { commands: commands.collect(), ..Counters::default() }
+    }
+
+    #[test]
+    fn what_ended_threads_have_done_is_not_forgotten() {
+        let at = |exact, coarse| Counters {
+            processor_seconds: exact,
+            coarse_processor_seconds: Some(coarse),
+            ..Counters::default()
+        };
+        let done = |before: &Counters, after: &Counters| after.since(before).processor_seconds;
+        assert!((done(&at(5.0, 7.0), &at(5.012, 7.02)) - 0.012).abs() < 1e-9);
+        assert!((done(&at(5.0, 7.0), &at(3.0, 7.5)) - 0.5).abs() < 1e-9);
     }
 
     #[test]

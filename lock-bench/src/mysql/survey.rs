@@ -46,6 +46,7 @@ impl Survey for Server {
             // The one that asks is counted too.
             connections: connected.map_or(0, |(_, count)| *count).saturating_sub(1),
             processor_seconds: self.process.and_then(process::processor_seconds_of).unwrap_or(0.0),
+            coarse_processor_seconds: self.process.and_then(process::coarse_processor_seconds_of),
             resident_bytes: self.process.and_then(process::resident_bytes_of),
         })
     }

@@ -44,6 +44,7 @@ impl Survey for Server {
             commands: command_statistics(&commands),
             connections: field(&clients, "connected_clients").and_then(|text| text.parse().ok()).unwrap_or(0),
             processor_seconds: seconds("used_cpu_sys") + seconds("used_cpu_user"),
+            coarse_processor_seconds: None,
             resident_bytes: self.process.and_then(process::resident_bytes_of),
         })
     }
