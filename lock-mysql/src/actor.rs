@@ -303,7 +303,7 @@ impl Actor {
         answer
     }
 
-    /// What became of these locks. Those that are not held are forgotten.
+    /// What became of these locks.
     async fn look(&mut self, names: &[Name]) -> Result<Vec<LeaseState>, Trouble> {
         let statement = statement::check(names.iter().map(|name| &**name));
         let answer = self.ask(Operation::Renew, statement).await?;

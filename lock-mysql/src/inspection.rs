@@ -156,6 +156,7 @@ async fn waiters(backend: &MySqlBackend, name: &Name) -> Result<Vec<Participant>
     let known: HashSet<_> = rows.iter().filter_map(|row| row.first().cloned()).collect();
     let more = survey::waiters(backend, &run, name).await?;
     rows.extend(more.into_iter().filter(|row| row.first().is_some_and(|number| !known.contains(number))));
+    rows.retain(|row| row.get(2).and_then(Option::as_deref).is_some_and(|text| Waiter::is_for(text, name)));
     Ok(in_order(&rows))
 }
 

@@ -160,7 +160,7 @@ impl MySqlOptions {
         }
     }
 
-    /// The user. Any will do: named locks need no privilege.
+    /// The user, who has to be named. Any will do: named locks need no privilege.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
@@ -244,6 +244,7 @@ impl MySqlOptions {
     /// Dropping it ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
+        self.check_login()?;
         builder.connect(|host| MySqlBackend::connect(host, self)).await
     }
 
@@ -285,6 +286,23 @@ impl MySqlOptions {
         if self.fencing == TokenSource::Table && self.database.is_none() {
             return Err(invalid("the table of tokens needs a database")
                 .remedy("write mysql://host/database?fencing=table"));
+        }
+        Ok(())
+    }
+
+    /// Without a name the client crate would come as `root`.
+    fn check_login(&self) -> Result<(), LockError> {
+        if self.user.is_none() {
+            return Err(invalid("nobody says as which user to come").remedy("write mysql://user@host"));
+        }
+        let Place::Tls { certificates, .. } = &self.place else { return Ok(()) };
+        let client = certificates.client.iter().flat_map(|(certificate, key)| [certificate, key]);
+        for file in certificates.authority.iter().chain(client) {
+            std::fs::File::open(file).map_err(|error| {
+                invalid(format!("the file {} cannot be read: {error}", file.display()))
+                    .remedy("check the files that the options ca, cert and key name")
+                    .caused_by(error)
+            })?;
         }
         Ok(())
     }

@@ -20,6 +20,9 @@ const OLDEST_MARIADB: Version = Version(10, 0, 2);
 const MYSQL_LIMITS_STATEMENTS: Version = Version(5, 7, 8);
 const MARIADB_LIMITS_STATEMENTS: Version = Version(10, 1, 1);
 
+/// Servers that speak the protocol and have not these locks, as they call themselves.
+const OTHERS: [&str; 2] = ["TiDB", "Vitess"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flavour {
     MySql,
@@ -114,8 +117,8 @@ impl Facts {
             Flavour::MySql => ("MySQL", OLDEST_MYSQL),
             Flavour::MariaDb => ("MariaDB", OLDEST_MARIADB),
         };
-        if self.version_text.contains("TiDB") {
-            return Err(unsupported("the server is TiDB, whose named locks are of another kind".to_owned())
+        if let Some(other) = OTHERS.iter().find(|other| self.version_text.contains(*other)) {
+            return Err(unsupported(format!("the server is {other}, whose named locks are of another kind"))
                 .remedy("connect to MySQL or MariaDB"));
         }
         if self.version().is_some_and(|version| version < oldest) {
@@ -139,7 +142,7 @@ impl Facts {
     }
 
     /// What makes the connection one for locks: freed after `lease_seconds` of silence, and no wait for a lock ended early. Who
-    /// writes a token waits for nobody: others' locks may be on the same connection.
+    /// writes a token waits for nobody: others' locks may be on the same connection. And its clock has no hour twice.
     ///
     /// The answer is that to a question of its own: its number, which is another one where something spreads a connection over
     /// several.
@@ -156,7 +159,7 @@ impl Facts {
         };
         format!(
             "SET /*distlock connect*/ SESSION wait_timeout={lease_seconds}{limit},SESSION autocommit=1,\
-             SESSION lock_wait_timeout=1,SESSION innodb_lock_wait_timeout=1;\
+             SESSION time_zone='+00:00',SESSION lock_wait_timeout=1,SESSION innodb_lock_wait_timeout=1;\
              SET SESSION TRANSACTION READ WRITE;\
              SELECT CAST(CONNECTION_ID() AS CHAR),CAST(@@session.wait_timeout AS CHAR)"
         )
@@ -193,6 +196,7 @@ mod tests {
             (facts("5.6.50", "0", "OFF"), "5.7.5"),
             (facts("5.5.5-10.0.1-MariaDB", "0", "OFF"), "10.0.2"),
             (facts("5.7.25-TiDB-v7.1.0", "0", "OFF"), "TiDB"),
+            (facts("8.0.40-Vitess", "0", "OFF"), "Vitess"),
             (facts("10.11.19-MariaDB", "0", "ON"), "Galera"),
             (facts("8.0.36", "1", "OFF"), "primary"),
             (facts("11.8.2-MariaDB", "NO_LOCK", "OFF"), "primary"),

@@ -75,6 +75,12 @@ impl Waiter {
         format!("{MARK}{} {text}*/", word(Operation::Acquire))
     }
 
+    /// Whether a statement waits for this lock, whatever its comment says.
+    pub(crate) fn is_for(statement: &str, name: &str) -> bool {
+        let behind = statement.split_once(MARK).and_then(|(_, rest)| rest.split_once("*/"));
+        behind.map_or(statement, |(_, rest)| rest).contains(&format!("GET_LOCK('{name}',"))
+    }
+
     /// Reads it from the text of a statement.
     pub(crate) fn of_statement(statement: &str) -> Option<Self> {
         let (_, rest) = statement.split_once(MARK)?;
@@ -365,10 +371,13 @@ mod tests {
 
     #[test]
     fn nothing_that_a_waiter_is_called_leaves_its_comment() {
-        for label in ["plain", "*/ DROP TABLE x; /*", "'quoted\\", "\u{1F512} \0 */*/", "*\\/"] {
+        for label in
+            ["plain", "*/ DROP TABLE x; /*", "'quoted\\", "\u{1F512} \0 */*/", "*\\/", "GET_LOCK('b',"]
+        {
             let statement = wait("a", TokenSource::Clock, &waiter(label));
             assert_eq!(statement.matches("*/").count(), 1, "{statement}");
             assert_eq!(Waiter::of_statement(&statement), Some(waiter(label)));
+            assert!(Waiter::is_for(&statement, "a") && !Waiter::is_for(&statement, "b"));
         }
     }
 

@@ -82,7 +82,9 @@ pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
     let said = error.as_database_error().map(|error| error.message().to_owned()).unwrap_or_default();
     let server = |kind| new(kind, format!("the server says {code}: {said}"));
     let explained = match code {
-        1044 | 1045 | 1130 | 1698 | 1862 | 1820 | 3118 | 3159 | 4151 => server(ErrorKind::Denied)
+        1044 => server(ErrorKind::Denied)
+            .remedy("name a database that the user may use, or leave it out: only fencing=table needs one"),
+        1045 | 1130 | 1698 | 1862 | 1820 | 3118 | 3159 | 4151 => server(ErrorKind::Denied)
             .remedy("check user, password, and from where and how the user may connect"),
         1142 | 1143 | 1227 => server(ErrorKind::Denied)
             .remedy("give the user the permissions that docs/backends/mysql.md lists"),

@@ -87,10 +87,12 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
         ("mysql://db/one/two", "%2F"),
         ("mysql://db?lease=soon", "30s"),
         ("mysql://db?lease=500ms", "longer"),
-        ("mysql://db?lease=6s&validation_interval=1m", "validation_interval shorter"),
+        ("mysql://app@db?lease=6s&validation_interval=1m", "validation_interval shorter"),
         ("mysql://db?fencing=always", "uuid, table, none"),
         ("mysql://db?fencing=table", "mysql://host/database?fencing=table"),
         ("mysql://db?frobnicate=1", "frobnicate"),
+        ("mysql://db", "mysql://user@host"),
+        ("mysql://app@db?ca=/nonexistent/ca.pem", "/nonexistent/ca.pem"),
         ("mysql://app@db?password_file=/nonexistent/file", "/nonexistent/file"),
         ("mysql://app@db?cert=/x", "both"),
         ("mysql://db?socket=/run/mysqld/mysqld.sock", "mysql://localhost/database?socket="),
@@ -103,6 +105,6 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
 #[test]
 fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
     // Refused before anybody is asked: there is no such server.
-    let place = |lease: &str| Place::at(format!("mysql://127.0.0.1:1?lease={lease}"));
+    let place = |lease: &str| Place::at(format!("mysql://app@127.0.0.1:1?lease={lease}"));
     lengths_and_graces(place, "6s", "a lease of 6s", &["2s", "6s", "30s", "1h"], 69);
 }
