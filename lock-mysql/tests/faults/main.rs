@@ -25,13 +25,16 @@ mod demotion;
 mod kills;
 mod late;
 mod limits;
+mod middleman;
 mod names;
 mod places;
 mod processes;
 mod races;
 mod restarts;
+mod rewritten;
 mod runtimes;
 mod silence;
+mod spreading;
 mod stopped;
 mod strangers;
 mod timeouts;
@@ -70,8 +73,10 @@ fn main() -> ExitCode {
             places::cases(),
             processes::cases(),
             restarts::cases(),
+            rewritten::cases(),
             runtimes::cases(),
             silence::cases(),
+            spreading::cases(),
             stopped::cases(),
             strangers::cases(),
             timeouts::cases(),

@@ -1,0 +1,134 @@
+//! Something between a client and its server that takes the conversation apart: as a proxy does that spreads connections.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use conformance_tests::{Failure, Outcome};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// The first byte of a statement, after the four of the header.
+const QUERY: u8 = 3;
+const HEADER: usize = 4;
+
+/// Where a statement goes: on the client's first connection or the second, and as which text.
+pub type Route = dyn Fn(&str) -> (Way, String) + Send + Sync;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    First,
+    Second,
+}
+
+/// Has two connections to the server for each of a client. Its user must have no password, which would be sent scrambled
+/// for one of both alone.
+///
+/// Dropping it ends it, with all connections.
+pub struct Middleman {
+    pub address: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl Middleman {
+    pub async fn start(
+        server: SocketAddr,
+        route: impl Fn(&str) -> (Way, String) + Send + Sync + 'static,
+    ) -> Outcome<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let route: Arc<Route> = Arc::new(route);
+        let serving = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let route = Arc::clone(&route);
+                connections.spawn(async move {
+                    // Whatever ends it, both sides see their connections end.
+                    let _ = pass_on(client, server, &*route).await;
+                });
+            }
+        });
+        Ok(Self { address, serving })
+    }
+
+    /// How a client without a password finds it.
+    pub fn url(&self, options: &str) -> String {
+        format!("mysql://plain@{}/?tls=off&{options}", self.address)
+    }
+}
+
+impl Drop for Middleman {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn pass_on(mut client: TcpStream, server: SocketAddr, route: &Route) -> Outcome {
+    let (mut first, mut second) = (TcpStream::connect(server).await?, TcpStream::connect(server).await?);
+    client.set_nodelay(true)?;
+    log_in(&mut client, &mut first, &mut second).await?;
+    let mut requests = Vec::new();
+    let (mut one, mut other) = ([0; 4096], [0; 4096]);
+    loop {
+        tokio::select! {
+            read = client.read_buf(&mut requests) => {
+                if read? == 0 {
+                    return Ok(());
+                }
+                while let Some(packet) = take_packet(&mut requests) {
+                    let (way, packet) = routed(packet, route);
+                    let server = if way == Way::First { &mut first } else { &mut second };
+                    server.write_all(&packet).await?;
+                }
+            }
+            read = first.read(&mut one) => pass(read?, &one, &mut client).await?,
+            read = second.read(&mut other) => pass(read?, &other, &mut client).await?,
+        }
+    }
+}
+
+async fn pass(count: usize, bytes: &[u8], client: &mut TcpStream) -> Outcome {
+    if count == 0 {
+        return Err(Failure::new("the server has ended the connection"));
+    }
+    Ok(client.write_all(&bytes[..count]).await?)
+}
+
+/// The client logs in to both at once, and sees the first.
+async fn log_in(client: &mut TcpStream, first: &mut TcpStream, second: &mut TcpStream) -> Outcome {
+    packet(second).await?;
+    client.write_all(&packet(first).await?).await?;
+    let login = packet(client).await?;
+    first.write_all(&login).await?;
+    second.write_all(&login).await?;
+    packet(second).await?;
+    Ok(client.write_all(&packet(first).await?).await?)
+}
+
+async fn packet(from: &mut TcpStream) -> Outcome<Vec<u8>> {
+    let mut bytes = vec![0; HEADER];
+    from.read_exact(&mut bytes).await?;
+    let length = length(&bytes);
+    bytes.resize(length, 0);
+    from.read_exact(&mut bytes[HEADER..]).await?;
+    Ok(bytes)
+}
+
+/// How long a packet is, with its header.
+fn length(header: &[u8]) -> usize {
+    HEADER + usize::from(header[0]) + (usize::from(header[1]) << 8) + (usize::from(header[2]) << 16)
+}
+
+fn take_packet(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let is_whole = bytes.len() >= HEADER && bytes.len() >= length(bytes);
+    is_whole.then(|| bytes.drain(..length(bytes)).collect())
+}
+
+fn routed(packet: Vec<u8>, route: &Route) -> (Way, Vec<u8>) {
+    if packet.get(HEADER) != Some(&QUERY) {
+        return (Way::First, packet);
+    }
+    let (way, text) = route(&String::from_utf8_lossy(&packet[HEADER + 1..]));
+    let length = u32::try_from(text.len() + 1).unwrap_or_default().to_le_bytes();
+    (way, [&length[..3], &packet[3..=HEADER], text.as_bytes()].concat())
+}

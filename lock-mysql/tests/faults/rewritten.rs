@@ -1,0 +1,74 @@
+//! Moments in the middle of a statement that nobody meets by chance, and that a longer statement makes longer.
+
+use std::pin::pin;
+
+use conformance_tests::Outcome;
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use lock_core::{DistributedLockExt, ErrorKind};
+
+use crate::case::{cases, ensure};
+use crate::middleman::{Middleman, Way};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, poll_times, soon, until};
+
+cases!("rewritten":
+    what_was_granted_and_interrupted_is_given_back,
+    what_another_has_at_the_release_is_a_loss,
+);
+
+/// A server with a user who has no password, and a way to it on which `old` in statements becomes `new`.
+async fn rewriting(
+    flavour: MySqlFlavour,
+    old: &'static str,
+    new: &'static str,
+) -> Outcome<(Stage, Middleman)> {
+    let stage = Stage::with(MySqlOptions::new(flavour).user("plain", "", &[])).await?;
+    let route = move |text: &str| (Way::First, text.replace(old, new));
+    let middleman = Middleman::start(stage.server.address(), route).await?;
+    Ok((stage, middleman))
+}
+
+/// The interruption hits the statement after the lock was taken, and the answer says nothing of that.
+async fn what_was_granted_and_interrupted_is_given_back(flavour: MySqlFlavour) -> Outcome {
+    let wait = "GET_LOCK('distlock:room',86400)";
+    let longer = "GET_LOCK('distlock:room',86400)*GET_LOCK('gate',86400)";
+    let (stage, middleman) = rewriting(flavour, wait, longer).await?;
+    let (client, other) = (connect(&middleman.url(LONG)).await?, connect(&middleman.url(LONG)).await?);
+    let mut gate = stage.server.session().await?;
+    gate.query("SELECT GET_LOCK('gate', 0)").await?;
+    let mut stranger = stage.server.session().await?;
+    stranger.query("SELECT GET_LOCK('distlock:room', 0)").await?;
+    let held = stage.holder().await?;
+    let lock = client.lock(ROOM)?;
+    {
+        let mut acquiring = pin!(lock.acquire());
+        ensure!(poll_times(acquiring.as_mut(), 1).await?.is_none(), "a held lock was given");
+        stage.queued(1).await?;
+        stranger.query("SELECT RELEASE_LOCK('distlock:room')").await?;
+        let is_taken = || async { Ok(stage.holder_of(ROOM).await?.is_some_and(|holder| holder != held)) };
+        until("it is taken", is_taken).await?;
+        stage.queued(1).await?;
+    }
+    soon("the undoing", client.idle()).await?;
+    ensure!(stage.waiting().await? == 0, "somebody waits");
+    ensure!(stage.holder_of(ROOM).await?.is_none(), "undone, and held");
+    let guard = other.lock(ROOM)?.try_acquire().await?;
+    ensure!(guard.is_some(), "a free lock was refused");
+    Ok(())
+}
+
+/// The server says so, because somebody else has been given the lock before.
+async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Outcome {
+    let release = "SELECT /*distlock release*/";
+    let earlier = "DO RELEASE_LOCK('distlock:room');SELECT /*distlock release*/";
+    let (stage, middleman) = rewriting(flavour, release, earlier).await?;
+    let ours = connect(&middleman.url(LONG)).await?;
+    let theirs = connect(&format!("mysql://plain@{}/?tls=off&{LONG}", stage.server.address())).await?;
+    let guard = ours.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    let released = soon("the release", guard.release()).await?.map_err(|error| error.kind());
+    ensure!(released == Err(ErrorKind::Lost), "the release was answered {released:?}");
+    let (next, _) = waiter.granted().await?;
+    ensure!(next.hold().is_valid(), "the next hold has ended");
+    Ok(next.release().await?)
+}

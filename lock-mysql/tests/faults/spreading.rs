@@ -1,0 +1,72 @@
+//! What stands between a client and its server, and spreads one connection over several: there, a lock belongs to nobody.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLockExt, ErrorKind, LossReason, Operation};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::middleman::{Middleman, Way};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, connect, soon, until};
+
+cases!("spreading":
+    one_statement_here_and_one_there_is_refused,
+    after_connecting_gives_no_lock,
+    after_the_grant_is_a_loss,
+);
+
+async fn one_statement_here_and_one_there_is_refused(flavour: MySqlFlavour) -> Outcome {
+    let stage = plain(flavour).await?;
+    let turns = AtomicUsize::new(0);
+    let middleman = Middleman::start(stage.server.address(), move |text| {
+        let is_even = turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        (if is_even { Way::First } else { Way::Second }, text.to_owned())
+    })
+    .await?;
+    let answer = connect(&middleman.url(LONG)).await;
+    let error = answer.err().ok_or_else(|| Failure::new("the client was let in"))?;
+    ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");
+    Ok(())
+}
+
+/// Two clients whose statements come to one connection of the server would both be given the lock there.
+async fn after_connecting_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
+    let stage = plain(flavour).await?;
+    let middleman = middleman_that_spreads(&stage, Operation::Acquire).await?;
+    let client = connect(&middleman.url(LONG)).await?;
+    let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
+    ensure!(!matches!(answer, Ok(Some(_))), "a lock was given that another connection has");
+    soon("the undoing", client.idle()).await?;
+    until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await
+}
+
+async fn after_the_grant_is_a_loss(flavour: MySqlFlavour) -> Outcome {
+    let stage = plain(flavour).await?;
+    let middleman = middleman_that_spreads(&stage, Operation::Renew).await?;
+    let client = connect(&middleman.url(WATCHFUL)).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
+    drop(guard);
+    soon("the undoing", client.idle()).await?;
+    ensure!(stage.holder_of(ROOM).await?.is_none(), "lost, and held");
+    Ok(())
+}
+
+/// A server with a user who has no password.
+async fn plain(flavour: MySqlFlavour) -> Outcome<Stage> {
+    Stage::with(MySqlOptions::new(flavour).user("plain", "", &[])).await
+}
+
+/// Sends what is for `operation` on the second connection, and all else on the first.
+async fn middleman_that_spreads(stage: &Stage, operation: Operation) -> Outcome<Middleman> {
+    Middleman::start(stage.server.address(), move |text| {
+        let is_spread = lock_mysql::operation_of(text) == Some(operation);
+        (if is_spread { Way::Second } else { Way::First }, text.to_owned())
+    })
+    .await
+}
