@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use conformance_tests::Outcome;
 use conformance_tests::servers::{Direction, Losing, MySqlFlavour};
+use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, Operation};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
+use crate::logs;
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("late":
@@ -16,6 +17,9 @@ cases!("late":
     the_reply_to_an_acquire_is_lost,
     the_reply_to_a_release_is_lost,
     the_reply_to_a_check_is_late,
+    a_late_grant_counts_from_before_its_check,
+    a_release_is_answered_when_the_lock_is_free,
+    a_release_that_is_sent_again_spares_the_next_hold,
 );
 
 /// The server has ended the session by then, and another has the lock.
@@ -117,4 +121,83 @@ async fn the_reply_to_a_check_is_late(flavour: MySqlFlavour) -> Outcome {
     ensure!(guard.hold().is_valid() && diary.aborts() == 0, "{:?}", diary.events());
     guard.release().await?;
     stage.works(&client).await
+}
+
+/// It was held when the check was sent. When the answer came, it may have been free already.
+async fn a_late_grant_counts_from_before_its_check(flavour: MySqlFlavour) -> Outcome {
+    let (lease, late) = (Duration::from_secs(8), Duration::from_millis(1500));
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let client = stage.client_at(proxy.address(), "lease=8s").await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    // More than a renewal interval, so that the grant is checked.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    proxy.hold_reply(Operation::Renew);
+    held.release().await?;
+    soon("the check", proxy.reply_is_held()).await?;
+    tokio::time::sleep(late).await;
+    // No later check makes the hold longer.
+    proxy.blackhole(Direction::ToServer);
+    proxy.let_replies_go();
+    let (guard, _) = waiter.granted().await?;
+    let remaining = guard.hold().remaining();
+    ensure!(
+        remaining.is_some_and(|remaining| remaining + late <= lease),
+        "{remaining:?} of {lease:?} are left {late:?} after the check was sent"
+    );
+    proxy.heal();
+    drop(guard);
+    soon("the undoing", client.idle()).await
+}
+
+/// The connection has ended for the client, and not for the server, which hears nothing of that.
+async fn a_release_is_answered_when_the_lock_is_free(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    proxy.hold_request(Operation::Release);
+    let released = soon("the release", guard.release()).await?;
+    let holder = stage.holder_of(ROOM).await?;
+    ensure!(released.is_err() || holder.is_none(), "released, and held by {holder:?}");
+    soon("the undoing", client.idle()).await?;
+    let holder = stage.holder_of(ROOM).await?;
+    ensure!(holder.is_none(), "undone, and held by {holder:?}");
+    proxy.heal();
+    stage.works(&client).await
+}
+
+/// It comes to a connection on which the same client has the lock again.
+async fn a_release_that_is_sent_again_spares_the_next_hold(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    // All room there is, is where the lock has been.
+    let options = "lease=10m&timeout=300ms&max_connections=2&locks_per_connection=2";
+    let client = stage.client_at(proxy.address(), options).await?;
+    let name = format!("room{}", proxy.address().port());
+    let lock = client.lock(name.as_str())?;
+    let guard = lock.acquire().await?;
+    let mut others = Vec::new();
+    for other in ["one", "two", "three"] {
+        others.push(client.lock(other)?.acquire().await?);
+    }
+    proxy.hold_reply(Operation::Release);
+    let releasing = tokio::spawn(guard.release());
+    // Each time it waits longer before it is sent again, in the end long enough.
+    let failed = || async { Ok(logs::lines_with(&["a release failed", name.as_str()]).len() >= 7) };
+    until("it has failed often", failed).await?;
+    proxy.let_replies_go();
+    let again = soon("the lock", lock.try_acquire()).await??;
+    let again = again.ok_or_else(|| Failure::new("a free lock was refused"))?;
+    soon("the undoing", client.idle()).await?;
+    // An error says that nobody had answered in time.
+    let _ = releasing.await?;
+    again
+        .release()
+        .await
+        .map_err(|error| Failure::new(format!("the next hold was released with it: {error}")))?;
+    Ok(())
 }
