@@ -6,11 +6,12 @@ use lock_core::{DistributedLockExt, ErrorKind, LossReason};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, until};
+use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("kills":
     a_killed_holder_is_told,
     all_locks_of_a_killed_connection_are_lost,
+    all_are_told_by_the_first_who_notices,
     an_interrupted_holder_holds,
     a_killed_waiter_waits_again,
     an_interrupted_waiter_waits_again,
@@ -57,6 +58,23 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
     drop(guards);
     client.idle().await;
     stage.works(&client).await
+}
+
+/// Nothing else would look at the connection before the case is over.
+async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client(LONG).await?;
+    let (first, second) = (client.lock("first")?.acquire().await?, client.lock("second")?.acquire().await?);
+    let connection = stage.holder_of("first").await?.unwrap_or_default();
+    ensure!(stage.holder_of("second").await? == Some(connection.clone()), "each has a connection");
+    stage.server.query(&format!("KILL {connection}")).await?;
+    until("it is ended", || async { Ok(stage.holder_of("second").await?.is_none()) }).await?;
+    ensure!(second.hold().is_valid(), "told before anybody could notice");
+    // An error says that it was lost.
+    let _ = soon("the release", first.release()).await?;
+    let reason = soon("the loss", second.lost()).await?;
+    ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
+    Ok(())
 }
 
 async fn an_interrupted_holder_holds(flavour: MySqlFlavour) -> Outcome {

@@ -12,6 +12,7 @@ cases!("restarts":
     while_held_and_the_holder_is_told,
     while_somebody_waits_and_the_wait_goes_on,
     while_nothing_is_held_and_nobody_notices,
+    and_who_has_the_old_number_is_left_alone,
 );
 
 async fn while_held_and_the_holder_is_told(flavour: MySqlFlavour) -> Outcome {
@@ -54,4 +55,45 @@ async fn while_nothing_is_held_and_nobody_notices(flavour: MySqlFlavour) -> Outc
     let guard = client.lock(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
     Ok(())
+}
+
+/// The server counts connections anew, and what has ended is ended by its number.
+async fn and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outcome {
+    let options = "lease=10m&locks_per_connection=1";
+    let stage = Stage::new(flavour).await?;
+    let (ours, theirs) = (stage.client(options).await?, stage.client(options).await?);
+    let mut lost = Vec::new();
+    let mut old = Vec::new();
+    for number in 0..10 {
+        let name = format!("old{number}");
+        lost.push(ours.lock(name.as_str())?.acquire().await?);
+        old.extend(connection_of(&stage, &name).await?);
+    }
+    stage.server.restart().await?;
+    let mut held = Vec::new();
+    let mut new = Vec::new();
+    // Looks at the server take numbers, too.
+    while old.iter().filter(|number| new.contains(*number)).count() < 3 && new.len() < 60 {
+        let name = format!("new{}", held.len());
+        held.push((soon("the lock", theirs.lock(name.as_str())?.acquire()).await??, name.clone()));
+        new.extend(connection_of(&stage, &name).await?);
+    }
+    ensure!(old.iter().any(|number| new.contains(number)), "no number is used again: {old:?}, {new:?}");
+    // Nobody has noticed the restart who only holds.
+    for guard in lost {
+        // An error says that it was lost.
+        let _ = soon("the release", guard.release()).await?;
+    }
+    soon("the undoing", ours.idle()).await?;
+    for ((guard, name), number) in held.into_iter().zip(new) {
+        let holder = connection_of(&stage, &name).await?;
+        ensure!(holder == Some(number), "{name} was held by {number}, and is by {holder:?}");
+        ensure!(guard.hold().is_valid(), "{name} is lost");
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn connection_of(stage: &Stage, name: &str) -> Outcome<Option<u64>> {
+    Ok(stage.holder_of(name).await?.and_then(|number| number.parse().ok()))
 }
