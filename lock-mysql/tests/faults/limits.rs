@@ -8,6 +8,7 @@ use lock_core::{DistributedLockExt, ErrorKind, Operation};
 
 use crate::case::{cases, ensure};
 use crate::diary::{Diary, Event};
+use crate::logs;
 use crate::stage::{LONG, Stage, Waiter, soon, until};
 
 cases!("limits":
@@ -100,19 +101,43 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
     let client = stage.client("lease=10m&max_connections=3").await?;
     let mut held = Vec::new();
     let mut waiting = Vec::new();
-    for number in 0..5 {
-        let name = format!("room {number}");
+    for number in 0..6 {
+        let name = room(&stage, number);
         held.push(holder.lock(&name)?.acquire().await?);
         waiting.push(Waiter::start(client.lock(&name)?));
         stage.queued((number + 1).min(2)).await?;
+        if number >= 2 {
+            // It is said when it stands in the queue.
+            let is_told =
+                || async { Ok(!logs::lines_with(&["no connection is free", name.as_str()]).is_empty()) };
+            until("it waits for a connection", is_told).await?;
+        }
     }
     ensure!(client.lock("free")?.try_acquire().await?.is_some(), "a free lock was refused");
-    for (guard, waiter) in held.into_iter().zip(waiting) {
+    for (number, (guard, waiter)) in (0..).zip(held.into_iter().zip(waiting)) {
         guard.release().await?;
         let (granted, _) = waiter.granted().await?;
         granted.release().await?;
+        // Its connection is the next one's.
+        let next: Vec<_> = (number + 1..6).take(2).collect();
+        stage.queued(next.len() as u64).await?;
+        for next in next {
+            let waits = format!(
+                "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock' AND LOCATE('{}',INFO)>0",
+                room(&stage, next)
+            );
+            ensure!(
+                stage.number(&waits).await? == 1,
+                "{next} does not wait at the server after {number} has"
+            );
+        }
     }
-    stage.queued(0).await
+    Ok(())
+}
+
+/// The name of a lock that no other case has.
+fn room(stage: &Stage, number: u64) -> String {
+    format!("room{}.{number}", stage.server.address().port())
 }
 
 /// Error 1040: the wait goes on when there is room again.

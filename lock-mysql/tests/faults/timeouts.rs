@@ -7,12 +7,13 @@ use conformance_tests::{Failure, Outcome};
 use lock_core::DistributedLockExt;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, soon};
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
 
 cases!("timeouts":
     fractions_of_a_second,
     the_longest_wait,
     short_waits_far_from_the_server,
+    a_wait_is_longer_than_statements_may_take,
 );
 
 const LATE: Duration = Duration::from_millis(20);
@@ -82,4 +83,25 @@ async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
         answers.push(format!("{answer:?} after {took:?}"));
     }
     Err(Failure::new(format!("none of the waits knew at its end that the lock is held: {answers:?}")))
+}
+
+/// A server that ends what takes long would have a waiter begin anew, behind all others.
+async fn a_wait_is_longer_than_statements_may_take(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    stage
+        .server
+        .query(match flavour {
+            MySqlFlavour::MariaDb => "SET GLOBAL max_statement_time = 1",
+            MySqlFlavour::MySql57 => "SET GLOBAL max_execution_time = 1000",
+        })
+        .await?;
+    let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    let longest = "SELECT IFNULL(MAX(TIME),0) FROM information_schema.PROCESSLIST WHERE STATE='User lock'";
+    until("it waits for three seconds", || async { Ok(stage.number(longest).await? >= 3) }).await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
 }

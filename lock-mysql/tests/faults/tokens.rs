@@ -10,6 +10,7 @@ use crate::stage::{ROOM, Stage, soon};
 cases!("tokens":
     of_the_clock_rise_across_a_restart,
     of_the_table_rise_across_a_restart_and_above_what_is_there,
+    of_the_table_rise_although_it_has_lost_its_rows,
     are_left_out_on_request,
     that_cannot_be_written_down_cost_no_other_lock,
     are_written_down_with_the_longest_names,
@@ -33,6 +34,22 @@ async fn of_the_table_rise_across_a_restart_and_above_what_is_there(flavour: MyS
     let least = token.map(|token| FencingToken::new(token.get() + 1_000_000_000_000));
     ensure!(next.token() > least, "{least:?} was followed by {:?}", next.token());
     Ok(next.release().await?)
+}
+
+/// As at a server that takes the place of another, and lacks what was written there last.
+async fn of_the_table_rise_although_it_has_lost_its_rows(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let client = stage.client("lease=10m&fencing=table").await?;
+    let lock = client.lock(ROOM)?;
+    let mut last = None;
+    for _ in 0..5 {
+        let guard = lock.acquire().await?;
+        ensure!(guard.token() > last, "{last:?} was followed by {:?}", guard.token());
+        last = guard.token();
+        guard.release().await?;
+        stage.server.query("DELETE FROM locks.distlock_locks").await?;
+    }
+    Ok(())
 }
 
 async fn rise_across_a_restart(flavour: MySqlFlavour, options: &str, fencing: Fencing) -> Outcome {
