@@ -123,7 +123,8 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
         stage.queued(next.len() as u64).await?;
         for next in next {
             let waits = format!(
-                "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock' AND LOCATE('{}',INFO)>0",
+                "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock' \
+                 AND LOCATE('{}',INFO)>0",
                 room(&stage, next)
             );
             ensure!(
