@@ -18,6 +18,7 @@ cases!("late":
     the_reply_to_a_release_is_lost,
     the_reply_to_a_check_is_late,
     a_late_grant_counts_from_before_its_check,
+    a_grant_that_is_being_checked_is_not_given_up,
     a_release_is_answered_when_the_lock_is_free,
     a_release_that_is_sent_again_spares_the_next_hold,
 );
@@ -151,6 +152,31 @@ async fn a_late_grant_counts_from_before_its_check(flavour: MySqlFlavour) -> Out
     proxy.heal();
     drop(guard);
     soon("the undoing", client.idle()).await
+}
+
+/// Whoever looks whether the server knows of the wait finds that it does not any more.
+async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let client = stage.client_at(proxy.address(), "lease=16s").await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    // The wait was looked at, and will be again after two intervals, of four seconds each.
+    until("the first look", || async { Ok(proxy.requests(Operation::Inspect) > 0) }).await?;
+    let (looks, waits) = (proxy.requests(Operation::Inspect), proxy.requests(Operation::Acquire));
+    // The wait has lasted for more than an interval then, so that its grant is checked.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    proxy.hold_reply(Operation::Renew);
+    held.release().await?;
+    soon("the check", proxy.reply_is_held()).await?;
+    let looked = || async { Ok(proxy.requests(Operation::Inspect) >= looks + 5) };
+    until("it was looked at often", looked).await?;
+    proxy.let_replies_go();
+    let (guard, _) = waiter.granted().await?;
+    ensure!(proxy.requests(Operation::Acquire) == waits, "it was given up, and acquired again");
+    Ok(guard.release().await?)
 }
 
 /// The connection has ended for the client, and not for the server, which hears nothing of that.

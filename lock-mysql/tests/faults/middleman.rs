@@ -26,7 +26,7 @@ pub enum Way {
 ///
 /// Dropping it ends it, with all connections.
 pub struct Middleman {
-    pub address: SocketAddr,
+    address: SocketAddr,
     serving: JoinHandle<()>,
 }
 
@@ -53,8 +53,13 @@ impl Middleman {
 
     /// How a client without a password finds it.
     pub fn url(&self, options: &str) -> String {
-        format!("mysql://plain@{}/?tls=off&{options}", self.address)
+        url_without_password(self.address, options)
     }
+}
+
+/// Of a server, or of what stands before one.
+pub fn url_without_password(address: SocketAddr, options: &str) -> String {
+    format!("mysql://plain@{address}/?tls=off&{options}")
 }
 
 impl Drop for Middleman {

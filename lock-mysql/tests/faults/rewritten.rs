@@ -7,7 +7,7 @@ use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use lock_core::{DistributedLockExt, ErrorKind};
 
 use crate::case::{cases, ensure};
-use crate::middleman::{Middleman, Way};
+use crate::middleman::{Middleman, Way, url_without_password};
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect, poll_times, soon, until};
 
 cases!("rewritten":
@@ -62,7 +62,7 @@ async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Out
     let earlier = "DO RELEASE_LOCK('distlock:room');SELECT /*distlock release*/";
     let (stage, middleman) = rewriting(flavour, release, earlier).await?;
     let ours = connect(&middleman.url(LONG)).await?;
-    let theirs = connect(&format!("mysql://plain@{}/?tls=off&{LONG}", stage.server.address())).await?;
+    let theirs = connect(&url_without_password(stage.server.address(), LONG)).await?;
     let guard = ours.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;

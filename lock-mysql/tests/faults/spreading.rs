@@ -8,8 +8,8 @@ use lock_core::{DistributedLockExt, ErrorKind, LossReason, Operation};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::middleman::{Middleman, Way};
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, connect, soon, until};
+use crate::middleman::{Middleman, Way, url_without_password};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, connect, soon, until};
 
 cases!("spreading":
     one_statement_here_and_one_there_is_refused,
@@ -49,6 +49,11 @@ async fn after_the_grant_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&connect(&url_without_password(stage.server.address(), LONG)).await?)?;
+    // The hold ends before the lock is free.
+    let (next, _) = waiter.granted().await?;
+    ensure!(!guard.hold().is_valid(), "two hold the lock");
+    next.release().await?;
     let (reason, _) = diary.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     drop(guard);
