@@ -69,5 +69,7 @@ async fn a_server_that_is_demoted_during_a_wait_gives_no_lock(flavour: MySqlFlav
     session.query("SELECT RELEASE_LOCK('distlock:room')").await?;
     let answer = soon("the end of the wait", waiter).await??;
     ensure!(!matches!(answer, Ok(Some(_))), "granted by a server that is read-only");
+    soon("the undoing", client.idle()).await?;
+    ensure!(stage.holder_of(ROOM).await?.is_none(), "what was refused is held");
     Ok(())
 }

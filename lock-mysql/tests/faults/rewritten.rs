@@ -4,16 +4,22 @@ use std::pin::pin;
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
-use lock_core::{DistributedLockExt, ErrorKind};
+use lock_core::{DistributedLockExt, ErrorKind, LossReason};
 
 use crate::case::{cases, ensure};
+use crate::diary::Diary;
 use crate::middleman::{Middleman, Way, url_without_password};
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, poll_times, soon, until};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, connect, poll_times, soon, until};
 
 cases!("rewritten":
     what_was_granted_and_interrupted_is_given_back,
     what_another_has_at_the_release_is_a_loss,
+    what_nobody_has_at_a_check_is_a_loss,
+    what_another_has_at_a_check_is_a_loss,
 );
+
+/// Frees the lock before it is checked.
+const EARLIER_AT_A_CHECK: &str = "DO RELEASE_LOCK('distlock:room');SELECT /*distlock renew*/";
 
 /// A server with a user who has no password, and a way to it on which `old` in statements becomes `new`.
 async fn rewriting(
@@ -69,6 +75,38 @@ async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Out
     let released = soon("the release", guard.release()).await?.map_err(|error| error.kind());
     ensure!(released == Err(ErrorKind::Lost), "the release was answered {released:?}");
     let (next, _) = waiter.granted().await?;
+    ensure!(next.hold().is_valid(), "the next hold has ended");
+    Ok(next.release().await?)
+}
+
+async fn what_nobody_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
+    let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
+    let client = connect(&middleman.url(WATCHFUL)).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::Deleted, "lost because {reason}");
+    drop(guard);
+    soon("the undoing", client.idle()).await?;
+    ensure!(stage.holder_of(ROOM).await?.is_none(), "lost, and held");
+    Ok(())
+}
+
+async fn what_another_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
+    let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
+    // Time for somebody else to wait.
+    let ours = connect(&middleman.url("lease=16s")).await?;
+    let theirs = connect(&url_without_password(stage.server.address(), LONG)).await?;
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    let (next, _) = waiter.granted().await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::Taken, "lost because {reason}");
+    drop(guard);
+    soon("the undoing", ours.idle()).await?;
     ensure!(next.hold().is_valid(), "the next hold has ended");
     Ok(next.release().await?)
 }
