@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 /// How often somebody tries who waits here for a connection to wait on at the server.
 const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
 
-/// How often in a row that may be so before the connection is given up: the answer may be on its way.
+/// How often in a row the lock may be nobody's before the connection is given up: somebody else may just have been about to get it.
 const MOST_MISSES: u32 = 3;
 
 pub(crate) struct Attempt<'a> {
@@ -212,9 +212,12 @@ impl<'a> Attempt<'a> {
                 }
                 // It has its answer, and makes a hold of it.
                 Ok(_) if waiting.has_answer() => LOOK_AGAIN,
-                Ok(_) => {
+                Ok(holder) => {
                     misses += 1;
-                    if misses >= MOST_MISSES {
+                    // An answer that was sent may be sent again by the network; one that was not has no time to come.
+                    let patience = self.backend.settings.request_timeout.div_duration_f64(LOOK_AGAIN);
+                    let is_granted = holder.is_some() && f64::from(misses) < patience;
+                    if misses >= MOST_MISSES && !is_granted {
                         return Err(gone(Operation::Acquire));
                     }
                     LOOK_AGAIN

@@ -19,6 +19,7 @@ cases!("late":
     the_reply_to_a_check_is_late,
     a_late_grant_counts_from_before_its_check,
     a_grant_that_is_being_checked_is_not_given_up,
+    a_grant_whose_answer_is_slow_is_not_given_up,
     a_release_is_answered_when_the_lock_is_free,
     a_release_that_is_sent_again_spares_the_next_hold,
 );
@@ -172,6 +173,28 @@ async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) ->
     held.release().await?;
     soon("the check", proxy.reply_is_held()).await?;
     let looked = || async { Ok(proxy.requests(Operation::Inspect) >= looks + 5) };
+    until("it was looked at often", looked).await?;
+    proxy.let_replies_go();
+    let (guard, _) = waiter.granted().await?;
+    ensure!(proxy.requests(Operation::Acquire) == waits, "it was given up, and acquired again");
+    Ok(guard.release().await?)
+}
+
+/// As one is that the network has to send again.
+async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let client = stage.client_at(proxy.address(), "lease=16s").await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    proxy.hold_reply(Operation::Acquire);
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    let waits = proxy.requests(Operation::Acquire);
+    held.release().await?;
+    soon("the grant", proxy.reply_is_held()).await?;
+    // The first look comes after an interval, of four seconds; those after it are a tenth of a second apart.
+    let looked = || async { Ok(proxy.requests(Operation::Inspect) >= 5) };
     until("it was looked at often", looked).await?;
     proxy.let_replies_go();
     let (guard, _) = waiter.granted().await?;
