@@ -53,6 +53,8 @@
 //! | server restarted within a second | tokens rise all the same | `tokens::of_the_clock_rise_across_a_restart` |
 //! | holder killed | free at once | `processes::a_killed_holder_frees_the_lock_at_once` |
 //! | process stands still | free after the lease; it is told when it runs again | `processes::a_stopped_holder_keeps_the_lock_for_its_lease`, `processes::a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it` |
+//! | statements spread over connections by something in between | refused; no grant; lost at the next check | all of `spreading::` |
+//! | the lock is another's at a check or a release | `Taken`, `Deleted` | all of `rewritten::` |
 //! | two locks in opposite order | both wait until their time is up; what is held stays held | `crossing::two_locks_in_opposite_order` |
 //! | too many connections (1040) | an error that may be retried; waits go on when there is room | `limits::a_server_without_room_is_asked_again` |
 //! | `max_connections` reached | waits queue here, in order | `limits::waits_beyond_the_bound_are_served_in_order` |
