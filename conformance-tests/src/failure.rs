@@ -59,13 +59,14 @@ impl<T, E: Into<Failure>> During<T> for Result<T, E> {
 /// What a case answers.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// Ends the case with a failure unless the condition is true.
+/// Ends the case, a function that answers an [`Outcome`], with a failure unless the condition is true.
+#[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {
         if !$condition {
-            return Err($crate::Failure::new(format!($($text)+)));
+            return ::core::result::Result::Err($crate::Failure::new(::std::format!($($text)+)));
         }
     };
 }
 
-pub(crate) use ensure;
+pub(crate) use crate::ensure;

@@ -39,13 +39,16 @@
 //! A [`Contest`] is for tests that do harm to the servers while processes contend for a lock.
 //!
 //! [`history`] has the checkers by themselves, for tests that record what happened in some other way. With the feature
-//! `servers` there is a module of that name: real servers for tests, and a proxy that does to connections what networks do.
+//! `servers` there is a module of that name: real servers for tests, and a proxy that does to connections what networks do; and
+//! the module `faults`: what programs share that use them to see what becomes of a backend's locks.
 #![forbid(unsafe_code)]
 
 mod case;
 mod cases;
 mod contest;
 mod failure;
+#[cfg(all(unix, feature = "servers"))]
+pub mod faults;
 mod harness;
 pub mod history;
 mod probe;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
 use lock_core::{DistributedLock, Hold, LockListener, LossReason};
 use tokio::sync::Notify;
@@ -59,26 +60,32 @@ impl<F: Future> ByHand<F> {
 
 /// One event, as a listener was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
+    /// The lock was acquired.
     Acquired,
+    /// The lock was given back.
     Released,
+    /// Contact was lost.
     Suspect,
+    /// Contact has returned.
     Restored,
-    /// With whether the hold still said that it was valid.
+    /// The hold was lost: why, and what it said of itself.
     Abort(LossReason, Level),
 }
 
 /// What the hold said of itself when its loss was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub enum Level {
+    /// It still said that it was valid.
     Valid,
+    /// It did not any more.
     Over,
 }
 
-/// Writes down what it is told.
+/// Writes down what it is told, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Diary {
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Vec<(Event, Instant)>>,
     changed: Notify,
 }
 
@@ -90,16 +97,16 @@ impl Diary {
         diary
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Event>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Event, Instant)>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
-        self.lock().clone()
+        self.lock().iter().map(|(event, _)| *event).collect()
     }
 
     pub(crate) fn count(&self, wanted: impl Fn(&Event) -> bool) -> usize {
-        self.lock().iter().filter(|event| wanted(event)).count()
+        self.lock().iter().filter(|(event, _)| wanted(event)).count()
     }
 
     pub(crate) fn aborts(&self) -> usize {
@@ -108,9 +115,15 @@ impl Diary {
 
     /// Waits until an event has been written down for which `wanted` answers something.
     pub(crate) async fn has<T>(&self, wanted: impl Fn(&Event) -> Option<T>) -> T {
+        self.has_at(wanted).await.0
+    }
+
+    /// The same, and when that was.
+    pub(crate) async fn has_at<T>(&self, wanted: impl Fn(&Event) -> Option<T>) -> (T, Instant) {
         loop {
             let changed = self.changed.notified();
-            if let Some(found) = self.lock().iter().find_map(&wanted) {
+            let found = self.lock().iter().find_map(|(event, at)| Some((wanted(event)?, *at)));
+            if let Some(found) = found {
                 return found;
             }
             changed.await;
@@ -118,7 +131,7 @@ impl Diary {
     }
 
     fn note(&self, event: Event) {
-        self.lock().push(event);
+        self.lock().push((event, Instant::now()));
         self.changed.notify_waiters();
     }
 }

@@ -9,25 +9,22 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::suite::Verdict;
+use crate::failure::Outcome;
 
 const TICK: Duration = Duration::from_millis(20);
 
-/// What a case has to bear. Well below the shortest time within which a lease has to be renewed.
-const BEARABLE: Duration = Duration::from_millis(400);
-
-/// How often a case is run at the most. A backend that fails each time does not fail for the machine alone.
+/// How often a case is run at the most: one that fails each time does not fail for the machine alone.
 const RUNS: usize = 4;
 
 /// A thread that sleeps for a short time, over and over, and notes by how much it overslept.
-pub(crate) struct StallWatch {
+struct StallWatch {
     worst: Arc<AtomicU64>,
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StallWatch {
-    pub(crate) fn start() -> std::io::Result<Self> {
+    fn start() -> std::io::Result<Self> {
         let worst = Arc::new(AtomicU64::new(0));
         let (end, ended) = mpsc::channel();
         let noted = Arc::clone(&worst);
@@ -45,7 +42,7 @@ impl StallWatch {
     }
 
     /// The longest time by which the thread overslept so far.
-    pub(crate) fn worst(&self) -> Duration {
+    fn worst(&self) -> Duration {
         Duration::from_millis(self.worst.load(Ordering::Relaxed))
     }
 }
@@ -60,17 +57,31 @@ impl Drop for StallWatch {
     }
 }
 
-/// Runs a case, and runs it again when it failed while the machine stood still. `run` answers with the verdict and the longest
-/// stall in that run.
-pub(crate) fn judge(name: &str, mut run: impl FnMut() -> (Verdict, Duration)) -> Verdict {
+/// Runs a case, and runs it again when it failed while the machine stood still for longer than is `bearable`.
+pub(crate) fn judge<T>(name: &str, bearable: Duration, run: impl Fn() -> Outcome<T>) -> Outcome<T> {
+    judge_watched(name, bearable, || match StallWatch::start() {
+        Ok(watch) => {
+            let outcome = run();
+            (outcome, watch.worst())
+        }
+        Err(error) => (Err(error.into()), Duration::ZERO),
+    })
+}
+
+/// `run` answers with the outcome, and with the longest stall in that run.
+fn judge_watched<T>(
+    name: &str,
+    bearable: Duration,
+    mut run: impl FnMut() -> (Outcome<T>, Duration),
+) -> Outcome<T> {
     for _ in 1..RUNS {
         match run() {
-            (Verdict::Failed(failure), stall) if stall > BEARABLE => {
+            (Err(failure), stall) if stall > bearable => {
                 eprintln!(
                     "{name}: run again, as the machine stood still for {stall:?} when it failed: {failure}"
                 );
             }
-            (verdict, _) => return verdict,
+            (outcome, _) => return outcome,
         }
     }
     run().0
@@ -81,17 +92,18 @@ mod tests {
     use super::*;
     use crate::failure::Failure;
 
+    const BEARABLE: Duration = Duration::from_millis(400);
     const STALL: Duration = Duration::from_secs(3);
 
     /// Judges runs that end like this, one after the other; answers with how many there were, too.
     fn judged(runs: &[(bool, Duration)]) -> (bool, usize) {
         let mut done = 0;
-        let verdict = judge("a case", || {
+        let outcome = judge_watched("a case", BEARABLE, || {
             let (passes, stall) = runs[done.min(runs.len() - 1)];
             done += 1;
-            (if passes { Verdict::Passed } else { Verdict::Failed(Failure::new("lost")) }, stall)
+            (if passes { Ok(()) } else { Err(Failure::new("lost")) }, stall)
         });
-        (verdict == Verdict::Passed, done)
+        (outcome.is_ok(), done)
     }
 
     #[test]

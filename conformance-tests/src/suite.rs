@@ -13,8 +13,11 @@ use crate::cases::all;
 use crate::failure::{During, Failure, Outcome};
 use crate::harness::Harness;
 use crate::stage::Stage;
-use crate::stall::{StallWatch, judge};
+use crate::stall;
 use crate::worker;
+
+/// What a case has to bear. Well below the shortest time within which a lease has to be renewed.
+const BEARABLE: Duration = Duration::from_millis(400);
 
 /// A case that takes longer than this many times the harness's patience hangs.
 const HANGS_AFTER: u32 = 10;
@@ -100,31 +103,22 @@ pub fn run_case<F>(case: &Case, start: impl Fn() -> F) -> Verdict
 where
     F: Future<Output = Outcome<Box<dyn Harness>>>,
 {
-    judge(case.name, || match StallWatch::start() {
-        Ok(watch) => {
-            let verdict = run_once(case, &start);
-            (verdict, watch.worst())
-        }
-        Err(error) => (Verdict::Failed(error.into()), Duration::ZERO),
-    })
+    stall::judge(case.name, BEARABLE, || run_once(case, &start)).unwrap_or_else(Verdict::Failed)
 }
 
-fn run_once<F>(case: &Case, start: impl Fn() -> F) -> Verdict
+/// Whether it passed or was ignored.
+fn run_once<F>(case: &Case, start: impl Fn() -> F) -> Outcome<Verdict>
 where
     F: Future<Output = Outcome<Box<dyn Harness>>>,
 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => return Verdict::Failed(error.into()),
-    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let verdict = runtime.block_on(async {
         let harness = start().await.during("start the harness")?;
         play(case, harness).await
     });
     // A case that failed may have left a thread that never ends.
     runtime.shutdown_background();
-    verdict.unwrap_or_else(Verdict::Failed)
+    verdict
 }
 
 async fn play(case: &Case, harness: Box<dyn Harness>) -> Outcome<Verdict> {

@@ -8,16 +8,6 @@
 mod case;
 mod stage;
 
-// What has nothing to do with the server is shared.
-#[path = "../../../lock-redis/tests/faults/diary.rs"]
-mod diary;
-#[path = "../../../lock-redis/tests/faults/helper.rs"]
-mod helper;
-#[path = "../../../lock-redis/tests/faults/logs.rs"]
-mod logs;
-#[path = "../../../lock-redis/tests/faults/stall.rs"]
-mod stall;
-
 mod access;
 mod cancellation;
 mod crossing;
@@ -41,25 +31,24 @@ mod timeouts;
 mod tokens;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use conformance_tests::faults::{Program, diary, helper, logs};
 use conformance_tests::servers::MySqlFlavour;
 
 /// Many cases wait for leases to end, and each has a server, which takes memory.
 const AT_ONCE: usize = 6;
 
+/// No case takes that long unless something hangs.
+const LONGEST: Duration = Duration::from_mins(4);
+
 fn main() -> ExitCode {
-    if let Some(ended) = helper::run_if_asked() {
+    if let Some(ended) = helper::run_if_asked(stage::connect) {
         return ended;
     }
     logs::keep();
-    let mut arguments = libtest_mimic::Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
-    let mut trials = Vec::new();
+    let mut program = Program::default().at_once(AT_ONCE).longest(LONGEST);
     for flavour in MySqlFlavour::ALL {
-        let left_out = flavour.left_out();
-        if let Some(reason) = &left_out {
-            eprintln!("{}: {reason}", flavour.skip_word());
-        }
         let all = [
             races::cases(),
             access::cases(),
@@ -82,8 +71,9 @@ fn main() -> ExitCode {
             timeouts::cases(),
             tokens::cases(),
         ];
-        let cases = all.into_iter().flatten();
-        trials.extend(cases.map(|case| case.into_trial(flavour).with_ignored_flag(left_out.is_some())));
+        let place = flavour.skip_word();
+        let cases = all.into_iter().flatten().map(|case| case.on(place, flavour));
+        program.add(place, flavour.left_out().as_deref(), cases);
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    program.run()
 }

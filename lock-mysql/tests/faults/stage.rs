@@ -1,28 +1,11 @@
 //! A server for a case, clients of it, and what can be seen of both from outside.
 
-use std::fmt;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
 
+pub use conformance_tests::faults::{ROOM, Waiter, poll_times, soon, until, with_options};
 use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{
-    ClientBuilder, DistributedLock, DistributedLockExt, LockClient, LockError, LockGuard, LockUrl,
-};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-
-/// Nothing that has to happen takes that long, on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_mins(1);
-
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// The lock of most cases.
-pub const ROOM: &str = "room";
+use lock_core::{ClientBuilder, DistributedLockExt, LockClient, LockError, LockUrl};
 
 /// A lease that outlasts every case: what happens at all does not happen because it ends.
 pub const LONG: &str = "lease=10m";
@@ -33,33 +16,9 @@ pub const WATCHFUL: &str = "lease=10m&validation_interval=50ms";
 /// For holders that are killed: they notice soon, and a MySQL 5.7 that does not notice frees their locks with the lease.
 pub const KILLABLE: &str = "lease=8s&validation_interval=200ms";
 
-/// The output of `future`, or a failure when it does not come.
-pub async fn soon<T>(what: impl fmt::Display, future: impl Future<Output = T>) -> Outcome<T> {
-    tokio::time::timeout(PATIENCE, future)
-        .await
-        .map_err(|_| Failure::new(format!("{what}: not within {PATIENCE:?}")))
-}
-
-/// Waits until the condition is true.
-pub async fn until<F: Future<Output = Outcome<bool>>>(what: &str, condition: impl Fn() -> F) -> Outcome {
-    let becomes_true = async {
-        while !condition().await? {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        Ok(())
-    };
-    soon(what, becomes_true).await?
-}
-
 /// A client of the server that `url` names.
 pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_mysql::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
-}
-
-/// The URL with more options.
-pub fn with_options(url: &str, options: &str) -> String {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    if options.is_empty() { url.to_owned() } else { format!("{url}{separator}{options}") }
 }
 
 /// A server.
@@ -151,53 +110,4 @@ impl Stage {
         let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
         Ok(guard.release().await?)
     }
-}
-
-/// An acquisition in a task of its own, and when it was granted.
-pub struct Waiter(JoinHandle<Result<(LockGuard, Instant), LockError>>);
-
-impl Waiter {
-    pub fn start(lock: Arc<dyn DistributedLock>) -> Self {
-        Self(tokio::spawn(async move {
-            let guard = lock.acquire().await?;
-            Ok((guard, Instant::now()))
-        }))
-    }
-
-    pub fn of(client: &LockClient) -> Outcome<Self> {
-        Ok(Self::start(client.lock(ROOM)?))
-    }
-
-    pub fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
-    /// Waits until it is granted.
-    pub async fn granted(self) -> Outcome<(LockGuard, Instant)> {
-        Ok(soon("the grant", self.0).await???)
-    }
-}
-
-#[derive(Default)]
-struct Woken(Notify);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_one();
-    }
-}
-
-/// Polls `polls` times, each time but the first after it was woken. Answers what it was ready with, if it was.
-pub async fn poll_times<F: Future>(mut future: Pin<&mut F>, polls: usize) -> Outcome<Option<F::Output>> {
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    for poll in 0..polls {
-        if poll > 0 {
-            soon("the next poll", woken.0.notified()).await?;
-        }
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Ok(Some(output));
-        }
-    }
-    Ok(None)
 }

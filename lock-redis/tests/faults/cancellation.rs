@@ -1,18 +1,14 @@
 //! Futures that are dropped: whatever was on its way, nothing stays at the server.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::pin::pin;
 use std::time::Duration;
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::Direction;
 use lock_core::{DistributedLockExt, LockClient, Operation};
-use tokio::sync::Notify;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
+use crate::stage::{LONG, ROOM, Stage, Waiter, drop_after, poll_times, soon};
 
 cases!("cancellation":
     after_each_poll_of_an_acquire_of_a_free_lock,
@@ -23,30 +19,6 @@ cases!("cancellation":
     while_the_grant_is_on_its_way,
     after_each_poll_of_a_release,
 );
-
-#[derive(Default)]
-struct Woken(Notify);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_one();
-    }
-}
-
-/// Polls `polls` times, each time but the first after it was woken. Answers whether it was ready before.
-async fn poll_times<F: Future>(mut future: Pin<&mut F>, polls: usize) -> Outcome<Option<F::Output>> {
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    for poll in 0..polls {
-        if poll > 0 {
-            soon("the next poll", woken.0.notified()).await?;
-        }
-        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Ok(Some(output));
-        }
-    }
-    Ok(None)
-}
 
 /// Nothing is left of it: no key, no place, no channel but the ones of the clients that live, and the lock is to be had.
 async fn nothing_is_left(stage: &Stage, client: &LockClient, clients: usize, when: &str) -> Outcome {
@@ -102,14 +74,7 @@ async fn at_any_moment_of_an_acquire() -> Outcome {
     for step in 0..150 {
         let dropped_after = Duration::from_micros(step * 20);
         let held = if step % 2 == 0 { None } else { Some(other.lock(ROOM)?.acquire().await?) };
-        {
-            let mut acquiring = pin!(lock.acquire());
-            let began = std::time::Instant::now();
-            let _ = poll_times(acquiring.as_mut(), 1).await?;
-            while began.elapsed() < dropped_after {
-                std::hint::spin_loop();
-            }
-        }
+        drop_after(lock.acquire(), dropped_after).await?;
         drop(held);
         soon("the release", other.idle()).await?;
         soon("the undoing", client.idle()).await?;

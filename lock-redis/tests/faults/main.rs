@@ -5,13 +5,7 @@
 //! function of its own.
 #![allow(unreachable_pub)] // everything here is of this program alone
 
-mod case;
-mod diary;
-mod helper;
-mod logs;
 mod stage;
-mod stall;
-mod switch;
 
 mod access;
 mod cancellation;
@@ -31,20 +25,14 @@ mod stopped;
 
 use std::process::ExitCode;
 
-/// Many cases wait for leases to end, and hardly any of them needs a processor.
-const AT_ONCE: usize = 12;
+use conformance_tests::faults::{Program, case, diary, helper, logs, switch};
+use conformance_tests::servers::left_out;
 
 fn main() -> ExitCode {
-    if let Some(ended) = helper::run_if_asked() {
+    if let Some(ended) = helper::run_if_asked(stage::connect) {
         return ended;
     }
     logs::keep();
-    let mut arguments = libtest_mimic::Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
-    let left_out = conformance_tests::servers::left_out("redis");
-    if let Some(reason) = &left_out {
-        eprintln!("redis: {reason}");
-    }
     let all = [
         crowds::cases(),
         access::cases(),
@@ -62,10 +50,7 @@ fn main() -> ExitCode {
         states::cases(),
         stopped::cases(),
     ];
-    let trials = all
-        .into_iter()
-        .flatten()
-        .map(|case| case.into_trial().with_ignored_flag(left_out.is_some()))
-        .collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let mut program = Program::default();
+    program.add("redis", left_out("redis").as_deref(), all.into_iter().flatten());
+    program.run()
 }

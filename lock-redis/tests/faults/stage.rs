@@ -1,58 +1,22 @@
 //! A server for a case, clients of it, and what can be seen of both from outside.
 
 use std::fmt;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
 use conformance_tests::servers::{RedisOptions, RedisServer, TcpProxy, Value};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{
-    ClientBuilder, DistributedLock, DistributedLockExt, LockClient, LockError, LockGuard, LockUrl,
-};
-use tokio::task::JoinHandle;
+use lock_core::{ClientBuilder, DistributedLockExt, LockClient, LockError, LockUrl};
 
 use crate::case::ensure;
-
-/// Nothing that has to happen takes that long, on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// The lock of most cases.
-pub const ROOM: &str = "room";
 
 /// A lease that outlasts every case: what happens at all does not happen because it ends.
 pub const LONG: &str = "lease=5m";
 
-/// The output of `future`, or a failure when it does not come.
-pub async fn soon<T>(what: impl fmt::Display, future: impl Future<Output = T>) -> Outcome<T> {
-    tokio::time::timeout(PATIENCE, future)
-        .await
-        .map_err(|_| Failure::new(format!("{what}: not within {PATIENCE:?}")))
-}
-
-/// Waits until the condition is true.
-pub async fn until<F: Future<Output = Outcome<bool>>>(what: &str, condition: impl Fn() -> F) -> Outcome {
-    let becomes_true = async {
-        while !condition().await? {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        Ok(())
-    };
-    soon(what, becomes_true).await?
-}
-
 /// A client of the server that `url` names.
 pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_redis::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
-}
-
-/// The URL with more options.
-pub fn with_options(url: &str, options: &str) -> String {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    if options.is_empty() { url.to_owned() } else { format!("{url}{separator}{options}") }
 }
 
 /// A proxy that knows our requests.
@@ -184,29 +148,4 @@ impl Stage {
 /// A key of a lock: `l` the hold, `q` the queue, `w` the waiters, `f` the fence.
 pub fn key(name: &str, part: char) -> String {
     format!("distlock:{{{name}}}:{part}")
-}
-
-/// An acquisition in a task of its own, and when it was granted.
-pub struct Waiter(JoinHandle<Result<(LockGuard, Instant), LockError>>);
-
-impl Waiter {
-    pub fn start(lock: Arc<dyn DistributedLock>) -> Self {
-        Self(tokio::spawn(async move {
-            let guard = lock.acquire().await?;
-            Ok((guard, Instant::now()))
-        }))
-    }
-
-    pub fn of(client: &LockClient) -> Outcome<Self> {
-        Ok(Self::start(client.lock(ROOM)?))
-    }
-
-    pub fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
-    /// Waits until it is granted.
-    pub async fn granted(self) -> Outcome<(LockGuard, Instant)> {
-        Ok(soon("the grant", self.0).await???)
-    }
 }

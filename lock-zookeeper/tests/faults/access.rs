@@ -9,7 +9,7 @@ use lock_core::{DistributedLockExt, ErrorKind, LockError, TakenAway};
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
+use crate::stage::{LONG, ROOM, Stage, connect, refusal, soon, until};
 
 cases!("access":
     nodes_of_their_creator_are_nobody_elses,
@@ -79,8 +79,8 @@ async fn behind_a_node_that_may_not_be_read() -> Outcome {
     for _ in 0..2 {
         let held = one.lock(ROOM)?.acquire().await?;
         ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
-        let second = Waiter::in_line(&stage, &other, 2).await?;
-        let third = Waiter::in_line(&stage, &nobody, 3).await?;
+        let second = stage.in_line(&other, 2).await?;
+        let third = stage.in_line(&nobody, 3).await?;
         held.release().await?;
         let (guard, _) = second.granted().await?;
         stage.is_held_by(&guard, "behind the first").await?;
@@ -91,8 +91,8 @@ async fn behind_a_node_that_may_not_be_read() -> Outcome {
     }
     // One that gives up may not be read either.
     let held = one.lock(ROOM)?.acquire().await?;
-    let second = Waiter::in_line(&stage, &other, 2).await?;
-    let third = Waiter::in_line(&stage, &nobody, 3).await?;
+    let second = stage.in_line(&other, 2).await?;
+    let third = stage.in_line(&nobody, 3).await?;
     second.give_up().await?;
     stage.nodes_are(2).await?;
     ensure!(!third.is_finished(), "both hold");
@@ -139,7 +139,7 @@ async fn where_the_directory_may_not_be_written_to() -> Outcome {
         let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
         stage.is_held_by(&guard, "in a directory that may not be written to").await?;
         ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
-        let waiter = Waiter::in_line(&stage, &other, 2).await?;
+        let waiter = stage.in_line(&other, 2).await?;
         guard.release().await?;
         let (guard, _) = waiter.granted().await?;
         stage.is_held_by(&guard, "after the first").await?;
@@ -200,7 +200,7 @@ async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome 
     room_with(&stage, &Access::anybody()).await?;
     let (one, other) = (stage.client("session_timeout=4s").await?, stage.client("session_timeout=4s").await?);
     let held = one.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     // Whoever has a node goes on, and may give it back.
     stage.server.set_access(&stage.directory(ROOM), &everybody("d")).await?;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;

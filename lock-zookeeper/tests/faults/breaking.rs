@@ -66,7 +66,7 @@ async fn the_hold_of_a_foreign_program_is_broken() -> Outcome {
     let client = stage.client(LONG).await?;
     let prefix = format!("{}/_c_somebody-lock-", stage.directory(ROOM));
     stage.server.create(&prefix, b"10.0.0.7", NodeKind::Numbered).await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let waiter = stage.in_line(&client, 2).await?;
     let status = client.status(ROOM).await?;
     ensure!(status.holders.len() == 1 && status.waiters.len() == 1, "{status:?}");
     ensure!(status.holders[0].host.as_deref() == Some("10.0.0.7"), "{status:?}");
@@ -80,7 +80,7 @@ async fn who_does_not_hold_is_not_broken() -> Outcome {
     let stage = Stage::new().await?;
     let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let held = first.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &second, 2).await?;
+    let waiter = stage.in_line(&second, 2).await?;
     let nodes = stage.nodes().await?;
     for id in [nodes[1].as_str(), "_c_nobody-lock-0000000000", "..", ""] {
         let broken = first.break_holder(ROOM, &HolderId::new(id)).await?;
@@ -99,7 +99,7 @@ async fn a_break_that_arrives_late_breaks_nobody_else() -> Outcome {
     let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let operator = stage.client_at(proxy.address(), LONG).await?;
     let held = first.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &second, 2).await?;
+    let waiter = stage.in_line(&second, 2).await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
     proxy.hold_request(ZooKeeperRequest::Change);
     let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
@@ -122,7 +122,7 @@ async fn a_break_whose_second_half_arrives_late_breaks_nobody_else() -> Outcome 
     let lock = first.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let held = lock.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &second, 2).await?;
+    let waiter = stage.in_line(&second, 2).await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
     proxy.hold_request(ZooKeeperRequest::Delete);
     let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });

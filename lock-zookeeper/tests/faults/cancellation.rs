@@ -1,18 +1,13 @@
 //! Futures that are dropped: whatever was on its way, nothing stays at the server.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::{Direction, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, LockClient};
-use tokio::sync::Notify;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{LONG, ROOM, Stage, Waiter, drop_after, poll_times, soon, until};
 
 cases!("cancellation":
     at_any_moment_of_an_acquire,
@@ -26,30 +21,6 @@ cases!("cancellation":
     while_the_news_of_the_grant_is_on_its_way,
     while_there_is_no_contact,
 );
-
-#[derive(Default)]
-struct Woken(Notify);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_one();
-    }
-}
-
-/// Polls `polls` times, each time but the first after it was woken. Answers whether it was ready before.
-async fn poll_times<F: Future>(mut future: Pin<&mut F>, polls: usize) -> Outcome<Option<F::Output>> {
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    for poll in 0..polls {
-        if poll > 0 {
-            soon("the next poll", woken.0.notified()).await?;
-        }
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Ok(Some(output));
-        }
-    }
-    Ok(None)
-}
 
 async fn nothing_is_left(stage: &Stage, client: &LockClient, when: &str) -> Outcome {
     soon("the undoing", client.idle()).await?;
@@ -103,14 +74,7 @@ async fn at_any_moment_of_an_acquire() -> Outcome {
     for step in 0..150 {
         let dropped_after = Duration::from_micros(step * 30);
         let held = if step % 2 == 0 { None } else { Some(other.lock(ROOM)?.acquire().await?) };
-        {
-            let mut acquiring = pin!(lock.acquire());
-            let began = Instant::now();
-            let _ = poll_times(acquiring.as_mut(), 1).await?;
-            while began.elapsed() < dropped_after {
-                std::hint::spin_loop();
-            }
-        }
+        drop_after(lock.acquire(), dropped_after).await?;
         drop(held);
         soon("the release", other.idle()).await?;
         soon("the undoing", client.idle()).await?;
@@ -202,8 +166,8 @@ async fn while_the_news_of_the_grant_is_on_its_way() -> Outcome {
     let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
     let next = stage.client(LONG).await?;
     let held = holder.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
-    let last = Waiter::in_line(&stage, &next, 3).await?;
+    let waiter = stage.in_line(&client, 2).await?;
+    let last = stage.in_line(&next, 3).await?;
     proxy.blackhole(Direction::ToClient);
     held.release().await?;
     stage.nodes_are(2).await?;
@@ -219,7 +183,7 @@ async fn while_there_is_no_contact() -> Outcome {
     let proxy = stage.proxy()?;
     let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
     let held = holder.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let waiter = stage.in_line(&client, 2).await?;
     let connected = proxy.requests(ZooKeeperRequest::Connect);
     proxy.sever();
     waiter.give_up().await?;

@@ -6,7 +6,7 @@ use conformance_tests::Outcome;
 use lock_core::{DistributedLockExt, ErrorKind};
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, refusal, soon, until};
+use crate::stage::{LONG, ROOM, Stage, refusal, soon, until};
 
 cases!("clients":
     a_closed_client_ends_its_session_at_once,
@@ -32,7 +32,7 @@ async fn a_closed_client_that_holds_and_waits_leaves_nothing() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let held = other.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let waiter = stage.in_line(&client, 2).await?;
     let mine = client.lock("another room")?.acquire().await?;
     // What is held when the time is up is released.
     let _ = soon("the end", client.close(Duration::from_millis(300))).await?;
@@ -51,7 +51,7 @@ async fn a_dropped_client_leaves_nothing() -> Outcome {
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let guard = client.lock(ROOM)?.acquire().await?;
     let session = stage.session(0).await?;
-    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     drop((guard, client));
     let (guard, _) = waiter.granted().await?;
     until("the session has ended", || async { Ok(!stage.knows_session(session).await?) }).await?;
@@ -66,7 +66,7 @@ async fn a_client_is_closed_without_contact() -> Outcome {
     let client = stage.client_at(proxy.address(), "session_timeout=3s").await?;
     let other = stage.client(LONG).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     proxy.sever();
     let _ = soon("the end", client.close(Duration::from_millis(500))).await?;
     ensure!(!guard.hold().is_valid(), "a closed client holds on");

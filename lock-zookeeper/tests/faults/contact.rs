@@ -37,7 +37,7 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     let began = Instant::now();
     for direction in silent {
         proxy.blackhole(*direction);
@@ -82,7 +82,7 @@ async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let session = stage.session(0).await?;
-    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     proxy.sever();
     diary.abort().await?;
     ensure!(stage.nodes().await?.len() == 2, "the session has ended already");
@@ -107,8 +107,8 @@ async fn a_grant_heard_of_by_one_who_is_not_heard_is_none() -> Outcome {
     let (first, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let _bell = client.lock("bell")?.acquire().await?;
     let held = first.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
-    let behind = Waiter::in_line(&stage, &third, 3).await?;
+    let waiter = stage.in_line(&client, 2).await?;
+    let behind = stage.in_line(&third, 3).await?;
     stage.waits(1).await?;
     stage.is_watched(&[stage.path(1).await?], stage.session(1).await?).await?;
     proxy.blackhole(Direction::ToServer);
@@ -184,7 +184,7 @@ async fn a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time() ->
     let lock = ours.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &theirs, 2).await?;
+    let waiter = stage.in_line(&theirs, 2).await?;
     let stopped = Instant::now();
     stage.server.stop()?;
     let (reason, aborted) = diary.abort().await?;
@@ -250,7 +250,7 @@ async fn a_wait_that_ends_without_an_answer_behind_another_is_an_error() -> Outc
     let ours = stage.client_at(proxy.address(), "session_timeout=20s").await?;
     let theirs = stage.client(LONG).await?;
     let held = theirs.lock(ROOM)?.acquire().await?;
-    let first = Waiter::in_line(&stage, &ours, 2).await?;
+    let first = stage.in_line(&ours, 2).await?;
     let lock = ours.lock(ROOM)?;
     let second = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(6)).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -299,8 +299,8 @@ async fn a_server_that_is_started_again_keeps_holds_and_places() -> Outcome {
     let (first, second, third) =
         (stage.client("session_timeout=40s").await?, stage.client(LONG).await?, stage.client(LONG).await?);
     let held = first.lock(ROOM)?.acquire().await?;
-    let next = Waiter::in_line(&stage, &second, 2).await?;
-    let last = Waiter::in_line(&stage, &third, 3).await?;
+    let next = stage.in_line(&second, 2).await?;
+    let last = stage.in_line(&third, 3).await?;
     let nodes = stage.nodes().await?;
     stage.server.restart(conformance_tests::servers::Data::Kept).await?;
     until("contact", || async { Ok(first.status(ROOM).await.is_ok()) }).await?;

@@ -8,7 +8,7 @@ use lock_core::{DistributedLockExt, LockClient, LockGuard};
 use tokio::task::JoinSet;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{LONG, ROOM, Stage, soon, until};
 
 cases!("costs":
     more_locks_than_one_session_takes,
@@ -167,11 +167,11 @@ async fn a_held_lock_costs_one_listing() -> Outcome {
     let (mut waiters, mut clients) = (Vec::new(), Vec::new());
     for count in 1..10 {
         let other = stage.client(LONG).await?;
-        waiters.push(Waiter::in_line(&stage, &other, count).await?);
+        waiters.push(stage.in_line(&other, count).await?);
         clients.push(other);
     }
     let before = counts(&proxy);
-    let waiter = Waiter::in_line(&stage, &client, 10).await?;
+    let waiter = stage.in_line(&client, 10).await?;
     // Two give up, the others are served.
     waiters.remove(8).give_up().await?;
     waiters.remove(4).give_up().await?;

@@ -2,7 +2,6 @@
 //! holder has stopped before another one begins.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -77,7 +76,7 @@ fn proxy_of(ensemble: &ZooKeeperEnsemble, member: usize) -> Outcome<TcpProxy> {
 struct Pair {
     client: LockClient,
     guard: LockGuard,
-    diary: Arc<Diary>,
+    diary: Diary,
     waiter: Waiter,
 }
 

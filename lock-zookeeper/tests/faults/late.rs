@@ -42,8 +42,8 @@ async fn a_delete_that_arrives_when_others_hold_and_wait() -> Outcome {
     let client = stage.client_at(switch.address(), IMPATIENT).await?;
     let (second, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let guard = client.lock(ROOM)?.acquire().await?;
-    let next = Waiter::in_line(&stage, &second, 2).await?;
-    let last = Waiter::in_line(&stage, &third, 3).await?;
+    let next = stage.in_line(&second, 2).await?;
+    let last = stage.in_line(&third, 3).await?;
     old.blackhole(Direction::ToServer);
     switch.turn_to(new.address());
     soon("the release", guard.release()).await??;
@@ -89,7 +89,7 @@ async fn a_creation_that_arrives_after_it_was_done_again() -> Outcome {
     old.blackhole(Direction::ToServer);
     switch.turn_to(new.address());
     let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
-    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     old.heal();
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
     ensure!(stage.nodes().await?.len() == 2, "{:?}", stage.nodes().await?);

@@ -99,9 +99,9 @@ async fn of_a_held_lock() -> Outcome {
     for loss in LOSSES {
         let held = other.lock(ROOM)?.acquire().await?;
         loss.of_next(&proxy, CREATE);
-        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let waiter = stage.in_line(&client, 2).await?;
         let place = stage.path(1).await?;
-        let behind = Waiter::in_line(&stage, &last, 3).await?;
+        let behind = stage.in_line(&last, 3).await?;
         held.release().await?;
         let (guard, _) = waiter.granted().await?;
         stage.is_held_by(&guard, format_args!("{loss:?}")).await?;

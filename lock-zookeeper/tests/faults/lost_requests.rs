@@ -41,7 +41,7 @@ async fn of_a_release() -> Outcome {
     let diary = Diary::of(&lock);
     for loss in LOSSES {
         let guard = soon("the lock", lock.acquire()).await??;
-        let waiter = Waiter::in_line(&stage, &other, 2).await?;
+        let waiter = stage.in_line(&other, 2).await?;
         loss.of_next(&proxy, ZooKeeperRequest::Delete);
         let released = soon("the release", guard.release()).await?;
         ensure!(released.is_ok(), "{loss:?}: {released:?}");
@@ -59,7 +59,7 @@ async fn of_a_cancel() -> Outcome {
     let (stage, proxy, client, other) = stage(IMPATIENT).await?;
     let held = other.lock(ROOM)?.acquire().await?;
     for loss in LOSSES {
-        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let waiter = stage.in_line(&client, 2).await?;
         loss.of_next(&proxy, ZooKeeperRequest::Delete);
         waiter.give_up().await?;
         stage.nodes_are(1).await?;
@@ -130,7 +130,7 @@ async fn heartbeats_are_lost(session: u64, which: impl Fn(Losing) -> bool) -> Ou
 async fn is_served(stage: &Stage, waiter: Waiter, held: lock_core::LockGuard, when: Loss) -> Outcome {
     let place = stage.path(1).await?;
     let last = stage.client(LONG).await?;
-    let behind = Waiter::in_line(stage, &last, 3).await?;
+    let behind = stage.in_line(&last, 3).await?;
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
     stage.is_held_by(&guard, format_args!("{when:?}")).await?;
@@ -147,7 +147,7 @@ async fn of_a_listing() -> Outcome {
         let held = other.lock(ROOM)?.acquire().await?;
         let asked = proxy.requests(ZooKeeperRequest::List);
         loss.of_next(&proxy, ZooKeeperRequest::List);
-        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let waiter = stage.in_line(&client, 2).await?;
         until("it was lost", || async { Ok(proxy.requests(ZooKeeperRequest::List) > asked) }).await?;
         is_served(&stage, waiter, held, loss).await?;
     }
@@ -160,7 +160,7 @@ async fn of_the_watch_over_the_predecessor() -> Outcome {
     for loss in LOSSES {
         let held = other.lock(ROOM)?.acquire().await?;
         proxy.hold_reply(ZooKeeperRequest::List);
-        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let waiter = stage.in_line(&client, 2).await?;
         soon("the listing", proxy.reply_is_held()).await?;
         let asked = proxy.requests(ZooKeeperRequest::Read);
         loss.of_next(&proxy, ZooKeeperRequest::Read);
@@ -178,7 +178,7 @@ async fn of_a_look_at_several_predecessors() -> Outcome {
         for _ in 0..4 {
             stage.server.create(&foreign, b"", NodeKind::Numbered).await?;
         }
-        let waiter = Waiter::in_line(&stage, &client, 5).await?;
+        let waiter = stage.in_line(&client, 5).await?;
         let asked = proxy.requests(ZooKeeperRequest::ReadMany);
         loss.of_next(&proxy, ZooKeeperRequest::ReadMany);
         // Whichever of the two nearest is watched: it has gone, and the others are looked at.
@@ -211,7 +211,7 @@ async fn of_a_connection_anew() -> Outcome {
     for request in [ZooKeeperRequest::Connect, ZooKeeperRequest::SetWatches] {
         for loss in LOSSES.into_iter().filter(|loss| loss.1 != Losing::Silence) {
             let held = other.lock(ROOM)?.acquire().await?;
-            let waiter = Waiter::in_line(&stage, &client, 2).await?;
+            let waiter = stage.in_line(&client, 2).await?;
             let connected = proxy.requests(ZooKeeperRequest::Connect);
             loss.of_next(&proxy, request);
             proxy.cut();

@@ -5,13 +5,7 @@
 //! own.
 #![allow(unreachable_pub, reason = "everything here is of this program alone")]
 
-mod case;
-mod diary;
-mod helper;
-mod logs;
 mod stage;
-mod stall;
-mod switch;
 
 mod access;
 mod breaking;
@@ -31,20 +25,14 @@ mod sessions;
 
 use std::process::ExitCode;
 
-/// Many cases wait for sessions to end, and hardly any of them needs a processor.
-const AT_ONCE: usize = 12;
+use conformance_tests::faults::{Program, case, diary, helper, logs, switch};
+use conformance_tests::servers::left_out;
 
 fn main() -> ExitCode {
-    if let Some(ended) = helper::run_if_asked() {
+    if let Some(ended) = helper::run_if_asked(stage::connect) {
         return ended;
     }
     logs::keep();
-    let mut arguments = libtest_mimic::Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
-    let left_out = conformance_tests::servers::left_out("zookeeper");
-    if let Some(reason) = &left_out {
-        eprintln!("zookeeper: {reason}");
-    }
     // The ones that take longest come first.
     let all = [
         ensembles::cases(),
@@ -63,13 +51,10 @@ fn main() -> ExitCode {
         access::cases(),
         places::cases(),
     ];
-    let trials = all
-        .into_iter()
-        .flatten()
-        .map(|case| case.into_trial().with_ignored_flag(left_out.is_some()))
-        .collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let mut program = Program::default();
+    program.add("zookeeper", left_out("zookeeper").as_deref(), all.into_iter().flatten());
+    let ended = program.run();
     stage::end_shared();
     ensembles::end_shared();
-    conclusion.exit_code()
+    ended
 }

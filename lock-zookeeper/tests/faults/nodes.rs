@@ -38,9 +38,8 @@ async fn a_predecessor_that_gives_up_hands_nothing_over() -> Outcome {
     let (third, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
     for gives_up in [0, 1] {
         let held = first.lock(ROOM)?.acquire().await?;
-        let mut between =
-            vec![Waiter::in_line(&stage, &second, 2).await?, Waiter::in_line(&stage, &third, 3).await?];
-        let waiter = Waiter::in_line(&stage, &last, 4).await?;
+        let mut between = vec![stage.in_line(&second, 2).await?, stage.in_line(&third, 3).await?];
+        let waiter = stage.in_line(&last, 4).await?;
         between.remove(gives_up).give_up().await?;
         stage.nodes_are(3).await?;
         stage.waits(1).await?;
@@ -66,11 +65,11 @@ async fn all_predecessors_but_the_holder_give_up_at_once() -> Outcome {
     let (mut waiters, mut clients) = (Vec::new(), Vec::new());
     for count in 2..8 {
         let client = stage.client(LONG).await?;
-        waiters.push(Waiter::in_line(&stage, &client, count).await?);
+        waiters.push(stage.in_line(&client, count).await?);
         clients.push(client);
     }
     let last = stage.client(LONG).await?;
-    let waiter = Waiter::in_line(&stage, &last, 8).await?;
+    let waiter = stage.in_line(&last, 8).await?;
     for waiter in waiters {
         waiter.give_up().await?;
     }
@@ -89,8 +88,8 @@ async fn the_own_node_deleted_while_waiting() -> Outcome {
     let (first, second, third) =
         (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
     let held = first.lock(ROOM)?.acquire().await?;
-    let unlucky = Waiter::in_line(&stage, &second, 2).await?;
-    let lucky = Waiter::in_line(&stage, &third, 3).await?;
+    let unlucky = stage.in_line(&second, 2).await?;
+    let lucky = stage.in_line(&third, 3).await?;
     let path = stage.path(1).await?;
     stage.server.delete(&path).await?;
     stage.nodes_are(3).await?;
@@ -111,9 +110,9 @@ async fn the_own_node_deleted_together_with_the_holders() -> Outcome {
     let foreign = format!("{}/_c_somebody-lock-", stage.directory(ROOM));
     for _ in 0..10 {
         let holders = stage.server.create(&foreign, b"", NodeKind::Numbered).await?;
-        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let waiter = stage.in_line(&client, 2).await?;
         let own = stage.path(1).await?;
-        let behind = Waiter::in_line(&stage, &other, 3).await?;
+        let behind = stage.in_line(&other, 3).await?;
         let both = tokio::join!(stage.server.delete(&own), stage.server.delete(&holders));
         ensure!(both == (Ok(true), Ok(true)), "{both:?}");
         // It may have held for a moment when the holder's node went first; it does not once its own is known to be gone.
@@ -140,9 +139,9 @@ async fn the_own_node_deleted_while_there_is_no_contact() -> Outcome {
     let foreign = format!("{}/_c_somebody-lock-", stage.directory(ROOM));
     for round in 0..6 {
         let holders = stage.server.create(&foreign, b"", NodeKind::Numbered).await?;
-        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let waiter = stage.in_line(&client, 2).await?;
         let own = stage.path(1).await?;
-        let behind = Waiter::in_line(&stage, &other, 3).await?;
+        let behind = stage.in_line(&other, 3).await?;
         // Sometimes its own node is watched already, and sometimes not yet.
         if round % 3 != 0 {
             stage.is_watched(std::slice::from_ref(&own), stage.session(1).await?).await?;
@@ -173,7 +172,7 @@ async fn the_own_node_deleted_while_holding() -> Outcome {
     for _ in 0..3 {
         let diary = Diary::of(&lock);
         let guard = lock.acquire().await?;
-        let waiter = Waiter::in_line(&stage, &other, 2).await?;
+        let waiter = stage.in_line(&other, 2).await?;
         let began = Instant::now();
         stage.server.delete(&stage.path(0).await?).await?;
         let (reason, told) = diary.abort().await?;
@@ -245,7 +244,7 @@ async fn the_own_node_written_to_by_somebody() -> Outcome {
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     for _ in 0..5 {
         for position in [0, 1] {
             stage.server.write(&stage.path(position).await?, b"note").await?;
@@ -325,7 +324,7 @@ async fn the_directory_deleted_while_waited_for() -> Outcome {
     let (mut waiters, mut clients) = (Vec::new(), Vec::new());
     for count in 2..6 {
         let client = stage.client(LONG).await?;
-        waiters.push(Waiter::in_line(&stage, &client, count).await?);
+        waiters.push(stage.in_line(&client, count).await?);
         clients.push(client);
     }
     delete_directory(&stage).await?;
@@ -371,8 +370,8 @@ async fn a_waiter_keeps_its_place_when_its_connection_is_reset() -> Outcome {
     let (first, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let client = stage.client_at(proxy.address(), "session_timeout=20s").await?;
     let held = first.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
-    let behind = Waiter::in_line(&stage, &last, 3).await?;
+    let waiter = stage.in_line(&client, 2).await?;
+    let behind = stage.in_line(&last, 3).await?;
     let places = stage.nodes().await?;
     for round in 0..4 {
         let connected = proxy.requests(ZooKeeperRequest::Connect);

@@ -103,7 +103,7 @@ async fn contenders_of_curator_count() -> Outcome {
         let theirs = stage.server.create(&path, b"", NodeKind::Numbered).await?;
         ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "{prefix}: held twice");
         stage.nodes_are(1).await?;
-        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let waiter = stage.in_line(&client, 2).await?;
         stage.server.delete(&theirs).await?;
         let (guard, _) = waiter.granted().await?;
         // Who comes later is not waited for.
@@ -126,7 +126,7 @@ async fn contenders_of_kazoo_count_on_request() -> Outcome {
         ensure!(guard.is_some(), "{prefix}: nobody asked for it to count");
         drop(guard);
         soon("the release", careless.idle()).await?;
-        let waiter = Waiter::in_line(&stage, &client, 1).await?;
+        let waiter = stage.in_line(&client, 1).await?;
         stage.is_watched(std::slice::from_ref(&theirs), stage.session(0).await?).await?;
         ensure!(!waiter.is_finished(), "{prefix}: both hold");
         stage.server.delete(&theirs).await?;
@@ -200,9 +200,9 @@ async fn numbers_at_their_end() -> Outcome {
     for letter in ['m', 'a', 'z'] {
         stage.server.create(&end(letter), b"", NodeKind::Lasting).await?;
     }
-    let first = Waiter::in_line(&stage, &client, 4).await?;
+    let first = stage.in_line(&client, 4).await?;
     let session = own_session(&stage).await?;
-    let second = Waiter::in_line(&stage, &other, 5).await?;
+    let second = stage.in_line(&other, 5).await?;
     // Ours have the lowest numbers, and came last.
     let mut before = ['a', 'z', 'm'].map(end).to_vec();
     for letter in ['a', 'z', 'm'] {
@@ -227,7 +227,7 @@ async fn numbers_past_their_end_do_not_come_first() -> Outcome {
     let held = client.lock(ROOM)?.acquire().await?;
     let late = format!("{directory}/_c_x-lock--2147483648");
     stage.server.create(&late, b"", NodeKind::Lasting).await?;
-    let waiter = Waiter::in_line(&stage, &other, 3).await?;
+    let waiter = stage.in_line(&other, 3).await?;
     let status = client.status(ROOM).await?;
     let holder = status.holders.first().map(|holder| holder.token);
     ensure!(holder == Some(held.token()) && status.waiters.len() == 2, "{status:?}");

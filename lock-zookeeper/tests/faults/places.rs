@@ -6,7 +6,7 @@ use lock_core::{DistributedLockExt, ErrorKind};
 use tokio::net::TcpStream;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
+use crate::stage::{LONG, ROOM, Stage, connect, refusal, soon, until};
 
 cases!("places":
     behind_tls_with_an_authority_of_its_own,
@@ -20,7 +20,7 @@ async fn works(stage: &Stage, options: &str) -> Outcome {
     until("TLS is spoken", || async { Ok(stage.client(options).await.is_ok()) }).await?;
     let (one, other) = (stage.client(options).await?, stage.client(options).await?);
     let held = one.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
     guard.release().await?;

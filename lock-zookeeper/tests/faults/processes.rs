@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::DistributedLockExt;
+use lock_core::{DistributedLockExt, LossReason};
 
 use crate::case::{cases, ensure};
 use crate::helper::Helper;
-use crate::stage::{LONG, ROOM, Stage, Waiter};
+use crate::stage::{LONG, ROOM, Stage};
 
 cases!("processes":
     a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it,
@@ -29,7 +29,7 @@ async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> 
     let mut sleeper = Helper::start(&stage.url(SHORT), ROOM).await?;
     stage.nodes_are(2).await?;
     let dead = stage.path(1).await?;
-    let last = Waiter::in_line(&stage, &third, 3).await?;
+    let last = stage.in_line(&third, 3).await?;
     sleeper.stop().await?;
     held.release().await?;
     let (guard, _) = last.granted().await?;
@@ -65,11 +65,14 @@ async fn a_holder_that_stood_still_for_longer_than_its_session_says_that_it_has_
     let client = stage.client(LONG).await?;
     let mut sleeper = Helper::start(&stage.url(SHORT), ROOM).await?;
     sleeper.acquired().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let waiter = stage.in_line(&client, 2).await?;
     sleeper.stop().await?;
     let (guard, _) = waiter.granted().await?;
     sleeper.resume().await?;
-    sleeper.says("lost").await?;
+    let reason = sleeper.lost().await?;
+    // Whichever it finds out first.
+    let sound = [LossReason::Expired, LossReason::SessionClosed].map(|reason| reason.to_string());
+    ensure!(sound.contains(&reason), "lost because {reason}");
     stage.is_held_by(&guard, "beside the one that runs again").await?;
     Ok(guard.release().await?)
 }
@@ -80,7 +83,7 @@ async fn a_killed_holder_keeps_the_lock_until_its_session_ends() -> Outcome {
     let client = stage.client(LONG).await?;
     let mut holder = Helper::start(&stage.url(SHORT), ROOM).await?;
     holder.acquired().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let waiter = stage.in_line(&client, 2).await?;
     holder.kill().await?;
     let killed = Instant::now();
     let (guard, granted) = waiter.granted().await?;
@@ -98,7 +101,7 @@ async fn a_killed_waiter_is_skipped() -> Outcome {
     stage.nodes_are(2).await?;
     let dead = stage.path(1).await?;
     let second = stage.client(LONG).await?;
-    let waiter = Waiter::in_line(&stage, &second, 3).await?;
+    let waiter = stage.in_line(&second, 3).await?;
     first.kill().await?;
     held.release().await?;
     let (guard, _) = waiter.granted().await?;

@@ -70,7 +70,7 @@ async fn the_node_of_a_dying_waiter_is_waited_for_no_longer_than_its_session() -
     let diary = Diary::of(&mine);
     let _mine = mine.acquire().await?;
     let held = other.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let waiter = stage.in_line(&client, 2).await?;
     let dead = stage.path(1).await?;
     dying(&stage, &diary).await?;
     match held.release().await {
@@ -90,8 +90,8 @@ async fn ended_while_waiting() -> Outcome {
     let (first, second, third) =
         (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
     let held = first.lock(ROOM)?.acquire().await?;
-    let unlucky = Waiter::in_line(&stage, &second, 2).await?;
-    let lucky = Waiter::in_line(&stage, &third, 3).await?;
+    let unlucky = stage.in_line(&second, 2).await?;
+    let lucky = stage.in_line(&third, 3).await?;
     let session = stage.session(1).await?;
     stage.server.close_session(session).await?;
     until("it stands in line in another session", || async {
@@ -114,7 +114,7 @@ async fn ended_while_waiting_and_first_in_line() -> Outcome {
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     for _ in 0..5 {
         let held = other.lock(ROOM)?.acquire().await?;
-        let waiter = Waiter::in_line(&stage, &client, 2).await?;
+        let waiter = stage.in_line(&client, 2).await?;
         let session = stage.session(1).await?;
         let (released, closed) = tokio::join!(held.release(), stage.server.close_session(session));
         released?;
@@ -140,7 +140,7 @@ async fn ended_while_holding() -> Outcome {
     for _ in 0..3 {
         let diary = Diary::of(&lock);
         let guard = lock.acquire().await?;
-        let waiter = Waiter::in_line(&stage, &other, 2).await?;
+        let waiter = stage.in_line(&other, 2).await?;
         stage.server.close_session(stage.session(0).await?).await?;
         let (reason, _) = diary.abort().await?;
         ensure!(reason == LossReason::SessionClosed, "told as {reason:?}");
@@ -162,7 +162,7 @@ async fn ended_while_releasing() -> Outcome {
     let client = stage.client_at(proxy.address(), LONG).await?;
     let other = stage.client(LONG).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &other, 2).await?;
+    let waiter = stage.in_line(&other, 2).await?;
     proxy.hold_request(ZooKeeperRequest::Delete);
     let releasing = tokio::spawn(guard.release());
     soon("the release", proxy.request_is_held()).await?;
@@ -228,7 +228,7 @@ async fn ended_again_and_again() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let held = other.lock(ROOM)?.acquire().await?;
-    let waiter = Waiter::in_line(&stage, &client, 2).await?;
+    let waiter = stage.in_line(&client, 2).await?;
     let mut sessions = Vec::new();
     for _ in 0..4 {
         until("it stands in line in a new session", || async {

@@ -4,32 +4,20 @@
 //! own.
 
 use std::fmt;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
 use conformance_tests::servers::{
     Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
 };
 use conformance_tests::{Failure, Outcome};
-use lock_core::{
-    ClientBuilder, DistributedLock, DistributedLockExt, FencingToken, LockClient, LockError, LockGuard,
-    LockUrl,
-};
+use lock_core::{ClientBuilder, DistributedLockExt, FencingToken, LockClient, LockError, LockGuard, LockUrl};
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
 
 use crate::case::ensure;
-
-/// Nothing that has to happen takes that long, on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-const LOOK_EVERY: Duration = Duration::from_millis(15);
-
-/// The lock of most cases.
-pub const ROOM: &str = "room";
 
 /// A session that outlasts every case: what happens at all does not happen because it ends.
 pub const LONG: &str = "session_timeout=60s";
@@ -42,33 +30,9 @@ static SHARED: Mutex<Option<Arc<ZooKeeperServer>>> = Mutex::const_new(None);
 
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
 
-/// The output of `future`, or a failure when it does not come.
-pub async fn soon<T>(what: impl fmt::Display, future: impl Future<Output = T>) -> Outcome<T> {
-    tokio::time::timeout(PATIENCE, future)
-        .await
-        .map_err(|_| Failure::new(format!("{what}: not within {PATIENCE:?}")))
-}
-
-/// Waits until the condition is true.
-pub async fn until<F: Future<Output = Outcome<bool>>>(what: &str, condition: impl Fn() -> F) -> Outcome {
-    let becomes_true = async {
-        while !condition().await? {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        Ok(())
-    };
-    soon(what, becomes_true).await?
-}
-
 /// A client of the servers that `url` names.
 pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_zookeeper::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
-}
-
-/// The URL with more options.
-pub fn with_options(url: &str, options: &str) -> String {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    if options.is_empty() { url.to_owned() } else { format!("{url}{separator}{options}") }
 }
 
 /// The error that has to be there.
@@ -201,6 +165,13 @@ impl Stage {
         until(&format!("{count} nodes"), || async { Ok(self.nodes().await?.len() == count) }).await
     }
 
+    /// Has the client acquire the room, and waits until it is in line: the room has `count` nodes then.
+    pub async fn in_line(&self, client: &LockClient, count: usize) -> Outcome<Waiter> {
+        let waiter = Waiter::of(client)?;
+        self.nodes_are(count).await?;
+        Ok(waiter)
+    }
+
     /// Waits until one of the nodes at these paths is watched in this session.
     pub async fn is_watched(&self, paths: &[String], session: i64) -> Outcome {
         until(&format!("one of {paths:?} is watched"), || async {
@@ -263,46 +234,5 @@ impl Stage {
     /// Whether the server knows this session.
     pub async fn knows_session(&self, session: i64) -> Outcome<bool> {
         self.server.knows_session(session).await
-    }
-}
-
-/// An acquisition in a task of its own, and when it was granted.
-pub struct Waiter(JoinHandle<Result<(LockGuard, Instant), LockError>>);
-
-impl Waiter {
-    pub fn start(lock: Arc<dyn DistributedLock>) -> Self {
-        Self(tokio::spawn(async move {
-            let guard = lock.acquire().await?;
-            Ok((guard, Instant::now()))
-        }))
-    }
-
-    pub fn of(client: &LockClient) -> Outcome<Self> {
-        Ok(Self::start(client.lock(ROOM)?))
-    }
-
-    /// The same, and waits until it is in line: the room has `count` nodes then.
-    pub async fn in_line(stage: &Stage, client: &LockClient, count: usize) -> Outcome<Self> {
-        let waiter = Self::of(client)?;
-        stage.nodes_are(count).await?;
-        Ok(waiter)
-    }
-
-    pub fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
-    /// Drops the acquisition.
-    pub async fn give_up(self) -> Outcome {
-        self.0.abort();
-        match self.0.await {
-            Ok(answer) => Err(Failure::new(format!("answered before: {:?}", answer.map(drop)))),
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// Waits until it is granted.
-    pub async fn granted(self) -> Outcome<(LockGuard, Instant)> {
-        Ok(soon("the grant", self.0).await???)
     }
 }

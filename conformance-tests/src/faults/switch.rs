@@ -3,11 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use conformance_tests::Outcome;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
+use crate::failure::Outcome;
+
 /// Passes each connection on to whatever the target was when it came. Ends with its handle.
+#[derive(Debug)]
 pub struct Switch {
     address: SocketAddr,
     target: Arc<Mutex<SocketAddr>>,
@@ -15,6 +17,13 @@ pub struct Switch {
 }
 
 impl Switch {
+    /// A fork that leads to `target`.
+    ///
+    /// # Errors
+    /// There is no free port.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; there is no fork then.
     pub async fn to(target: SocketAddr) -> Outcome<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -23,6 +32,8 @@ impl Switch {
         Ok(Self { address, target, task })
     }
 
+    /// Where it listens.
+    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }

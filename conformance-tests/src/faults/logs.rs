@@ -1,4 +1,4 @@
-//! Everything that this program logs, kept to look for what is said, and for what must not be said.
+//! Everything that the program logs, kept to look for what is said, and for what must not be said.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +20,7 @@ impl Write for Keeping {
     }
 }
 
-/// From now on everything is kept.
+/// From now on everything is kept that is logged at any level, unless somebody else has installed a subscriber for all threads.
 pub fn keep() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
@@ -32,7 +32,9 @@ pub fn keep() {
     }
 }
 
-/// The lines that contain all of these texts. Cases find their lines by a text that only they use.
+/// The lines that contain all of these texts. Cases find their lines by a text that only they use: the address of a server of
+/// their own, as a rule.
+#[must_use]
 pub fn lines_with(texts: &[&str]) -> Vec<String> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     String::from_utf8_lossy(&lines)

@@ -1,0 +1,80 @@
+//! A listener that writes down what it is told, and when.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use lock_core::{DistributedLock, LossReason};
+
+use super::wait::soon;
+use crate::failure::{Outcome, ensure};
+use crate::probe;
+pub use crate::probe::{Event, Level};
+
+/// Writes down what it is told.
+#[derive(Debug)]
+pub struct Diary(Arc<probe::Diary>);
+
+impl Diary {
+    /// A diary that listens to the lock.
+    #[must_use]
+    pub fn of(lock: &Arc<dyn DistributedLock>) -> Self {
+        Self(probe::Diary::of(lock))
+    }
+
+    /// What it was told so far, in that order.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.0.events()
+    }
+
+    /// How often a loss was reported so far.
+    #[must_use]
+    pub fn aborts(&self) -> usize {
+        self.0.aborts()
+    }
+
+    /// When contact was reported lost for the first time.
+    ///
+    /// # Errors
+    /// It is not within [`PATIENCE`](super::PATIENCE).
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn suspect(&self) -> Outcome<Instant> {
+        self.when("on_suspect", Event::Suspect).await
+    }
+
+    /// When contact was reported to have returned for the first time.
+    ///
+    /// # Errors
+    /// It is not within [`PATIENCE`](super::PATIENCE).
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn restored(&self) -> Outcome<Instant> {
+        self.when("on_restored", Event::Restored).await
+    }
+
+    /// When the loss was reported, and why.
+    ///
+    /// # Errors
+    /// It is not within [`PATIENCE`](super::PATIENCE), or it is more than once.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn abort(&self) -> Outcome<(LossReason, Instant)> {
+        let reason = |event: &Event| match event {
+            Event::Abort(reason, _) => Some(*reason),
+            _ => None,
+        };
+        let reported = soon("on_abort", self.0.has_at(reason)).await?;
+        let aborts = self.aborts();
+        ensure!(aborts == 1, "{aborts} aborts: {:?}", self.events());
+        Ok(reported)
+    }
+
+    async fn when(&self, what: &str, wanted: Event) -> Outcome<Instant> {
+        let is_it = |event: &Event| (*event == wanted).then_some(());
+        Ok(soon(what, self.0.has_at(is_it)).await?.1)
+    }
+}

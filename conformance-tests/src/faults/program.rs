@@ -1,0 +1,60 @@
+//! The program that the cases make.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Trial};
+
+use super::case::Case;
+
+/// Most cases wait most of the time, for leases to end as a rule, and hardly any of them needs a processor.
+const AT_ONCE: usize = 12;
+
+/// No case takes that long unless something hangs.
+const LONGEST: Duration = Duration::from_secs(150);
+
+/// A program of cases. It understands the arguments of an ordinary test program.
+#[derive(Debug)]
+pub struct Program {
+    at_once: usize,
+    longest: Duration,
+    trials: Vec<Trial>,
+}
+
+impl Default for Program {
+    /// A program without cases. It runs 12 at once, and gives each of them 150 seconds.
+    fn default() -> Self {
+        Self { at_once: AT_ONCE, longest: LONGEST, trials: Vec::new() }
+    }
+}
+
+impl Program {
+    /// How many cases run at once, unless the user says otherwise.
+    #[must_use]
+    pub fn at_once(self, at_once: usize) -> Self {
+        Self { at_once, ..self }
+    }
+
+    /// How long cases that are added from now on may take before they are taken to hang.
+    #[must_use]
+    pub fn longest(self, longest: Duration) -> Self {
+        Self { longest, ..self }
+    }
+
+    /// Adds cases that need `server`, which are left out if there is a reason for that; it is told to the user.
+    pub fn add(&mut self, server: &str, left_out: Option<&str>, cases: impl IntoIterator<Item = Case>) {
+        if let Some(reason) = left_out {
+            eprintln!("{server}: {reason}");
+        }
+        let trials = cases.into_iter().map(|case| case.into_trial(self.longest));
+        self.trials.extend(trials.map(|trial| trial.with_ignored_flag(left_out.is_some())));
+    }
+
+    /// Runs the cases, in the order in which they were added.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads.get_or_insert(self.at_once);
+        libtest_mimic::run(&arguments, self.trials).exit_code()
+    }
+}
