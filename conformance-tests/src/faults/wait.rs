@@ -101,10 +101,4 @@ mod tests {
         let refused = until("nothing", || async { Err(Failure::new("the server is gone")) }).await;
         assert_eq!(refused, Err(Failure::new("the server is gone")));
     }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_does_not_come_is_named() {
-        let never = until("the sun", || async { Ok(false) }).await;
-        assert_eq!(never, Err(Failure::new("the sun: not within 60s")));
-    }
 }
