@@ -51,6 +51,10 @@ mod failure;
 pub mod faults;
 mod harness;
 pub mod history;
+#[cfg_attr(
+    not(all(unix, feature = "servers")),
+    expect(unreachable_pub, reason = "`faults` exports what is public")
+)]
 mod probe;
 #[cfg(all(unix, feature = "servers"))]
 pub mod servers;
