@@ -57,6 +57,7 @@ pub(crate) struct Facts {
     is_read_only: bool,
     pub(crate) run: Run,
     is_galera: bool,
+    has_innodb: bool,
 }
 
 /// The last three are what a [`Run`] is known by.
@@ -91,6 +92,7 @@ impl Facts {
             connection: connection.as_deref()?.parse().ok()?,
             is_read_only: statement::is_read_only(is_read_only.as_deref()?)
                 || setting("innodb_read_only") == "ON",
+            has_innodb: !setting("innodb_read_only").is_empty(),
             run: Run::new(&address, number.as_deref()?.parse().ok()?, now),
             is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
         })
@@ -157,9 +159,10 @@ impl Facts {
             }
             _ => "",
         };
+        let rows = if self.has_innodb { ",SESSION innodb_lock_wait_timeout=1" } else { "" };
         format!(
             "SET /*distlock connect*/ SESSION wait_timeout={lease_seconds}{limit},SESSION autocommit=1,\
-             SESSION time_zone='+00:00',SESSION lock_wait_timeout=1,SESSION innodb_lock_wait_timeout=1;\
+             SESSION time_zone='+00:00',SESSION lock_wait_timeout=1{rows};\
              SET SESSION TRANSACTION READ WRITE;\
              SELECT CAST(CONNECTION_ID() AS CHAR),CAST(@@session.wait_timeout AS CHAR)"
         )

@@ -15,6 +15,7 @@ cases!("access":
     a_table_that_is_there_needs_no_permission_to_make_it,
     a_table_that_may_not_be_written_is_named,
     what_a_server_sets_for_everybody_is_set_right,
+    a_server_without_innodb_has_locks,
     a_database_that_is_not_there_is_named,
     a_server_that_is_not_there,
 );
@@ -107,6 +108,17 @@ async fn what_a_server_sets_for_everybody_is_set_right(flavour: MySqlFlavour) ->
         ensure!(client.status(ROOM).await?.holders.is_empty(), "somebody holds it");
     }
     Ok(())
+}
+
+async fn a_server_without_innodb_has_locks(flavour: MySqlFlavour) -> Outcome {
+    if flavour == MySqlFlavour::MySql57 {
+        // It cannot be without.
+        return Ok(());
+    }
+    let options =
+        MySqlOptions::new(flavour).setting("innodb", "OFF").setting("default-storage-engine", "Aria");
+    let stage = Stage::with(options).await?;
+    stage.works(&stage.client(LONG).await?).await
 }
 
 async fn a_database_that_is_not_there_is_named(flavour: MySqlFlavour) -> Outcome {
