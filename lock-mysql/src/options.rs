@@ -285,7 +285,7 @@ impl MySqlOptions {
         }
         if self.fencing == TokenSource::Table && self.database.is_none() {
             return Err(invalid("the table of tokens needs a database")
-                .remedy("write mysql://host/database?fencing=table"));
+                .remedy("write mysql://user@host/database?fencing=table"));
         }
         Ok(())
     }
@@ -318,7 +318,7 @@ impl MySqlOptions {
         if database.contains('/') {
             // Not what stands there: after a slash in a password that is not encoded it is the rest of the password.
             return Err(invalid("the database has a slash in it")
-                .remedy("write mysql://host/database, and %2F for a slash in a password"));
+                .remedy("write mysql://user@host/database, and %2F for a slash in a password"));
         }
         options.database = (!database.is_empty()).then(|| database.to_owned());
         if let Some(lease) = given.take_duration("lease")? {
@@ -413,7 +413,7 @@ fn place_of(url: &LockUrl, socket: Option<String>) -> Result<Place, LockError> {
             Ok(Place::Socket(PathBuf::from(path)))
         } else {
             Err(invalid("a socket is on this machine and has an absolute path")
-                .remedy("write mysql://localhost/database?socket=/path/to/mysqld.sock"))
+                .remedy("write mysql://user@localhost/database?socket=/path/to/mysqld.sock"))
         };
     }
     let hosts = url.hosts();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::support::{Place, assert_code, bare, code_of, said};
+use crate::support::{Place, assert_code, bare, said, with_few_descriptors_it_is_70};
 
 #[test]
 fn the_commands_own_code_comes_through() {
@@ -190,23 +190,7 @@ fn the_error_is_an_event_for_machines() {
 #[test]
 fn too_few_descriptors_are_70_with_the_remedy() {
     let place = Place::new();
-    let mut codes = Vec::new();
-    for limit in 5..40 {
-        let script = format!("ulimit -n {limit} && exec {} exec job -- true", env!("CARGO_BIN_EXE_distlock"));
-        let output = std::process::Command::new("sh")
-            .args(["-c", &script])
-            .env("DISTLOCK_URL", place.url())
-            .output()
-            .unwrap();
-        let code = code_of(output.status);
-        if code == 70 {
-            assert!(said(&output).contains("ulimit -n"), "{limit}: {output:?}");
-        } else {
-            assert_code(&output, 0, limit);
-        }
-        codes.push(code);
-    }
-    assert_eq!((codes.first(), codes.last()), (Some(&70), Some(&0)), "{codes:?}");
+    with_few_descriptors_it_is_70(&place, 5..40);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -246,6 +247,26 @@ fn lines_of(errors: ChildStderr) -> Receiver<String> {
 pub(crate) fn code_of(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap()
+}
+
+/// Runs the command with each of these limits on open files: it ends with 70 and the remedy until there are enough, and with 0
+/// from then on; never with anything else.
+#[track_caller]
+pub(crate) fn with_few_descriptors_it_is_70(place: &Place, limits: Range<u32>) {
+    let mut codes = Vec::new();
+    for limit in limits {
+        let script = format!("ulimit -n {limit} && exec {} exec job -- true", env!("CARGO_BIN_EXE_distlock"));
+        let output =
+            Command::new("sh").args(["-c", &script]).env("DISTLOCK_URL", place.url()).output().unwrap();
+        let code = code_of(output.status);
+        if code == 70 {
+            assert!(said(&output).contains("ulimit -n"), "{limit}: {output:?}");
+        } else {
+            assert_code(&output, 0, limit);
+        }
+        codes.push(code);
+    }
+    assert_eq!((codes.first(), codes.last()), (Some(&70), Some(&0)), "{codes:?}");
 }
 
 /// Waits until something has become true.

@@ -1,7 +1,7 @@
 //! The exit codes of what goes wrong at the server.
 
 use super::Server;
-use crate::support::{Place, assert_code, bare, code_of, said};
+use crate::support::{Place, assert_code, bare, said, with_few_descriptors_it_is_70};
 
 pub(crate) fn a_server_that_is_away_is_69<S: Server>(server: &S) {
     server.kill();
@@ -77,21 +77,5 @@ pub(crate) fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it<S: Server>(
 
 pub(crate) fn too_few_descriptors_are_70_with_the_remedy_and_never_a_panic<S: Server>(server: &S) {
     let place = server.place("60s");
-    let mut codes = Vec::new();
-    for limit in 8..36 {
-        let script = format!("ulimit -n {limit} && exec {} exec job -- true", env!("CARGO_BIN_EXE_distlock"));
-        let output = std::process::Command::new("sh")
-            .args(["-c", &script])
-            .env("DISTLOCK_URL", place.url())
-            .output()
-            .unwrap();
-        let code = code_of(output.status);
-        if code == 70 {
-            assert!(said(&output).contains("ulimit -n"), "{limit}: {output:?}");
-        } else {
-            assert_code(&output, 0, limit);
-        }
-        codes.push(code);
-    }
-    assert_eq!((codes.first(), codes.last()), (Some(&70), Some(&0)), "{codes:?}");
+    with_few_descriptors_it_is_70(&place, 8..36);
 }

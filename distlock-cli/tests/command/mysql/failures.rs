@@ -89,13 +89,13 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
         ("mysql://db?lease=500ms", "longer"),
         ("mysql://app@db?lease=6s&validation_interval=1m", "validation_interval shorter"),
         ("mysql://db?fencing=always", "uuid, table, none"),
-        ("mysql://db?fencing=table", "mysql://host/database?fencing=table"),
+        ("mysql://db?fencing=table", "mysql://user@host/database?fencing=table"),
         ("mysql://db?frobnicate=1", "frobnicate"),
         ("mysql://db", "mysql://user@host"),
         ("mysql://app@db?ca=/nonexistent/ca.pem", "/nonexistent/ca.pem"),
         ("mysql://app@db?password_file=/nonexistent/file", "/nonexistent/file"),
         ("mysql://app@db?cert=/x", "both"),
-        ("mysql://db?socket=/run/mysqld/mysqld.sock", "mysql://localhost/database?socket="),
+        ("mysql://db?socket=/run/mysqld/mysqld.sock", "mysql://user@localhost/database?socket="),
         ("mysql://db?prefix=Upper", "a-z"),
     ] {
         is_64(url, part);
