@@ -104,6 +104,7 @@ mod queue;
 mod record;
 mod session;
 mod sessions;
+mod tls;
 mod trace;
 mod trouble;
 mod trust;

@@ -1,16 +1,15 @@
 //! Options of a client, and connecting with them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::ServerName;
-use zookeeper_client::{Client, Error, SaslOptions, TlsOptions};
+use zookeeper_client::{Client, Error, SaslOptions};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Accepted;
 use crate::session::term;
+use crate::tls::{self, Certificates};
 use crate::trouble::Failure;
 
 /// Where the servers are and how the locks are kept there.
@@ -75,14 +74,6 @@ pub enum TokenSource {
     Czxid,
     /// There are none.
     None,
-}
-
-/// Files that a TLS connection needs, in PEM format.
-#[derive(Debug, Clone, Default)]
-struct Certificates {
-    authority: Option<PathBuf>,
-    /// The client's certificate and its key.
-    client: Option<(PathBuf, PathBuf)>,
 }
 
 /// The folder of the locks, if none is given.
@@ -159,7 +150,8 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Encrypts, and checks the servers' certificates against this authority (a file in PEM format) alone.
+    /// Encrypts, and checks the servers' certificates against this authority (a file in PEM format) alone. Needs the feature
+    /// `tls`, without which connecting is refused.
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
         self.certificates.get_or_insert_default().authority = Some(file.into());
@@ -209,15 +201,8 @@ impl ZooKeeperOptions {
                 invalid("SASL needs a user and a password").remedy("write user:password@ into the URL")
             );
         }
-        if self.certificates.is_some()
-            && let Some(host) = self.host_names().find(|host| ServerName::try_from(*host).is_err())
-        {
-            return Err(invalid(format!("{host:?} is no name that a certificate could be for"))
-                .remedy("name the servers as their certificates do"));
-        }
-        if self.certificates.as_ref().is_some_and(|certificates| certificates.authority.is_none()) {
-            return Err(invalid("a certificate that the servers' are checked against is missing")
-                .remedy("name it with the option ca, as a file in PEM format"));
+        if let Some(certificates) = &self.certificates {
+            tls::check(certificates, self.host_names())?;
         }
         let has_identity = self.user.is_some()
             || self.certificates.as_ref().is_some_and(|certificates| certificates.client.is_some());
@@ -257,10 +242,7 @@ impl ZooKeeperOptions {
                 }
             };
         }
-        let connected = match &self.certificates {
-            None => connector.connect(&self.hosts).await,
-            Some(certificates) => connector.with_tls(certificates.read()?).secure_connect(&self.hosts).await,
-        };
+        let connected = tls::connect(connector, &self.hosts, self.certificates.as_ref()).await?;
         let client = connected.map_err(|error| self.explain(error))?;
         if self.authentication == Authentication::Sasl {
             check_who_we_are(&client).await?;
@@ -341,35 +323,11 @@ impl ZooKeeperOptions {
     }
 }
 
-impl Certificates {
-    /// Reads the files. The client library takes the process's cryptography, and has to be given one where several are
-    /// compiled in and nobody has chosen.
-    fn read(&self) -> Result<TlsOptions, LockError> {
-        let unusable = |error: Error| {
-            invalid(format!("a certificate or key is of no use: {error}")).remedy(
-                "check the files that the options ca, cert and key name: they have to be in PEM format",
-            )
-        };
-        if CryptoProvider::get_default().is_none() {
-            // Fails where somebody else has chosen at this moment.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let mut options = match &self.authority {
-            None => TlsOptions::new(),
-            Some(file) => TlsOptions::new().with_pem_ca(&text_in(file)?).map_err(unusable)?,
-        };
-        if let Some((certificate, key)) = &self.client {
-            options = options.with_pem_identity(&text_in(certificate)?, &text_in(key)?).map_err(unusable)?;
-        }
-        Ok(options)
-    }
-}
-
 /// Connects to the servers that `url` names: `zookeeper://[user:password@]host[:port][,host[:port]…][/folder]`.
 ///
 /// Options: `session_timeout`, `acl` (`open`, `creator`), `auth` (`digest`, `sasl`), `password_file`, `fencing` (`czxid`, `none`), `accept`
-/// (`curator`, `kazoo`), `tls` (`on`, `off`) with `ca`, `cert` and `key` (files in PEM format; naming one turns TLS on); and those of
-/// every backend.
+/// (`curator`, `kazoo`), `tls` (`on`, `off`) with `ca`, `cert` and `key` (files in PEM format; naming one turns TLS on, which
+/// needs the feature `tls`); and those of every backend.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`] for a URL that makes no sense, and as [`ZooKeeperOptions::connect`].
@@ -431,14 +389,7 @@ fn check_root(root: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-fn text_in(file: &Path) -> Result<String, LockError> {
-    std::fs::read_to_string(file).map_err(|error| {
-        invalid(format!("the file {} cannot be read: {error}", file.display()))
-            .remedy("check the options ca, cert and key")
-    })
-}
-
-fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
+pub(crate) fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
     LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
 }
 
@@ -448,8 +399,11 @@ mod tests {
 
     fn read(url: &str) -> Result<ZooKeeperOptions, LockError> {
         let (options, _) = ZooKeeperOptions::of_url(&LockUrl::parse(url).unwrap(), ClientBuilder::new())?;
-        options.check()?;
         Ok(options)
+    }
+
+    fn refusal(url: &str) -> String {
+        read(url).and_then(|options| options.check()).unwrap_err().to_string()
     }
 
     #[test]
@@ -496,17 +450,38 @@ mod tests {
             ("zookeeper://me:secret@h1/a?password_file=/x", "leave one"),
             ("zookeeper://me@h1/a?password_file=/nonexistent/x", "/nonexistent/x"),
             ("zookeeper://h1/a?cert=/c.pem", "both"),
-            ("zookeeper://h1/a?tls=on", "option ca"),
-            ("zookeeper://h1,h 2:2181/a?ca=/ca.pem", "\"h 2\""),
-            ("zookeeper://[::1]:2181,/a?ca=/ca.pem", "\"\""),
-            ("zookeeper://h1/a?cert=/c.pem&key=/k.pem", "option ca"),
             ("zookeeper://h1/a?tls=off&ca=/ca.pem", "leave one"),
             ("zookeeper://h1/a?lease=3s", "\"lease\""),
         ] {
-            let text = read(url).unwrap_err().to_string();
+            let text = refusal(url);
             assert!(text.contains(part), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn refuses_certificates_that_cannot_be_checked_and_says_what_to_do() {
+        for (url, part) in [
+            ("zookeeper://h1/a?tls=on", "option ca"),
+            ("zookeeper://h1/a?cert=/c.pem&key=/k.pem", "option ca"),
+            ("zookeeper://h1,h 2:2181/a?ca=/ca.pem", "\"h 2\""),
+            ("zookeeper://[::1]:2181,/a?ca=/ca.pem", "\"\""),
+        ] {
+            let text = refusal(url);
+            assert!(text.contains(part), "{url}: {text}");
+        }
+        read("zookeeper://h1:2281,[::1]:2281/a?ca=/ca.pem").unwrap().check().unwrap();
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn names_the_feature_that_tls_needs() {
+        for options in ["tls=on", "ca=/ca.pem", "cert=/c.pem&key=/k.pem", "tls=on&ca=/ca.pem"] {
+            let text = refusal(&format!("zookeeper://h1/locks?{options}"));
+            assert!(text.contains("not compiled in") && text.contains("zookeeper-tls"), "{options}: {text}");
+        }
+        read("zookeeper://h1/locks?tls=off").unwrap().check().unwrap();
     }
 
     #[test]
@@ -524,12 +499,5 @@ mod tests {
         let options = read("zookeeper://me:hunter2@h1/locks").unwrap();
         assert_eq!(options.password.as_ref().unwrap().reveal(), "hunter2");
         assert!(!format!("{options:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn a_file_that_is_no_certificate_is_named() {
-        let missing = read("zookeeper://h1/locks?ca=/nonexistent/ca.pem").unwrap();
-        let text = missing.certificates.unwrap().read().unwrap_err().to_string();
-        assert!(text.contains("/nonexistent/ca.pem") && text.contains("ca, cert and key"), "{text}");
     }
 }

@@ -19,6 +19,7 @@ mod lost_creates;
 mod lost_requests;
 mod nodes;
 mod paths;
+#[cfg(feature = "tls")]
 mod places;
 mod processes;
 mod sessions;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         clients::cases(),
         paths::cases(),
         access::cases(),
+        #[cfg(feature = "tls")]
         places::cases(),
     ];
     let mut program = Program::default();
