@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use crate::deadline;
 use crate::sync::Mutex;
+use crate::waking::with_waker;
 
 /// A point in time of one machine since it was started. Only comparable with moments of the same [`Clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -194,12 +195,14 @@ struct Bell {
 
 impl Bell {
     fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        let mut waker = self.waker.lock();
-        if self.rung.load(Ordering::Acquire) {
-            return Poll::Ready(());
-        }
-        *waker = Some(context.waker().clone());
-        Poll::Pending
+        with_waker(context, |waker| {
+            let mut registered = self.waker.lock();
+            if self.rung.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            std::mem::swap(&mut *registered, waker);
+            Poll::Pending
+        })
     }
 }
 

@@ -22,6 +22,7 @@ use crate::hold::{Declared, Hold, HoldCore, LossReason};
 use crate::keeper::within;
 use crate::supervise::Backoff;
 use crate::sync::Mutex;
+use crate::waking::with_waker;
 
 /// Counts what has been handed over and is not certain yet.
 #[derive(Debug, Default)]
@@ -283,12 +284,14 @@ impl Outcome {
     }
 
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<(), LockError>> {
-        let mut state = self.0.lock();
-        if let Some(result) = &state.result {
-            return Poll::Ready(result.clone());
-        }
-        state.waiting = Some(context.waker().clone());
-        Poll::Pending
+        with_waker(context, |waker| {
+            let mut state = self.0.lock();
+            if let Some(result) = &state.result {
+                return Poll::Ready(result.clone());
+            }
+            std::mem::swap(&mut state.waiting, waker);
+            Poll::Pending
+        })
     }
 }
 
@@ -299,4 +302,21 @@ pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) fn patience(hold: &HoldCore) -> Moment {
     let bound = hold.front.client().clock.now().plus(RELEASE_TIMEOUT);
     hold.deadline().map_or(bound, |deadline| deadline.min(bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waking::waker_with_an_end;
+
+    #[test]
+    fn a_waker_that_is_replaced_may_come_back_with_the_outcome() {
+        let outcome = Arc::new(Outcome::default());
+        let sets = Arc::clone(&outcome);
+        let waker = waker_with_an_end(move || sets.set(Ok(())));
+        assert!(outcome.poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert!(outcome.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(outcome.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
 }

@@ -44,6 +44,7 @@ mod sync;
 mod token;
 mod url;
 mod validity;
+mod waking;
 
 pub use backend::{
     AcquireRequest, AttemptId, Backend, Grant, GroupId, Host, InspectRequest, LeaseState, Mode, Released,
@@ -66,3 +67,4 @@ pub use status::{Broken, HolderId, HolderInfo, LockStatus, Others, Participant, 
 pub use supervise::Backoff;
 pub use token::FencingToken;
 pub use url::{LockUrl, UrlOptions};
+pub use waking::with_waker;

@@ -17,6 +17,7 @@ use crate::hold::{HoldCore, LossReason};
 use crate::janitor::Chore;
 use crate::local::Patience;
 use crate::sync::Mutex;
+use crate::waking::with_waker;
 
 /// By which a backend tells the core what becomes of an attempt. Cheap to clone; keep a clone where the server's
 /// messages arrive.
@@ -124,14 +125,16 @@ impl Signals {
 
     /// Whether the server has been heard of; else has the caller woken when it is.
     pub(crate) fn poll_contact(&self, context: &mut Context<'_>) -> Poll<()> {
-        let mut inner = self.0.inner.lock();
-        if !matches!(inner.contact, Contact::Unconfirmed) {
-            return Poll::Ready(());
-        }
-        if !inner.awaiting_contact.iter().any(|waker| waker.will_wake(context.waker())) {
-            inner.awaiting_contact.push(context.waker().clone());
-        }
-        Poll::Pending
+        with_waker(context, |waker| {
+            let mut inner = self.0.inner.lock();
+            if !matches!(inner.contact, Contact::Unconfirmed) {
+                return Poll::Ready(());
+            }
+            if !inner.awaiting_contact.iter().any(|other| other.will_wake(context.waker())) {
+                inner.awaiting_contact.extend(waker.take());
+            }
+            Poll::Pending
+        })
     }
 
     /// The lock is lost: a watch fired, the key is gone, the session has ended. Latches: it may be said before the core
@@ -250,12 +253,14 @@ impl Signals {
     }
 
     pub(crate) fn poll_stopped(&self, context: &mut Context<'_>) -> Poll<()> {
-        let mut inner = self.0.inner.lock();
-        if inner.stopped.is_some() {
-            return Poll::Ready(());
-        }
-        inner.driver = Some(context.waker().clone());
-        Poll::Pending
+        with_waker(context, |waker| {
+            let mut inner = self.0.inner.lock();
+            if inner.stopped.is_some() {
+                return Poll::Ready(());
+            }
+            std::mem::swap(&mut inner.driver, waker);
+            Poll::Pending
+        })
     }
 
     /// The chore of undoing the attempt, if it was stopped. It cannot be stopped any more after this.
@@ -296,5 +301,16 @@ mod tests {
         assert_eq!(signals.next_end(at(500)), None);
         assert_eq!(signals.wait(), Wait::Forever);
         assert_eq!(Signals::new(Wait::Try).next_end(at(0)), None);
+    }
+
+    #[test]
+    fn a_drivers_waker_that_is_replaced_may_come_back() {
+        let signals = Signals::new(Wait::Forever);
+        let tells = signals.clone();
+        let waker = crate::waking::waker_with_an_end(move || tells.queued());
+        assert!(signals.poll_stopped(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert!(signals.poll_stopped(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(signals.obstacle().is_none());
     }
 }

@@ -11,6 +11,8 @@
 mod local;
 #[path = "../src/hold/state.rs"]
 mod state;
+#[path = "../src/waking.rs"]
+mod waking;
 
 mod sync {
     pub(crate) use loom::sync::MutexGuard;

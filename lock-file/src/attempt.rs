@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use lock_core::{Operation, Signals};
+use lock_core::{Operation, Signals, with_waker};
 
 use crate::folder::Place;
 use crate::gate::Gate;
@@ -57,7 +57,16 @@ pub(crate) struct Attempt {
 struct State {
     phase: Phase,
     knocking: Option<Knocking>,
+    /// What the core has not been told yet.
+    news: Option<News>,
     waker: Option<Waker>,
+}
+
+/// What a look finds besides the outcome. The core wakes somebody of it, so it is told after the mutex is let go of.
+#[derive(Debug)]
+enum News {
+    Queued,
+    GateBusy(Trouble),
 }
 
 #[derive(Debug)]
@@ -124,7 +133,7 @@ impl Knocking {
 
 impl Attempt {
     pub(crate) fn new(means: Means, physical: &str, record: Record, busy: Busy, signals: Signals) -> Self {
-        let state = State { phase: Phase::New, knocking: None, waker: None };
+        let state = State { phase: Phase::New, knocking: None, news: None, waker: None };
         Self { means, physical: Arc::from(physical), record, busy, signals, state: Mutex::new(state) }
     }
 
@@ -139,12 +148,14 @@ impl Attempt {
 
     /// Waits for the end.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = self.lock();
-        if let Some(outcome) = state.phase.outcome() {
-            return Poll::Ready(outcome);
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
+        with_waker(context, |waker| {
+            let mut state = self.lock();
+            if let Some(outcome) = state.phase.outcome() {
+                return Poll::Ready(outcome);
+            }
+            std::mem::swap(&mut state.waker, waker);
+            Poll::Pending
+        })
     }
 
     /// The look on the caller's thread. Asks for the gate for a moment, since usually the one in it is about to leave.
@@ -188,7 +199,7 @@ impl Attempt {
         }
         match &state.phase {
             Phase::Waiting { .. } => {
-                self.signals.queued();
+                state.news = Some(News::Queued);
                 self.wait_further(state)
             }
             _ => Next::Over,
@@ -238,8 +249,7 @@ impl Attempt {
             // If the wait ends now, nobody knows whether the lock was free: let it end with this error.
             Busy::Queue if lasts >= Knocking::REMARKABLE && knocking.reported == Reported::No => {
                 knocking.reported = Reported::Yes;
-                let trouble = Gate::busy(&self.means.place);
-                self.signals.unreachable(trouble.into_error(Operation::Acquire, None));
+                state.news = Some(News::GateBusy(Gate::busy(&self.means.place)));
             }
             Busy::Leave | Busy::Queue => {}
         }
@@ -300,8 +310,16 @@ impl Sleeper for Attempt {
                 }
             }
         };
+        let news = state.news.take();
         let waker = state.phase.outcome().and_then(|_| state.waker.take());
         drop(state);
+        match news {
+            Some(News::Queued) => self.signals.queued(),
+            Some(News::GateBusy(trouble)) => {
+                self.signals.unreachable(trouble.into_error(Operation::Acquire, None));
+            }
+            None => {}
+        }
         if let Some(waker) = waker {
             waker.wake();
         }

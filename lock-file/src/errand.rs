@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use lock_core::with_waker;
+
 use crate::attempt::{Knocking, Means};
 use crate::folder::Place;
 use crate::gate::Gate;
@@ -50,12 +52,14 @@ pub(crate) async fn run<T: Send + 'static>(
         care = Some(means.watcher.look_after(Arc::clone(&errand) as Arc<dyn Sleeper>, pause));
     }
     let result = poll_fn(|context| {
-        let mut state = errand.lock();
-        if let Some(result) = state.result.take() {
-            return Poll::Ready(result);
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
+        with_waker(context, |waker| {
+            let mut state = errand.lock();
+            if let Some(result) = state.result.take() {
+                return Poll::Ready(result);
+            }
+            std::mem::swap(&mut state.waker, waker);
+            Poll::Pending
+        })
     })
     .await;
     drop(care);

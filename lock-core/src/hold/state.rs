@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
+use crate::waking::with_waker;
 
 /// The state of one hold. `R` is the reason of a loss.
 #[derive(Debug)]
@@ -198,17 +199,19 @@ impl<R: Clone> HoldState<R> {
         context: &mut Context<'_>,
         wanted: impl Fn(&Phase<R>) -> Option<T>,
     ) -> Poll<T> {
-        let mut inner = self.inner.lock();
-        if let Some(found) = wanted(&inner.phase) {
-            return Poll::Ready(found);
-        }
-        let place = *watcher.get_or_insert_with(|| {
-            let place = inner.next_watcher;
-            inner.next_watcher += 1;
-            place
-        });
-        inner.watchers.insert(place, context.waker().clone());
-        Poll::Pending
+        with_waker(context, |waker| {
+            let mut inner = self.inner.lock();
+            if let Some(found) = wanted(&inner.phase) {
+                return Poll::Ready(found);
+            }
+            let place = *watcher.get_or_insert_with(|| {
+                let place = inner.next_watcher;
+                inner.next_watcher += 1;
+                place
+            });
+            *waker = waker.take().and_then(|waker| inner.watchers.insert(place, waker));
+            Poll::Pending
+        })
     }
 
     /// Forgets a watcher that was dropped.

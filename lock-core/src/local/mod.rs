@@ -25,6 +25,7 @@ mod state;
 use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
+use crate::waking::with_waker;
 use state::{Occupancy, Sighting, State, Time, Waiter};
 
 /// What the mutex needs to know of a hold.
@@ -197,17 +198,16 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
 
     /// Looks whether the wait of `ticket` has been decided.
     pub(crate) fn poll(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Settled<H, A::Failure>> {
-        let mut state = self.state.lock();
-        if let Some(settled) = state.take_settled(ticket) {
-            return Poll::Ready(settled);
-        }
-        if let Some(waiter) = state.queue.get_mut(&ticket) {
-            match &mut waiter.waker {
-                Some(waker) => waker.clone_from(context.waker()),
-                empty => *empty = Some(context.waker().clone()),
+        with_waker(context, |waker| {
+            let mut state = self.state.lock();
+            if let Some(settled) = state.take_settled(ticket) {
+                return Poll::Ready(settled);
             }
-        }
-        Poll::Pending
+            if let Some(waiter) = state.queue.get_mut(&ticket) {
+                std::mem::swap(&mut waiter.waker, waker);
+            }
+            Poll::Pending
+        })
     }
 
     /// Ends the wait of `ticket` at its deadline: what has been decided by now counts, else it is refused, or has failed
@@ -228,7 +228,9 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             Occupancy::Clearing { overdue } => overdue.clone(),
             _ => None,
         };
-        let undo = state.leave(ticket, &mut Vec::new());
+        let (undo, waiter) = state.leave(ticket, &mut Vec::new());
+        drop(state);
+        drop(waiter);
         (obstacle.map_or(Settled::Refused, Settled::Failed), undo)
     }
 
@@ -249,7 +251,8 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     /// Ends the wait of `ticket` because nobody looks at it any more.
     pub(crate) fn leave(&self, ticket: Ticket) -> Undo<H, A> {
         let mut wakers = Vec::new();
-        let undo = self.state.lock().leave(ticket, &mut wakers);
+        let (undo, waiter) = self.state.lock().leave(ticket, &mut wakers);
+        drop(waiter);
         wake(wakers);
         undo
     }

@@ -278,14 +278,21 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         self.settle_those_who_try_once(&Settled::Refused, wakers);
     }
 
-    pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Undo<H, A> {
-        if take(&mut self.queue, ticket).is_some() {
-            return if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
-        }
-        match take(&mut self.settled, ticket) {
-            Some(Settled::Granted(hold)) => self.pass_on(ticket, hold, wakers),
-            _ => Undo::Nothing,
-        }
+    /// Answers the waiter as well, if it was queued: its waker is dropped after the mutex is let go of.
+    pub(super) fn leave(
+        &mut self,
+        ticket: Ticket,
+        wakers: &mut Vec<Waker>,
+    ) -> (Undo<H, A>, Option<Waiter<O>>) {
+        let waiter = take(&mut self.queue, ticket);
+        let undo = if waiter.is_some() {
+            if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing }
+        } else if let Some(Settled::Granted(hold)) = take(&mut self.settled, ticket) {
+            self.pass_on(ticket, hold, wakers)
+        } else {
+            Undo::Nothing
+        };
+        (undo, waiter)
     }
 
     pub(super) fn abandon_attempt(&mut self) -> Undo<H, A> {

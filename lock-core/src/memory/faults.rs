@@ -4,11 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use crate::backend::AttemptId;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::sync::Mutex;
+use crate::waking::with_waker;
 
 /// What happens to one request.
 #[derive(Debug, Clone)]
@@ -72,12 +73,14 @@ impl Gate {
 
     async fn wait_for(&self, condition: impl Fn(&GateState) -> bool) {
         poll_fn(|context| {
-            let mut state = self.0.lock();
-            if condition(&state) {
-                return Poll::Ready(());
-            }
-            state.waiting.push(context.waker().clone());
-            Poll::Pending
+            with_waker(context, |waker| {
+                let mut state = self.0.lock();
+                if condition(&state) {
+                    return Poll::Ready(());
+                }
+                state.waiting.extend(waker.take());
+                Poll::Pending
+            })
         })
         .await;
     }
@@ -126,14 +129,16 @@ impl Faults {
         self.0.lock().severed = false;
     }
 
-    /// Whether the server is away; else has `waker` woken when it goes.
-    pub(super) fn outage(&self, id: AttemptId, waker: &Waker) -> Option<Outage> {
-        let mut state = self.0.lock();
-        if state.severed {
-            return Some(Outage(Operation::Acquire));
-        }
-        state.watchers.insert(id, waker.clone());
-        None
+    /// Completes when the server is away.
+    pub(super) fn poll_outage(&self, id: AttemptId, context: &Context<'_>) -> Poll<Outage> {
+        with_waker(context, |waker| {
+            let mut state = self.0.lock();
+            if state.severed {
+                return Poll::Ready(Outage(Operation::Acquire));
+            }
+            *waker = waker.take().and_then(|waker| state.watchers.insert(id, waker));
+            Poll::Pending
+        })
     }
 
     /// Forgets, when it is dropped, that an attempt waits.
@@ -199,5 +204,25 @@ impl Outage {
         LockError::new(ErrorKind::Unreachable, self.0)
             .because("the connection to the memory server is cut")
             .retryable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::waking::waker_with_an_end;
+
+    #[test]
+    fn a_waker_that_is_replaced_may_come_back_with_a_fault() {
+        let faults = Arc::new(Faults::default());
+        let severs = Arc::clone(&faults);
+        let waker = waker_with_an_end(move || severs.sever());
+        let id = AttemptId::new(1);
+        assert!(faults.poll_outage(id, &Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert!(faults.poll_outage(id, &Context::from_waker(Waker::noop())).is_pending());
+        assert!(faults.poll_outage(id, &Context::from_waker(Waker::noop())).is_ready());
     }
 }

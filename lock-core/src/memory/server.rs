@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::faults::{Faults, Outage};
@@ -17,6 +17,7 @@ use crate::signals::Signals;
 use crate::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
 use crate::sync::Mutex;
 use crate::token::FencingToken;
+use crate::waking::with_waker;
 
 /// How a lock is taken from its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,27 +167,31 @@ impl Server {
     /// more.
     pub(super) async fn granted(&self, requested: &Requested) -> Result<Option<Arc<Fate>>, Outage> {
         let _watch = self.faults.watch(requested.id);
-        poll_fn(|context| {
-            if let Some(outage) = self.faults.outage(requested.id, context.waker()) {
-                return Poll::Ready(Err(outage));
-            }
+        poll_fn(|context| match self.faults.poll_outage(requested.id, context) {
+            Poll::Ready(outage) => Poll::Ready(Err(outage)),
+            Poll::Pending => self.poll_granted(requested, context).map(Ok),
+        })
+        .await
+    }
+
+    fn poll_granted(&self, requested: &Requested, context: &Context<'_>) -> Poll<Option<Arc<Fate>>> {
+        with_waker(context, |waker| {
             let mut locks = self.locks.lock();
-            let Some(lock) = locks.get_mut(&requested.name) else { return Poll::Ready(Ok(None)) };
+            let Some(lock) = locks.get_mut(&requested.name) else { return Poll::Ready(None) };
             match &lock.holder {
                 Some(holder) if holder.waiter.id == requested.id => {
-                    return Poll::Ready(Ok(Some(Arc::clone(&holder.fate))));
+                    return Poll::Ready(Some(Arc::clone(&holder.fate)));
                 }
                 _ => {}
             }
             match lock.queue.iter_mut().find(|waiter| waiter.id == requested.id) {
                 Some(waiter) => {
-                    waiter.waker = Some(context.waker().clone());
+                    std::mem::swap(&mut waiter.waker, waker);
                     Poll::Pending
                 }
-                None => Poll::Ready(Ok(None)),
+                None => Poll::Ready(None),
             }
         })
-        .await
     }
 
     /// Ends what an attempt has: a grant or a place in the queue. Answers whether it held the lock.
@@ -195,12 +200,13 @@ impl Server {
         let Some(lock) = locks.get_mut(&requested.name) else {
             return false;
         };
-        lock.queue.retain(|waiter| waiter.id != requested.id);
+        let place = lock.queue.iter().position(|waiter| waiter.id == requested.id);
+        let left = place.and_then(|place| lock.queue.remove(place));
         let was_held = lock.holder.as_ref().is_some_and(|holder| holder.waiter.id == requested.id);
         let ended = if was_held { lock.holder.take() } else { None };
         let next = self.promote(&mut locks, &requested.name);
         drop(locks);
-        drop(ended);
+        drop((left, ended));
         wake(next);
         was_held
     }
@@ -357,5 +363,38 @@ impl Alarm for LeaseEnd {
             holder.waiter.id == self.id
         });
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Wait;
+    use crate::waking::waker_with_an_end;
+
+    fn wants(server: &Arc<Server>, id: u128) -> (Requested, Option<Arc<Fate>>) {
+        let name = LockName::new("a").unwrap();
+        let physical = super::super::capabilities().names.apply(&name);
+        let holder = Arc::new(HolderInfo::of_this_process());
+        let request = AcquireRequest::new(AttemptId::new(id), name, physical.clone(), Wait::Forever, holder);
+        let requested = Requested { id: AttemptId::new(id), name: physical, lease: None };
+        let fate = server.request(&requested, false, &request);
+        (requested, fate)
+    }
+
+    #[test]
+    fn a_waiters_waker_may_come_back_when_it_is_replaced_and_when_its_waiter_leaves() {
+        let server = Server::new(Clock::system());
+        assert!(wants(&server, 1).1.is_some());
+        let (waiting, none) = wants(&server, 2);
+        assert!(none.is_none());
+        let looks = || {
+            let server = Arc::clone(&server);
+            waker_with_an_end(move || assert_eq!(server.len(), 1))
+        };
+        for waker in [looks(), looks()] {
+            assert!(server.poll_granted(&waiting, &Context::from_waker(&waker)).is_pending());
+        }
+        assert!(!server.withdraw(&waiting));
     }
 }

@@ -14,14 +14,14 @@ use super::{Scratch, block_on};
 use crate::FileBackend;
 
 /// A backend, and what it needs to live.
-struct Bare {
-    backend: FileBackend,
+pub(super) struct Bare {
+    pub(super) backend: FileBackend,
     host: Host,
     _client: lock_core::LockClient,
 }
 
 impl Bare {
-    fn new(scratch: &Scratch) -> Self {
+    pub(super) fn new(scratch: &Scratch) -> Self {
         let mut host = None;
         let options = super::patient(&scratch.path);
         let client = ClientBuilder::new().build(|of_client| {
@@ -32,7 +32,7 @@ impl Bare {
         Self { backend: FileBackend::open(&options, host.clone()).unwrap(), host, _client: client.unwrap() }
     }
 
-    fn request(&self, id: u128, name: &str, wait: Wait) -> AcquireRequest {
+    pub(super) fn request(&self, id: u128, name: &str, wait: Wait) -> AcquireRequest {
         let name = LockName::new(name).unwrap();
         let physical = self.backend.capabilities().names.apply(&name);
         AcquireRequest::new(AttemptId::new(id), name, physical, wait, Arc::clone(self.host.holder()))

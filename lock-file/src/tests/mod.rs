@@ -8,6 +8,7 @@ mod process;
 mod refusals;
 mod scale;
 mod traps;
+mod wakers;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,0 +1,233 @@
+//! Wakers are user code: one may drop the future that registered it, and its own end may come back to the lock.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+
+mod support;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use lock_core::memory::faults::{Fault, Gate};
+use lock_core::memory::{Loss, MemoryServer, Told};
+use lock_core::{Clock, DistributedLockExt, LockClient, Operation};
+use support::{SOON, Timed, futures_block_on, name};
+
+const NAME: &str = "orders/42";
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Woken, it drops the future that registered it, and says so.
+struct DropsFuture {
+    future: Mutex<Option<Task>>,
+    dropped: Mutex<Sender<()>>,
+}
+
+impl Wake for DropsFuture {
+    fn wake(self: Arc<Self>) {
+        let future = self.future.lock().unwrap().take();
+        if future.is_some() {
+            drop(future);
+            let _ = self.dropped.lock().unwrap().send(());
+        }
+    }
+}
+
+/// Polls the future, which must wait, with a waker that drops it. Answers what then says that it was dropped.
+fn dropped_when_woken(future: impl Future<Output = ()> + Send + 'static) -> Receiver<()> {
+    let (sender, receiver) = channel();
+    let waker = Arc::new(DropsFuture { future: Mutex::default(), dropped: Mutex::new(sender) });
+    let mut future: Task = Box::pin(future);
+    assert!(is_pending(&mut future, &Waker::from(Arc::clone(&waker))));
+    *waker.future.lock().unwrap() = Some(future);
+    receiver
+}
+
+/// Runs something when its last clone is dropped.
+struct OnDrop(Mutex<Option<Task>>);
+
+impl Wake for OnDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        if let Some(end) = self.0.lock().unwrap().take() {
+            futures_block_on(end);
+        }
+    }
+}
+
+fn on_drop(end: impl FnOnce() + Send + 'static) -> Waker {
+    Arc::new(OnDrop(Mutex::new(Some(Box::pin(async { end() }))))).into()
+}
+
+fn is_pending(future: &mut Task, waker: &Waker) -> bool {
+    future.as_mut().poll(&mut Context::from_waker(waker)).is_pending()
+}
+
+/// Runs `act` on a thread of its own, for which it is a failure not to come back.
+#[track_caller]
+fn comes_back(act: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        act();
+        let _ = sender.send(());
+    });
+    receiver.recv_timeout(SOON).expect("it fails, or never comes back");
+}
+
+fn acquire(client: &LockClient) -> Task {
+    let lock = client.lock(NAME).unwrap();
+    Box::pin(async move { drop(lock.acquire().await) })
+}
+
+#[test]
+fn a_waiters_waker_may_look_at_the_lock_when_it_is_replaced_and_when_its_waiter_leaves() {
+    comes_back(|| {
+        let client = MemoryServer::new().client().unwrap();
+        let lock = client.lock(NAME).unwrap();
+        let _guard = futures_block_on(lock.acquire()).unwrap();
+        let mut waiting = acquire(&client);
+        let looks = || {
+            let lock = Arc::clone(&lock);
+            on_drop(move || assert!(lock.is_locked()))
+        };
+        assert!(is_pending(&mut waiting, &looks()));
+        assert!(is_pending(&mut waiting, Waker::noop()));
+        assert!(is_pending(&mut waiting, &looks()));
+        drop(waiting);
+    });
+}
+
+#[test]
+fn a_watchers_waker_may_look_at_the_hold_when_it_is_replaced_and_when_its_watcher_goes() {
+    comes_back(|| {
+        let client = MemoryServer::new().client().unwrap();
+        let guard = futures_block_on(client.lock(NAME).unwrap().acquire()).unwrap();
+        let lost = guard.lost();
+        let mut lost: Task = Box::pin(async move {
+            lost.await;
+        });
+        let looks = || {
+            let hold = guard.hold().clone();
+            on_drop(move || assert!(hold.is_valid()))
+        };
+        assert!(is_pending(&mut lost, &looks()));
+        assert!(is_pending(&mut lost, Waker::noop()));
+        assert!(is_pending(&mut lost, &looks()));
+        drop(lost);
+    });
+}
+
+#[test]
+fn a_sleepers_waker_may_let_the_time_pass_when_it_is_replaced() {
+    comes_back(|| {
+        let (clock, time) = Clock::manual();
+        let moment = clock.now().plus(Duration::from_secs(1));
+        let mut sleep: Task = Box::pin(clock.sleep_until(moment));
+        assert!(is_pending(&mut sleep, &on_drop(move || time.advance_to(moment))));
+        let (sender, woken) = channel();
+        // The alarm rings for whoever was registered last.
+        let next = Arc::new(DropsFuture { future: Mutex::default(), dropped: Mutex::new(sender) });
+        *next.future.lock().unwrap() = Some(Box::pin(async {}));
+        assert!(is_pending(&mut sleep, &Waker::from(next)));
+        woken.recv_timeout(SOON).unwrap();
+        assert!(!is_pending(&mut sleep, Waker::noop()));
+    });
+}
+
+#[test]
+fn a_wait_may_be_dropped_by_the_waker_of_its_grant() {
+    comes_back(|| {
+        let server = MemoryServer::new();
+        let (ours, theirs) = (server.client().unwrap(), server.client().unwrap());
+        for holder in [&ours, &theirs] {
+            let guard = futures_block_on(holder.lock(NAME).unwrap().acquire()).unwrap();
+            let dropped = dropped_when_woken(acquire(&ours));
+            futures_block_on(guard.release()).unwrap();
+            dropped.recv_timeout(SOON).unwrap();
+            futures_block_on(ours.idle());
+            assert!(server.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_wait_may_be_dropped_by_the_waker_of_its_deadline() {
+    comes_back(|| {
+        let timed = Timed::new();
+        let guard = futures_block_on(timed.other().lock(NAME).unwrap().acquire()).unwrap();
+        let lock = timed.client.lock(NAME).unwrap();
+        let dropped = dropped_when_woken(async move {
+            drop(lock.try_acquire_for(Duration::from_secs(1)).await);
+        });
+        timed.time.advance(Duration::from_secs(1));
+        dropped.recv_timeout(SOON).unwrap();
+        futures_block_on(timed.client.idle());
+        assert_eq!(timed.server.waiting_for(&name(NAME)), 0);
+        drop(guard);
+    });
+}
+
+#[test]
+fn a_wait_may_be_dropped_by_the_waker_of_the_servers_first_word() {
+    comes_back(|| {
+        let timed = Timed::new();
+        let guard = futures_block_on(timed.other().lock(NAME).unwrap().acquire()).unwrap();
+        let gate = Gate::new();
+        timed.server.faults().inject(Operation::Acquire, Fault::Delay(gate.clone()));
+        let lock = timed.client.lock(NAME).unwrap();
+        let mut waiting: Task = Box::pin(async move {
+            drop(lock.try_acquire_for(Duration::from_millis(1)).await);
+        });
+        assert!(is_pending(&mut waiting, Waker::noop()));
+        timed.time.advance(Duration::from_millis(1));
+        let dropped = dropped_when_woken(waiting);
+        gate.open();
+        dropped.recv_timeout(SOON).unwrap();
+        futures_block_on(timed.client.idle());
+        assert_eq!(timed.server.waiting_for(&name(NAME)), 0);
+        drop(guard);
+    });
+}
+
+#[test]
+fn a_watch_may_be_dropped_by_the_waker_of_the_loss() {
+    comes_back(|| {
+        let server = MemoryServer::new();
+        let client = server.client().unwrap();
+        let guard = futures_block_on(client.lock(NAME).unwrap().acquire()).unwrap();
+        let lost = guard.lost();
+        let dropped = dropped_when_woken(async move {
+            lost.await;
+        });
+        assert!(server.lose(&name(NAME), Loss::Delete, Told::AtOnce));
+        dropped.recv_timeout(SOON).unwrap();
+        assert!(!guard.hold().is_valid());
+    });
+}
+
+#[test]
+fn a_release_may_be_dropped_by_the_waker_of_its_answer_and_so_may_those_who_wait_for_quiet() {
+    comes_back(|| {
+        let server = MemoryServer::new();
+        let client = server.client().unwrap();
+        let guard = futures_block_on(client.lock(NAME).unwrap().acquire()).unwrap();
+        let gate = Gate::new();
+        server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
+        let mut all = vec![dropped_when_woken(async { drop(guard.release().await) })];
+        let (idle, close) = (client.clone(), client.clone());
+        all.push(dropped_when_woken(async move { idle.idle().await }));
+        all.push(dropped_when_woken(async move { drop(close.close(SOON).await) }));
+        gate.open();
+        for dropped in all {
+            dropped.recv_timeout(SOON).unwrap();
+        }
+        futures_block_on(client.idle());
+        assert!(server.is_empty());
+    });
+}
