@@ -52,7 +52,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`ErrorKind::NotOwner`] when `owner` has no entry (nothing is changed); [`ErrorKind::Lost`] when the hold had been
-    /// lost; [`ErrorKind::Unconfirmed`] when the server has not answered by the hold's deadline.
+    /// lost and `owner` has not been told yet; [`ErrorKind::Unconfirmed`] when the server has not answered by the hold's deadline.
     ///
     /// # Cancel safety
     /// Unpolled it changes nothing; the first poll ends the entry, and the rest goes on in the background.
@@ -194,10 +194,11 @@ pub trait DistributedLockExt: DistributedLock {
     /// Runs `body` under the lock and releases it. Code in `body` that calls `lock` on the same lock reenters.
     ///
     /// # Errors
-    /// As [`DistributedLock::acquire_as`], before the body runs; and [`ErrorKind::Lost`] after it has run, when the lock
-    /// was lost meanwhile: what the body did may not have been exclusive, so its result is not handed out. A body that
-    /// wants to stop early waits for [`Hold::lost`]. A release that is not answered does not take the result away: the lock
-    /// was held until then.
+    /// As [`DistributedLock::acquire_as`], before the body runs. After it has run, when what it did may not have been
+    /// exclusive, so that its result is not handed out: [`ErrorKind::Lost`] when the lock was lost meanwhile, and
+    /// [`ErrorKind::NotOwner`] when the body has unlocked more often than it has locked, and so released the lock before its
+    /// end. A body that wants to stop early waits for [`Hold::lost`]. A release that is not answered does not take the
+    /// result away: the lock was held until then.
     ///
     /// # Cancel safety
     /// Dropping it drops the body and releases the lock in the background.
@@ -209,7 +210,7 @@ pub trait DistributedLockExt: DistributedLock {
             let guard = self.acquire().await?;
             let result = guard.owner().scope(body(guard.hold().clone())).await;
             match guard.release().await {
-                Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+                Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => Err(error),
                 Err(error) => {
                     tracing::warn!(%error, "the release after a body is repeated in the background");
                     Ok(result)

@@ -166,6 +166,30 @@ async fn with_lock_runs_its_body_in_the_guards_scope() {
     assert!(!lock.is_locked());
 }
 
+#[tokio::test]
+async fn a_body_that_unlocks_once_too_often_has_no_result() {
+    let lock = lock();
+    for locks in 0..3 {
+        let error = lock
+            .with_lock(|_| {
+                let lock = Arc::clone(&lock);
+                async move {
+                    for _ in 0..locks {
+                        lock.lock().await.unwrap();
+                    }
+                    for _ in 0..=locks {
+                        lock.unlock().await.unwrap();
+                    }
+                    // Free, and anyone may have it while the body goes on.
+                    assert!(lock.try_acquire().await.unwrap().is_some());
+                }
+            })
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotOwner);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unlock_by_somebody_else_is_an_error_that_changes_nothing() {
     let lock = lock();
