@@ -202,7 +202,8 @@ impl Front {
 
     /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Hold) {
-        let (exited, start) = self.local.exit(owner, Some(&hold.0), |patience| self.new_attempt(patience));
+        let (exited, start) =
+            self.local.exit_in_silence(owner, &hold.0, |patience| self.new_attempt(patience));
         self.start_there(start);
         if let Exited::Release(hold) = exited {
             drop(janitor::release(&hold));

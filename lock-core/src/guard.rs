@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::error::{LockError, Operation};
+use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
 use crate::hold::{Hold, HoldEnd, LossReason};
 use crate::owner::{self, Owner};
@@ -63,11 +63,11 @@ impl LockGuard {
     /// Makes a second guard of the same hold, without I/O. The lock is released when the last one is.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the hold has been lost.
+    /// [`ErrorKind::Lost`] when the hold has been lost.
     pub fn reenter(&self) -> Result<Self, LockError> {
         match self.front.local.reenter(self.owner, &self.hold.0) {
             Ok(()) => Ok(Self::new(Arc::clone(&self.front), self.owner, self.hold.clone())),
-            Err(reason) => Err(self.lost_error(Operation::Acquire, reason)),
+            Err(reason) => Err(self.cannot_reenter(reason)),
         }
     }
 
@@ -76,20 +76,23 @@ impl LockGuard {
     /// Renewal stops first. The answer comes by the hold's deadline at the latest.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock had been lost before: what was done under it may not have
-    /// been exclusive. [`ErrorKind::Unconfirmed`](crate::ErrorKind::Unconfirmed) when the server has not answered by the
-    /// deadline; the release goes on in the background.
+    /// [`ErrorKind::Lost`] when the lock had been lost before: what was done under it may not have
+    /// been exclusive. [`ErrorKind::NotOwner`] when an `unlock` of code that acts for the same owner has ended this guard's
+    /// entry: the lock was free from then on. [`ErrorKind::Unconfirmed`] when the server has not answered by the deadline;
+    /// the release goes on in the background.
     ///
     /// # Cancel safety
     /// Dropping the future releases as well: unpolled by dropping the guard, later by finishing in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
         self.entry = Entry::Elsewhere;
-        if let Some(HoldEnd::Lost(reason)) = self.hold.end() {
-            // Clears what the owner may still have in the local queue's books, which is nothing if the loss was reported.
-            self.front.leave_in_background(self.owner, &self.hold);
-            return Err(self.lost_error(Operation::Release, Some(reason)));
+        let released = self.front.release(self.owner, Some(&self.hold.0)).await;
+        match (released, self.hold.end()) {
+            // The owner has been told elsewhere, and this caller has not.
+            (Err(error), Some(HoldEnd::Lost(reason))) if error.kind() == ErrorKind::NotOwner => {
+                Err(LockError::lost(Operation::Release, self.hold.name(), reason))
+            }
+            (released, _) => released,
         }
-        self.front.release(self.owner, Some(&self.hold.0)).await
     }
 
     /// Leaves the entry to the owner, who ends it with [`unlock`](crate::DistributedLock::unlock). This is how the Java
@@ -100,12 +103,12 @@ impl LockGuard {
         self.hold.clone()
     }
 
-    fn lost_error(&self, operation: Operation, reason: Option<LossReason>) -> LockError {
+    fn cannot_reenter(&self, reason: Option<LossReason>) -> LockError {
         let known = match self.hold.end() {
             Some(HoldEnd::Lost(reason)) => Some(reason),
             _ => reason,
         };
-        LockError::lost(operation, self.hold.name(), known.unwrap_or(LossReason::Expired))
+        LockError::lost(Operation::Acquire, self.hold.name(), known.unwrap_or(LossReason::Expired))
     }
 }
 

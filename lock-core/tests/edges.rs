@@ -187,6 +187,62 @@ async fn the_end_of_a_scope_does_not_end_what_another_scope_of_its_owner_entered
 }
 
 #[tokio::test]
+async fn an_entry_that_ends_in_silence_leaves_the_word_of_the_loss_to_the_others() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let owner = Owner::new();
+    let guard = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+    owner
+        .scope(async {
+            lock.lock().await.unwrap();
+            let lost = owner.scope(async {
+                lock.lock().await.unwrap();
+                server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+            });
+            // Three entries are lost. Two end without a caller who could hear of it: with a scope, and with a guard.
+            lost.await;
+            drop(guard);
+            assert_eq!(lock.unlock().await.unwrap_err().loss(), Some(LossReason::Deleted));
+            assert_eq!(lock.unlock().await.unwrap_err().kind(), ErrorKind::NotOwner);
+        })
+        .await;
+
+    // Where all entries have ended in silence, no word is left over for the owner's next hold.
+    drop(lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap());
+    let guard = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+    server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+    drop(guard);
+    drop(lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_goes_after_the_deadline_and_before_its_report_leaves_the_word_of_the_loss() {
+    struct Drops(Mutex<Option<lock_core::LockGuard>>);
+    impl Alarm for Drops {
+        fn ring(&self, _: Moment) -> Option<Moment> {
+            drop(self.0.lock().unwrap().take());
+            None
+        }
+    }
+    let timed = Timed::new();
+    let lock = timed.client.lock(NAME).unwrap();
+    let owner = Owner::new();
+    let drops = Arc::new(Drops(Mutex::default()));
+    // Rings at the deadline, before the deadline's own alarm.
+    let deadline = timed.clock.now().plus(Duration::from_millis(9_700));
+    let _alarm = timed.clock.schedule(deadline, Arc::clone(&drops) as Arc<dyn Alarm>);
+    *drops.0.lock().unwrap() = lock.acquire_as(owner, Wait::Forever).await.unwrap();
+    owner
+        .scope(async {
+            lock.lock().await.unwrap();
+            timed.server.faults().sever();
+            timed.time.advance_to(deadline);
+            assert_eq!(lock.unlock().await.unwrap_err().loss(), Some(LossReason::Expired));
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn an_unlocked_entry_is_not_undone_again_at_the_end_of_its_scope() {
     let server = MemoryServer::new();
     let lock = server.client().unwrap().lock(NAME).unwrap();

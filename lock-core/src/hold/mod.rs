@@ -4,7 +4,7 @@ pub(crate) mod state;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -168,6 +168,8 @@ pub(crate) struct HoldCore {
     pub(crate) front: Arc<Front>,
     pub(crate) grant: Granted,
     pub(crate) granted_at: Moment,
+    /// That no other hold of this process has.
+    number: u64,
     state: HoldState<LossReason>,
     /// When the hold ends although it is renewed, if the client bounds it.
     longest: Moment,
@@ -207,6 +209,8 @@ pub(crate) enum Lasting {
     Leased { anchor: Moment, validity: Validity },
 }
 
+static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
+
 impl HoldCore {
     pub(crate) fn new(front: Arc<Front>, grant: Granted) -> Arc<Self> {
         let granted_at = front.clock().now();
@@ -220,6 +224,7 @@ impl HoldCore {
             front,
             grant,
             granted_at,
+            number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
             state: HoldState::new(deadline.as_nanoseconds()),
             longest,
             alarm: Mutex::new(None),
@@ -380,8 +385,8 @@ impl Alarm for Deadline {
 impl Occupant for Arc<HoldCore> {
     type Loss = LossReason;
 
-    fn is_same(&self, other: &Self) -> bool {
-        Self::ptr_eq(self, other)
+    fn number(&self) -> u64 {
+        self.number
     }
 
     fn verify(&self) -> Result<(), LossReason> {

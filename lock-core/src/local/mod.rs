@@ -16,7 +16,8 @@
 //!   A head that leaves passes the attempt on, and with it the place in the remote queue.
 //! * *Clearing*: a release or a cancel has been sent and not answered for the first time. Nobody starts an attempt
 //!   meanwhile, so that a client never queues behind itself.
-//! * A loss frees the mutex although its owner has not unlocked; a tombstone tells that owner so, once.
+//! * A loss frees the mutex although its owner has not unlocked; a tombstone tells that owner so, once, unless all of its
+//!   entries end before without a caller who could take the answer.
 //!
 //! The model checker in `tests/model.rs` explores these transitions together with the hold's own states.
 
@@ -33,8 +34,13 @@ pub(crate) trait Occupant: Clone {
     /// Why a hold was lost.
     type Loss: Clone;
 
+    /// A number that no other hold has, nor ever had.
+    fn number(&self) -> u64;
+
     /// Whether both are the same hold.
-    fn is_same(&self, other: &Self) -> bool;
+    fn is_same(&self, other: &Self) -> bool {
+        self.number() == other.number()
+    }
 
     /// Answers whether the hold still stands.
     fn verify(&self) -> Result<(), Self::Loss>;
@@ -272,17 +278,36 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         (undo, start)
     }
 
-    /// Ends one entry of `owner`. With `of`, only an entry into that hold: the owner may have lost it and have another one
-    /// by now.
+    /// Ends one entry of `owner`, who gets the answer. With `of`, only an entry into that hold: the owner may have lost it
+    /// and have another one by now.
     pub(crate) fn exit(
         &self,
         owner: O,
         of: Option<&H>,
         make: impl FnOnce(Patience) -> A,
     ) -> (Exited<H>, Option<Start<A>>) {
+        self.end_entry(|state| state.exit(owner, of), make)
+    }
+
+    /// The same for an entry that ends without a caller who could take the answer: a loss is still to be said to the owner
+    /// when it ends its other entries.
+    pub(crate) fn exit_in_silence(
+        &self,
+        owner: O,
+        of: &H,
+        make: impl FnOnce(Patience) -> A,
+    ) -> (Exited<H>, Option<Start<A>>) {
+        self.end_entry(|state| state.exit_in_silence(owner, of), make)
+    }
+
+    fn end_entry(
+        &self,
+        end: impl FnOnce(&mut State<O, H, A>) -> Exited<H>,
+        make: impl FnOnce(Patience) -> A,
+    ) -> (Exited<H>, Option<Start<A>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        let exited = state.exit(owner, of);
+        let exited = end(&mut state);
         let start = state.start_next(make, &mut wakers);
         drop(state);
         wake(wakers);

@@ -12,7 +12,7 @@ pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) queue: BTreeMap<Ticket, Waiter<O>>,
     /// Those whose wait has been decided and who have not looked yet.
     pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
-    pub(super) tombstones: VecDeque<(O, H::Loss)>,
+    pub(super) tombstones: VecDeque<Tombstone<O, H::Loss>>,
     pub(super) next_ticket: Ticket,
     pub(super) closed: Option<A::Failure>,
 }
@@ -39,6 +39,16 @@ pub(super) struct Tenancy<O, H> {
     /// Waiters of the owner that the hold was granted to and who have not looked yet. More than one when branches of
     /// one task wait for the same lock: the first grant is reentry for the others.
     pub(super) promised: BTreeSet<Ticket>,
+}
+
+/// A loss that its owner has not been told of.
+pub(super) struct Tombstone<O, L> {
+    owner: O,
+    /// The number of the hold.
+    hold: u64,
+    /// How many of its entries have not ended yet.
+    entries: u64,
+    loss: L,
 }
 
 /// Whether the owner has ever had the hold in hand. Nobody else may have it then: its token has been seen.
@@ -80,7 +90,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         if let Some(failure) = &self.closed {
             return Entered::Failed(failure.clone());
         }
-        if let Some(loss) = self.take_tombstone(owner) {
+        if let Some(loss) = self.take_tombstone(owner, None) {
             return Entered::Lost(loss);
         }
         if let Some(entered) = self.reenter(owner) {
@@ -140,9 +150,12 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         Some(settled)
     }
 
-    pub(super) fn take_tombstone(&mut self, owner: O) -> Option<H::Loss> {
-        let position = self.tombstones.iter().position(|(of, _)| *of == owner)?;
-        self.tombstones.remove(position).map(|(_, loss)| loss)
+    /// With `of`, only the word of the loss of that hold.
+    pub(super) fn take_tombstone(&mut self, owner: O, of: Option<&H>) -> Option<H::Loss> {
+        let position = self.tombstones.iter().position(|tombstone| {
+            tombstone.owner == owner && of.is_none_or(|of| of.number() == tombstone.hold)
+        })?;
+        self.tombstones.remove(position).map(|tombstone| tombstone.loss)
     }
 
     pub(super) fn settle(
@@ -335,7 +348,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         let is_meant = |hold: &H| of.is_none_or(|of| hold.is_same(of));
         let tenancy = self.tenancy_of(owner).filter(|tenancy| tenancy.entries > 0 && is_meant(&tenancy.hold));
         let Some(tenancy) = tenancy else {
-            return self.take_tombstone(owner).map_or(Exited::NotOwner, Exited::Lost);
+            return self.take_tombstone(owner, of).map_or(Exited::NotOwner, Exited::Lost);
         };
         let is_last = tenancy.entries == 1 && tenancy.promised.is_empty();
         let ended = if is_last { tenancy.hold.begin_release() } else { tenancy.hold.verify() };
@@ -353,6 +366,30 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
                 tenancy.entries -= 1;
                 Exited::StillHeld
             }
+        }
+    }
+
+    /// The answer has no reader: the word of a loss stays for the owner's other entries.
+    pub(super) fn exit_in_silence(&mut self, owner: O, of: &H) -> Exited<H> {
+        let others = self.entries_into(owner, of).saturating_sub(1);
+        let exited = self.exit(owner, Some(of));
+        if let Exited::Lost(loss) = &exited {
+            self.bury(owner, of, others, loss.clone());
+        }
+        exited
+    }
+
+    /// How many entries into this hold the owner has not ended, also if it is lost.
+    fn entries_into(&self, owner: O, hold: &H) -> u64 {
+        match &self.occupancy {
+            Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.hold.is_same(hold) => {
+                tenancy.entries
+            }
+            _ => self
+                .tombstones
+                .iter()
+                .find(|tombstone| tombstone.owner == owner && tombstone.hold == hold.number())
+                .map_or(0, |tombstone| tombstone.entries),
         }
     }
 
@@ -384,19 +421,21 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         match std::mem::replace(&mut self.occupancy, Occupancy::Free) {
             Occupancy::Held(tenancy) if tenancy.hold.is_same(hold) => {
                 self.break_promises(&tenancy.promised, loss);
-                if tenancy.entries > 0 {
-                    self.bury(tenancy.owner, loss.clone());
-                }
+                self.bury(tenancy.owner, hold, tenancy.entries, loss.clone());
             }
             other => self.occupancy = other,
         }
     }
 
-    pub(super) fn bury(&mut self, owner: O, loss: H::Loss) {
+    /// Keeps the word of a loss for an owner who still has entries to end.
+    pub(super) fn bury(&mut self, owner: O, hold: &H, entries: u64, loss: H::Loss) {
+        if entries == 0 {
+            return;
+        }
         if self.tombstones.len() == MAX_TOMBSTONES {
             self.tombstones.pop_front();
         }
-        self.tombstones.push_back((owner, loss));
+        self.tombstones.push_back(Tombstone { owner, hold: hold.number(), entries, loss });
     }
 }
 
