@@ -15,15 +15,7 @@ use crate::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::hold::{Hold, LossReason};
 use crate::listener::LockListener;
 
-/// What a listener is told.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Event {
-    Acquired,
-    Released,
-    Suspect,
-    Restored,
-    Abort(LossReason),
-}
+type Event = crate::hold::reports::Event<LossReason>;
 
 struct Notice {
     listener: Arc<dyn LockListener>,
@@ -74,6 +66,8 @@ enum Progress {
 
 impl Lane {
     /// Has `listener` told of `event` after everything that it is to be told before.
+    ///
+    /// The caller holds the mutex of the hold's reports: no code of users runs in here, and nothing of theirs is dropped.
     pub(crate) fn post(self: &Arc<Self>, listener: Arc<dyn LockListener>, event: Event, hold: Hold) {
         let mut notices = self.0.lock();
         notices.waiting.push_back(Notice { listener, event, hold });

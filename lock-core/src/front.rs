@@ -15,8 +15,9 @@ use crate::acquire::drive;
 use crate::backend::{AcquireRequest, Mode, Wait};
 use crate::client::ClientCore;
 use crate::clock::{Clock, Moment, Sleep};
-use crate::dispatcher::{Event, Lane};
+use crate::dispatcher::Lane;
 use crate::error::{ErrorKind, LockError, Operation};
+use crate::hold::reports::Event;
 use crate::hold::{Declared, Hold, HoldCore, LossReason};
 use crate::janitor;
 use crate::keeper::within;
@@ -100,7 +101,7 @@ impl Front {
     }
 
     /// Has the listener told, if there is one.
-    pub(crate) fn announce(&self, event: Event, hold: &Arc<HoldCore>) {
+    pub(crate) fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
         if let Some(listener) = self.listener() {
             self.lane.post(listener, event, Hold(Arc::clone(hold)));
         }
@@ -222,7 +223,7 @@ impl Front {
 
     /// The hold is lost, and says so already: frees the front, tells the listener, leaves nothing at the server.
     pub(crate) fn hold_lost(self: &Arc<Self>, hold: &Arc<HoldCore>, reason: LossReason, declared: Declared) {
-        hold.report_lost();
+        hold.report_lost(reason);
         hold.end_watch();
         let start = self.local.lost(hold, &reason, |patience| self.new_attempt(patience));
         janitor::clear_lost(hold, reason, declared);

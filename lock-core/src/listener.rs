@@ -8,6 +8,10 @@ use crate::hold::{Hold, LossReason};
 /// run on a dispatcher thread, never on the caller's runtime, one at a time and in order for each lock. One that blocks
 /// delays the later events of its own lock, and one that panics is logged; neither harms another lock.
 ///
+/// Of each hold, [`on_acquired`](LockListener::on_acquired) comes first and [`on_abort`](LockListener::on_abort) or
+/// [`on_released`](LockListener::on_released) last. A grant that its waiter gave up before it had the lock in hand has no events.
+/// A doubt that is over before it could be told is left out, together with its end.
+///
 /// Closures of the shape `Fn(&Hold, &LossReason)` are listeners for [`LockListener::on_abort`].
 pub trait LockListener: Send + Sync + 'static {
     /// A held lock has been lost: stop what it protects. Called exactly once for each hold that is lost before its

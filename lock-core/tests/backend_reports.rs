@@ -13,7 +13,7 @@ mod odd {
     use lock_core::backend::Released;
     use lock_core::{
         AcquireRequest, Backend, Broken, Capabilities, CharacterSet, Grant, GroupId, HolderId, Host,
-        InspectRequest, LeaseState, LockError, LockStatus, LossReason, NameRules, Reach, Term,
+        InspectRequest, LeaseState, LockError, LockStatus, LossReason, NameRules, Reach, Signals, Term,
     };
 
     /// A backend that grants everything, and does what a test asks for besides.
@@ -36,6 +36,10 @@ mod odd {
         pub(crate) renewed_from_before: Option<Duration>,
         /// So many attempts that wait lose their place in the queue, which is 7.
         pub(crate) places_lost: AtomicUsize,
+        /// So many grants come later than the first poll.
+        pub(crate) late_grants: AtomicUsize,
+        /// Those of the last attempt.
+        pub(crate) signals: Mutex<Option<Signals>>,
         /// The places that attempts came with.
         pub(crate) places_seen: Mutex<Vec<Option<NonZeroU64>>>,
     }
@@ -64,6 +68,10 @@ mod odd {
             if take(&self.script.places_lost) {
                 request.signals().keep_place(NonZeroU64::new(7).unwrap());
                 return Ok(None);
+            }
+            *self.script.signals.lock().unwrap() = Some(request.signals().clone());
+            if take(&self.script.late_grants) {
+                tokio::task::yield_now().await;
             }
             let group = GroupId::new(self.script.group.load(Ordering::SeqCst));
             if take(&self.script.lose_group_before_grant) {
@@ -110,9 +118,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, Clock, DistributedLockExt, ErrorKind, LossReason};
+use lock_core::{ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, LossReason, Signals};
 use odd::{Odd, Script};
-use support::eventually;
+use support::{DropAfter, Recorder, Told, eventually, next};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_it() {
@@ -205,4 +213,51 @@ async fn what_is_in_one_group_is_renewed_in_one_call() {
     eventually("all are renewed", || guards.iter().all(|guard| remaining(guard) > Duration::from_secs(9)))
         .await;
     assert_eq!(script.renewals.load(Ordering::SeqCst), 1);
+}
+
+/// A lock whose grants come when the test lets its own runtime run, and how to get at the signals of the last one.
+#[allow(clippy::unwrap_used)] // outside a #[test] function, but for tests only
+fn late_grants(
+    count: usize,
+) -> (lock_core::LockClient, Arc<dyn lock_core::DistributedLock>, impl Fn() -> Signals) {
+    let script = Arc::new(Script { late_grants: count.into(), ..Script::default() });
+    let builder = ClientBuilder::new().engine(EngineChoice::Caller);
+    let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let lock = client.lock("orders/42").unwrap();
+    (client, lock, move || script.signals.lock().unwrap().clone().unwrap())
+}
+
+#[tokio::test]
+async fn a_doubt_before_the_owner_has_the_hold_in_hand_is_reported_after_the_acquisition() {
+    let (_client, lock, signals) = late_grants(1);
+    let told = Recorder::listen(&lock);
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(DropAfter::new(1, waiting.as_mut()).await.is_none());
+    eventually("it is granted", || lock.is_locked()).await;
+    signals().suspect();
+    let guard = waiting.await.unwrap();
+    assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Suspect));
+    signals().restored();
+    guard.release().await.unwrap();
+    assert_eq!((next(&told), next(&told)), (Told::Restored, Told::Released));
+}
+
+#[tokio::test]
+async fn a_doubt_about_a_grant_that_its_waiter_did_not_live_to_see_is_reported_to_no_one() {
+    let (client, lock, signals) = late_grants(1);
+    let told = Recorder::listen(&lock);
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(DropAfter::new(1, waiting.as_mut()).await.is_none());
+    eventually("it is granted", || lock.is_locked()).await;
+    signals().suspect();
+    // The threads that call listeners serve one lock after the other: what there was for the first is delivered by now.
+    let other = client.lock("orders/43").unwrap();
+    let marker = Recorder::listen(&other);
+    other.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!((next(&marker), next(&marker)), (Told::Acquired, Told::Released));
+    drop(waiting);
+    client.idle().await;
+    // Events of one lock come in order: nothing came before these.
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Released));
 }

@@ -1,7 +1,7 @@
 //! The local mutex and the hold's state machine under a model checker: loom runs each test through every interleaving
 //! of its threads, with at most three preemptions.
 //!
-//! The two rooms are compiled into this test as they are, on loom's mutex instead of the standard one.
+//! The modules are compiled into this test as they are, on loom's mutex instead of the standard one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
 #![allow(dead_code)] // the rooms have entrances that no model uses
@@ -9,6 +9,8 @@
 
 #[path = "../src/local/mod.rs"]
 mod local;
+#[path = "../src/hold/reports.rs"]
+mod reports;
 #[path = "../src/hold/state.rs"]
 mod state;
 #[path = "../src/waking.rs"]
@@ -38,8 +40,9 @@ use local::{
 };
 use loom::future::block_on;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
+use reports::{Event, Known, Reports};
 use state::{Checked, HoldState, Phase, Renewed};
 
 const FOREVER: Patience = Patience::Until(u64::MAX);
@@ -514,6 +517,106 @@ fn a_renewal_never_revives_what_has_expired() {
         let expired = hold.expire(10, "expired") == Checked::Expired;
         assert_ne!(renewed.join().unwrap(), expired);
         assert_eq!(hold.renew(30, || 10) == Renewed::TooLate, expired);
+    });
+}
+
+#[test]
+fn a_hold_that_was_seen_invalid_is_not_seen_valid_again() {
+    explore(|| {
+        let hold = Arc::new(HoldState::<Reason>::new(10));
+        let clock = Arc::new(AtomicU64::new(9));
+        let (renewing, time) = (Arc::clone(&hold), Arc::clone(&clock));
+        let renewed = thread::spawn(move || renewing.renew(20, || time.load(Ordering::SeqCst)));
+        let time = Arc::clone(&clock);
+        let passing = thread::spawn(move || time.store(10, Ordering::SeqCst));
+        let remaining = || hold.remaining(|| clock.load(Ordering::SeqCst));
+        let (first, second) = (remaining(), remaining());
+        assert!(first > 0 || second == 0, "first {first}, then {second}");
+        renewed.join().unwrap();
+        passing.join().unwrap();
+        assert!(first > 0 || remaining() == 0, "first {first}, later {}", remaining());
+    });
+}
+
+/// A hold, and what its listener hears.
+struct Reported {
+    hold: HoldState<Reason>,
+    reports: Reports<Reason>,
+    heard: sync::Mutex<Vec<Event<Reason>>>,
+}
+
+impl Reported {
+    fn new() -> Arc<Self> {
+        let heard = sync::Mutex::new(Vec::new());
+        Arc::new(Self { hold: HoldState::new(u64::MAX), reports: Reports::new(), heard })
+    }
+
+    fn hear(&self, event: Event<Reason>) {
+        self.heard.lock().push(event);
+    }
+
+    fn acquired(&self) {
+        self.reports.acquired(|| self.hold.contact(), |event| self.hear(event));
+    }
+
+    fn contact_changed(&self) {
+        self.reports.contact_changed(|| self.hold.contact(), |event| self.hear(event));
+    }
+
+    fn suspect(&self) {
+        if self.hold.suspect() {
+            self.contact_changed();
+        }
+    }
+
+    fn restore(&self) {
+        if self.hold.restore() {
+            self.contact_changed();
+        }
+    }
+
+    fn lose(&self) -> Option<Known> {
+        self.hold.lose("taken").then(|| self.reports.ended(Event::Abort("taken"), |event| self.hear(event)))
+    }
+}
+
+#[test]
+fn reports_begin_with_the_acquisition_and_end_as_contact_is() {
+    explore(|| {
+        let world = Reported::new();
+        let (doubting, hoping) = (Arc::clone(&world), Arc::clone(&world));
+        let doubting = thread::spawn(move || doubting.suspect());
+        let hoping = thread::spawn(move || hoping.restore());
+        world.acquired();
+        doubting.join().unwrap();
+        hoping.join().unwrap();
+        let heard = world.heard.lock();
+        let is_suspect = world.hold.suspect();
+        let doubts: &[_] = match heard.as_slice() {
+            [Event::Acquired, doubts @ ..] => doubts,
+            other => panic!("{other:?}"),
+        };
+        // Suspect already, unless contact has returned after the doubt.
+        let expected: &[&[Event<Reason>]] =
+            if is_suspect { &[&[], &[Event::Suspect, Event::Restored]] } else { &[&[Event::Suspect]] };
+        assert!(expected.contains(&doubts), "{doubts:?}");
+    });
+}
+
+#[test]
+fn a_loss_is_the_last_report_and_comes_after_the_acquisition() {
+    explore(|| {
+        let world = Reported::new();
+        let (doubting, losing) = (Arc::clone(&world), Arc::clone(&world));
+        let doubting = thread::spawn(move || doubting.suspect());
+        let losing = thread::spawn(move || losing.lose());
+        world.acquired();
+        doubting.join().unwrap();
+        assert!(losing.join().unwrap().is_some());
+        let heard = world.heard.lock();
+        let without_doubt = [Event::Acquired, Event::Abort("taken")];
+        let with_doubt = [Event::Acquired, Event::Suspect, Event::Abort("taken")];
+        assert!(**heard == without_doubt || **heard == with_doubt, "{heard:?}");
     });
 }
 

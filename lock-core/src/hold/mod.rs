@@ -1,22 +1,23 @@
 //! A held lock: what its holder can ask of it, and how it ends.
 
+pub(crate) mod reports;
 pub(crate) mod state;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::backend::{AnyLease, GroupId};
 use crate::clock::{Alarm, AlarmHandle, Moment};
-use crate::dispatcher::Event;
 use crate::front::Front;
 use crate::local::Occupant;
 use crate::name::LockName;
 use crate::sync::Mutex;
 use crate::token::FencingToken;
 use crate::validity::Validity;
+use reports::{Event, Known, Reports};
 use state::{Checked, HoldState, Phase, Renewed};
 
 /// Why a hold was lost, as far as that is known: the reason is best effort, the loss is not.
@@ -75,16 +76,15 @@ impl Hold {
     /// Between this answer and whatever follows it the process may be paused for any length of time. Only the
     /// [fencing token](FencingToken) protects against that.
     pub fn is_valid(&self) -> bool {
-        self.0.state.standing_until().is_some_and(|deadline| self.0.is_before(deadline))
+        self.0.state.remaining(|| self.0.now()) > 0
     }
 
     /// How long the hold is valid if no renewal succeeds from now on; `None` where there is no lease, zero when it has
     /// ended.
     pub fn remaining(&self) -> Option<Duration> {
-        match self.0.state.standing_until() {
-            Some(u64::MAX) => None,
-            Some(deadline) => Some(Moment::from_nanoseconds(deadline).since(self.0.front.clock().now())),
-            None => Some(Duration::ZERO),
+        match self.0.state.remaining(|| self.0.now()) {
+            u64::MAX => None,
+            nanoseconds => Some(Duration::from_nanos(nanoseconds)),
         }
     }
 
@@ -174,14 +174,8 @@ pub(crate) struct HoldCore {
     /// When the hold ends although it is renewed, if the client bounds it.
     longest: Moment,
     alarm: Mutex<Option<AlarmHandle>>,
-    /// Whether the acquisition and the loss have been reported, so that a loss is announced to those only who were told
-    /// of the acquisition, and once.
-    reports: AtomicU8,
+    reports: Reports<LossReason>,
 }
-
-const CLAIMED: u8 = 1;
-const ACQUIRED: u8 = 2;
-const LOST: u8 = 4;
 
 /// What the server gave, and what follows from it.
 pub(crate) struct Granted {
@@ -228,7 +222,7 @@ impl HoldCore {
             state: HoldState::new(deadline.as_nanoseconds()),
             longest,
             alarm: Mutex::new(None),
-            reports: AtomicU8::new(0),
+            reports: Reports::new(),
         });
         hold.watch_deadline(deadline);
         hold
@@ -239,10 +233,6 @@ impl HoldCore {
             let alarm = Arc::new(Deadline(Arc::downgrade(self)));
             *self.alarm.lock() = Some(self.front.clock().schedule(deadline, alarm));
         }
-    }
-
-    fn is_before(&self, deadline: u64) -> bool {
-        deadline == u64::MAX || self.now() < deadline
     }
 
     fn now(&self) -> u64 {
@@ -256,20 +246,20 @@ impl HoldCore {
         };
         let deadline = validity.deadline(anchor).min(self.longest);
         if self.state.renew(deadline.as_nanoseconds(), || self.now()) == Renewed::Restored {
-            self.front.announce(Event::Restored, self);
+            self.report_contact();
         }
     }
 
     pub(crate) fn declare_suspect(self: &Arc<Self>) {
         if self.state.suspect() {
             tracing::debug!(lock = %self.front.name(), "contact lost; the lock is still held");
-            self.front.announce(Event::Suspect, self);
+            self.report_contact();
         }
     }
 
     pub(crate) fn declare_restored(self: &Arc<Self>) {
         if self.state.restore() {
-            self.front.announce(Event::Restored, self);
+            self.report_contact();
         }
     }
 
@@ -300,7 +290,7 @@ impl HoldCore {
     }
 
     pub(crate) fn is_standing(&self) -> bool {
-        self.state.standing_until().is_some()
+        self.state.phase() == Phase::Standing
     }
 
     /// Until when the server may believe that this client holds the lock, if nothing renews it.
@@ -313,9 +303,8 @@ impl HoldCore {
 
     /// The release has been answered, or is not waited for any longer.
     pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
-        // Whoever was granted it may not have lived to see it.
-        if self.state.finish(loss) && self.reports.load(Ordering::Acquire) & ACQUIRED != 0 {
-            self.front.announce(Event::Released, self);
+        if self.state.finish(loss) {
+            self.reports.ended(Event::Released, |event| self.front.announce(event, self));
         }
         self.end_watch();
     }
@@ -325,31 +314,18 @@ impl HoldCore {
         drop(alarm);
     }
 
-    /// The owner has the hold in hand: reports the acquisition, once, and the loss if that was quicker.
+    /// The owner has the hold in hand: reports the acquisition, once, and what came of the hold if that was quicker.
     pub(crate) fn report_acquired(self: &Arc<Self>) {
-        let is_claimed = |reports| reports & CLAIMED != 0;
-        if is_claimed(self.reports.load(Ordering::Acquire))
-            || is_claimed(self.reports.fetch_or(CLAIMED, Ordering::AcqRel))
-        {
-            return;
-        }
-        self.front.announce(Event::Acquired, self);
-        if self.reports.fetch_or(ACQUIRED, Ordering::AcqRel) & LOST != 0 {
-            self.announce_loss();
-        }
+        self.reports.acquired(|| self.state.contact(), |event| self.front.announce(event, self));
     }
 
-    /// Reports the loss to an owner who has been told of the acquisition.
-    pub(crate) fn report_lost(self: &Arc<Self>) {
-        if self.reports.fetch_or(LOST, Ordering::AcqRel) & ACQUIRED != 0 {
-            self.announce_loss();
-        }
+    /// Reports the loss to an owner who has the hold in hand.
+    pub(crate) fn report_lost(self: &Arc<Self>, reason: LossReason) -> Known {
+        self.reports.ended(Event::Abort(reason), |event| self.front.announce(event, self))
     }
 
-    fn announce_loss(self: &Arc<Self>) {
-        if let Phase::Lost(reason) = self.state.phase() {
-            self.front.announce(Event::Abort(reason), self);
-        }
+    fn report_contact(self: &Arc<Self>) {
+        self.reports.contact_changed(|| self.state.contact(), |event| self.front.announce(event, self));
     }
 }
 

@@ -40,8 +40,9 @@ pub(crate) enum Phase<R> {
     Lost(R),
 }
 
+/// How contact with the server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Contact {
+pub(crate) enum Contact {
     Good,
     Suspect,
 }
@@ -85,10 +86,22 @@ impl<R: Clone> HoldState<R> {
         self.inner.lock().phase.clone()
     }
 
-    /// The deadline, while the hold stands.
-    pub(crate) fn standing_until(&self) -> Option<u64> {
+    /// How contact is, while the hold stands.
+    pub(crate) fn contact(&self) -> Option<Contact> {
         let inner = self.inner.lock();
-        matches!(inner.phase, Phase::Standing).then_some(inner.deadline)
+        matches!(inner.phase, Phase::Standing).then_some(inner.contact)
+    }
+
+    /// How long the hold is valid from now on, in nanoseconds: for ever without a deadline, not at all when it has ended.
+    /// `now` is read after the mutex is held: a deadline that a renewal has moved meanwhile would be compared with a moment at
+    /// which it did not count any more.
+    pub(crate) fn remaining(&self, now: impl FnOnce() -> u64) -> u64 {
+        let inner = self.inner.lock();
+        match inner.phase {
+            Phase::Standing if inner.deadline == u64::MAX => u64::MAX,
+            Phase::Standing => inner.deadline.saturating_sub(now()),
+            _ => 0,
+        }
     }
 
     /// The deadline as it was last, whatever became of the hold.
