@@ -8,27 +8,51 @@ const GREEN: &str = "1;32";
 const YELLOW: &str = "1;33";
 const RED: &str = "1;31";
 
+const CLEAR_LINE: &str = "\r\x1b[K";
+
+/// No terminal is expected to be narrower, and a line that was wrapped could not be cleared.
+const STATUS_WIDTH: usize = 78;
+
 /// Writes progress to standard error, where cargo writes its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Console {
     coloured: bool,
+    terminal: bool,
 }
 
 impl Console {
     pub(crate) fn new() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { coloured: !refused && std::io::stderr().is_terminal() }
+        let terminal = std::io::stderr().is_terminal();
+        Self { coloured: !refused && terminal, terminal }
     }
 
     pub(crate) fn heading(self, step: &str, summary: &str) {
         eprintln!("\n{} {summary}", self.paint(BOLD, &format!("==> {step}:")));
     }
 
+    /// On a terminal, the last line shows what is going on, until something else is printed.
+    pub(crate) fn status(self, what: &str) {
+        if self.terminal {
+            let line: String = what.chars().take(STATUS_WIDTH).collect();
+            eprint!("{CLEAR_LINE}{line}");
+        }
+    }
+
+    /// The same for one who reads a log, and sees nothing of the last line.
+    pub(crate) fn still(self, what: &str) {
+        if !self.terminal {
+            Self::detail(what);
+        }
+    }
+
     pub(crate) fn passed(self, step: &str, took: Duration) {
+        self.status("");
         eprintln!("{} {step} in {}", self.paint(GREEN, "    ok"), readable(took));
     }
 
     pub(crate) fn failed(self, step: &str, took: Duration) {
+        self.status("");
         eprintln!("{} {step} after {}", self.paint(RED, "FAILED"), readable(took));
     }
 
@@ -70,7 +94,7 @@ mod tests {
 
     #[test]
     fn colours_are_left_out_when_nobody_sees_them() {
-        assert_eq!(Console { coloured: false }.paint(RED, "x"), "x");
-        assert_eq!(Console { coloured: true }.paint(RED, "x"), "\x1b[1;31mx\x1b[0m");
+        assert_eq!(Console { coloured: false, terminal: false }.paint(RED, "x"), "x");
+        assert_eq!(Console { coloured: true, terminal: true }.paint(RED, "x"), "\x1b[1;31mx\x1b[0m");
     }
 }

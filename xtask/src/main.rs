@@ -13,6 +13,7 @@ mod requirements;
 mod runner;
 mod servers;
 mod steps;
+mod suite;
 mod tidy;
 
 use std::process::ExitCode;

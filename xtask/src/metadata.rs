@@ -7,8 +7,12 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Metadata {
+    /// The folder of the workspace's `Cargo.toml`.
+    pub(crate) root: PathBuf,
+    /// Where cargo writes to.
+    pub(crate) target_directory: PathBuf,
     /// The workspace's own crates, without what they depend on.
     pub(crate) packages: Vec<Package>,
 }
@@ -42,11 +46,12 @@ impl Metadata {
     pub(crate) fn parse(json: &str) -> Result<Self, Failure> {
         let unreadable = |what: &str| Failure::new(format!("cargo metadata cannot be understood: {what}"));
         let root: Value = serde_json::from_str(json).map_err(|error| unreadable(&error.to_string()))?;
-        let folder = PathBuf::from(text(&root, "workspace_root").unwrap_or_default());
+        let path = |key: &str| PathBuf::from(text(&root, key).unwrap_or_default());
+        let (folder, target_directory) = (path("workspace_root"), path("target_directory"));
         let packages =
             list(&root, "packages").iter().map(|value| package(value, &folder)).collect::<Option<Vec<_>>>();
         match packages {
-            Some(packages) if !packages.is_empty() => Ok(Self { packages }),
+            Some(packages) if !packages.is_empty() => Ok(Self { root: folder, target_directory, packages }),
             Some(_) => Err(unreadable("it lists no packages")),
             None => Err(unreadable("a package lacks its name or manifest")),
         }

@@ -1,5 +1,6 @@
 //! Running other programs: never with a terminal to ask on, and always able to say how to repeat it by hand.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -60,6 +61,18 @@ impl Process {
         Err(self.failure(&format!("ended with {status}")))
     }
 
+    /// Runs it, with all that it writes in this file. A failure says what it did and leaves its name to the caller.
+    pub(crate) fn run_into(&self, file: &File) -> Result<(), Failure> {
+        let output =
+            || file.try_clone().map_err(|error| Failure::new(format!("has nowhere to write to: {error}")));
+        let status = self.command().stdout(output()?).stderr(output()?).status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(Failure::new(format!("ended with {status}"))),
+            Err(error) => Err(Failure::new(format!("could not be started: {error}"))),
+        }
+    }
+
     /// Runs it and returns what it wrote to standard output; standard error is shown as it comes.
     pub(crate) fn stdout(&self) -> Result<String, Failure> {
         let output =
@@ -68,6 +81,15 @@ impl Process {
             return Err(self.failure(&format!("ended with {}", output.status)));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs what has to fail, and returns what it wrote to standard error.
+    pub(crate) fn refusal(&self) -> Result<String, Failure> {
+        let output = self.command().output().map_err(|error| self.not_started(&error))?;
+        if output.status.success() {
+            return Err(self.failure("succeeded, and should have failed"));
+        }
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     /// Becomes that program, with the terminal as it is: its input, and its Ctrl-C. Returns when that fails.
@@ -140,6 +162,12 @@ mod tests {
         assert!(!missing.succeeds());
         assert!(missing.run().unwrap_err().to_string().contains("could not be started"));
         assert!(missing.stdout().is_err());
+    }
+
+    #[test]
+    fn what_has_to_fail_is_heard_and_must_not_succeed() {
+        assert_eq!(Process::new("sh", &["-c", "echo no >&2; exit 1"]).refusal().as_deref(), Ok("no\n"));
+        assert!(Process::new("true", &[]).refusal().is_err());
     }
 
     #[test]

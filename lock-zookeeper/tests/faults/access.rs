@@ -198,12 +198,14 @@ async fn where_nothing_may_be_deleted() -> Outcome {
 async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &Access::anybody()).await?;
-    let (one, other) = (stage.client("session_timeout=4s").await?, stage.client("session_timeout=4s").await?);
+    // Long enough for a machine that has much else to do, and not for a session that nothing keeps.
+    let session = "session_timeout=12s";
+    let (one, other) = (stage.client(session).await?, stage.client(session).await?);
     let held = one.lock(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
     // Whoever has a node goes on, and may give it back.
     stage.server.set_access(&stage.directory(ROOM), &everybody("d")).await?;
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(13)).await;
     stage.is_held_by(&held, "without permission").await?;
     held.release().await?;
     let (guard, _) = waiter.granted().await?;

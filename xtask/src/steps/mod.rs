@@ -7,7 +7,7 @@ mod readme;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::tidy;
+use crate::{suite, tidy};
 
 pub(crate) struct Step {
     pub(crate) name: &'static str,
@@ -26,7 +26,7 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "lint", summary: "clippy on every target, warnings are errors", run: lint },
     Step { name: "docs", summary: "the API documentation builds, warnings are errors", run: docs },
     Step { name: "readme", summary: "the README's first command does what it says", run: readme::run },
-    Step { name: "suite", summary: "every test of the workspace, doctests included", run: suite },
+    Step { name: "suite", summary: "every test of the workspace, doctests included", run: suite::run },
     Step {
         name: "features",
         summary: "each feature of the facade alone, and nothing of another in it",
@@ -51,8 +51,4 @@ fn lint(context: &Context) -> Result<(), Failure> {
 fn docs(context: &Context) -> Result<(), Failure> {
     let arguments = ["doc", "--workspace", "--all-features", "--no-deps"];
     context.cargo(&arguments).with_variable("RUSTDOCFLAGS", "-D warnings").run()
-}
-
-fn suite(context: &Context) -> Result<(), Failure> {
-    context.cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]).run()
 }

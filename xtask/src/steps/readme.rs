@@ -1,5 +1,5 @@
-//! The first command that the README shows, run as a reader would run it. It builds the command in release, so that
-//! the tests which measure it find it built.
+//! The first command that the README shows, run as a reader would run it; and what it says of a feature that this command is
+//! built without, which the suite, built with all of them, cannot show.
 
 use std::fs;
 
@@ -15,7 +15,22 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
         Failure::new("README.md shows no `cargo run --release … \"what it prints\"` any more")
     })?;
     let printed = Process::new("sh", &["-c", promise.command_line]).within(context.root()).stdout()?;
-    promise.check(&printed)
+    promise.check(&printed)?;
+    names_the_feature_that_tls_needs(context)
+}
+
+fn names_the_feature_that_tls_needs(context: &Context) -> Result<(), Failure> {
+    let command = ["run", "--release", "--package", "distlock-cli", "--"];
+    let status = ["status", "--url", "zookeeper://127.0.0.1:1/locks?ca=/nonexistent/ca.pem", "any"];
+    let process = context.cargo(&[&command[..], &status].concat());
+    let refusal = process.refusal()?;
+    if refusal.contains("not compiled in") && refusal.contains("zookeeper-tls") {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "a URL that asks for TLS to ZooKeeper was not refused as the README says: {refusal}"
+    ))
+    .repeated_by(process.command_line()))
 }
 
 /// A command line of the README and what it makes the reader expect.

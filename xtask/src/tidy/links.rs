@@ -101,7 +101,7 @@ mod tests {
     use crate::metadata::Metadata;
 
     fn problems(files: &[(&str, &str)]) -> Vec<String> {
-        let workspace = Workspace { tree: Tree::of(files), metadata: Metadata { packages: Vec::new() } };
+        let workspace = Workspace { tree: Tree::of(files), metadata: Metadata::default() };
         resolve(&workspace).iter().map(ToString::to_string).collect()
     }
 

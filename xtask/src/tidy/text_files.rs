@@ -61,7 +61,7 @@ mod tests {
     use crate::tidy::tree::Tree;
 
     fn workspace(files: &[(&str, &str)]) -> Workspace {
-        Workspace { tree: Tree::of(files), metadata: Metadata { packages: Vec::new() } }
+        Workspace { tree: Tree::of(files), metadata: Metadata::default() }
     }
 
     #[test]

@@ -1,0 +1,168 @@
+//! Every test of the workspace: built at once, then run side by side. `cargo test` runs one program after the other, and most of
+//! them wait for time to pass: for leases to end, for servers to start.
+
+mod order;
+mod programs;
+mod side_by_side;
+mod verdict;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::console::Console;
+use crate::context::Context;
+use crate::failure::Failure;
+use programs::Program;
+use side_by_side::{News, side_by_side};
+use verdict::{Counts, Verdict};
+
+/// What everything is built with, so that nothing is built twice.
+const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
+
+/// After so long without news, what runs is named.
+const SILENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
+    let metadata = context.metadata()?;
+    let build =
+        [&["test"], &EVERYTHING[..], &["--no-run", "--message-format=json-render-diagnostics"]].concat();
+    let mut programs = programs::read(&context.cargo(&build).stdout()?, &metadata)?;
+    programs.push(Program::doctests(
+        context.cargo(&[&["test"], &EVERYTHING[..], &["--doc", "--no-fail-fast"]].concat()),
+    ));
+    let (alone, together) = order::arranged(programs)?;
+    let logs = metadata.target_directory.join("suite");
+    fs::create_dir_all(&logs)
+        .map_err(|error| Failure::new(format!("{} cannot be made: {error}", logs.display())))?;
+    let mut suite = Suite::new(context.console, together.len() + alone.len());
+    suite.run(&together, order::at_once(), &logs);
+    suite.run(&alone, 1, &logs);
+    suite.end()
+}
+
+/// What has become of the programs so far.
+struct Suite {
+    console: Console,
+    total: usize,
+    ended: usize,
+    running: Vec<String>,
+    counts: Counts,
+    failed: Vec<Failed>,
+}
+
+struct Failed {
+    name: String,
+    repeat: String,
+    log: PathBuf,
+}
+
+impl Suite {
+    fn new(console: Console, total: usize) -> Self {
+        Self { console, total, ended: 0, running: Vec::new(), counts: Counts::default(), failed: Vec::new() }
+    }
+
+    fn run(&mut self, programs: &[Program], at_once: usize, logs: &Path) {
+        let work = |program: &Program| {
+            let start = Instant::now();
+            (program.run(&logs.join(program.log_name())), start.elapsed())
+        };
+        side_by_side(programs, at_once, SILENCE, work, |news| match news {
+            News::Started(program) => {
+                self.running.push(program.name.clone());
+                self.console.status(&self.what_runs());
+            }
+            News::Ended(program, (verdict, took)) => {
+                self.ended += 1;
+                self.running.retain(|name| *name != program.name);
+                self.note(program, &verdict, took, &logs.join(program.log_name()));
+                self.console.status(&self.what_runs());
+            }
+            News::Silence => self.console.still(&self.what_runs()),
+        });
+    }
+
+    fn what_runs(&self) -> String {
+        format!("{} of {} programs; now {}", self.ended, self.total, self.running.join(", "))
+    }
+
+    fn note(&mut self, program: &Program, verdict: &Verdict, took: Duration, log: &Path) {
+        match verdict {
+            Verdict::Passed(counts) => {
+                self.counts.add(counts);
+                self.console.passed(&format!("{}: {counts}", program.name), took);
+            }
+            Verdict::Failed(why) => {
+                self.console.failed(&format!("{}, which {why}", program.name), took);
+                eprintln!("{}", fs::read_to_string(log).unwrap_or_default().trim_end());
+                Console::detail(&format!("to repeat it: {}", program.repeat));
+                self.failed.push(Failed {
+                    name: program.name.clone(),
+                    repeat: program.repeat.clone(),
+                    log: log.to_owned(),
+                });
+            }
+        }
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        self.console.status("");
+        let Some(first) = self.failed.first() else {
+            Console::detail(&format!("{} programs, {}", self.total, self.counts));
+            return Ok(());
+        };
+        let lines = self.failed.iter().map(|failed| format!("{}, see {}", failed.name, failed.log.display()));
+        let list = lines.collect::<Vec<_>>().join("\n       ");
+        Err(Failure::new(format!(
+            "{} of {} test programs failed:\n       {list}",
+            self.failed.len(),
+            self.total
+        ))
+        .repeated_by(first.repeat.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Process;
+
+    fn program(name: &str, script: &str) -> Program {
+        Program {
+            name: name.to_owned(),
+            repeat: format!("repeat {name}"),
+            process: Process::new("sh", &["-c", script]),
+        }
+    }
+
+    fn outcome(programs: &[Program]) -> Result<(), Failure> {
+        let logs =
+            std::env::temp_dir().join(format!("xtask-suite-{}-{}", std::process::id(), programs.len()));
+        fs::create_dir_all(&logs).unwrap();
+        let mut suite = Suite::new(Console::new(), programs.len());
+        suite.run(programs, 2, &logs);
+        fs::remove_dir_all(&logs).unwrap();
+        suite.end()
+    }
+
+    #[test]
+    fn one_that_fails_does_not_keep_the_others_from_running_and_fails_the_suite() {
+        let result = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
+        let programs = [
+            program("bad", "echo no >&2; exit 1"),
+            program("good", result),
+            program("worse", "kill -9 $$"),
+            program("last", result),
+        ];
+        let failure = outcome(&programs).unwrap_err();
+        assert!(failure.to_string().contains("2 of 4"), "{failure}");
+        assert!(failure.to_string().contains("bad") && failure.to_string().contains("worse"), "{failure}");
+        assert!(["repeat bad", "repeat worse"].contains(&failure.repeat().unwrap()));
+        assert_eq!(outcome(&[program("good", result)]), Ok(()));
+    }
+
+    #[test]
+    fn one_that_ends_well_without_a_result_has_not_passed() {
+        assert!(outcome(&[program("silent", "exit 0"), program("cut off", "echo running 3 tests")]).is_err());
+    }
+}

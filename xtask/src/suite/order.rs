@@ -1,0 +1,92 @@
+//! Which program comes first, and which has the machine to itself.
+
+use std::num::NonZero;
+use std::thread;
+
+use super::programs::Program;
+use crate::failure::Failure;
+
+/// The programs that take longest, in this order and before all others: what is begun last must be short.
+const FIRST: &[&str] = &[
+    "lock-mysql --test faults",
+    "conformance-tests --test mysql57-table",
+    "conformance-tests --test zookeeper",
+    "conformance-tests --test zookeeper-ensemble",
+    "lock-redis --test faults",
+    "lock-zookeeper --test faults",
+    "conformance-tests --test mariadb-table",
+    "conformance-tests --test zookeeper-closed",
+    "conformance-tests --lib",
+    "conformance-tests --test redis",
+    "conformance-tests --test mysql57",
+    "conformance-tests --test mariadb",
+    "distlock-cli --test command",
+    "lock-bench --test quick",
+    "conformance-tests --test zookeeper-curator",
+    "conformance-tests --test redis-polling",
+    "conformance-tests --test broken",
+    "conformance-tests --test memory",
+    "conformance-tests --test memory-with-lease",
+];
+
+/// The programs that cannot run beside others, with the reason.
+const ALONE: &[(&str, &str)] = &[];
+
+/// More than there are processors, because most programs wait most of the time.
+pub(super) fn at_once() -> usize {
+    2 + thread::available_parallelism().map_or(2, NonZero::get)
+}
+
+/// The programs that run alone, and the others in the order in which they begin.
+pub(super) fn arranged(programs: Vec<Program>) -> Result<(Vec<Program>, Vec<Program>), Failure> {
+    arranged_by(programs, FIRST, ALONE)
+}
+
+fn arranged_by(
+    mut programs: Vec<Program>,
+    first: &[&str],
+    alone: &[(&str, &str)],
+) -> Result<(Vec<Program>, Vec<Program>), Failure> {
+    let named = first.iter().chain(alone.iter().map(|(name, _)| name));
+    if let Some(stranger) = named.copied().find(|name| programs.iter().all(|program| program.name != *name)) {
+        return Err(Failure::new(format!(
+            "xtask/src/suite/order.rs names {stranger:?}, and there is no such test program"
+        )));
+    }
+    let place =
+        |program: &Program| first.iter().position(|name| *name == program.name).unwrap_or(first.len());
+    programs.sort_by_key(place);
+    Ok(programs.into_iter().partition(|program| alone.iter().any(|(name, _)| *name == program.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Process;
+
+    fn programs() -> Vec<Program> {
+        let program = |name: &str| Program {
+            name: name.to_owned(),
+            repeat: String::new(),
+            process: Process::new(name, &[]),
+        };
+        ["a", "b", "c", "d"].map(program).into()
+    }
+
+    fn names(programs: &[Program]) -> Vec<&str> {
+        programs.iter().map(|program| program.name.as_str()).collect()
+    }
+
+    #[test]
+    fn the_longest_come_first_and_the_others_as_cargo_names_them() {
+        let (alone, together) = arranged_by(programs(), &["d", "b"], &[("a", "it counts threads")]).unwrap();
+        assert_eq!(names(&together), ["d", "b", "c"]);
+        assert_eq!(names(&alone), ["a"]);
+    }
+
+    #[test]
+    fn a_name_that_no_program_has_any_more_is_an_error() {
+        assert!(arranged_by(programs(), &["e"], &[]).unwrap_err().to_string().contains("\"e\""));
+        assert!(arranged_by(programs(), &[], &[("e", "…")]).is_err());
+    }
+}

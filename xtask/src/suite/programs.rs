@@ -1,0 +1,133 @@
+//! The test programs of the workspace, as cargo names them when it has built them.
+
+use std::fs::File;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::verdict::Verdict;
+use crate::failure::Failure;
+use crate::metadata::Metadata;
+use crate::process::Process;
+
+#[derive(Debug)]
+pub(super) struct Program {
+    /// The words that choose it, as in `lock-redis --test faults`.
+    pub(super) name: String,
+    /// The command that builds and runs it alone.
+    pub(super) repeat: String,
+    pub(super) process: Process,
+}
+
+impl Program {
+    /// What the crates show in their documentation. Cargo compiles and runs it.
+    pub(super) fn doctests(process: Process) -> Self {
+        Self { name: "doctests".to_owned(), repeat: process.command_line(), process }
+    }
+
+    /// Runs it, with all that it writes in the file `log`.
+    pub(super) fn run(&self, log: &Path) -> Verdict {
+        let outcome = match File::create(log) {
+            Ok(file) => self.process.run_into(&file),
+            Err(error) => Err(Failure::new(format!("has no file {} to write to: {error}", log.display()))),
+        };
+        let output = std::fs::read(log).unwrap_or_default();
+        Verdict::of(&outcome, &String::from_utf8_lossy(&output))
+    }
+
+    pub(super) fn log_name(&self) -> String {
+        format!("{}.log", self.name.replace(" --", " ").replace(' ', "-"))
+    }
+}
+
+/// Reads what `cargo test --no-run --message-format=json` writes.
+pub(super) fn read(messages: &str, metadata: &Metadata) -> Result<Vec<Program>, Failure> {
+    let lines = messages.lines().filter(|line| line.starts_with('{'));
+    let messages: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let tests = messages.iter().filter(|message| {
+        message["reason"] == "compiler-artifact"
+            && message["profile"]["test"] == true
+            && message["executable"].is_string()
+    });
+    let programs = tests.map(|message| program(message, metadata)).collect::<Option<Vec<_>>>();
+    match programs {
+        Some(programs) if !programs.is_empty() => Ok(programs),
+        Some(_) => Err(Failure::new("cargo has built no test program")),
+        None => Err(Failure::new("what cargo says of a test program cannot be understood")),
+    }
+}
+
+/// With the folder and the variables that `cargo test` would give it.
+fn program(message: &Value, metadata: &Metadata) -> Option<Program> {
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    let folder = manifest.parent()?;
+    let package =
+        metadata.packages.iter().find(|package| metadata.root.join(&package.manifest) == manifest)?;
+    let target = &message["target"];
+    let selection = match target["kind"][0].as_str()? {
+        kind @ ("test" | "bin" | "example" | "bench") => format!("--{kind} {}", target["name"].as_str()?),
+        _ => "--lib".to_owned(),
+    };
+    let process = Process::new(message["executable"].as_str()?, &[])
+        .within(folder)
+        .with_variable("CARGO_MANIFEST_DIR", folder.to_str()?)
+        .with_variable("CARGO_MANIFEST_PATH", manifest.to_str()?)
+        .with_variable("CARGO_PKG_NAME", &package.name);
+    let name = format!("{} {selection}", package.name);
+    Some(Program { repeat: format!("cargo test --all-features --package {name}"), name, process })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METADATA: &str = r#"{"workspace_root": "/w", "target_directory": "/w/target", "packages": [
+        {"name": "lock-file", "manifest_path": "/w/lock-file/Cargo.toml"}
+    ]}"#;
+
+    fn artifact(kind: &str, name: &str, test: bool, executable: &str) -> String {
+        format!(
+            r#"{{"reason": "compiler-artifact", "manifest_path": "/w/lock-file/Cargo.toml",
+                "target": {{"kind": ["{kind}"], "name": "{name}"}}, "profile": {{"test": {test}}},
+                "executable": {executable}}}"#
+        )
+        .replace('\n', "")
+    }
+
+    fn names(messages: &[String]) -> Result<Vec<String>, Failure> {
+        let programs = read(&messages.join("\n"), &Metadata::parse(METADATA)?)?;
+        Ok(programs.into_iter().map(|program| program.name).collect())
+    }
+
+    #[test]
+    fn programs_that_test_are_found_and_no_others() {
+        let messages = [
+            "Compiling lock-file".to_owned(),
+            artifact("lib", "lock_file", false, "null"),
+            artifact("bin", "helper", false, r#""/w/target/debug/helper""#),
+            artifact("lib", "lock_file", true, r#""/w/target/debug/deps/lock_file-1""#),
+            artifact("test", "client", true, r#""/w/target/debug/deps/client-1""#),
+            r#"{"reason": "build-finished", "success": true}"#.to_owned(),
+        ];
+        assert_eq!(names(&messages).unwrap(), ["lock-file --lib", "lock-file --test client"]);
+    }
+
+    #[test]
+    fn a_program_runs_where_cargo_would_run_it() {
+        let message = artifact("test", "client", true, r#""/w/target/debug/deps/client-1""#);
+        let programs = read(&message, &Metadata::parse(METADATA).unwrap()).unwrap();
+        let line = programs[0].process.command_line();
+        assert!(
+            line.contains("CARGO_MANIFEST_DIR=/w/lock-file ") && line.ends_with("/deps/client-1"),
+            "{line}"
+        );
+        assert_eq!(programs[0].repeat, "cargo test --all-features --package lock-file --test client");
+        assert_eq!(programs[0].log_name(), "lock-file-test-client.log");
+    }
+
+    #[test]
+    fn an_answer_without_programs_is_no_success() {
+        assert!(names(&[]).is_err());
+        assert!(names(&[artifact("lib", "lock_file", false, "null")]).is_err());
+    }
+}
