@@ -1,5 +1,6 @@
 //! Running other programs: never with a terminal to ask on, and always able to say how to repeat it by hand.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -113,6 +114,9 @@ impl Process {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_crate(name)) {
+            command.env_remove(name);
+        }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
@@ -127,6 +131,13 @@ impl Process {
     fn failure(&self, what: &str) -> Failure {
         Failure::new(format!("`{}` {what}", self.command_line())).repeated_by(self.command_line())
     }
+}
+
+/// What `cargo run` says of this crate in the environment. A cargo that finds it there takes some dependencies for changed: their
+/// build scripts ask to be run again when one of these variables is another one.
+fn is_of_this_crate(variable: &OsStr) -> bool {
+    let name = variable.to_string_lossy();
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 /// Quoted for a POSIX shell when it has to be.
@@ -162,6 +173,14 @@ mod tests {
         assert!(!missing.succeeds());
         assert!(missing.run().unwrap_err().to_string().contains("could not be started"));
         assert!(missing.stdout().is_err());
+    }
+
+    #[test]
+    fn what_cargo_says_of_this_crate_is_kept_from_others() {
+        let echo = "echo ${CARGO_PKG_NAME-none} ${CARGO_MANIFEST_DIR-none}";
+        assert_eq!(Process::new("sh", &["-c", echo]).stdout().as_deref(), Ok("none none\n"));
+        let given = Process::new("sh", &["-c", echo]).with_variable("CARGO_PKG_NAME", "lock-file");
+        assert_eq!(given.stdout().as_deref(), Ok("lock-file none\n"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ const FIRST: &[&str] = &[
     "conformance-tests --test zookeeper-closed",
     "conformance-tests --lib",
     "conformance-tests --test redis",
+    "conformance-tests --test file",
     "conformance-tests --test mysql57",
     "conformance-tests --test mariadb",
     "distlock-cli --test command",
