@@ -167,6 +167,12 @@ impl Backend for ZooKeeperBackend {
             Err(failure) if failure.outcome() == Outcome::EndsWithSession => {
                 Released::WasLost(LossReason::SessionClosed)
             }
+            Err(failure) if failure.outcome() == Outcome::Refused => {
+                // Somebody may keep the lease: what becomes of the node must not depend on that.
+                lease.trace.leave();
+                lease.forget();
+                return Err(failure.explain(Operation::Release));
+            }
             Err(failure) => return Err(failure.explain(Operation::Release)),
         };
         lease.forget();

@@ -408,7 +408,7 @@ impl Session {
         let room = |load: usize| (load + cost <= MOST_BYTES || load == 0).then_some(load + cost);
         let seated =
             !self.is_condemned() && self.load.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok();
-        seated.then(|| Seat { session: Arc::clone(self), cost: path, is_held: AtomicBool::new(false) })
+        seated.then(|| Seat { session: Arc::clone(self), cost: path, paths: AtomicUsize::new(2) })
     }
 
     /// Hands over what nobody else will remove.
@@ -447,7 +447,8 @@ pub(crate) struct Seat {
     session: Arc<Session>,
     /// Of one path.
     cost: usize,
-    is_held: AtomicBool,
+    /// How many paths it takes: none when the node is gone.
+    paths: AtomicUsize,
 }
 
 impl Seat {
@@ -457,16 +458,23 @@ impl Seat {
 
     /// The node waits for no other any more.
     pub(crate) fn become_hold(&self) {
-        if !self.is_held.swap(true, Ordering::AcqRel) {
-            self.session.load.fetch_sub(self.cost, Ordering::AcqRel);
-        }
+        self.take_at_most(1);
+    }
+
+    /// The node is gone, or is left to the session to remove.
+    pub(crate) fn give_back(&self) {
+        self.take_at_most(0);
+    }
+
+    fn take_at_most(&self, paths: usize) {
+        let taken = self.paths.fetch_min(paths, Ordering::AcqRel);
+        self.session.load.fetch_sub(taken.saturating_sub(paths) * self.cost, Ordering::AcqRel);
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let paths = if *self.is_held.get_mut() { 1 } else { 2 };
-        self.session.load.fetch_sub(paths * self.cost, Ordering::AcqRel);
+        self.give_back();
     }
 }
 

@@ -107,8 +107,10 @@ impl Trace {
         }
     }
 
+    /// Whoever keeps the trace keeps no place in its session from here on.
     fn gone(&self) {
         self.state().node = Node::Gone;
+        self.seat.give_back();
     }
 
     /// Removes the node, once. Answers whether it was there.
@@ -119,15 +121,17 @@ impl Trace {
             return Ok(false);
         };
         let was_there = self.session().delete(&self.path_of(&node.name)).await?;
-        let is_doubtful = {
-            let mut state = self.state();
-            state.node = Node::Gone;
-            state.is_doubtful
-        };
-        if is_doubtful {
+        self.gone();
+        if self.state().is_doubtful {
             self.session().leave(self.leftover.clone());
         }
         Ok(was_there)
+    }
+
+    /// Leaves the node to the session, which removes it when it may, or ends.
+    pub(crate) fn leave(&self) {
+        self.gone();
+        self.session().leave(self.leftover.clone());
     }
 
     /// Makes sure that nothing is left, once.
@@ -166,7 +170,7 @@ impl Drop for Trace {
             matches!(state.node, Node::Gone) || (state.node == Node::None && !state.is_doubtful)
         };
         if !is_clean && !self.session().is_over() {
-            self.session().leave(self.leftover.clone());
+            self.leave();
         }
     }
 }

@@ -20,6 +20,7 @@ cases!("access":
     where_nothing_may_be_created,
     where_nothing_may_be_listed,
     where_nothing_may_be_deleted,
+    a_refused_release_keeps_nobody_out_for_long,
     a_permission_that_is_taken_away_while_holding_and_waiting,
     a_quota_that_is_used_up,
     a_server_that_has_too_much_to_do,
@@ -193,6 +194,24 @@ async fn where_nothing_may_be_deleted() -> Outcome {
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
     let _ = soon("the end", client.close(std::time::Duration::from_secs(2))).await?;
     stage.nothing_is_left("the session has ended").await
+}
+
+/// The session ends for it, also when somebody keeps what tells of the hold.
+async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
+    let stage = Stage::new().await?;
+    let directory = stage.directory(ROOM);
+    room_with(&stage, &everybody("crwa")).await?;
+    let (client, other) = (stage.client("session_timeout=6s").await?, stage.client(LONG).await?);
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let ended = guard.hold().clone();
+    let waiter = stage.in_line(&other, 2).await?;
+    let error = refusal(soon("the release", guard.release()).await?)?;
+    ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
+    let (next, _) = waiter.granted().await?;
+    ensure!(!ended.is_valid(), "both hold");
+    stage.server.set_access(&directory, &Access::anybody()).await?;
+    next.release().await?;
+    stage.works(&client).await
 }
 
 async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome {

@@ -12,6 +12,7 @@ use crate::stage::{LONG, ROOM, Stage, soon, until};
 
 cases!("costs":
     more_locks_than_one_session_takes,
+    ended_holds_take_no_place_in_a_session,
     a_thousand_holds_cost_one_heartbeat,
     a_free_lock_costs_two_requests,
     a_held_lock_costs_one_listing,
@@ -111,6 +112,25 @@ async fn more_locks_than_one_session_takes() -> Outcome {
     soon("the end", client.close(Duration::from_secs(60))).await??;
     let sessions = bytes_of_sessions(&stage).await?;
     ensure!(sessions.is_empty(), "{sessions:?} after the end of the client");
+    Ok(())
+}
+
+/// Whoever keeps what tells of a hold keeps nothing at the servers, and keeps nobody out.
+async fn ended_holds_take_no_place_in_a_session() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    // Of such paths a session carries two hundred.
+    let name = "long-".repeat(100);
+    let lock = client.lock(&name)?;
+    let mut ended = Vec::new();
+    for _ in 0..300 {
+        let guard = soon("the lock", lock.acquire()).await??;
+        ended.push(guard.hold().clone());
+        guard.release().await?;
+    }
+    let sessions = proxy.requests(ZooKeeperRequest::Connect);
+    ensure!(sessions == 1, "{} ended holds filled {sessions} sessions", ended.len());
     Ok(())
 }
 
