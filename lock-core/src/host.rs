@@ -40,6 +40,11 @@ impl Host {
         &self.holder
     }
 
+    /// How long a holder needs to stop after it has been told of a loss: for backends that let others know.
+    pub fn abort_margin(&self) -> Duration {
+        self.abort_margin
+    }
+
     /// Checks that leases of `length` leave time to renew them, before the first is taken.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     AcquireRequest, Backend, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing, Grant, GroupId,
-    HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus, LossReason, NameRules,
-    Operation, PhysicalName, Reach, Released,
+    HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus, LossReason, Moment,
+    NameRules, Operation, PhysicalName, Reach, Released,
 };
 use zookeeper_client::{Error, MultiReadResult};
 
@@ -19,8 +19,8 @@ use crate::hold::Lease;
 use crate::node::Recipe;
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::queue::in_order;
-use crate::record::{BROKEN, participant, text_of};
-use crate::session::Session;
+use crate::record::{broken, participant, stops_within, text_of};
+use crate::session::{Session, Told};
 use crate::sessions::Sessions;
 use crate::trace::Traces;
 use crate::trouble::{Failure, Outcome};
@@ -36,7 +36,7 @@ pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted)
 /// How many nodes are read in one request.
 const READ_TOGETHER: usize = 200;
 
-/// How long before its node is deleted a holder is told that its hold is broken: longer than a hold is not watched.
+/// How long a holder may take to hear that its hold is broken: longer than a hold is not watched.
 const TOLD_BEFORE: Duration = Duration::from_millis(250);
 
 pub(crate) struct ZooKeeperBackend {
@@ -52,8 +52,8 @@ pub(crate) struct ZooKeeperBackend {
 
 impl ZooKeeperBackend {
     pub(crate) async fn connect(host: Host, options: ZooKeeperOptions) -> Result<Self, LockError> {
-        let recipe =
-            Recipe { access: options.access, data: text_of(host.holder())?, accepted: options.accepted };
+        let data = text_of(host.holder(), host.abort_margin())?;
+        let recipe = Recipe { access: options.access, data, accepted: options.accepted };
         let root = options.root.clone();
         let fencing = match options.fencing {
             TokenSource::Czxid => Fencing::Durable,
@@ -221,9 +221,19 @@ impl Backend for ZooKeeperBackend {
             return Ok(Broken::not_held());
         }
         let path = format!("{directory}/{}", holder.as_str());
-        match session.change(|writer| writer.add_set_data(&path, BROKEN, None)).await {
-            // Its holder hears of it before anybody else can have the lock.
-            Ok(_) => self.host.clock().sleep_until(self.host.clock().now().plus(TOLD_BEFORE)).await,
+        let data = match session.read(std::slice::from_ref(&path)).await.map_err(explained)?.pop() {
+            Some(MultiReadResult::Data { data, .. }) => data,
+            Some(MultiReadResult::Error { err: Error::NoNode }) => return Ok(Broken::not_held()),
+            // It may not be read, and who made it may be told all the same.
+            _ => Vec::new(),
+        };
+        match session.change(|writer| writer.add_set_data(&path, &broken(&data), None)).await {
+            Ok(_) => {
+                // Its holder hears of it, stops, and removes it before anybody else can have the lock.
+                let clock = self.host.clock();
+                let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&data)));
+                until_gone(&session, &path, stopped_by).await;
+            }
             Err((_, failure)) if failure.is(&Error::NoNode) => return Ok(Broken::not_held()),
             // It may not be written to, but the right to delete it is one of its directory.
             Err((_, failure)) if failure.is(&Error::NoAuth) => {}
@@ -239,6 +249,24 @@ impl Backend for ZooKeeperBackend {
 
     async fn close(&self) {
         self.sessions.close().await;
+    }
+}
+
+/// Waits until a node is gone, for no longer than until then.
+async fn until_gone(session: &Session, path: &str, give_up: Moment) {
+    let gone = async {
+        while let Ok(watched) = session.watch(path).await {
+            let Some(watched) = watched else { return };
+            if watched.watching.await == Told::Deleted {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        () = gone => {}
+        () = session.clock().sleep_until(give_up) => {}
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use lock_core::{AttemptId, LossReason, Signals};
 use tokio::sync::Notify;
 
-use crate::record::BROKEN;
+use crate::record::is_broken;
 use crate::session::{Told, Watching};
 use crate::trace::{Trace, Traces};
 use crate::trouble::Outcome;
@@ -108,7 +108,7 @@ impl Watch {
                 None => return,
             };
             match looked {
-                Ok(Some(node)) if node.data == BROKEN => return self.lost(LossReason::Broken),
+                Ok(Some(node)) if is_broken(&node.data) => return self.lost(LossReason::Broken),
                 Ok(Some(node)) => watching = Some(node.watching),
                 Ok(None) => return self.lost(LossReason::Deleted),
                 Err(failure) if failure.outcome() == Outcome::EndsWithSession => return,

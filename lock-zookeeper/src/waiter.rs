@@ -10,7 +10,7 @@ use zookeeper_client::{Error, StateWatcher};
 use crate::hold::SHORT_HOLD;
 use crate::proof::{Place, is_fresh, is_there, prove};
 use crate::queue::{Next, Predecessors};
-use crate::record::BROKEN;
+use crate::record::is_broken;
 use crate::session::{Contact, Session, Told, Watching};
 use crate::trace::Trace;
 use crate::trouble::{Failure, Outcome};
@@ -222,7 +222,7 @@ impl<'a> Waiter<'a> {
     async fn watch_own(&mut self) -> Result<Place, LockError> {
         loop {
             match self.session().watch(&self.own_path).await {
-                Ok(Some(node)) if node.data == BROKEN => return Ok(Place::Lost),
+                Ok(Some(node)) if is_broken(&node.data) => return Ok(Place::Lost),
                 Ok(Some(node)) => {
                     self.own = Some(node.watching);
                     return Ok(Place::Kept);

@@ -264,8 +264,11 @@ impl HoldCore {
     }
 
     /// The backend has found the hold lost, unless it has ended or its release has begun.
+    ///
+    /// One that an operator has broken may still be there: it is the operator who takes it, and the holder gets the abort margin.
     pub(crate) fn declare_lost(self: &Arc<Self>, reason: LossReason) {
-        self.lose(reason, Declared::ByBackend);
+        let declared = if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend };
+        self.lose(reason, declared);
     }
 
     /// The core takes the hold from its holder, who gets the abort margin to stop.

@@ -8,11 +8,15 @@ use lock_core::{DistributedLockExt, HolderId, LossReason, TakenAway};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
+use crate::helper::Helper;
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
 
 cases!("breaking":
     a_broken_hold_is_told_as_broken_at_once,
     a_broken_hold_is_told_as_broken_in_its_first_moments,
+    a_broken_hold_is_its_holders_until_the_abort_margin_is_over,
+    a_hold_that_is_broken_twice_is_its_holders_for_as_long,
+    a_holder_that_stands_still_keeps_a_broken_lock_no_longer_than_its_margin,
     the_hold_of_a_foreign_program_is_broken,
     who_does_not_hold_is_not_broken,
     a_break_that_arrives_late_breaks_nobody_else,
@@ -59,6 +63,80 @@ async fn a_broken_hold_is_told_as_broken_at_once() -> Outcome {
 
 async fn a_broken_hold_is_told_as_broken_in_its_first_moments() -> Outcome {
     broken_after(Duration::ZERO).await
+}
+
+/// Longer than a holder is given that has asked for no time to stop.
+const MARGIN: Duration = Duration::from_secs(3);
+
+const STOPS_WITHIN_THREE_SECONDS: &str = "session_timeout=60s&abort_margin=3s";
+
+/// So that what it still writes is written before anybody else has the lock.
+async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcome {
+    let stage = Stage::new().await?;
+    let (ours, operator) = (stage.client(STOPS_WITHIN_THREE_SECONDS).await?, stage.client(LONG).await?);
+    let third = stage.client(LONG).await?;
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = soon("the lock", lock.acquire()).await??;
+    let waiter = stage.in_line(&third, 2).await?;
+    let holder = HolderId::new(stage.nodes().await?[0].as_str());
+    let began = Instant::now();
+    let broken = operator.break_holder(ROOM, &holder).await?;
+    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    let (reason, told) = diary.abort().await?;
+    ensure!(reason == LossReason::Broken && !guard.hold().is_valid(), "{reason:?}");
+    let (next, granted) = waiter.granted().await?;
+    ensure!(told < granted && granted >= began + MARGIN, "another had it {:?} later", granted - began);
+    stage.is_held_by(&next, "after the break").await?;
+    Ok(next.release().await?)
+}
+
+/// Whoever comes second finds out what the first one has overwritten.
+async fn a_hold_that_is_broken_twice_is_its_holders_for_as_long() -> Outcome {
+    let stage = Stage::new().await?;
+    let (ours, operator) = (stage.client(STOPS_WITHIN_THREE_SECONDS).await?, stage.client(LONG).await?);
+    let third = stage.client(LONG).await?;
+    let guard = soon("the lock", ours.lock(ROOM)?.acquire()).await??;
+    let waiter = stage.in_line(&third, 2).await?;
+    let holder = HolderId::new(stage.nodes().await?[0].as_str());
+    let began = Instant::now();
+    let first = tokio::spawn({
+        let (operator, holder) = (operator.clone(), holder.clone());
+        async move { operator.break_holder(ROOM, &holder).await }
+    });
+    soon("the loss", guard.lost()).await?;
+    let status = operator.status(ROOM).await?;
+    ensure!(status.holders[0].pid == Some(std::process::id()), "nothing is known of it: {status:?}");
+    let second = operator.break_holder(ROOM, &holder).await?;
+    let first = soon("the first order", first).await???;
+    ensure!(
+        first.taken_away == TakenAway::Yes && second.taken_away == TakenAway::Yes,
+        "{first:?} {second:?}"
+    );
+    let (next, granted) = waiter.granted().await?;
+    ensure!(granted >= began + MARGIN, "another had it {:?} later", granted - began);
+    Ok(next.release().await?)
+}
+
+/// Neither itself nor its session does anything about it.
+async fn a_holder_that_stands_still_keeps_a_broken_lock_no_longer_than_its_margin() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let mut sleeper = Helper::start(&stage.url("session_timeout=200s&abort_margin=1s"), ROOM).await?;
+    sleeper.acquired().await?;
+    let waiter = stage.in_line(&client, 2).await?;
+    sleeper.stop().await?;
+    let holder = HolderId::new(stage.nodes().await?[0].as_str());
+    let broken = soon("the answer", client.break_holder(ROOM, &holder)).await??;
+    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    let (next, _) = waiter.granted().await?;
+    sleeper.resume().await?;
+    let reason = sleeper.lost().await?;
+    // It hears of both at once.
+    let sound = [LossReason::Broken, LossReason::Deleted].map(|reason| reason.to_string());
+    ensure!(sound.contains(&reason), "lost because {reason}");
+    stage.is_held_by(&next, "beside the one that runs again").await?;
+    Ok(next.release().await?)
 }
 
 async fn the_hold_of_a_foreign_program_is_broken() -> Outcome {
@@ -113,25 +191,28 @@ async fn a_break_that_arrives_late_breaks_nobody_else() -> Outcome {
     Ok(next.release().await?)
 }
 
-/// The holder has heard of it and has gone before its node is deleted.
+/// The holder has heard of it and has gone before the order to delete its node arrives.
 async fn a_break_whose_second_half_arrives_late_breaks_nobody_else() -> Outcome {
     let stage = Stage::new().await?;
-    let proxy = stage.proxy()?;
-    let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let operator = stage.client_at(proxy.address(), LONG).await?;
+    let (slow, late) = (stage.proxy()?, stage.proxy()?);
+    let (first, second) = (stage.client_at(slow.address(), LONG).await?, stage.client(LONG).await?);
+    let operator = stage.client_at(late.address(), LONG).await?;
     let lock = first.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let held = lock.acquire().await?;
     let waiter = stage.in_line(&second, 2).await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
-    proxy.hold_request(ZooKeeperRequest::Delete);
+    slow.hold_request(ZooKeeperRequest::Delete);
+    late.hold_request(ZooKeeperRequest::Delete);
     let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &holder).await });
     let (reason, aborted) = diary.abort().await?;
     ensure!(reason == LossReason::Broken, "{reason:?}");
+    soon("the holder's own order", slow.request_is_held()).await?;
+    soon("the second half", late.request_is_held()).await?;
+    slow.let_requests_go();
     let (next, granted) = waiter.granted().await?;
     ensure!(aborted < granted, "another had the lock before the abort");
-    soon("the second half", proxy.request_is_held()).await?;
-    proxy.let_requests_go();
+    late.let_requests_go();
     let broken = soon("the answer", breaking).await???;
     ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
     drop(held);
