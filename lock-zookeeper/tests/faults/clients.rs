@@ -11,6 +11,7 @@ use crate::stage::{LONG, ROOM, Stage, refusal, soon, until};
 cases!("clients":
     a_closed_client_ends_its_session_at_once,
     a_closed_client_that_holds_and_waits_leaves_nothing,
+    what_was_dropped_is_certain_when_a_client_is_closed,
     a_dropped_client_leaves_nothing,
     a_client_is_closed_without_contact,
     a_closed_client_connects_no_more,
@@ -44,6 +45,23 @@ async fn a_closed_client_that_holds_and_waits_leaves_nothing() -> Outcome {
     ensure!(!mine.hold().is_valid(), "a closed client holds on");
     stage.is_held_by(&held, "after the end of the waiter").await?;
     Ok(held.release().await?)
+}
+
+/// Nothing is left for a process to do that ends then.
+async fn what_was_dropped_is_certain_when_a_client_is_closed() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    for _ in 0..3 {
+        let guard = client.lock(ROOM)?.acquire().await?;
+        drop(guard);
+    }
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let session = stage.session(0).await?;
+    drop(guard);
+    soon("the end", client.close(Duration::from_secs(30))).await??;
+    stage.nothing_is_left_now("after the end").await?;
+    ensure!(!stage.knows_session(session).await?, "the session lives on");
+    Ok(())
 }
 
 async fn a_dropped_client_leaves_nothing() -> Outcome {
