@@ -18,7 +18,7 @@ use crate::contender::Contender;
 use crate::hold::Lease;
 use crate::node::Recipe;
 use crate::options::{TokenSource, ZooKeeperOptions};
-use crate::queue::in_order;
+use crate::queue::{in_order, refuse_strangers};
 use crate::record::{broken, participant, stops_within, text_of};
 use crate::session::{Session, Told};
 use crate::sessions::Sessions;
@@ -89,7 +89,9 @@ impl ZooKeeperBackend {
     async fn contenders(&self, session: &Session, directory: &str) -> Result<Vec<Contender>, Failure> {
         session.catch_up(directory).await?;
         let children = session.list(directory).await?;
-        in_order(session, directory, &children, self.recipe.accepted).await
+        let contenders = in_order(session, directory, &children, self.recipe.accepted).await?;
+        refuse_strangers(contenders.first(), &children, self.recipe.accepted)?;
+        Ok(contenders)
     }
 
     /// Has the heartbeat repeated when that proves more than the last one did.

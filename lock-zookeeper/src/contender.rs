@@ -2,8 +2,11 @@
 //!
 //! A contender of ours is called as Curator calls its own (`InterProcessMutex`): `_c_` + a random UUID + `-lock-` + the sequence
 //! number that the server appends. What precedes `lock-` is nobody's business but its maker's, so contenders of older and other
-//! programs that end alike count too. Everything else in the directory is not a contender: notes of an operator,
-//! directories, nodes of other recipes.
+//! programs that end alike count too. What has no number is not a contender: notes of an operator, directories. Nor are the
+//! nodes of Curator's other recipes, which do not wait for a lock of Curator's either.
+//!
+//! Any other child with a number is a stranger: of ZooKeeper's own recipe for locks (`x-` + session + `-` + number), of kazoo where it
+//! was not announced, of somebody's script. Perhaps it holds the lock as its maker sees it, so whoever comes behind it is refused.
 
 use std::fmt::Write as _;
 
@@ -12,6 +15,12 @@ const LOCK_NAME: &str = "lock-";
 
 /// What kazoo's `Lock`, `WriteLock` and `ReadLock` write before it.
 const KAZOO_NAMES: [&str; 2] = ["__lock__", "__rlock__"];
+
+/// What stands before the number in Curator's other recipes.
+const NO_LOCKS: [&str; 4] = ["__READ__", "__WRIT__", "lease-", "latch-"];
+
+/// How many digits the server appends.
+const DIGITS: usize = 10;
 
 /// From here on the server's counter is about to end, or has: it sticks at 2³¹ − 1 and gives numbers twice.
 const END_OF_SEQUENCES: i64 = (1 << 31) - (1 << 16);
@@ -62,7 +71,7 @@ impl Contender {
 /// The digits that the server appends: ten of them, or more. Where the counter has overflowed a minus takes the place of one.
 fn read_sequence(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    let is_number = text.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = text.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
 }
 
@@ -71,6 +80,33 @@ pub(crate) fn contenders(children: &[String], accepted: Accepted) -> Vec<Contend
     let mut contenders: Vec<_> = children.iter().filter_map(|name| Contender::read(name, accepted)).collect();
     contenders.sort_unstable_by(|one, other| (one.sequence, &one.name).cmp(&(other.sequence, &other.name)));
     contenders
+}
+
+/// The number of a child that is numbered as contenders are and made in a way that is not known; none if it is not a stranger.
+fn read_stranger(name: &str, accepted: Accepted) -> Option<i64> {
+    let number = name.get(name.len().checked_sub(DIGITS)?..).and_then(read_sequence)?;
+    let is_known = Contender::read(name, accepted).is_some()
+        || NO_LOCKS.iter().any(|word| is_made_by_curator(name, word));
+    (!is_known && (0..1 << 31).contains(&number)).then_some(number)
+}
+
+/// Whether it is this word and a number, behind nothing or what Curator finds its own nodes by.
+fn is_made_by_curator(name: &str, word: &str) -> bool {
+    name.rsplit_once(word).is_some_and(|(before, number)| {
+        (before.is_empty() || before.starts_with("_c_")) && read_sequence(number).is_some()
+    })
+}
+
+/// The first of the children that stands before this contender and of which nobody knows whether it has the lock.
+pub(crate) fn stranger_before<'a>(
+    own: Option<&Contender>,
+    children: &'a [String],
+    accepted: Accepted,
+) -> Option<&'a str> {
+    let stands_before =
+        |number: i64| own.is_none_or(|own| own.is_at_the_end_of_sequences() || number < own.sequence);
+    let strangers = children.iter().filter_map(|name| Some((read_stranger(name, accepted)?, name.as_str())));
+    strangers.filter(|(number, _)| stands_before(*number)).min().map(|(_, name)| name)
 }
 
 /// What marks the nodes of one attempt in one session.
@@ -165,6 +201,61 @@ mod tests {
         assert!(!read("lock-2147418111").is_at_the_end_of_sequences());
         assert!(read("lock-2147418112").is_at_the_end_of_sequences());
         assert!(read("lock--2147483648").is_at_the_end_of_sequences());
+    }
+
+    #[test]
+    fn a_number_that_nobody_knows_makes_a_stranger() {
+        let number = |name: &str| read_stranger(name, Accepted::Curator);
+        for name in [
+            "0000000007",
+            "x-72057594037927936-0000000007",
+            "release-0000000007",
+            "job-10000000007",
+            "ß0000000007",
+        ] {
+            assert_eq!(number(name), Some(7), "{name}");
+        }
+        assert_eq!(number("x__lock__0000000007"), Some(7));
+        assert_eq!(read_stranger("x__lock__0000000007", Accepted::CuratorAndKazoo), None);
+        for name in [
+            "",
+            "notes",
+            "locks",
+            "leases",
+            "lock-12",
+            "000000007",
+            "x-000000007",
+            "notes-20260502",
+            "9999999999",
+            "+000000007",
+            "-000000007",
+            "schlo\u{df}\u{df}\u{df}\u{df}\u{df}",
+            "lock-0000000007",
+            "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-lock-0000000007",
+            "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-lock--000000007",
+            "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-__READ__0000000007",
+            "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-__WRIT__0000000007",
+            "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-lease-0000000007",
+            "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-latch-0000000007",
+        ] {
+            assert_eq!(number(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_stranger_is_in_the_way_of_those_behind_it() {
+        let children =
+            ["x-9-0000000003", "lock-0000000002", "lock-0000000004", "x-9-0000000005"].map(str::to_owned);
+        let before = |own: &str| {
+            let own = Contender::read(own, Accepted::Curator).unwrap();
+            stranger_before(Some(&own), &children, Accepted::Curator)
+        };
+        assert_eq!(before("lock-0000000002"), None);
+        assert_eq!(before("lock-0000000004"), Some("x-9-0000000003"));
+        // What a number says is over.
+        assert_eq!(before("lock-2147483647"), Some("x-9-0000000003"));
+        assert_eq!(before("lock--2147483648"), Some("x-9-0000000003"));
+        assert_eq!(stranger_before(None, &children, Accepted::Curator), Some("x-9-0000000003"));
     }
 
     #[test]

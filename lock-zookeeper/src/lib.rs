@@ -43,7 +43,7 @@
 //! | a failed release drops the local state, and the node stays | CURATOR-486, -678 | it is repeated; a session that cannot get rid of a node is ended |
 //! | a slow callback blocks the thread of events | CURATOR-495 | listeners run on threads of their own, in the core |
 //! | `exists` leaves watches behind on nodes that are gone | CURATOR-107 | `getData` watches only what is there |
-//! | foreign children stop the queue | CURATOR-43 | only what is called like a contender counts |
+//! | foreign children stop the queue | CURATOR-43 | only what is called like a contender counts; other numbers are refused |
 //! | ordered by the session's number instead of the sequence: two holders | ZOOKEEPER-2931 | the sequence number alone |
 //! | the sequence overflows: doubles, and negative ones | ZOOKEEPER-4372 | from there on the order of creation |
 //! | a session with too many nodes brings the ensemble down when it ends | ZOOKEEPER-4306 | its paths are bounded; further sessions |
@@ -77,9 +77,9 @@
 //! | own node deleted | `Deleted`; a waiter goes to the end of the queue | `nodes::the_own_node_deleted_while_holding`, `nodes::the_own_node_deleted_in_the_first_moments_of_a_hold`, `nodes::the_own_node_deleted_together_with_the_holders`, `nodes::the_own_node_deleted_while_there_is_no_contact` |
 //! | own node written to | nothing | `nodes::the_own_node_written_to_by_somebody` |
 //! | directory deleted | made again | `nodes::the_directory_deleted_while_held`, `nodes::the_directory_deleted_while_waited_for`, `paths::directories_that_are_removed_all_the_time` |
-//! | broken | `Broken`, before anybody else has the lock | `breaking::a_broken_hold_is_told_as_broken_at_once` |
+//! | broken | `Broken`, and the holder's until its abort margin is over | `breaking::a_broken_hold_is_told_as_broken_at_once`, `breaking::a_broken_hold_is_its_holders_until_the_abort_margin_is_over` |
 //! | numbers at their end | ordered by creation | `paths::numbers_at_their_end`, `paths::numbers_past_their_end_do_not_come_first` |
-//! | foreign children | passed over, but for contenders of Curator, and on request of kazoo | `paths::children_that_are_none_of_ours`, `paths::contenders_of_curator_count`, `paths::contenders_of_kazoo_count_on_request` |
+//! | foreign children | passed over without a number, refused with one, but for contenders of Curator, and on request of kazoo | `paths::children_that_are_none_of_ours`, `paths::numbers_of_other_programs_are_refused`, `paths::contenders_of_curator_count`, `paths::contenders_of_kazoo_count_on_request` |
 //! | permission missing | done in another way, or an error that names it | `access::where_the_directory_may_not_be_written_to`, `access::where_nothing_may_be_created`, `access::where_nothing_may_be_listed`, `access::where_nothing_may_be_deleted` |
 //! | server throttles | asked again | `access::a_server_that_has_too_much_to_do` |
 //! | password refused | an error, without the password | `access::sasl_refuses_a_wrong_password_once`, `access::another_password_is_another_user`, `access::passwords_are_shown_nowhere` |

@@ -127,7 +127,7 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Takes nodes that are called as kazoo (the Python library) calls its own for contenders too. kazoo has to be told of ours as
+    /// Takes nodes that are called as kazoo (the Python library) calls its own for contenders too, which are refused otherwise. kazoo has to be told of ours as
     /// well: `Lock(…, extra_lock_patterns=["-lock-"])`.
     #[must_use]
     pub fn with_kazoo(mut self) -> Self {

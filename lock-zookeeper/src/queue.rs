@@ -11,7 +11,7 @@
 //!
 //! That is ZooKeeper's recipe for locks, but for the second listing, and for whom is watched first.
 
-use crate::contender::{Accepted, Contender, contenders};
+use crate::contender::{Accepted, Contender, contenders, stranger_before};
 use crate::session::{Session, Watched, Watching};
 use crate::trace::Trace;
 use crate::trouble::Failure;
@@ -35,13 +35,15 @@ pub(crate) enum Next {
 }
 
 impl Predecessors {
-    /// Those who stand before `own` among the children of its directory; none if it is not among them itself.
+    /// Those who stand before `own` among the children of its directory; none if it is not among them itself. Refused where one of
+    /// them is a stranger.
     pub(crate) async fn of(
         trace: &Trace,
         own: &Contender,
         children: &[String],
         accepted: Accepted,
     ) -> Result<Option<Self>, Failure> {
+        refuse_strangers(Some(own), children, accepted)?;
         let mut names = Vec::new();
         for contender in in_order(trace.session(), trace.directory(), children, accepted).await? {
             if contender.name == own.name {
@@ -123,6 +125,16 @@ async fn how_many_are_left(trace: &Trace, names: &[String]) -> Result<usize, Fai
         left = first;
     }
     Ok(0)
+}
+
+/// Refuses what is asked about a contender, or about a free lock, where a stranger may have the lock.
+pub(crate) fn refuse_strangers(
+    own: Option<&Contender>,
+    children: &[String],
+    accepted: Accepted,
+) -> Result<(), Failure> {
+    let stranger = stranger_before(own, children, accepted);
+    stranger.map_or(Ok(()), |name| Err(Failure::Stranger(name.to_owned())))
 }
 
 /// The contenders among the children of a directory, in the order in which they came.

@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Silence,
     /// There is no contact with the servers, and nothing was sent.
     Unsent(LockError),
+    /// A node with this name stands in the lock's directory, and nobody knows whether it has the lock.
+    Stranger(String),
 }
 
 /// What has come of a request that failed.
@@ -56,6 +58,7 @@ impl Failure {
                 Outcome::Postponed
             }
             Self::Told(Error::SessionExpired | Error::ClientClosed) => Outcome::EndsWithSession,
+            Self::Stranger(_) => Outcome::Refused,
             Self::Told(_) | Self::Silence => Outcome::Unknown,
         }
     }
@@ -66,6 +69,7 @@ impl Failure {
         let error = match self {
             Self::Silence => return silence(operation),
             Self::Unsent(error) => return error.during(operation),
+            Self::Stranger(name) => return stranger(operation, &name),
             Self::Told(error) => error,
         };
         let new = |kind, cause: &str| LockError::new(kind, operation).because(cause.to_owned());
@@ -142,6 +146,18 @@ fn silence(operation: Operation) -> LockError {
         .because("the server did not answer in time")
         .remedy("check that the servers run, have a quorum and can be reached")
         .retryable()
+}
+
+fn stranger(operation: Operation, name: &str) -> LockError {
+    LockError::new(ErrorKind::Server, operation)
+        .because(format!(
+            "{name:?} in the directory of the lock is numbered like one who holds it, and comes from a program that does not \
+             share its locks"
+        ))
+        .remedy(
+            "use a folder of your own for the locks, delete that node if nobody needs it, or write accept=kazoo if all of them come \
+             from kazoo",
+        )
 }
 
 /// An answer that the protocol does not provide for.

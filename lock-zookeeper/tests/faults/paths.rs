@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::{NodeKind, ZooKeeperOptions};
-use lock_core::DistributedLockExt;
+use lock_core::{DistributedLockExt, ErrorKind};
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, until};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
 
 cases!("paths":
     missing_directories_are_made_and_removed_by_the_server,
     directories_that_are_removed_all_the_time,
     children_that_are_none_of_ours,
+    numbers_of_other_programs_are_refused,
     contenders_of_curator_count,
     contenders_of_kazoo_count_on_request,
     names_that_are_no_names_of_nodes,
@@ -69,11 +70,13 @@ async fn children_that_are_none_of_ours() -> Outcome {
         "lock-12",
         "lock-000000000x",
         "_c_0-lock-",
-        "0000000000",
-        "x__lock__0000000000",
-        "x__rlock__0000000000",
+        "locks",
+        "leases",
+        "x-000000001",
         "lease-0000000000",
+        "latch-0000000000",
         "__READ__0000000000",
+        "_c_6f1d3c52-7f0f-4b12-93d5-7d0a6a5f7a10-__WRIT__0000000000",
     ] {
         stage.server.create(&format!("{directory}/{name}"), b"", NodeKind::Lasting).await?;
     }
@@ -92,6 +95,40 @@ async fn children_that_are_none_of_ours() -> Outcome {
         ensure!(guard.is_some(), "free, and not given");
     }
     Ok(())
+}
+
+/// Perhaps they hold the lock as their makers see it: those of ZooKeeper's own recipe do.
+async fn numbers_of_other_programs_are_refused() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    stage.works(&client).await?;
+    for prefix in ["x-72057594037927936-", "", "n_", "0123456789abcdef__lock__", "0123456789abcdef__rlock__"]
+    {
+        let path = format!("{}/{prefix}", stage.directory(ROOM));
+        let theirs = stage.server.create(&path, b"", NodeKind::Numbered).await?;
+        let name = theirs.rsplit('/').next().unwrap_or_default();
+        let lock = client.lock(ROOM)?;
+        let tried = refusal(soon("the answer to a try", lock.try_acquire()).await?.map(drop))?;
+        let waited = refusal(soon("the answer to a wait", lock.acquire()).await?.map(drop))?;
+        let looked = refusal(client.status(ROOM).await)?;
+        for error in [tried, waited, looked] {
+            ensure!(error.kind() == ErrorKind::Server && !error.is_retryable(), "{error:?}");
+            ensure!(error.to_string().contains(name) && error.to_string().contains("accept="), "{error}");
+        }
+        soon("the undoing", client.idle()).await?;
+        stage.nothing_is_left_now(prefix).await?;
+        stage.server.delete(&theirs).await?;
+        // One that comes later finds a lock that is held, and what its program makes of that is its own business.
+        let guard = soon("the lock", lock.acquire()).await??;
+        let later = stage.server.create(&path, b"", NodeKind::Numbered).await?;
+        let status = other.status(ROOM).await?;
+        ensure!(status.holders.len() == 1, "{prefix}: {status:?}");
+        refusal(other.lock(ROOM)?.try_acquire().await.map(drop))?;
+        stage.is_held_by(&guard, prefix).await?;
+        guard.release().await?;
+        stage.server.delete(&later).await?;
+    }
+    stage.works(&client).await
 }
 
 /// Whatever stands before `lock-` and a number.
@@ -122,10 +159,8 @@ async fn contenders_of_kazoo_count_on_request() -> Outcome {
         let path = format!("{}/{prefix}", stage.directory(ROOM));
         let theirs = stage.server.create(&path, b"", NodeKind::Numbered).await?;
         ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "{prefix}: held twice");
-        let guard = careless.lock(ROOM)?.try_acquire().await?;
-        ensure!(guard.is_some(), "{prefix}: nobody asked for it to count");
-        drop(guard);
-        soon("the release", careless.idle()).await?;
+        refusal(careless.lock(ROOM)?.try_acquire().await.map(drop))?;
+        soon("the undoing", careless.idle()).await?;
         let waiter = stage.in_line(&client, 1).await?;
         stage.is_watched(std::slice::from_ref(&theirs), stage.session(0).await?).await?;
         ensure!(!waiter.is_finished(), "{prefix}: both hold");
@@ -264,7 +299,7 @@ async fn a_folder_that_belongs_to_a_session() -> Outcome {
         } else {
             soon("the answer", lock.try_acquire()).await?.map(drop)
         };
-        let error = crate::stage::refusal(answer)?;
+        let error = refusal(answer)?;
         ensure!(!error.is_retryable() && error.to_string().contains("folder"), "{error:?}");
     }
     guard.release().await?;
