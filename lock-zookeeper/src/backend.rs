@@ -263,7 +263,7 @@ async fn until_gone(session: &Session, path: &str, give_up: Moment) {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         biased;

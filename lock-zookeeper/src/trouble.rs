@@ -40,7 +40,8 @@ impl Failure {
     /// What has come of the request. Whatever is not known to be harmless counts as unknown.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::Told(
+            Self::Stranger(_)
+            | Self::Told(
                 Error::NoNode
                 | Error::NodeExists
                 | Error::NotEmpty
@@ -58,7 +59,6 @@ impl Failure {
                 Outcome::Postponed
             }
             Self::Told(Error::SessionExpired | Error::ClientClosed) => Outcome::EndsWithSession,
-            Self::Stranger(_) => Outcome::Refused,
             Self::Told(_) | Self::Silence => Outcome::Unknown,
         }
     }
