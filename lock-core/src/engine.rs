@@ -8,11 +8,11 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -59,15 +59,21 @@ impl Engine {
                 .remedy("check the limits on threads and open files")
                 .caused_by(error)
         };
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let handle = runtime.handle().clone();
+        let (runtimes, runtime) = mpsc::channel::<Runtime>();
         let (running, ended) = oneshot::channel();
+        // Before the runtime: without a thread to go to, that could not be dropped here, where another one may be running.
         thread::Builder::new()
             .name("distlock-engine".to_owned())
             .spawn(move || {
-                let _ = runtime.block_on(ended);
+                if let Ok(runtime) = runtime.recv() {
+                    let _ = runtime.block_on(ended);
+                }
             })
             .map_err(failed)?;
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        // The thread waits for nothing else.
+        let _ = runtimes.send(runtime);
         Ok(Self::on(handle, Some(running)))
     }
 

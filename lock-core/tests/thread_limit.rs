@@ -1,0 +1,47 @@
+//! A system that gives no thread. Alone in this program, because the limit is the whole process's.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::error::Error;
+
+use lock_core::memory::MemoryServer;
+use lock_core::{DistributedLockExt, ErrorKind};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Less than the stack of a thread takes, and enough for everything else.
+const ROOM: u64 = 1 << 20;
+
+/// Limits the address space to what is in use and a little more. Unlike a limit of processes, it binds root, too.
+fn with_room_for_no_thread<T>(act: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::As);
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let in_use = pages * u64::try_from(rustix::param::page_size()).unwrap();
+    setrlimit(Resource::As, Rlimit { current: Some(in_use + ROOM), maximum: before.maximum }).unwrap();
+    let result = act();
+    setrlimit(Resource::As, before).unwrap();
+    result
+}
+
+#[tokio::test]
+async fn a_client_that_gets_no_thread_is_an_error_and_leaves_the_others_alone() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let error = with_room_for_no_thread(|| {
+        // Stacks of threads that have ended are used again.
+        let mut clients = Vec::new();
+        loop {
+            match server.client() {
+                Ok(client) => clients.push(client),
+                Err(error) => return error,
+            }
+        }
+    });
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Internal, lock_core::Operation::Connect));
+    let text = error.to_string();
+    assert!(text.contains("no thread for the client") && text.contains("limits on threads"), "{text}");
+    assert!(error.source().is_some());
+    client.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    drop(server.client().unwrap());
+}
