@@ -1,7 +1,7 @@
 //! A system that gives no thread. Alone in this program, because the limit is the whole process's.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used)] // also outside a #[test] function
 
 use std::error::Error;
 

@@ -59,6 +59,7 @@ struct State {
     knocking: Option<Knocking>,
     /// What the core has not been told yet.
     news: Option<News>,
+    contact: Contact,
     waker: Option<Waker>,
 }
 
@@ -66,7 +67,15 @@ struct State {
 #[derive(Debug)]
 enum News {
     Queued,
-    GateBusy(Trouble),
+    Trouble(Trouble),
+}
+
+/// What the core believes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contact {
+    Good,
+    /// Nobody knows whether the lock is held.
+    Troubled,
 }
 
 #[derive(Debug)]
@@ -133,7 +142,8 @@ impl Knocking {
 
 impl Attempt {
     pub(crate) fn new(means: Means, physical: &str, record: Record, busy: Busy, signals: Signals) -> Self {
-        let state = State { phase: Phase::New, knocking: None, news: None, waker: None };
+        let state =
+            State { phase: Phase::New, knocking: None, news: None, contact: Contact::Good, waker: None };
         Self { means, physical: Arc::from(physical), record, busy, signals, state: Mutex::new(state) }
     }
 
@@ -182,36 +192,44 @@ impl Attempt {
     /// Makes the next step, in the gate.
     fn step(&self, gate: Gate, state: &mut State) -> Next {
         state.knocking = None;
-        let ticket = match std::mem::replace(&mut state.phase, Phase::New) {
-            Phase::Waiting { ticket, .. } => Some(ticket),
-            _ => None,
+        let (mut ticket, behind) = match std::mem::replace(&mut state.phase, Phase::New) {
+            Phase::Waiting { ticket, behind } => (Some(ticket), behind),
+            _ => (None, Behind::Holder),
         };
-        match self.decide(&gate, ticket) {
-            Ok((phase, former_ticket)) => {
+        match self.decide(&gate, &mut ticket) {
+            Ok(phase) => {
                 state.phase = phase;
                 // Only now: whoever is woken by its removal wants to get into the gate.
                 drop(gate);
-                drop(former_ticket);
+                drop(ticket);
             }
             // The folder was removed after the gate was passed: pass the one of the next folder.
             Err(trouble) if trouble.is_missing() => return self.knock(state),
-            Err(trouble) => state.phase = Phase::Failed(trouble),
+            Err(trouble) => {
+                if let Some(ticket) = ticket {
+                    state.phase = Phase::Waiting { ticket, behind };
+                }
+                return self.fail(state, trouble);
+            }
         }
         match &state.phase {
             Phase::Waiting { .. } => {
-                state.news = Some(News::Queued);
+                state.tell(News::Queued);
                 self.wait_further(state)
             }
             _ => Next::Over,
         }
     }
 
-    fn decide(&self, gate: &Gate, ticket: Option<Ticket>) -> Result<(Phase, Option<Ticket>), Trouble> {
+    /// What follows from the look around. Leaves a ticket that is of no use any more.
+    fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>) -> Result<Phase, Trouble> {
         let queue = Queue::of(gate.folder(), &self.physical);
         let numbers = queue.numbers()?;
         // A ticket that somebody has removed orders nobody: draw another.
-        let ticket = ticket.filter(|ticket| numbers.contains(&ticket.number()));
-        let ahead = match &ticket {
+        if ticket.as_ref().is_some_and(|ticket| !numbers.contains(&ticket.number())) {
+            *ticket = None;
+        }
+        let ahead = match &*ticket {
             Some(ticket) => &numbers[..numbers.partition_point(|number| *number < ticket.number())],
             None => &numbers[..],
         };
@@ -221,19 +239,29 @@ impl Attempt {
                 Some(taken) => {
                     let Means { watcher, poll_interval, .. } = &self.means;
                     let hold = Hold::new(taken, self.signals.clone(), *poll_interval, watcher);
-                    return Ok((Phase::Granted(Arc::new(hold)), ticket));
+                    return Ok(Phase::Granted(Arc::new(hold)));
                 }
                 None => Behind::Holder,
             },
         };
         if self.busy == Busy::Leave {
-            return Ok((Phase::Refused, None));
+            return Ok(Phase::Refused);
         }
-        let ticket = match ticket {
+        let ticket = match ticket.take() {
             Some(ticket) => ticket,
             None => queue.join(gate, &numbers, &self.record)?,
         };
-        Ok((Phase::Waiting { ticket, behind }, None))
+        Ok(Phase::Waiting { ticket, behind })
+    }
+
+    /// A lack that passes costs whoever waits nothing but time: it keeps its place. Anything else ends the attempt.
+    fn fail(&self, state: &mut State, trouble: Trouble) -> Next {
+        if self.busy == Busy::Queue && trouble.is_passing() {
+            state.tell(News::Trouble(trouble));
+            return Next::Again(self.means.poll_interval);
+        }
+        state.phase = Phase::Failed(trouble);
+        Next::Over
     }
 
     /// The gate is not to be had now.
@@ -249,7 +277,7 @@ impl Attempt {
             // If the wait ends now, nobody knows whether the lock was free: let it end with this error.
             Busy::Queue if lasts >= Knocking::REMARKABLE && knocking.reported == Reported::No => {
                 knocking.reported = Reported::Yes;
-                state.news = Some(News::GateBusy(Gate::busy(&self.means.place)));
+                state.tell(News::Trouble(Gate::busy(&self.means.place)));
             }
             Busy::Leave | Busy::Queue => {}
         }
@@ -281,6 +309,16 @@ impl Attempt {
     }
 }
 
+impl State {
+    fn tell(&mut self, news: News) {
+        self.contact = match &news {
+            News::Queued => Contact::Good,
+            News::Trouble(_) => Contact::Troubled,
+        };
+        self.news = Some(news);
+    }
+}
+
 impl Phase {
     fn outcome(&self) -> Option<Outcome> {
         match self {
@@ -299,15 +337,15 @@ impl Sleeper for Attempt {
             return Next::Over;
         }
         let next = if self.is_behind_a_living_waiter(&state) {
+            if state.contact == Contact::Troubled {
+                state.tell(News::Queued);
+            }
             self.wait_further(&state)
         } else {
             match Gate::enter(&self.means.place) {
                 Ok(Some(gate)) => self.step(gate, &mut state),
                 Ok(None) => self.knock(&mut state),
-                Err(trouble) => {
-                    state.phase = Phase::Failed(trouble);
-                    Next::Over
-                }
+                Err(trouble) => self.fail(&mut state, trouble),
             }
         };
         let news = state.news.take();
@@ -315,7 +353,7 @@ impl Sleeper for Attempt {
         drop(state);
         match news {
             Some(News::Queued) => self.signals.queued(),
-            Some(News::GateBusy(trouble)) => {
+            Some(News::Trouble(trouble)) => {
                 self.signals.unreachable(trouble.into_error(Operation::Acquire, None));
             }
             None => {}

@@ -14,6 +14,9 @@ use crate::network;
 /// `.local/state/distlock` in the home that the system's user database names, if that home is there, belongs to the user
 /// and is not on a network file system; else `/var/tmp/distlock-<uid>`. The folder is made when it is first opened.
 ///
+/// **A service that sees another home does not share it**, as with `ProtectHome=tmpfs`, `PrivateTmp=yes` or `DynamicUser=yes`
+/// of systemd. Name a folder for those.
+///
 /// # Errors
 /// [`ErrorKind::Server`] when the user database cannot be read.
 pub fn default_folder() -> Result<PathBuf, LockError> {

@@ -60,7 +60,7 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> Result<Self, Trouble> {
         // Without a trailing slash, which would make the system follow a symbolic link.
         let path: PathBuf = path.components().collect();
-        make_with_parents(&path).map_err(|errno| Trouble::system("make the folder", &path, errno))?;
+        make_with_parents(&path)?;
         let directory =
             rustix::fs::open(&path, CAREFULLY | OFlags::DIRECTORY, Mode::empty()).map_err(|errno| {
                 refuse_link(&path)
@@ -242,19 +242,38 @@ fn make(parent: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
 }
 
 /// Makes a folder and those that it is in, as far as they are not there.
-fn make_with_parents(path: &Path) -> Result<(), Errno> {
+fn make_with_parents(path: &Path) -> Result<(), Trouble> {
+    let trouble =
+        |errno| refuse_obstacle(path).unwrap_or_else(|| Trouble::system("make the folder", path, errno));
     match (make(CWD, path), path.parent()) {
         (Err(Errno::NOENT), Some(parent)) => {
             make_with_parents(parent)?;
             match make(CWD, path) {
                 Err(Errno::EXIST) => Ok(()),
-                result => result,
+                result => result.map_err(trouble),
             }
         }
         // Also where it may not be asked for: on a file system that is read-only, for example.
         (Err(_), _) if path.is_dir() => Ok(()),
-        (result, _) => result,
+        (result, _) => result.map_err(trouble),
     }
+}
+
+/// The refusal, if something that leads to no folder is in the way to `path`.
+fn refuse_obstacle(path: &Path) -> Option<Trouble> {
+    let look = |path| rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+    let (found, stat) = path.ancestors().find_map(|path| look(path).ok().map(|stat| (path, stat)))?;
+    if found.is_dir() {
+        return None;
+    }
+    let found = found.display();
+    Some(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => Trouble::refused(
+            format!("{found} is a symbolic link, and leads to no folder"),
+            "name the real folder",
+        ),
+        _ => Trouble::refused(format!("{found} is not a folder"), "name another folder, or remove it"),
+    })
 }
 
 fn check_owner(stat: &Stat, path: &Path) -> Result<(), Trouble> {

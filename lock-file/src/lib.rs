@@ -53,8 +53,10 @@
 //! | no inotify instance left | looks every [`poll_interval`](FileOptions::poll_interval) | `works_without_inotify` |
 //! | no inotify watch left | the same | `works_without_inotify_watches` |
 //! | out of descriptors | an error that names the limit; what is held can be released | `a_limit_of_descriptors_is_a_clear_error` |
+//! | … for a moment, while it waits | it keeps its place | `a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place`, `a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused` |
 //! | a umask that takes the owner's bits | taken back | `a_strange_umask_takes_nothing_from_the_owner` |
-//! | symbolic link, foreign owner, mode too open or too closed | refused | `refusals` |
+//! | symbolic link, also one that leads nowhere, no folder, foreign owner, mode too open or too closed | refused | `refusals` |
+//! | no thread for the watcher | an error that says so | `a_client_that_gets_no_watcher_is_an_error_with_a_remedy` |
 //! | network file system | refused | `refuses_a_network_file_system_by_its_number` |
 //!
 //! # Elsewhere than Linux

@@ -47,6 +47,11 @@ impl Trouble {
         matches!(self, Self::System { errno: Errno::NOENT, .. })
     }
 
+    /// Whether the same may go well a moment later, although nobody does anything about it.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::System { errno, .. } if is_passing(*errno))
+    }
+
     /// The error of `operation` on `name`.
     pub(crate) fn into_error(self, operation: Operation, name: Option<&LockName>) -> LockError {
         let error = |kind| {
@@ -85,6 +90,7 @@ fn explain(errno: Errno) -> (ErrorKind, &'static str) {
         }
         Errno::ISDIR | Errno::NXIO => (ErrorKind::Denied, "remove it: it is not a plain file"),
         Errno::MFILE => (ErrorKind::Server, "raise the limit of open files of this process: `ulimit -n`"),
+        Errno::AGAIN => (ErrorKind::Server, "check the limits on threads and memory"),
         Errno::NFILE => (ErrorKind::Server, "raise the machine's limit of open files: `sysctl fs.file-max`"),
         Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS => {
             (ErrorKind::Unsupported, "this file system has no flock: use a folder on a local disk or tmpfs")

@@ -98,6 +98,14 @@ impl Process {
         Heir(Pid::from_raw(self.expect("child").parse().unwrap()).unwrap())
     }
 
+    /// Lets it open nothing any more, or again as much as before.
+    pub(super) fn limit_descriptors(&self, limit: Option<u64>) {
+        use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+        let ours = getrlimit(Resource::Nofile);
+        let limit = Rlimit { current: limit.or(ours.current), maximum: ours.maximum };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).unwrap();
+    }
+
     pub(super) fn has_said_nothing(&self) -> bool {
         self.output.try_recv().is_err()
     }

@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockError};
 use rustix::process::geteuid;
@@ -139,6 +140,29 @@ fn symbolic_links_are_refused() {
 }
 
 #[test]
+fn what_is_no_folder_is_refused_by_its_name_wherever_it_is_in_the_path() {
+    let scratch = Scratch::new();
+    let path = &scratch.path;
+    for folder in [path.clone(), path.join(""), path.join("locks"), path.join("of/mine")] {
+        symlink("nowhere", path).unwrap();
+        let error = refusal(&folder);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("{} is a symbolic link", path.display())), "{text}");
+        assert!(text.contains("name the real folder"), "{text}");
+        std::fs::remove_file(path).unwrap();
+
+        std::fs::write(path, "precious").unwrap();
+        let error = refusal(&folder);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("{} is not a folder", path.display())), "{text}");
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "precious");
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
 fn what_is_no_plain_file_is_refused_without_hanging() {
     let scratch = Scratch::new();
     let client = scratch.client();
@@ -266,6 +290,67 @@ fn a_limit_of_descriptors_is_a_clear_error() {
     }
     process.say("acquire 0 10000");
     process.expect("granted");
+}
+
+/// The first waiter is told of the release, and cannot open a file then.
+#[test]
+fn a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut waiters = [Process::start(&scratch.path), Process::start(&scratch.path)];
+    for number in 1..=waiters.len() {
+        waiters[number - 1].say("acquire a");
+        super::eventually("it waits", || super::pids_of_waiters(&client, "a").len() == number);
+    }
+    let [first, second] = waiters;
+    first.is_asleep_soon();
+    let wake_ups = first.wake_ups();
+    first.limit_descriptors(Some(3));
+    block_on(guard.release()).unwrap();
+    super::eventually("it has looked several times", || first.wake_ups() > wake_ups + 5);
+    assert_eq!(super::pids_of_waiters(&client, "a"), [first.pid(), second.pid()]);
+    assert!(second.has_said_nothing());
+    first.limit_descriptors(None);
+    first.expect("granted");
+    drop(first);
+    second.expect("granted");
+}
+
+/// It has looked in vain, behind a waiter that lives. With descriptors it is as sure as before that others hold the lock.
+#[test]
+fn a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused() {
+    let scratch = Scratch::new();
+    let client = scratch.client();
+    let _guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let mut first = Process::start(&scratch.path);
+    first.say("acquire a");
+    super::eventually("it waits", || super::pids_of_waiters(&client, "a").len() == 1);
+    let queue = std::fs::read_dir(scratch.path.join("queue/a")).unwrap();
+    let ticket = queue.map(|entry| entry.unwrap().path()).next().unwrap();
+    let mut second = Process::start(&scratch.path);
+    // Longer where the machine is too slow to get through in half of the time.
+    for seconds in [1, 2, 4, 8, 16, 32] {
+        let (begun, wait) = (Instant::now(), Duration::from_secs(seconds));
+        second.say(&format!("acquire a {}", wait.as_millis()));
+        let has_ended = || begun.elapsed() > wait;
+        super::eventually("it waits", || has_ended() || super::pids_of_waiters(&client, "a").len() == 2);
+        let wake_ups = second.wake_ups();
+        second.limit_descriptors(Some(3));
+        super::eventually("it has looked several times", || {
+            // As if the first waiter were killed: it looks, and finds that this is not so.
+            drop(std::fs::OpenOptions::new().write(true).open(&ticket).unwrap());
+            has_ended() || second.wake_ups() > wake_ups + 5
+        });
+        second.limit_descriptors(None);
+        let is_in_time = begun.elapsed() < wait / 2;
+        let answer = second.hear();
+        if is_in_time {
+            assert_eq!(answer, "refused");
+            return;
+        }
+    }
+    panic!("the machine is too slow for this");
 }
 
 /// The limit is set in a user namespace of the process's own, for itself.
