@@ -1,6 +1,7 @@
 //! What has become of a process that holds a lock or waits for it, as far as this machine can tell.
 
 use std::fmt::{self, Display, Formatter};
+use std::path::Path;
 use std::sync::LazyLock;
 
 use distlock::{HolderInfo, Participant};
@@ -17,16 +18,30 @@ pub(crate) enum Condition {
     Gone,
 }
 
-static OUR_HOST: LazyLock<String> = LazyLock::new(|| HolderInfo::of_this_process().host);
+static US: LazyLock<HolderInfo> = LazyLock::new(HolderInfo::of_this_process);
 
 impl Condition {
-    /// What is worth telling about a participant; `None` when it runs, or is out of sight on another host.
+    /// What is worth telling about a participant; `None` when it runs, or is out of sight: on another host, or in another
+    /// container, where its number is another process's.
     pub(crate) fn of(participant: &Participant) -> Option<Self> {
-        let pid = participant.pid.filter(|_| participant.host.as_ref() == Some(&*OUR_HOST))?;
+        Self::as_seen_by(&US, participant)
+    }
+
+    fn as_seen_by(us: &HolderInfo, participant: &Participant) -> Option<Self> {
+        let is_in_sight = match &participant.origin {
+            Some(theirs) => us.origin.as_ref().is_some_and(|ours| ours.numbering == theirs.numbering),
+            None => participant.host.as_ref() == Some(&us.host),
+        };
+        let pid = participant.pid.filter(|_| is_in_sight)?;
         let pid = i32::try_from(pid).ok().filter(|&pid| pid > 0).map(Pid::from_raw)?;
-        match signal::kill(pid, None) {
-            Err(Errno::ESRCH) => Some(Self::Gone),
-            _ => state(pid).and_then(Self::of_state),
+        if signal::kill(pid, None) == Err(Errno::ESRCH) {
+            return Some(Self::Gone);
+        }
+        let found = Stat::of(pid)?;
+        match &participant.origin {
+            // Another process has its number now.
+            Some(origin) if origin.started != found.started => Some(Self::Gone),
+            _ => Self::of_state(found.state),
         }
     }
 
@@ -49,9 +64,70 @@ impl Display for Condition {
     }
 }
 
-/// The letter that the system has for a process's state, where it has such letters.
-fn state(pid: Pid) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name comes before it, in brackets, and may have brackets and spaces in it.
-    stat.rsplit_once(") ")?.1.chars().next()
+/// What the system tells of a process, where it does.
+struct Stat {
+    state: char,
+    started: u64,
+}
+
+impl Stat {
+    fn of(pid: Pid) -> Option<Self> {
+        // What is mounted there may be of other processes, with numbers of their own.
+        if std::fs::read_link("/proc/self").ok()? != Path::new(&std::process::id().to_string()) {
+            return None;
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The program's name comes before them, in brackets, and may have brackets and spaces in it.
+        let mut words = stat.rsplit_once(") ")?.1.split(' ');
+        let state = words.next()?.chars().next()?;
+        Some(Self { state, started: words.nth(18)?.parse().ok()? })
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use distlock::{HolderId, ProcessOrigin};
+
+    use super::*;
+
+    /// A number that no process has.
+    const NO_PID: u32 = i32::MAX as u32;
+
+    fn seen(change: impl FnOnce(&mut Participant)) -> Option<Condition> {
+        let us = HolderInfo::of_this_process();
+        let mut participant = Participant::new(HolderId::new("a")).with_info(&us);
+        change(&mut participant);
+        Condition::as_seen_by(&us, &participant)
+    }
+
+    #[test]
+    fn only_what_is_known_is_told() {
+        let ours = ProcessOrigin::of_this_process().unwrap();
+        let earlier = ProcessOrigin::new(ours.numbering.clone(), ours.started - 1);
+        let elsewhere = ProcessOrigin::new("another machine", ours.started);
+        assert_eq!(seen(|_| {}), None);
+        assert_eq!(seen(|participant| participant.pid = Some(NO_PID)), Some(Condition::Gone));
+        assert_eq!(seen(|participant| participant.origin = Some(earlier)), Some(Condition::Gone));
+        assert_eq!(seen(|participant| participant.host = Some("renamed since".to_owned())), None);
+        for pid in [std::process::id(), NO_PID] {
+            let origin = Some(elsewhere.clone());
+            let out_of_sight = |participant: &mut Participant| {
+                (participant.pid, participant.origin) = (Some(pid), origin);
+            };
+            assert_eq!(seen(out_of_sight), None);
+        }
+    }
+
+    #[test]
+    fn without_more_than_a_number_the_host_decides() {
+        let with = |host: &str| {
+            let host = Some(host.to_owned());
+            seen(|participant| {
+                (participant.host, participant.pid, participant.origin) = (host, Some(NO_PID), None);
+            })
+        };
+        assert_eq!(with(&HolderInfo::of_this_process().host), Some(Condition::Gone));
+        assert_eq!(with("elsewhere"), None);
+    }
 }

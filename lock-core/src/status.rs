@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::name::LockName;
+use crate::process::ProcessOrigin;
 use crate::token::FencingToken;
 
 /// Who holds a lock or waits for it, as the server knows it: one acquisition, not one process.
@@ -40,6 +41,8 @@ pub struct HolderInfo {
     pub host: String,
     /// The number of the process.
     pub pid: u32,
+    /// What tells the process from others with that number, where the system has it.
+    pub origin: Option<ProcessOrigin>,
     /// What the user called this client (`?label=`), if anything.
     pub label: Option<String>,
 }
@@ -47,7 +50,8 @@ pub struct HolderInfo {
 impl HolderInfo {
     /// The machine and process that this runs in.
     pub fn of_this_process() -> Self {
-        Self { host: host_name(), pid: std::process::id(), label: None }
+        let origin = ProcessOrigin::of_this_process();
+        Self { host: host_name(), pid: std::process::id(), origin, label: None }
     }
 }
 
@@ -73,6 +77,8 @@ pub struct Participant {
     pub host: Option<String>,
     /// The number of its process, where the server knows it.
     pub pid: Option<u32>,
+    /// What tells its process from others with that number, where the server knows it.
+    pub origin: Option<ProcessOrigin>,
     /// What its user called it, if anything.
     pub label: Option<String>,
     /// Since when it holds or waits, by the wall clock of whoever wrote it down.
@@ -82,7 +88,7 @@ pub struct Participant {
 impl Participant {
     /// A participant of which only the id is known.
     pub fn new(id: HolderId) -> Self {
-        Self { id, token: None, host: None, pid: None, label: None, since: None }
+        Self { id, token: None, host: None, pid: None, origin: None, label: None, since: None }
     }
 
     /// Adds what the participant said about itself.
@@ -90,6 +96,7 @@ impl Participant {
     pub fn with_info(mut self, info: &HolderInfo) -> Self {
         self.host = Some(info.host.clone());
         self.pid = Some(info.pid);
+        self.origin.clone_from(&info.origin);
         self.label.clone_from(&info.label);
         self
     }

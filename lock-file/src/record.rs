@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use lock_core::{FencingToken, HolderId, HolderInfo, Participant};
+use lock_core::{FencingToken, HolderId, HolderInfo, Participant, ProcessOrigin};
 use serde::{Deserialize, Serialize};
 
 use crate::trouble::Trouble;
@@ -17,6 +17,12 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) host: String,
     pub(crate) pid: u32,
+    /// Whose numbers of processes that is one of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) numbering: Option<String>,
+    /// When the process was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
     /// Milliseconds since 1970.
@@ -36,6 +42,8 @@ impl Record {
             name: name.to_owned(),
             host: holder.host.clone(),
             pid: holder.pid,
+            numbering: holder.origin.as_ref().map(|origin| origin.numbering.clone()),
+            started: holder.origin.as_ref().map(|origin| origin.started),
             label: holder.label.as_ref().map(|label| label.chars().take(1000).collect()),
             since_unix_ms: unix_milliseconds(),
             token: None,
@@ -74,12 +82,17 @@ impl Record {
         serde_json::from_slice(&text[..length]).ok()
     }
 
+    fn origin(&self) -> Option<ProcessOrigin> {
+        Some(ProcessOrigin::new(self.numbering.as_ref()?, self.started?))
+    }
+
     pub(crate) fn participant(&self) -> Participant {
         let mut participant =
             Participant::new(HolderId::new(&self.id)).with_token(self.token().map(FencingToken::new));
         participant.since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(self.since_unix_ms));
         participant.host = Some(self.host.clone());
         participant.pid = Some(self.pid);
+        participant.origin = self.origin();
         participant.label.clone_from(&self.label);
         participant
     }

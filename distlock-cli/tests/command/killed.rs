@@ -104,6 +104,26 @@ fn a_lock_that_only_grandchildren_keep_is_told_as_such() {
     nix::sys::signal::kill(grandchild, Signal::SIGKILL).unwrap();
 }
 
+/// Each container counts its processes by itself: the holder's number is nobody's there.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_holder_of_another_container_is_not_said_to_be_gone() {
+    let place = Place::new();
+    let holder = place.hold("job");
+    let status = place.distlock(["status", "job"]);
+    let mut elsewhere = std::process::Command::new("unshare");
+    elsewhere.args(["--map-root-user", "--pid", "--fork", "--"]);
+    elsewhere.arg(status.get_program()).args(status.get_args());
+    let output = elsewhere.output().unwrap();
+    assert!(
+        output.status.success(),
+        "this test makes a namespace of its own: install util-linux and allow user namespaces, or run it as root: {output:?}"
+    );
+    let told = told(&output.stdout);
+    assert!(told.contains(&format!("is held by pid {} on ", holder.pid())), "{told}");
+    assert!(!told.contains("gone") && !told.contains("stopped"), "{told}");
+}
+
 fn told(text: &[u8]) -> String {
     String::from_utf8(text.to_vec()).unwrap()
 }

@@ -261,7 +261,7 @@ impl Server {
         let stranger = Waiter {
             id: AttemptId::new(u128::MAX),
             lease: None,
-            info: Arc::new(HolderInfo { host: "elsewhere".to_owned(), pid: 0, label: None }),
+            info: Arc::new(HolderInfo { host: "elsewhere".to_owned(), pid: 0, origin: None, label: None }),
             since: SystemTime::now(),
             signals: Signals::new(crate::backend::Wait::Forever),
             waker: None,
