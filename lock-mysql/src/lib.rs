@@ -47,6 +47,7 @@
 //! | future dropped | neither a waiter nor a lock is left after a second | all of `cancellation::` |
 //! | grant and end of the wait in one moment | one of the two, and nothing is left | `races::a_grant_that_races_the_end_of_the_wait` |
 //! | grant arrives late | not believed, or checked first | `late::a_grant_that_arrives_after_the_lease_is_not_believed`, `late::a_grant_that_took_long_is_checked_first` |
+//! | … and others have the numbers of old connections | they are left alone | `restarts::and_who_has_the_old_number_is_left_alone`, `restarts::before_summer_time_ends_and_who_has_the_old_number_is_left_alone` |
 //! | reply lost | acquired once, released once | `late::the_reply_to_an_acquire_is_lost`, `late::the_reply_to_a_release_is_lost` |
 //! | a token cannot be written down | an error; no other lock is touched | `tokens::that_cannot_be_written_down_cost_no_other_lock` |
 //! | the connection's runtime ends, or its task panics | lost, before the server frees it | `runtimes::a_hold_ends_with_the_runtime_of_its_connection` |

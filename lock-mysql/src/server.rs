@@ -60,13 +60,13 @@ pub(crate) struct Facts {
     has_innodb: bool,
 }
 
-/// The last three are what a [`Run`] is known by.
+/// Address, number and time are what a [`Run`] is known by. That time is told right in a time zone alone that has no hour twice.
 ///
 /// What only some servers have is asked for as rows, which may be missing. An instance of Aurora that only reads says so by
 /// `innodb_read_only`. Neither changes while a server runs.
 pub(crate) fn question() -> String {
     format!(
-        "SET /*distlock connect*/ SESSION sql_select_limit=DEFAULT;\
+        "SET /*distlock connect*/ SESSION sql_select_limit=DEFAULT,SESSION time_zone='+00:00';\
          SELECT VERSION(),CAST(CONNECTION_ID() AS CHAR),{READ_ONLY},CONCAT_WS(':',@@hostname,@@port),\
          CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR);\
          SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on','wsrep_provider','innodb_read_only')"

@@ -1,7 +1,9 @@
 //! Servers that are started again, and know nothing of locks then.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use conformance_tests::Outcome;
-use conformance_tests::servers::MySqlFlavour;
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use lock_core::{DistributedLockExt, LossReason};
 
 use crate::case::{cases, ensure};
@@ -14,6 +16,7 @@ cases!("restarts":
     while_nothing_is_held_and_nobody_notices,
     and_who_has_the_old_number_is_left_alone,
 );
+    before_summer_time_ends_and_who_has_the_old_number_is_left_alone,
 
 async fn while_held_and_the_holder_is_told(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
@@ -60,14 +63,13 @@ async fn while_nothing_is_held_and_nobody_notices(flavour: MySqlFlavour) -> Outc
 /// The server counts connections anew, and what has ended is ended by its number.
 async fn and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outcome {
     let options = "lease=10m&locks_per_connection=1";
-    let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(options).await?, stage.client(options).await?);
     let mut lost = Vec::new();
     let mut old = Vec::new();
     for number in 0..10 {
         let name = format!("old{number}");
         lost.push(ours.lock(name.as_str())?.acquire().await?);
-        old.extend(connection_of(&stage, &name).await?);
+        old.extend(connection_of(stage, &name).await?);
     }
     stage.server.restart().await?;
     let mut held = Vec::new();
@@ -76,7 +78,37 @@ async fn and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outc
     while old.iter().filter(|number| new.contains(*number)).count() < 3 && new.len() < 60 {
         let name = format!("new{}", held.len());
         held.push((soon("the lock", theirs.lock(name.as_str())?.acquire()).await??, name.clone()));
-        new.extend(connection_of(&stage, &name).await?);
+        new.extend(connection_of(stage, &name).await?);
+    leaves_the_old_numbers_alone(&Stage::new(flavour).await?).await
+}
+
+/// In that hour the server's local time is that of two moments.
+async fn before_summer_time_ends_and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outcome {
+    let zone = time_zone_whose_summer_ends_after(Duration::from_mins(30));
+    let stage = Stage::with(MySqlOptions::new(flavour).time_zone(&zone)).await?;
+    let shift = stage.number("SELECT ROUND((UNIX_TIMESTAMP(NOW()) - UNIX_TIMESTAMP()) / 60)").await?;
+    ensure!(shift == 60, "in {zone} the local time is misread by {shift} minutes");
+    leaves_the_old_numbers_alone(&stage).await
+}
+
+/// A time zone that is one hour ahead of the universal time, and goes back to it then.
+fn time_zone_whose_summer_ends_after(left: Duration) -> String {
+    const DAY: u64 = 86_400;
+    let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + left;
+    // By the time of the summer.
+    let local = end.as_secs() + 3600;
+    let (mut day, mut year) = (local / DAY, 1970_u64);
+    let days_in = |year: u64| if year.is_multiple_of(4) { 366 } else { 365 };
+    while day >= days_in(year) {
+        day -= days_in(year);
+        year += 1;
+    }
+    let begin = if day >= 2 { day - 2 } else { 363 };
+    let (hours, minutes) = (local % DAY / 3600, local % 3600 / 60);
+    format!("XST0XDT-1,{begin}/0,{day}/{hours:02}:{minutes:02}:00")
+}
+
+async fn leaves_the_old_numbers_alone(stage: &Stage) -> Outcome {
     }
     ensure!(old.iter().any(|number| new.contains(number)), "no number is used again: {old:?}, {new:?}");
     // Nobody has noticed the restart who only holds.
@@ -86,7 +118,7 @@ async fn and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outc
     }
     soon("the undoing", ours.idle()).await?;
     for ((guard, name), number) in held.into_iter().zip(new) {
-        let holder = connection_of(&stage, &name).await?;
+        let holder = connection_of(stage, &name).await?;
         ensure!(holder == Some(number), "{name} was held by {number}, and is by {holder:?}");
         ensure!(guard.hold().is_valid(), "{name} is lost");
         guard.release().await?;

@@ -292,7 +292,8 @@ fn launch(
         .arg(format!("--ssl-ca={}", certificates.authority.display()))
         .arg(format!("--ssl-cert={}", certificates.server.certificate.display()))
         .arg(format!("--ssl-key={}", certificates.server.key.display()))
-        .args(options.arguments());
+        .args(options.arguments())
+        .envs(options.time_zone.iter().map(|zone| ("TZ", zone)));
     ServerProcess::start(program.name(), command, folder, program.missing())
 }
 

@@ -40,6 +40,7 @@ pub struct MySqlOptions {
     pub(super) databases: Vec<String>,
     users: Vec<User>,
     settings: Vec<(String, String)>,
+    pub(super) time_zone: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,7 @@ impl MySqlOptions {
             databases: Vec::new(),
             users: Vec::new(),
             settings: Vec::new(),
+            time_zone: None,
         }
     }
 
@@ -109,6 +111,13 @@ impl MySqlOptions {
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Has it live in this time zone, in the form of the variable `TZ`.
+    #[must_use]
+    pub fn time_zone(mut self, zone: &str) -> Self {
+        self.time_zone = Some(zone.to_owned());
         self
     }
 
