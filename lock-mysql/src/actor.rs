@@ -79,6 +79,7 @@ impl Actor {
                 Order::Check { leases, answer } => self.check(leases, answer).await,
                 Order::Close => {
                     self.pool.remove(self.link.group);
+                    self.link.reaches(Stage::Ended);
                     return self.retire().await;
                 }
             };
@@ -364,9 +365,9 @@ impl Actor {
     async fn give_back(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
         // First, so that a server that says nothing costs no more than its time: nobody relies on this lock any more.
         self.held.remove(name);
-        let released = self.send_release(name, operation).await;
+        let released = self.send_release(name, operation).await?;
         self.pool.vacate(self.link.group, name);
-        released
+        Ok(released)
     }
 
     async fn send_release(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {

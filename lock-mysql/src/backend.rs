@@ -110,7 +110,7 @@ impl MySqlBackend {
         if let Some(waiting) = waiting {
             waiting.stop.notify_one();
         }
-        match self.given_back(&link, name, id, operation).await {
+        match self.given_back(&link, &name, id, operation).await {
             Err(_) if link.is_buried() => {}
             released => drop(released?),
         }
@@ -122,14 +122,20 @@ impl MySqlBackend {
     async fn given_back(
         &self,
         link: &Link,
-        name: Name,
+        name: &Name,
         id: AttemptId,
         operation: Operation,
     ) -> Result<Released, LockError> {
         let released = async {
             let has_ended = link.has_ended();
-            if let Ok(released) = link.release(name, id, operation).await {
-                return released;
+            match self.pool.give_back(link, name, id, operation) {
+                Some(released) => {
+                    if let Ok(released) = released.await {
+                        return released;
+                    }
+                }
+                None if !link.has_ended() => return Ok(Released::WasLost(LossReason::Deleted)),
+                None => {}
             }
             link.buried().await;
             // What has ended while it was under way may have been carried out.
@@ -225,7 +231,7 @@ impl Backend for MySqlBackend {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        self.given_back(&lease.link, Arc::clone(&lease.name), lease.id, Operation::Release).await
+        self.given_back(&lease.link, &lease.name, lease.id, Operation::Release).await
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {

@@ -60,6 +60,8 @@ pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
 
 /// What a connection is asked to do, one after the other.
 pub(crate) enum Order {
+pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
+
     /// Take a lock if it is free.
     Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
     /// Wait for a lock until it is granted, or nobody wants it any more.
@@ -217,15 +219,10 @@ impl Link {
     }
 
     /// Gives a lock back, if this attempt has it.
-    pub(crate) async fn release(
-        &self,
-        name: Name,
-        id: AttemptId,
-        operation: Operation,
-    ) -> Result<Result<Released, LockError>, Gone> {
+    pub(crate) fn release(&self, name: Name, id: AttemptId, operation: Operation) -> GivenBack {
         let (answer, asked) = oneshot::channel();
-        self.order(Order::Release { name, id, operation, answer })?;
-        asked.await.map_err(|_| Gone)
+        let _ = self.order(Order::Release { name, id, operation, answer });
+        asked
     }
 
     pub(crate) async fn check(

@@ -6,17 +6,17 @@
 //!   shared one.
 //! * One connection never has a lock twice: the server would count it, and one release would not free it.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{ErrorKind, GroupId, Host, LockError, Operation};
+use lock_core::{AttemptId, ErrorKind, GroupId, Host, LockError, Operation};
 use tokio::sync::{Notify, oneshot};
 
 use crate::actor::Actor;
 use crate::control::Control;
-use crate::link::{Asked, Claim, Link, Name, Order, Waiting};
+use crate::link::{Asked, Claim, GivenBack, Link, Name, Order, Waiting};
 use crate::session::{Session, within};
 use crate::settings::Settings;
 use crate::trouble::gone;
@@ -53,8 +53,8 @@ type Wanted = oneshot::Sender<Result<OwnLink, LockError>>;
 
 struct Entry {
     link: Arc<Link>,
-    /// What is held there, or may be, or is asked for.
-    names: HashSet<Name>,
+    /// What is held there, or may be, or is asked for, and by which attempt.
+    names: HashMap<Name, AttemptId>,
     state: State,
 }
 
@@ -84,7 +84,7 @@ impl OwnLink {
     pub(crate) fn wait(mut self, claim: Claim, statement: String, waiting: Arc<Waiting>) -> Started {
         self.is_unused = false;
         self.pool.update(self.link.group, |entry| {
-            entry.names.insert(Arc::clone(&claim.name));
+            entry.names.insert(Arc::clone(&claim.name), claim.id);
         });
         let asked = self.link.wait(claim, statement, waiting);
         Started { link: Arc::clone(&self.link), asked }
@@ -133,7 +133,7 @@ impl Pool {
         let has_room = |entry: &Entry| {
             entry.state == State::Shared
                 && entry.names.len() < self.settings.locks_per_connection
-                && !entry.names.contains(&claim.name)
+                && !entry.names.contains_key(&claim.name)
                 && !entry.link.is_slow(clock, long)
         };
         let with_room = || inner.links.iter().filter(|(_, entry)| has_room(entry));
@@ -144,7 +144,7 @@ impl Pool {
         }
         let group = chosen.map(|(group, _)| *group)?;
         let entry = inner.links.get_mut(&group)?;
-        entry.names.insert(Arc::clone(&claim.name));
+        entry.names.insert(Arc::clone(&claim.name), claim.id);
         // In the same moment as the name: what is ordered later on this connection comes later.
         let asked = entry.link.take(claim.clone());
         Some(Started { link: Arc::clone(&entry.link), asked })
@@ -161,6 +161,22 @@ impl Pool {
             inner.links.values_mut().find(|entry| entry.is_idle() && !entry.link.is_slow(clock, long))?;
         entry.state = State::Own;
         Some(OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true })
+    /// Has a lock given back, if this attempt has it on that connection, or may get it there. If not, nothing is ordered: by now
+    /// the connection may wait for another lock, for as long as that takes.
+    pub(crate) fn give_back(
+        &self,
+        link: &Link,
+        name: &Name,
+        id: AttemptId,
+        operation: Operation,
+    ) -> Option<GivenBack> {
+        let inner = self.lock();
+        let entry = inner.links.get(&link.group)?;
+        // In the same moment: as long as the name is there, the connection is given to no waiter, and the order of the next one
+        // comes after this.
+        (entry.names.get(name) == Some(&id)).then(|| link.release(Arc::clone(name), id, operation))
+    }
+
     }
 
     /// Takes a lock, if it is free, wherever there is room, or as soon as there is.
@@ -237,7 +253,7 @@ impl Pool {
         inner.last_group += 1;
         let group = GroupId::new(inner.last_group);
         let (link, orders) = Link::new(group, session.number, session.run.clone(), session.round_trip);
-        let entry = Entry { link: Arc::clone(&link), names: HashSet::new(), state: State::Own };
+        let entry = Entry { link: Arc::clone(&link), names: HashMap::new(), state: State::Own };
         inner.links.insert(group, entry);
         drop(inner);
         self.host.spawn(Actor::new(Arc::clone(self), link, session).work(orders));

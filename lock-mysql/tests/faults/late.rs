@@ -22,6 +22,7 @@ cases!("late":
     a_grant_whose_answer_is_slow_is_not_given_up,
     a_release_is_answered_when_the_lock_is_free,
     a_release_that_is_sent_again_spares_the_next_hold,
+    what_is_sent_again_does_not_stand_behind_the_wait_of_another,
 );
 
 /// The server has ended the session by then, and another has the lock.
@@ -248,4 +249,38 @@ async fn a_release_that_is_sent_again_spares_the_next_hold(flavour: MySqlFlavour
         .await
         .map_err(|error| Failure::new(format!("the next hold was released with it: {error}")))?;
     Ok(())
+}
+
+/// What was under way on a silent connection is answered in the end, and then another waits on it, for another lock.
+async fn what_is_sent_again_does_not_stand_behind_the_wait_of_another(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    let held = holder.lock("another room")?.acquire().await?;
+    // There is one connection to wait on: the silent one.
+    let options = "lease=10m&timeout=300ms&max_connections=2&locks_per_connection=2";
+    let client = stage.client_at(proxy.address(), options).await?;
+    let name = format!("room{}", proxy.address().port());
+    let first = client.lock("first")?.acquire().await?;
+    proxy.hold_reply(Operation::Acquire);
+    let attempt = Waiter::start(client.lock(name.as_str())?);
+    soon("the attempt", proxy.reply_is_held()).await?;
+    let releasing = tokio::spawn(first.release());
+    let second = client.lock("second")?.acquire().await?;
+    let other = Waiter::start(client.lock("another room")?);
+    // Each time it waits longer before it is made again, in the end long enough.
+    let failed = || async { Ok(logs::lines_with(&["an attempt failed", name.as_str()]).len() >= 8) };
+    until("it has failed often", failed).await?;
+    proxy.let_replies_go();
+    stage.queued(1).await?;
+    let (guard, _) = attempt.granted().await?;
+    soon("the repeated release", client.idle()).await?;
+    // An error says that the server had not answered in time.
+    let _ = releasing.await?;
+    ensure!(!other.is_finished(), "a lock was given that another has");
+    guard.release().await?;
+    second.release().await?;
+    held.release().await?;
+    let (guard, _) = other.granted().await?;
+    Ok(guard.release().await?)
 }
