@@ -12,6 +12,7 @@ use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Mome
 use tokio::sync::oneshot;
 
 use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray, Waiting};
+use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::pool::Pool;
 use crate::session::{Answer, Session, within};
@@ -78,8 +79,8 @@ impl Actor {
                 }
                 Order::Check { leases, answer } => self.check(leases, answer).await,
                 Order::Close => {
-                    self.pool.remove(self.link.group);
                     self.link.reaches(Stage::Ended);
+                    self.pool.remove(self.link.group);
                     return self.retire().await;
                 }
             };
@@ -224,7 +225,7 @@ impl Actor {
     ) -> Result<(), Broken> {
         let Claim { name, id, .. } = &claim;
         let (name, id) = (Arc::clone(name), *id);
-        let taken = match read(&said, self.session.number) {
+        let taken = match read(&said, self.session.mark) {
             Said::Token(token) => {
                 self.held.insert(Arc::clone(&name), id);
                 self.confirm(&claim, token, sent).await
@@ -232,7 +233,7 @@ impl Actor {
             Said::Refused => Ok(Taken::Refused),
             Said::BySomebodyElse => Err(Trouble::Broken(nonsense(
                 Operation::Acquire,
-                "another connection has answered than was asked",
+                "another session has answered than was asked, or others have it, too",
             ))),
             Said::ReadOnly => {
                 self.held.insert(Arc::clone(&name), id);
@@ -309,8 +310,8 @@ impl Actor {
         let statement = statement::check(names.iter().map(|name| &**name));
         let answer = self.ask(Operation::Renew, statement).await?;
         let text = answer.value().unwrap_or_default();
-        // An answer of somebody else's connection says that this one is none.
-        match checked(text, self.session.number, names.len()).map_err(Trouble::Broken)? {
+        // An answer of another session says that this connection is none.
+        match checked(text, self.session.number, self.session.mark, names.len()).map_err(Trouble::Broken)? {
             Checked::States(states) => Ok(states),
             Checked::ReadOnly => {
                 tracing::warn!(server = %self.pool.settings.place, "the server has become read-only: its locks exclude nobody");
@@ -395,16 +396,16 @@ enum Said {
     Token(u64),
     Refused,
     ReadOnly,
-    /// Another connection than the one that was asked: this is none.
+    /// Another session than the one that was asked, or one that others have, too: this connection is none.
     BySomebodyElse,
     Nothing,
 }
 
-fn read(said: &Result<Answer, Trouble>, connection: u64) -> Said {
+fn read(said: &Result<Answer, Trouble>, expected: Mark) -> Said {
     let text = said.as_ref().ok().and_then(Answer::value);
     let Some(answered) = text.and_then(Answered::read) else { return Said::Nothing };
     match answered {
-        Answered { connection: answering, .. } if answering != connection => Said::BySomebodyElse,
+        Answered { mark, .. } if mark != expected.number() => Said::BySomebodyElse,
         Answered { token: None, .. } => Said::Nothing,
         Answered { is_read_only: true, .. } => Said::ReadOnly,
         Answered { token: Some(0), .. } => Said::Refused,

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Term, Wait};
 
 use crate::backend::{Lease, MySqlBackend};
+use crate::control::Seen;
 use crate::link::{Claim, Link, Taken, Waiting};
 use crate::options::TokenSource;
 use crate::pool::{OwnLink, Started};
@@ -170,8 +171,8 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Waits for the answer to a wait, and sees to it that the server is there, and that somebody else holds the lock: whom the
-    /// server thinks to have given it to, and who has not heard of that, would wait for ever.
+    /// Waits for the answer to a wait, and sees to it that the server is there, that it still has the connection that waits, and that
+    /// another holds the lock: else the answer may never come, because the server has forgotten the wait, or the grant was lost.
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
         let Started { link, mut asked } = started;
         let signals = self.request.signals();
@@ -200,10 +201,13 @@ impl<'a> Attempt<'a> {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return Ok(self.outcome(&link, &taken));
                 }
-                looked = self.backend.control.holder_of(&self.claim.name, &link.run) => looked,
+                looked = self.backend.control.look_at_wait(&self.claim.name, &link) => looked,
             };
             let again = match looked {
-                Ok(Some(holder)) if holder != link.connection => {
+                Ok(Seen { is_waiter_there: false, .. }) if !waiting.has_answer() => {
+                    return Err(gone(Operation::Acquire));
+                }
+                Ok(Seen { holder: Some(holder), .. }) if holder != link.connection => {
                     misses = 0;
                     is_confirmed = true;
                     signals.queued();
@@ -212,7 +216,7 @@ impl<'a> Attempt<'a> {
                 }
                 // It has its answer, and makes a hold of it.
                 Ok(_) if waiting.has_answer() => LOOK_AGAIN,
-                Ok(holder) => {
+                Ok(Seen { holder, .. }) => {
                     misses += 1;
                     // An answer that was sent may be sent again by the network; one that was not has no time to come.
                     let patience = self.backend.settings.request_timeout.div_duration_f64(LOOK_AGAIN);

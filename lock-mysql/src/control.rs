@@ -12,6 +12,7 @@ use lock_core::{Backoff, Host, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::link::{Link, Name, Stage};
+use crate::mark::Mark;
 use crate::run::Run;
 use crate::session::{Answer, Session, within};
 use crate::settings::Settings;
@@ -25,8 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// which it goes back to reading may not notice, and keep what is locked there until the lease is over.
 const LOOKS_BEFORE_THE_END: u32 = 4;
 
-/// How many locks are asked about in one statement.
-const MOST_NAMES: usize = 1000;
+/// How many waits are asked about in one statement.
+const MOST_WAITS: usize = 500;
 
 /// A question, and where the answer goes.
 struct Question {
@@ -39,8 +40,9 @@ enum Subject {
     Statement(String),
     /// Something about a connection of this run of the server. In another run there is no such connection.
     OfRun(Run, String),
-    /// Which connection holds this lock, in that run of the server. Several are asked about at once.
-    HolderOf(Run, Name),
+    /// Which connection holds this lock, and which has the lock of this session, in that run of the server. Several are asked about
+    /// at once.
+    Wait(Run, Name, Mark),
     /// Nothing more is asked.
     Farewell,
 }
@@ -103,15 +105,17 @@ impl Control {
         self.put(operation, Subject::OfRun(run.clone(), statement)).await
     }
 
-    /// Which connection holds a lock, in this run of the server; nothing for a free one, or when that run is over.
-    pub(crate) async fn holder_of(&self, name: &Name, run: &Run) -> Result<Option<u64>, LockError> {
+    /// Looks at a wait for a lock. When the run of the server is over in which it began, there is nothing to be seen of it.
+    pub(crate) async fn look_at_wait(&self, name: &Name, link: &Link) -> Result<Seen, LockError> {
         let clock = self.host.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
-        let subject = Subject::HolderOf(run.clone(), Arc::clone(name));
+        let subject = Subject::Wait(link.run.clone(), Arc::clone(name), link.mark);
         let asked = within(clock, deadline, self.put(Operation::Acquire, subject)).await;
         let answer = asked.unwrap_or_else(|| Err(Trouble::silence(Operation::Acquire)));
         let answer = answer.map_err(Trouble::into_error)?;
-        Ok(answer.value().and_then(|number| number.parse().ok()).filter(|number| *number != 0))
+        let number = |column: usize| answer.rows.first()?.get(column)?.as_deref()?.parse().ok();
+        let holder = number(0).filter(|number| *number != 0);
+        Ok(Seen { holder, is_waiter_there: number(1) == Some(link.connection) })
     }
 
     /// Interrupts what a connection waits for. An error leaves open whether it is interrupted, or will be.
@@ -170,6 +174,14 @@ impl Control {
 }
 
 /// What the server has of a connection that has ended here.
+/// What a look at a wait has found.
+pub(crate) struct Seen {
+    /// Which connection holds the lock, if any does.
+    pub(crate) holder: Option<u64>,
+    /// Whether the server has the session that waits.
+    pub(crate) is_waiter_there: bool,
+}
+
 enum Remains {
     Nothing,
     /// It waits for a lock, and looks for us once in a second.
@@ -197,9 +209,9 @@ impl Desk {
         while let Some(question) = self.next(&mut asked).await {
             match question.subject {
                 Subject::Farewell => break,
-                Subject::HolderOf(..) => {
+                Subject::Wait(..) => {
                     let questions = self.gather(question, &mut asked);
-                    self.answer_who_holds(questions).await;
+                    self.answer_about_waits(questions).await;
                 }
                 _ => self.answer_one(question).await,
             }
@@ -234,13 +246,13 @@ impl Desk {
         }
     }
 
-    /// All that ask at this moment who holds a lock, as many as one statement takes.
+    /// All that ask about a wait at this moment, as many as one statement takes.
     fn gather(&mut self, first: Question, asked: &mut mpsc::UnboundedReceiver<Question>) -> Vec<Question> {
         let mut gathered = vec![first];
-        while gathered.len() < MOST_NAMES
+        while gathered.len() < MOST_WAITS
             && let Ok(question) = asked.try_recv()
         {
-            if matches!(question.subject, Subject::HolderOf(..)) {
+            if matches!(question.subject, Subject::Wait(..)) {
                 gathered.push(question);
             } else {
                 self.put_off.push_back(question);
@@ -249,24 +261,24 @@ impl Desk {
         gathered
     }
 
-    async fn answer_who_holds(&mut self, questions: Vec<Question>) {
+    async fn answer_about_waits(&mut self, questions: Vec<Question>) {
         let names = questions.iter().filter_map(|question| match &question.subject {
-            Subject::HolderOf(_, name) => Some(&**name),
+            Subject::Wait(_, name, mark) => Some([name.to_string(), mark.lock()]),
             _ => None,
         });
-        let statement = statement::holders(names);
+        let statement = statement::holders(names.flatten());
         let answer = self.carry_out(Operation::Acquire, &statement).await.map_err(Trouble::into_error);
         let run = self.session.as_ref().map(|session| session.run.clone());
         let holders = answer.as_ref().ok().and_then(Answer::value).unwrap_or_default();
         let mut holders = holders.split(' ').map(str::to_owned);
         for question in questions {
-            let holder = holders.next();
+            let seen = vec![holders.next(), holders.next()];
             let is_of_run = match &question.subject {
-                Subject::HolderOf(of, _) => run.as_ref().is_none_or(|run| run.is_same_as(of)),
+                Subject::Wait(of, ..) => run.as_ref().is_none_or(|run| run.is_same_as(of)),
                 _ => true,
             };
             let said = match &answer {
-                Ok(_) if is_of_run => Ok(Answer { rows: vec![vec![holder]], ..Answer::default() }),
+                Ok(_) if is_of_run => Ok(Answer { rows: vec![seen], ..Answer::default() }),
                 Ok(_) => Ok(Answer::default()),
                 Err(error) => Err(Trouble::Broken(error.clone())),
             };
@@ -282,7 +294,7 @@ impl Desk {
                 let (run, statement) = (run.clone(), statement.clone());
                 self.carry_out_of(&run, question.operation, &statement).await
             }
-            Subject::HolderOf(..) | Subject::Farewell => Ok(Answer::default()),
+            Subject::Wait(..) | Subject::Farewell => Ok(Answer::default()),
         };
         let _ = question.answer.send(answer);
     }

@@ -10,7 +10,7 @@
 //!
 //! * *Trying and holding* share connections ([`pool`]): a statement with a timeout of zero, carried out at once. One connection
 //!   never has a lock twice, because the server would count it.
-//! * *Waiting* has a connection of its own, on which nothing is held, and blocks at the server, which serves in order. No
+//! * *Waiting* has a connection of its own, on which no lock of a user is held, and blocks at the server, which serves in order. No
 //!   timeout of the server's is used: the core ends a wait, to the millisecond, and the server is told to forget it.
 //! * *Ending a wait* is `KILL QUERY`, sent on another connection ([`control`]). Both the interrupted statement and the `KILL` must
 //!   have been answered before the connection is used again. Else it is dropped, with nothing sent on it, and the server
@@ -19,6 +19,8 @@
 //!   nothing for that long. Any statement renews it for all locks of the connection.
 //! * *The token* is the server's `UUID_SHORT()`, evaluated after the grant in the same statement; or comes from a table, minted
 //!   by the session that holds the lock, while it does.
+//! * *Each session* has a mark ([`mark`]): a random number, by which a client knows a session that is its own alone, and a lock named
+//!   after it, by which a waiter sees from outside that the server still has its connection.
 //! * *The end of a connection* that may hold something is seen to ([`control::Control::bury`]): only when the server does not
 //!   know its number any more, in the same run of the server, is it certain that nothing is left.
 //!
@@ -40,6 +42,8 @@
 //! | unused connection ended | replaced; nobody notices | `kills::an_idle_connection_that_was_killed_costs_nothing`, `restarts::while_nothing_is_held_and_nobody_notices` |
 //! | requests, answers, or both vanish | `Expired`, before the server ends the session | the three of `silence::…_stops_before_anyone_else_has_the_lock` |
 //! | a waiter vanishes | granted in its turn, and freed after its lease | `silence::a_waiter_whom_nothing_reaches_is_passed_over` |
+//! | the connection of a wait vanishes | it waits anew | `silence::a_wait_that_the_server_has_forgotten_begins_anew` |
+//! | an answer comes late, and the connection is given to another wait | what is repeated does not stand behind that | `late::what_is_sent_again_does_not_stand_behind_the_wait_of_another` |
 //! | server stands still | the hold goes on, or is lost before its lease ends | `stopped::for_half_of_the_lease_and_the_hold_goes_on`, `stopped::for_twice_the_lease_and_the_hold_is_lost_in_time` |
 //! | … and a wait ends meanwhile | an error, not "held by somebody" | `stopped::a_wait_that_ends_meanwhile_is_an_error`, `silence::a_wait_that_ends_in_silence_is_an_error` |
 //! | restart | `ConnectionLost`; waits go on, tokens rise | `restarts::while_held_and_the_holder_is_told`, `restarts::while_somebody_waits_and_the_wait_goes_on` |
@@ -55,6 +59,7 @@
 //! | holder killed | free at once | `processes::a_killed_holder_frees_the_lock_at_once` |
 //! | process stands still | free after the lease; it is told when it runs again | `processes::a_stopped_holder_keeps_the_lock_for_its_lease`, `processes::a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it` |
 //! | statements spread over connections by something in between | refused; no grant; lost at the next check | all of `spreading::` |
+//! | one session of the server carried by several clients | refused; no grant; lost at the next check | `spreading::of_one_connection_over_two_clients_is_refused`, `rewritten::a_session_that_has_become_anothers_gives_no_lock`, `rewritten::a_session_that_has_become_anothers_is_a_loss` |
 //! | the lock is another's at a check or a release | `Taken`, `Deleted` | all of `rewritten::` |
 //! | two locks in opposite order | both wait until their time is up; what is held stays held | `crossing::two_locks_in_opposite_order` |
 //! | too many connections (1040) | an error that may be retried; waits go on when there is room | `limits::a_server_without_room_is_asked_again` |
@@ -72,6 +77,7 @@ mod control;
 mod inspection;
 mod link;
 mod options;
+mod mark;
 mod pool;
 mod run;
 mod server;

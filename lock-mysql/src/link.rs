@@ -9,7 +9,9 @@ use lock_core::backend::Released;
 use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use crate::mark::Mark;
 use crate::run::Run;
+use crate::session::Session;
 use crate::statement::Holder;
 
 /// A lock, as the server knows it.
@@ -58,10 +60,10 @@ impl Waiting {
 
 pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
 
-/// What a connection is asked to do, one after the other.
-pub(crate) enum Order {
 pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
 
+/// What a connection is asked to do, one after the other.
+pub(crate) enum Order {
     /// Take a lock if it is free.
     Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
     /// Wait for a lock until it is granted, or nobody wants it any more.
@@ -99,6 +101,7 @@ pub(crate) struct Link {
     pub(crate) group: GroupId,
     /// The number that the server gave it.
     pub(crate) connection: u64,
+    pub(crate) mark: Mark,
     pub(crate) run: Run,
     orders: mpsc::UnboundedSender<Order>,
     checks: mpsc::UnboundedSender<Order>,
@@ -136,17 +139,18 @@ impl Tray {
 pub(crate) struct Gone;
 
 impl Link {
-    pub(crate) fn new(group: GroupId, connection: u64, run: Run, round_trip: Duration) -> (Arc<Self>, Tray) {
+    pub(crate) fn new(group: GroupId, session: &Session) -> (Arc<Self>, Tray) {
         let (orders, ordered) = mpsc::unbounded_channel();
         let (checks, to_check) = mpsc::unbounded_channel();
         let link = Self {
             group,
-            connection,
-            run,
+            connection: session.number,
+            mark: session.mark,
+            run: session.run.clone(),
             orders,
             checks,
             pending: AtomicUsize::new(0),
-            last_took: AtomicU64::new(u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX)),
+            last_took: AtomicU64::new(u64::try_from(session.round_trip.as_nanos()).unwrap_or(u64::MAX)),
             busy_since: AtomicU64::new(0),
             stage: watch::Sender::new(Stage::Alive),
         };

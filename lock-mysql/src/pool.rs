@@ -252,7 +252,7 @@ impl Pool {
         }
         inner.last_group += 1;
         let group = GroupId::new(inner.last_group);
-        let (link, orders) = Link::new(group, session.number, session.run.clone(), session.round_trip);
+        let (link, orders) = Link::new(group, &session);
         let entry = Entry { link: Arc::clone(&link), names: HashMap::new(), state: State::Own };
         inner.links.insert(group, entry);
         drop(inner);

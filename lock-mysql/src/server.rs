@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError, Operation};
 
+use crate::mark::Mark;
 use crate::run::Run;
 use crate::session::Row;
-use crate::statement::{self, READ_ONLY};
+use crate::statement::{self, MARK, READ_ONLY};
 use crate::trouble::read_only;
 
 /// The oldest `MySQL` on which a session holds several locks.
@@ -55,6 +56,8 @@ pub(crate) struct Facts {
     version_text: String,
     pub(crate) connection: u64,
     is_read_only: bool,
+    /// What another client has marked the session with that has it, too, or had it; `0` as a rule.
+    earlier_mark: String,
     pub(crate) run: Run,
     is_galera: bool,
     has_innodb: bool,
@@ -68,7 +71,7 @@ pub(crate) fn question() -> String {
     format!(
         "SET /*distlock connect*/ SESSION sql_select_limit=DEFAULT,SESSION time_zone='+00:00';\
          SELECT VERSION(),CAST(CONNECTION_ID() AS CHAR),{READ_ONLY},CONCAT_WS(':',@@hostname,@@port),\
-         CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR);\
+         CAST(UUID_SHORT() AS CHAR),CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR),{MARK};\
          SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on','wsrep_provider','innodb_read_only')"
     )
 }
@@ -77,7 +80,9 @@ impl Facts {
     /// Reads the answers to the [`question`].
     pub(crate) fn read(rows: &[Row]) -> Option<Self> {
         let (row, variables) = rows.split_first()?;
-        let [version, connection, is_read_only, address, number, now] = row.as_slice() else { return None };
+        let [version, connection, is_read_only, address, number, now, mark] = row.as_slice() else {
+            return None;
+        };
         let address = address.as_deref().unwrap_or_default().chars();
         // What cannot stand in a statement as it is would not be told apart anyway.
         let address: String = address.filter(|c| c.is_ascii_alphanumeric() || "-._:".contains(*c)).collect();
@@ -93,9 +98,15 @@ impl Facts {
             is_read_only: statement::is_read_only(is_read_only.as_deref()?)
                 || setting("innodb_read_only") == "ON",
             has_innodb: !setting("innodb_read_only").is_empty(),
+            earlier_mark: mark.clone()?,
             run: Run::new(&address, number.as_deref()?.parse().ok()?, now),
             is_galera: setting("wsrep_on") == "ON" && !matches!(setting("wsrep_provider"), "" | "none"),
         })
+    }
+
+    /// Whether another client has the session, too, or had it.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.earlier_mark != "0"
     }
 
     fn flavour(&self) -> Flavour {
@@ -144,11 +155,11 @@ impl Facts {
     }
 
     /// What makes the connection one for locks: freed after `lease_seconds` of silence, and no wait for a lock ended early. Who
-    /// writes a token waits for nobody: others' locks may be on the same connection. And its clock has no hour twice.
+    /// writes a token waits for nobody: others' locks may be on the same connection. And it has a mark, and the lock of the mark.
     ///
     /// The answer is that to a question of its own: its number, which is another one where something spreads a connection over
     /// several.
-    pub(crate) fn settings(&self, lease_seconds: u64) -> String {
+    pub(crate) fn settings(&self, lease_seconds: u64, mark: Mark) -> String {
         let version = self.version();
         let limit = match self.flavour() {
             Flavour::MySql if version.is_none_or(|version| version >= MYSQL_LIMITS_STATEMENTS) => {
@@ -162,9 +173,12 @@ impl Facts {
         let rows = if self.has_innodb { ",SESSION innodb_lock_wait_timeout=1" } else { "" };
         format!(
             "SET /*distlock connect*/ SESSION wait_timeout={lease_seconds}{limit},SESSION autocommit=1,\
-             SESSION time_zone='+00:00',SESSION lock_wait_timeout=1{rows};\
+             SESSION lock_wait_timeout=1{rows},{};\
              SET SESSION TRANSACTION READ WRITE;\
-             SELECT CAST(CONNECTION_ID() AS CHAR),CAST(@@session.wait_timeout AS CHAR)"
+             SELECT CAST(CONNECTION_ID() AS CHAR),CAST(@@session.wait_timeout AS CHAR),\
+             CAST(GET_LOCK('{}',0) AS CHAR)",
+            statement::set(mark),
+            mark.lock()
         )
     }
 }
@@ -177,7 +191,8 @@ mod tests {
         let text = |text: &str| Some(text.to_owned());
         let number = (3_u64 << 56) | (1_700_000_000 << 24) | 9;
         let (number, now) = (number.to_string(), "1700000500.250000");
-        let row = [text(version), text("7"), text(read_only), text("h':3306"), text(&number), text(now)];
+        let row =
+            [text(version), text("7"), text(read_only), text("h':3306"), text(&number), text(now), text("0")];
         let variables = [("wsrep_on", galera), ("wsrep_provider", "/lib/x.so"), ("innodb_read_only", "OFF")];
         let variables = variables.map(|(name, value)| vec![text(name), text(value)]);
         Facts::read(&[&[row.to_vec()][..], &variables].concat()).unwrap()
@@ -211,9 +226,14 @@ mod tests {
 
     #[test]
     fn each_is_told_in_its_own_words_to_let_waits_take_long() {
-        assert!(facts("5.7.29", "0", "OFF").settings(30).contains("max_execution_time=0"));
-        assert!(facts("10.11.19-MariaDB", "0", "OFF").settings(30).contains("max_statement_time=0"));
-        assert!(!facts("5.7.6", "0", "OFF").settings(30).contains("max_execution_time"));
-        assert!(facts("5.7.29", "0", "OFF").settings(30).contains("wait_timeout=30"));
+        assert!(facts("5.7.29", "0", "OFF").settings(30, Mark::new(8)).contains("max_execution_time=0"));
+        assert!(
+            facts("10.11.19-MariaDB", "0", "OFF").settings(30, Mark::new(8)).contains("max_statement_time=0")
+        );
+        assert!(!facts("5.7.6", "0", "OFF").settings(30, Mark::new(8)).contains("max_execution_time"));
+        let settings = facts("5.7.29", "0", "OFF").settings(30, Mark::new(8));
+        for part in ["wait_timeout=30", "@distlock=4;", "GET_LOCK('distlock+0000000000000004',0)"] {
+            assert!(settings.contains(part), "{settings}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use lock_core::{Clock, ErrorKind, LockError, Moment, Operation};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
 
+use crate::mark::Mark;
 use crate::run::Run;
 use crate::server::{Facts, question};
 use crate::trouble::{Trouble, no_answer, nonsense};
@@ -38,6 +39,7 @@ pub(crate) struct Session {
     connection: MySqlConnection,
     /// The number that the server gave it.
     pub(crate) number: u64,
+    pub(crate) mark: Mark,
     pub(crate) run: Run,
     /// How long an answer took.
     pub(crate) round_trip: Duration,
@@ -77,7 +79,13 @@ impl Session {
         let facts = Facts::read(&about.rows)
             .ok_or_else(|| nonsense(Operation::Connect, "it does not say what it is"))?;
         facts.check()?;
-        let again = ask(&mut connection, facts.settings(lease_seconds)).await.map_err(failed)?;
+        if facts.is_marked() {
+            return Err(unsupported(
+                "what stands between this client and the server gives one connection of it to several clients",
+            ));
+        }
+        let mark = Mark::random()?;
+        let again = ask(&mut connection, facts.settings(lease_seconds, mark)).await.map_err(failed)?;
         // ProxySQL answers exactly this text itself, with its own number, and carries out KILL with its own numbers.
         let sent = clock.now();
         let number = ask(&mut connection, "SELECT CONNECTION_ID()".to_owned()).await.map_err(failed)?;
@@ -95,7 +103,13 @@ impl Session {
                 "what stands between this client and the server does not let wait_timeout be set",
             ));
         }
-        Ok(Self { connection, number: facts.connection, run: facts.run, round_trip })
+        if again.rows.first().and_then(|row| row.get(2)) != Some(&Some("1".to_owned())) {
+            return Err(nonsense(
+                Operation::Connect,
+                "it refuses a lock whose name was made up a moment ago",
+            ));
+        }
+        Ok(Self { connection, number: facts.connection, mark, run: facts.run, round_trip })
     }
 
     /// Has a statement carried out.

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use lock_core::{AttemptId, LeaseState, LockError, LossReason, Operation};
 use serde::{Deserialize, Serialize};
 
+use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::run::Run;
 use crate::trouble::nonsense;
@@ -24,7 +25,15 @@ pub(crate) fn is_read_only(answer: &str) -> bool {
     !matches!(answer, "0" | "OFF")
 }
 
-const MARK: &str = "/*distlock ";
+const COMMENT: &str = "/*distlock ";
+
+/// The number with which a session is marked, or zero.
+pub(crate) const MARK: &str = "IFNULL(@distlock,0)";
+
+/// The part of a SET that marks the session.
+pub(crate) fn set(mark: Mark) -> String {
+    format!("@distlock={}", mark.number())
+}
 
 /// Where tokens are kept that are to outlast a server.
 pub(crate) const TABLE: &str = "distlock_locks";
@@ -33,7 +42,7 @@ pub(crate) const TABLE: &str = "distlock_locks";
 ///
 /// For tests that stand between a client and its server.
 pub fn operation_of(statement: &str) -> Option<Operation> {
-    let (_, rest) = statement.split_once(MARK)?;
+    let (_, rest) = statement.split_once(COMMENT)?;
     let word = rest.split(|character: char| !character.is_ascii_lowercase()).next()?;
     OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
 }
@@ -53,7 +62,7 @@ fn word(operation: Operation) -> &'static str {
 }
 
 fn mark(operation: Operation) -> String {
-    format!("{MARK}{}*/", word(operation))
+    format!("{COMMENT}{}*/", word(operation))
 }
 
 /// What a waiter tells about itself: it stands in its statement, which those see who look at the server.
@@ -72,18 +81,18 @@ impl Waiter {
     /// As a comment: nothing in it ends the comment.
     fn comment(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default().replace("*/", "*\\/");
-        format!("{MARK}{} {text}*/", word(Operation::Acquire))
+        format!("{COMMENT}{} {text}*/", word(Operation::Acquire))
     }
 
     /// Whether a statement waits for this lock, whatever its comment says.
     pub(crate) fn is_for(statement: &str, name: &str) -> bool {
-        let behind = statement.split_once(MARK).and_then(|(_, rest)| rest.split_once("*/"));
+        let behind = statement.split_once(COMMENT).and_then(|(_, rest)| rest.split_once("*/"));
         behind.map_or(statement, |(_, rest)| rest).contains(&format!("GET_LOCK('{name}',"))
     }
 
     /// Reads it from the text of a statement.
     pub(crate) fn of_statement(statement: &str) -> Option<Self> {
-        let (_, rest) = statement.split_once(MARK)?;
+        let (_, rest) = statement.split_once(COMMENT)?;
         let (comment, _) = rest.split_once("*/")?;
         let (_, text) = comment.split_once(' ')?;
         serde_json::from_str(text).ok()
@@ -94,7 +103,7 @@ impl Waiter {
 /// `GET_LOCK` is evaluated once and before the rest: before the token is minted, and before it is seen what the server is by then.
 fn get_lock(name: &str, seconds: u32, tokens: TokenSource, comment: &str) -> String {
     let mint = if tokens == TokenSource::Clock { "*UUID_SHORT()" } else { "" };
-    format!("SELECT {comment} CONCAT_WS(' ',GET_LOCK('{name}',{seconds}){mint},{READ_ONLY},CONNECTION_ID())a")
+    format!("SELECT {comment} CONCAT_WS(' ',GET_LOCK('{name}',{seconds}){mint},{READ_ONLY},{MARK})a")
 }
 
 /// What the server says to somebody who wants a lock.
@@ -104,20 +113,20 @@ pub(crate) struct Answered {
     /// interrupted.
     pub(crate) token: Option<u64>,
     pub(crate) is_read_only: bool,
-    /// On which connection that was.
-    pub(crate) connection: u64,
+    /// The mark of the session that has answered.
+    pub(crate) mark: u64,
 }
 
 impl Answered {
     pub(crate) fn read(text: &str) -> Option<Self> {
         let words: Vec<_> = text.split(' ').collect();
-        let (token, read_only, connection) = match words.as_slice() {
-            [token, read_only, connection] => (Some(token.parse().ok()?), read_only, connection),
+        let (token, read_only, mark) = match words.as_slice() {
+            [token, read_only, mark] => (Some(token.parse().ok()?), read_only, mark),
             // What is NULL is left out.
-            [read_only, connection] => (None, read_only, connection),
+            [read_only, mark] => (None, read_only, mark),
             _ => return None,
         };
-        Some(Self { token, is_read_only: is_read_only(read_only), connection: connection.parse().ok()? })
+        Some(Self { token, is_read_only: is_read_only(read_only), mark: mark.parse().ok()? })
     }
 }
 
@@ -142,7 +151,7 @@ pub(crate) fn release(name: &str, operation: Operation) -> String {
 
 /// Asks of several locks at once which connection has them.
 pub(crate) fn check<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' ',CONNECTION_ID(),{READ_ONLY}", mark(Operation::Renew));
+    let mut text = format!("SELECT {} CONCAT_WS(' ',{MARK},{READ_ONLY}", mark(Operation::Renew));
     for name in names {
         // Writing to a string cannot fail.
         let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
@@ -159,8 +168,8 @@ pub(crate) enum Checked {
     ReadOnly,
 }
 
-/// Reads the answer to [`check`] for `count` locks.
-pub(crate) fn checked(text: &str, connection: u64, count: usize) -> Result<Checked, LockError> {
+/// Reads the answer to [`check`] for `count` locks of a connection with this mark.
+pub(crate) fn checked(text: &str, connection: u64, mark: Mark, count: usize) -> Result<Checked, LockError> {
     let broken = || nonsense(Operation::Renew, text);
     let words: Vec<_> = text.split(' ').collect();
     let [answering, read_only, holders @ ..] = words.as_slice() else { return Err(broken()) };
@@ -170,10 +179,10 @@ pub(crate) fn checked(text: &str, connection: u64, count: usize) -> Result<Check
     if holders.len() != count {
         return Err(broken());
     }
-    if answering != connection {
+    if answering != mark.number() {
         return Err(nonsense(
             Operation::Renew,
-            format!("connection {connection} was asked, and {answering} has answered"),
+            "another session has answered than was asked, or others have it, too",
         ));
     }
     if is_read_only(read_only) {
@@ -207,7 +216,7 @@ pub(crate) fn state_of(connection: u64) -> String {
 
 /// Which connections hold these locks, in order, with a space between them; 0 for a free one. Costs the server as much as there
 /// are names, and not as many connections as it has.
-pub(crate) fn holders<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn holders(names: impl Iterator<Item = String>) -> String {
     let mut text = format!("SELECT {} CONCAT_WS(' '", mark(Operation::Inspect));
     for name in names {
         // Writing to a string cannot fail.
@@ -383,7 +392,7 @@ mod tests {
 
     #[test]
     fn what_is_granted_is_told_from_what_is_not() {
-        let answered = |token, is_read_only| Some(Answered { token, is_read_only, connection: 7 });
+        let answered = |token, is_read_only| Some(Answered { token, is_read_only, mark: 7 });
         for (text, read) in [
             ("18446744073709551615 0 7", answered(Some(u64::MAX), false)),
             ("0 OFF 7", answered(Some(0), false)),
@@ -401,16 +410,18 @@ mod tests {
 
     #[test]
     fn what_is_held_is_told_from_what_is_not() {
-        let Ok(Checked::States(states)) = checked("7 0 7 0 8", 7, 3) else { panic!("not read") };
+        let (connection, mark) = (7, Mark::new(10));
+        let checked = |text, count| checked(text, connection, mark, count);
+        let Ok(Checked::States(states)) = checked("5 0 7 0 8", 3) else { panic!("not read") };
         let lost = LeaseState::Lost;
         assert_eq!(states, [LeaseState::Held, lost(LossReason::Deleted), lost(LossReason::Taken)]);
-        assert!(matches!(checked("7 1 7", 7, 1), Ok(Checked::ReadOnly)));
-        assert!(matches!(checked("7 OFF 7", 7, 1), Ok(Checked::States(_))));
-        assert!(matches!(checked("7 NO_LOCK_NO_ADMIN 7", 7, 1), Ok(Checked::ReadOnly)));
-        for text in ["", "7", "7 0", "7 0 7 7", "7 0 x"] {
-            assert!(checked(text, 7, 1).is_err(), "{text}");
+        assert!(matches!(checked("5 1 7", 1), Ok(Checked::ReadOnly)));
+        assert!(matches!(checked("5 OFF 7", 1), Ok(Checked::States(_))));
+        assert!(matches!(checked("5 NO_LOCK_NO_ADMIN 7", 1), Ok(Checked::ReadOnly)));
+        for text in ["", "5", "5 0", "5 0 7 7", "5 0 x"] {
+            assert!(checked(text, 1).is_err(), "{text}");
         }
-        let text = checked("9 0 7", 7, 1).err().unwrap().to_string();
-        assert!(text.contains("connection 7") && text.contains('9'), "{text}");
+        let text = checked("9 0 7", 1).err().unwrap().to_string();
+        assert!(text.contains("another session"), "{text}");
     }
 }

@@ -13,6 +13,7 @@ use lock_core::{LockError, LockName, Operation};
 
 use crate::backend::MySqlBackend;
 use crate::link::Name;
+use crate::mark::Mark;
 use crate::run::Run;
 use crate::session::Row;
 use crate::statement;
@@ -49,10 +50,10 @@ impl Belongings {
         self.0.get(&**name).copied().flatten()
     }
 
-    /// The others, as far as they are locks of clients with this prefix; as their users call them, unless that name was too long or
-    /// too special for a server.
+    /// The others, as far as they are locks of users; those of clients with this prefix as their users call them, unless that name
+    /// was too long or too special for a server.
     pub(crate) fn others_than(&self, name: &Name, prefix: &str) -> Vec<LockName> {
-        let others = self.0.keys().filter(|other| ***other != **name);
+        let others = self.0.keys().filter(|other| ***other != **name && !Mark::is_lock(other));
         let plain = others.map(|other| match other.split_once(':') {
             Some((before, rest)) if before == prefix => rest,
             _ => other,
@@ -95,8 +96,13 @@ mod tests {
     #[test]
     fn others_are_called_as_their_users_call_them() {
         let row = |name: &str, time: Option<&str>| vec![Some(name.to_owned()), time.map(str::to_owned)];
-        let rows =
-            [row("locks:a/b", Some("1500")), row("locks:c", None), row("locks:x:y", None), row("d", None)];
+        let rows = [
+            row("locks:a/b", Some("1500")),
+            row("locks:c", None),
+            row("locks:x:y", None),
+            row("d", None),
+            row(&Mark::new(8).lock(), None),
+        ];
         let belongings = Belongings(rows.iter().filter_map(belonging).collect());
         let name: Name = "locks:a/b".into();
         let others = |prefix: &str| {

@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use conformance_tests::{Failure, Outcome};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// The first byte of a statement, after the four of the header.
@@ -54,6 +56,87 @@ impl Middleman {
     /// How a client without a password finds it.
     pub fn url(&self, options: &str) -> String {
         url_without_password(self.address, options)
+    }
+}
+
+/// Has one connection to the server, and carries all clients over it, who speak one after the other. Their user must have
+/// no password.
+///
+/// Dropping it ends it, with all connections.
+pub struct Carrier {
+    address: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl Carrier {
+    pub async fn start(server: SocketAddr) -> Outcome<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let serving = tokio::spawn(async move {
+            // Whatever ends it, all see their connections end.
+            let _ = carry(&listener, server).await;
+        });
+        Ok(Self { address, serving })
+    }
+
+    /// How a client without a password finds it.
+    pub fn url(&self, options: &str) -> String {
+        url_without_password(self.address, options)
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn carry(listener: &TcpListener, server: SocketAddr) -> Outcome {
+    let mut server = TcpStream::connect(server).await?;
+    let greeting = packet(&mut server).await?;
+    let mut welcome = None;
+    let (asked, mut asking) = mpsc::unbounded_channel();
+    let (mut clients, mut speaks) = (Vec::new(), 0);
+    let mut bytes = [0; 4096];
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (mut client, _) = accepted?;
+                client.set_nodelay(true)?;
+                client.write_all(&greeting).await?;
+                let login = packet(&mut client).await?;
+                if welcome.is_none() {
+                    server.write_all(&login).await?;
+                    welcome = Some(packet(&mut server).await?);
+                }
+                client.write_all(welcome.as_deref().unwrap_or_default()).await?;
+                let (reader, writer) = client.into_split();
+                tokio::spawn(listen(reader, clients.len(), asked.clone()));
+                clients.push(writer);
+            }
+            Some((client, packet)) = asking.recv() => {
+                speaks = client;
+                server.write_all(&packet).await?;
+            }
+            read = server.read(&mut bytes) => {
+                let (read, client) = (read?, clients.get_mut(speaks));
+                let client = client.ok_or_else(|| Failure::new("the server answers, and was not asked"))?;
+                if read == 0 {
+                    return Ok(());
+                }
+                // Who has gone misses the rest.
+                let _ = client.write_all(&bytes[..read]).await;
+            }
+        }
+    }
+}
+
+/// Says which client has said what, until it says that it goes.
+async fn listen(mut client: OwnedReadHalf, number: usize, asked: mpsc::UnboundedSender<(usize, Vec<u8>)>) {
+    while let Ok(packet) = packet(&mut client).await {
+        if packet.get(HEADER) != Some(&QUERY) || asked.send((number, packet)).is_err() {
+            return;
+        }
     }
 }
 
@@ -110,7 +193,7 @@ async fn log_in(client: &mut TcpStream, first: &mut TcpStream, second: &mut TcpS
     Ok(client.write_all(&packet(first).await?).await?)
 }
 
-async fn packet(from: &mut TcpStream) -> Outcome<Vec<u8>> {
+async fn packet(from: &mut (impl AsyncRead + Unpin)) -> Outcome<Vec<u8>> {
     let mut bytes = vec![0; HEADER];
     from.read_exact(&mut bytes).await?;
     let length = length(&bytes);

@@ -16,6 +16,8 @@ cases!("rewritten":
     what_another_has_at_the_release_is_a_loss,
     what_nobody_has_at_a_check_is_a_loss,
     what_another_has_at_a_check_is_a_loss,
+    a_session_that_has_become_anothers_gives_no_lock,
+    a_session_that_has_become_anothers_is_a_loss,
 );
 
 /// Frees the lock before it is checked.
@@ -109,4 +111,30 @@ async fn what_another_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome
     soon("the undoing", ours.idle()).await?;
     ensure!(next.hold().is_valid(), "the next hold has ended");
     Ok(next.release().await?)
+}
+
+/// Another client has come to the same session of the server, and has marked it.
+async fn a_session_that_has_become_anothers_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
+    let acquire = "SELECT /*distlock acquire*/";
+    let marked = "SET @distlock=1;SELECT /*distlock acquire*/";
+    let (stage, middleman) = rewriting(flavour, acquire, marked).await?;
+    let client = connect(&middleman.url(LONG)).await?;
+    let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
+    ensure!(!matches!(answer, Ok(Some(_))), "a lock was given that another client may have");
+    soon("the undoing", client.idle()).await?;
+    until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await
+}
+
+async fn a_session_that_has_become_anothers_is_a_loss(flavour: MySqlFlavour) -> Outcome {
+    let check = "SELECT /*distlock renew*/";
+    let marked = "SET @distlock=1;SELECT /*distlock renew*/";
+    let (stage, middleman) = rewriting(flavour, check, marked).await?;
+    let client = connect(&middleman.url(WATCHFUL)).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
+    drop(guard);
+    until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await
 }

@@ -15,6 +15,7 @@ cases!("silence":
     a_holder_whose_answers_vanish_stops_before_anyone_else_has_the_lock,
     a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock,
     a_waiter_whom_nothing_reaches_is_passed_over,
+    a_wait_that_the_server_has_forgotten_begins_anew,
     a_wait_that_ends_in_silence_is_an_error,
     an_unused_connection_may_be_silent,
 );
@@ -97,6 +98,25 @@ async fn a_waiter_whom_nothing_reaches_is_passed_over(flavour: MySqlFlavour) -> 
     ensure!(guard.hold().is_valid() && !first.is_finished(), "the late grant was believed");
     guard.release().await?;
     let (guard, _) = first.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// Its connection has ended at the server, and nothing of that arrives. All looks find the lock held by another.
+async fn a_wait_that_the_server_has_forgotten_begins_anew(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let proxy = stage.proxy()?;
+    let holder = stage.client(LONG).await?;
+    // It is looked at after an interval, of five seconds.
+    let client = stage.client_at(proxy.address(), "lease=20s").await?;
+    let held = holder.lock(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    proxy.cut_at_server();
+    stage.queued(0).await?;
+    stage.queued(1).await?;
+    ensure!(held.hold().is_valid() && !waiter.is_finished(), "the lock was given twice");
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
     Ok(guard.release().await?)
 }
 

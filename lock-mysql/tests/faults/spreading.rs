@@ -8,13 +8,14 @@ use lock_core::{DistributedLockExt, ErrorKind, LossReason, Operation};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::middleman::{Middleman, Way, url_without_password};
+use crate::middleman::{Carrier, Middleman, Way, url_without_password};
 use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, connect, soon, until};
 
 cases!("spreading":
     one_statement_here_and_one_there_is_refused,
     after_connecting_gives_no_lock,
     after_the_grant_is_a_loss,
+    of_one_connection_over_two_clients_is_refused,
 );
 
 async fn one_statement_here_and_one_there_is_refused(flavour: MySqlFlavour) -> Outcome {
@@ -60,6 +61,18 @@ async fn after_the_grant_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     soon("the undoing", client.idle()).await?;
     ensure!(stage.holder_of(ROOM).await?.is_none(), "lost, and held");
     Ok(())
+}
+
+/// As a pool of connections does: both would be given the lock, because to the server they are one.
+async fn of_one_connection_over_two_clients_is_refused(flavour: MySqlFlavour) -> Outcome {
+    let stage = plain(flavour).await?;
+    let carrier = Carrier::start(stage.server.address()).await?;
+    let client = connect(&carrier.url(LONG)).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let answer = connect(&carrier.url(LONG)).await;
+    let error = answer.err().ok_or_else(|| Failure::new("a second client was let in"))?;
+    ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");
+    Ok(guard.release().await?)
 }
 
 /// A server with a user who has no password.

@@ -96,6 +96,12 @@ impl TcpProxy {
         self.shared.cut_from(port)
     }
 
+    /// Ends all connections on the side of the server alone: clients hear nothing of that, nor anything else, until
+    /// [`TcpProxy::heal`], which ends them on their side as well. New ones are taken.
+    pub fn cut_at_server(&self) {
+        self.shared.cut_at_server();
+    }
+
     /// Takes no new connections: whoever tries is refused.
     pub fn refuse(&self) {
         self.shared.door.send_replace(Door::Closed);
@@ -195,6 +201,7 @@ impl TcpProxy {
     /// Ends every fault: what comes from now on, and what was kept back, is passed on. What was lost stays lost.
     pub fn heal(&self) {
         self.shared.disarm_all();
+        self.shared.forget_abandoned();
         self.let_all_go();
         self.shared.flows.send_replace(Flows::default());
         self.shared.door.send_replace(Door::Open);

@@ -123,6 +123,8 @@ pub(super) struct Shared {
     holds: AtomicU64,
     armed: Mutex<Vec<(Subject, Fault)>>,
     links: Mutex<HashMap<u64, Link>>,
+    /// The clients' sides of connections that have ended at the server, kept open.
+    abandoned: Mutex<Vec<Arc<TcpStream>>>,
     counts: Mutex<HashMap<Subject, u64>>,
 }
 
@@ -139,6 +141,7 @@ impl Shared {
             holds: AtomicU64::new(0),
             armed: Mutex::default(),
             links: Mutex::default(),
+            abandoned: Mutex::default(),
             counts: Mutex::default(),
         }
     }
@@ -204,6 +207,24 @@ impl Shared {
     /// Ends every connection, on both sides and at once.
     pub(super) fn cut(&self) {
         lock(&self.links).drain().for_each(|(_, link)| link.cut());
+    }
+
+    /// Ends every connection at the server, and lets its client wait.
+    pub(super) fn cut_at_server(&self) {
+        let mut abandoned = lock(&self.abandoned);
+        for (_, Link { client, server, task }) in lock(&self.links).drain() {
+            task.abort();
+            // It may have ended by itself.
+            let _ = rustix::net::shutdown(&server, Shutdown::Both);
+            abandoned.push(client);
+        }
+    }
+
+    pub(super) fn forget_abandoned(&self) {
+        for client in lock(&self.abandoned).drain(..) {
+            // It may have ended by itself.
+            let _ = rustix::net::shutdown(&client, Shutdown::Both);
+        }
     }
 
     /// Ends the connection that the server sees coming from `port`. Answers whether there was one.

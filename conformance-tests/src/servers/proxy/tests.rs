@@ -171,6 +171,20 @@ fn a_cut_ends_both_sides_and_takes_new_connections() {
 }
 
 #[test]
+fn a_cut_at_the_server_is_not_heard_of_until_it_is_healed() {
+    let place = place();
+    let client = place.client();
+    asked_and_answered(&client, "hello\n");
+    place.proxy.cut_at_server();
+    place.echo.ended.recv_timeout(LONG).unwrap();
+    say(&client, "anybody\n");
+    hears_nothing(&client);
+    asked_and_answered(&place.client(), "again\n");
+    place.proxy.heal();
+    assert_eq!(end(&client).0, "");
+}
+
+#[test]
 fn nobody_is_taken_while_the_proxy_is_severed() {
     let place = place();
     let client = place.client();

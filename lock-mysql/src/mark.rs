@@ -1,0 +1,58 @@
+//! What tells a session of the server that is ours alone from one that others have, too, or that is no more.
+//!
+//! When a client opens a session it gives it a random number, as a variable, and takes a lock that is named after the number.
+//! * Whatever answers without the number is another session, or one that another client has marked since.
+//! * As long as somebody has the lock, the server has the session. That is looked up at once, however many connections there
+//!   are, and also while the session waits.
+
+use lock_core::{ErrorKind, LockError, Operation};
+
+/// What the names of these locks begin with. No lock of a user has such a name, as it is not [plain](crate::options::is_plain).
+const LOCKS: &str = "distlock+";
+
+/// What a session is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
+
+impl Mark {
+    pub(crate) fn random() -> Result<Self, LockError> {
+        let number = getrandom::u64().map_err(|error| {
+            LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because(format!("the system gives no random numbers: {error}"))
+        })?;
+        Ok(Self::new(number))
+    }
+
+    /// The mark with a number that every server takes for one without a sign, and that is not zero.
+    pub(crate) fn new(number: u64) -> Self {
+        Self((number >> 1).max(1))
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The lock that the session has for as long as it is there.
+    pub(crate) fn lock(self) -> String {
+        format!("{LOCKS}{:016x}", self.0)
+    }
+
+    /// Whether a lock is that of a session.
+    pub(crate) fn is_lock(name: &str) -> bool {
+        name.starts_with(LOCKS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_a_session_is_nobody_elses() {
+        let lock = Mark::new(u64::MAX).lock();
+        assert_eq!(lock, "distlock+7fffffffffffffff");
+        assert!(Mark::is_lock(&lock) && !Mark::is_lock("distlock:room"));
+        assert!(!lock.chars().all(crate::options::is_plain));
+        assert_ne!(Mark::new(0).number(), 0);
+    }
+}
