@@ -17,6 +17,7 @@ use crate::attempt::Attempt;
 use crate::control::Control;
 use crate::inspection;
 use crate::link::{Claim, Link, Name, Waiting};
+use crate::opener::Opener;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::pool::Pool;
 use crate::session::{Session, within};
@@ -69,12 +70,13 @@ impl MySqlBackend {
             ))
             .remedy("make the lease longer, or the validation_interval shorter"));
         }
-        let mut session = settings.open(&host).await?;
+        let opener = Opener::new(host.clone(), Arc::clone(&settings));
+        let mut session = opener.open().await?;
         if settings.fencing == TokenSource::Table {
             prepare_table(&host, &settings, &mut session).await?;
         }
-        let control = Control::start(host.clone(), Arc::clone(&settings));
-        let pool = Pool::new(host.clone(), Arc::clone(&settings), Arc::clone(&control));
+        let control = Control::start(host.clone(), Arc::clone(&settings), Arc::clone(&opener));
+        let pool = Pool::new(host.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
         pool.adopt(session);
         if let Some(every) = every {
             host.spawn(check_often(host.clone(), Arc::downgrade(&pool), every));

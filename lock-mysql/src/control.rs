@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::link::{Link, Name, Stage};
 use crate::mark::Mark;
+use crate::opener::Opener;
 use crate::run::Run;
 use crate::session::{Answer, Session, within};
 use crate::settings::Settings;
@@ -54,11 +55,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn start(host: Host, settings: Arc<Settings>) -> Arc<Self> {
+    pub(crate) fn start(host: Host, settings: Arc<Settings>, opener: Arc<Opener>) -> Arc<Self> {
         let (questions, asked) = mpsc::unbounded_channel();
         let desk = Desk {
             host: host.clone(),
             settings: Arc::clone(&settings),
+            opener,
             session: None,
             put_off: VecDeque::new(),
         };
@@ -173,7 +175,6 @@ impl Control {
     }
 }
 
-/// What the server has of a connection that has ended here.
 /// What a look at a wait has found.
 pub(crate) struct Seen {
     /// Which connection holds the lock, if any does.
@@ -182,6 +183,7 @@ pub(crate) struct Seen {
     pub(crate) is_waiter_there: bool,
 }
 
+/// What the server has of a connection that has ended here.
 enum Remains {
     Nothing,
     /// It waits for a lock, and looks for us once in a second.
@@ -199,6 +201,7 @@ impl fmt::Debug for Control {
 struct Desk {
     host: Host,
     settings: Arc<Settings>,
+    opener: Arc<Opener>,
     session: Option<Session>,
     /// What was taken out of the queue while questions of one kind were gathered.
     put_off: VecDeque<Question>,
@@ -335,7 +338,7 @@ impl Desk {
 
     async fn connected(&mut self) -> Result<&Session, LockError> {
         if self.session.is_none() {
-            self.session = Some(self.settings.open(&self.host).await?);
+            self.session = Some(self.opener.open().await?);
         }
         self.session.as_ref().ok_or_else(|| gone(Operation::Connect))
     }

@@ -47,11 +47,11 @@
 //! | server stands still | the hold goes on, or is lost before its lease ends | `stopped::for_half_of_the_lease_and_the_hold_goes_on`, `stopped::for_twice_the_lease_and_the_hold_is_lost_in_time` |
 //! | … and a wait ends meanwhile | an error, not "held by somebody" | `stopped::a_wait_that_ends_meanwhile_is_an_error`, `silence::a_wait_that_ends_in_silence_is_an_error` |
 //! | restart | `ConnectionLost`; waits go on, tokens rise | `restarts::while_held_and_the_holder_is_told`, `restarts::while_somebody_waits_and_the_wait_goes_on` |
+//! | … and others have the numbers of old connections | they are left alone | `restarts::and_who_has_the_old_number_is_left_alone`, `restarts::before_summer_time_ends_and_who_has_the_old_number_is_left_alone` |
 //! | demotion (`read_only`) | lost; nothing is acquired there | `demotion::a_holder_at_a_demoted_server_is_told`, `demotion::a_demoted_server_gives_no_lock` |
 //! | future dropped | neither a waiter nor a lock is left after a second | all of `cancellation::` |
 //! | grant and end of the wait in one moment | one of the two, and nothing is left | `races::a_grant_that_races_the_end_of_the_wait` |
 //! | grant arrives late | not believed, or checked first | `late::a_grant_that_arrives_after_the_lease_is_not_believed`, `late::a_grant_that_took_long_is_checked_first` |
-//! | … and others have the numbers of old connections | they are left alone | `restarts::and_who_has_the_old_number_is_left_alone`, `restarts::before_summer_time_ends_and_who_has_the_old_number_is_left_alone` |
 //! | reply lost | acquired once, released once | `late::the_reply_to_an_acquire_is_lost`, `late::the_reply_to_a_release_is_lost` |
 //! | a token cannot be written down | an error; no other lock is touched | `tokens::that_cannot_be_written_down_cost_no_other_lock` |
 //! | the connection's runtime ends, or its task panics | lost, before the server frees it | `runtimes::a_hold_ends_with_the_runtime_of_its_connection` |
@@ -62,7 +62,8 @@
 //! | one session of the server carried by several clients | refused; no grant; lost at the next check | `spreading::of_one_connection_over_two_clients_is_refused`, `rewritten::a_session_that_has_become_anothers_gives_no_lock`, `rewritten::a_session_that_has_become_anothers_is_a_loss` |
 //! | the lock is another's at a check or a release | `Taken`, `Deleted` | all of `rewritten::` |
 //! | two locks in opposite order | both wait until their time is up; what is held stays held | `crossing::two_locks_in_opposite_order` |
-//! | too many connections (1040) | an error that may be retried; waits go on when there is room | `limits::a_server_without_room_is_asked_again` |
+//! | too many connections (1040) | an error that may be retried; waits go on when there is room | `limits::a_server_without_room_is_asked_again`, `limits::a_server_without_room_is_not_asked_all_the_time` |
+//! | offline mode | the same | `access::a_server_that_is_offline_for_a_while_ends_no_wait` |
 //! | `max_connections` reached | waits queue here, in order | `limits::waits_beyond_the_bound_are_served_in_order` |
 //! | permission or password refused | an error that names it, without the password | all of `access::` |
 //!
@@ -76,8 +77,9 @@ mod backend;
 mod control;
 mod inspection;
 mod link;
-mod options;
 mod mark;
+mod opener;
+mod options;
 mod pool;
 mod run;
 mod server;

@@ -29,6 +29,7 @@ pub(crate) struct Pool {
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
     inner: Mutex<Inner>,
+    opener: Arc<Opener>,
     /// Something has become free.
     changed: Notify,
 }
@@ -100,8 +101,13 @@ impl Drop for OwnLink {
 }
 
 impl Pool {
-    pub(crate) fn new(host: Host, settings: Arc<Settings>, control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self { host, settings, control, inner: Mutex::default(), changed: Notify::new() })
+    pub(crate) fn new(
+        host: Host,
+        settings: Arc<Settings>,
+        control: Arc<Control>,
+        opener: Arc<Opener>,
+    ) -> Arc<Self> {
+        Arc::new(Self { host, settings, control, opener, inner: Mutex::default(), changed: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -198,7 +204,9 @@ impl Pool {
             seeking.check()?;
             // What room there may be, is of no use to this one.
             self.open_at_least(1);
-            within(clock, deadline, changed).await.ok_or_else(|| self.no_room())?;
+            within(clock, deadline, changed)
+                .await
+                .ok_or_else(|| self.opener.failure().unwrap_or_else(|| self.no_room()))?;
         }
     }
 
@@ -232,7 +240,7 @@ impl Pool {
     fn open(self: &Arc<Self>) {
         let this = Arc::clone(self);
         self.host.spawn(async move {
-            match this.settings.open(&this.host).await {
+            match this.opener.open().await {
                 Ok(session) => this.opened(session),
                 Err(error) => this.not_opened(error),
             }

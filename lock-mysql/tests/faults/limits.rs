@@ -1,9 +1,9 @@
 //! As many connections as there may be, and not one more.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use conformance_tests::Outcome;
-use conformance_tests::servers::{Direction, MySqlFlavour, MySqlOptions};
+use conformance_tests::servers::{Direction, MySqlFlavour, MySqlOptions, MySqlSession};
+use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, Operation};
 
 use crate::case::{cases, ensure};
@@ -20,6 +20,7 @@ cases!("limits":
     a_check_is_not_kept_waiting_by_a_burst,
     waits_beyond_the_bound_are_served_in_order,
     a_server_without_room_is_asked_again,
+    a_server_without_room_is_not_asked_all_the_time,
     connections_that_nobody_uses_are_closed,
     a_closed_client_has_no_connection,
     a_dropped_client_has_no_connection,
@@ -168,6 +169,46 @@ async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome 
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
     Ok(guard.release().await?)
+}
+
+/// By waiters who have no connection, and by those who have one and cannot be looked at.
+async fn a_server_without_room_is_not_asked_all_the_time(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "10")).await?;
+    let holder = stage.client(LONG).await?;
+    let client = stage.client("lease=4s").await?;
+    let mut held = Vec::new();
+    for number in 0..5 {
+        held.push(holder.lock(format!("room {number}"))?.acquire().await?);
+    }
+    let mut others = Vec::new();
+    // Root is let in once more than that.
+    while let Ok(session) = stage.server.session().await {
+        others.push(session);
+    }
+    let waiters = (0..5).map(|number| Ok(Waiter::start(client.lock(format!("room {number}"))?)));
+    let waiters = waiters.collect::<Outcome<Vec<_>>>()?;
+    // The pauses have become as long as they become.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let (began, before) = (Instant::now(), refused(&mut others).await?);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (took, after) = (began.elapsed(), refused(&mut others).await?);
+    let asked = after - before;
+    ensure!(asked >= 1.0, "it is not asked at all");
+    ensure!(asked <= 2.0 + 2.0 * took.as_secs_f64(), "it was asked {asked} times in {took:?}");
+    drop(others);
+    drop(held);
+    for waiter in waiters {
+        waiter.granted().await?.0.release().await?;
+    }
+    Ok(())
+}
+
+/// How many connections the server has refused because it had no room.
+async fn refused(sessions: &mut [MySqlSession]) -> Outcome<f64> {
+    let session = sessions.first_mut().ok_or_else(|| Failure::new("there is no session"))?;
+    let rows = session.query("SHOW GLOBAL STATUS LIKE 'Connection_errors_max_connections'").await?;
+    let count = rows.into_iter().flatten().flatten().nth(1).and_then(|count| count.parse().ok());
+    count.ok_or_else(|| Failure::new("the server does not count"))
 }
 
 async fn connections_that_nobody_uses_are_closed(flavour: MySqlFlavour) -> Outcome {

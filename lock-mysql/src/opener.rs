@@ -1,0 +1,97 @@
+//! Opens connections, and leaves a server in peace that lets nobody in.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Backoff, Host, LockError, Moment};
+
+use crate::session::Session;
+use crate::settings::Settings;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Opens connections. After a failure one tries for all, after a pause that grows from one failure to the next.
+pub(crate) struct Opener {
+    host: Host,
+    settings: Arc<Settings>,
+    outage: Mutex<Option<Outage>>,
+    /// Whose turn it is to try.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// The server has let nobody in since.
+struct Outage {
+    failures: u64,
+    last: LockError,
+    backoff: Backoff,
+    again_at: Moment,
+}
+
+impl Opener {
+    pub(crate) fn new(host: Host, settings: Arc<Settings>) -> Arc<Self> {
+        Arc::new(Self { host, settings, outage: Mutex::default(), turn: tokio::sync::Mutex::default() })
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the attempt, and the next one has its turn.
+    pub(crate) async fn open(&self) -> Result<Session, LockError> {
+        let failures = self.failures();
+        if failures > 0 {
+            let _turn = self.turn.lock().await;
+            if let Some(again_at) = self.again_at(failures)? {
+                self.host.clock().sleep_until(again_at).await;
+                return self.try_to_open().await;
+            }
+        }
+        self.try_to_open().await
+    }
+
+    /// Why the server lets nobody in, if it does not.
+    pub(crate) fn failure(&self) -> Option<LockError> {
+        self.outage().as_ref().map(|outage| outage.last.clone())
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failures(&self) -> u64 {
+        self.outage().as_ref().map_or(0, |outage| outage.failures)
+    }
+
+    /// Until when the server is left in peace, if it is; or how somebody fared who has tried since it had failed that often.
+    fn again_at(&self, failures: u64) -> Result<Option<Moment>, LockError> {
+        match &*self.outage() {
+            Some(outage) if outage.failures != failures => Err(outage.last.clone()),
+            outage => Ok(outage.as_ref().map(|outage| outage.again_at)),
+        }
+    }
+
+    async fn try_to_open(&self) -> Result<Session, LockError> {
+        let failures = self.failures();
+        let opened = self.settings.open(&self.host).await;
+        let mut outage = self.outage();
+        match &opened {
+            Ok(_) => *outage = None,
+            // Those who try at once fail once.
+            Err(error) if outage.as_ref().map_or(0, |outage| outage.failures) == failures => {
+                let backoff = outage.take().map(|outage| outage.backoff);
+                let mut backoff = backoff.unwrap_or_else(|| Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
+                let again_at = self.host.clock().now().plus(backoff.next_pause());
+                *outage = Some(Outage { failures: failures + 1, last: error.clone(), backoff, again_at });
+            }
+            Err(_) => {}
+        }
+        opened
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Opener").field("failure", &self.failure()).finish_non_exhaustive()
+    }
+}
