@@ -247,13 +247,14 @@ impl Pool {
         });
     }
 
-    fn opened(self: &Arc<Self>, session: Session) {
-        self.lock().opening -= 1;
-        self.adopt(session);
+    /// Takes a connection up that has not been counted.
+    pub(crate) fn adopt(self: &Arc<Self>, session: Session) {
+        self.lock().opening += 1;
+        self.opened(session);
     }
 
-    /// Takes a connection up.
-    pub(crate) fn adopt(self: &Arc<Self>, session: Session) {
+    /// Takes a connection up. It counts all the time.
+    fn opened(self: &Arc<Self>, session: Session) {
         let mut inner = self.lock();
         if inner.is_closed {
             return;
@@ -261,6 +262,7 @@ impl Pool {
         inner.last_group += 1;
         let group = GroupId::new(inner.last_group);
         let (link, orders) = Link::new(group, &session);
+        inner.opening -= 1;
         let entry = Entry { link: Arc::clone(&link), names: HashMap::new(), state: State::Own };
         inner.links.insert(group, entry);
         drop(inner);
