@@ -57,8 +57,8 @@ impl<'a> Attempt<'a> {
     }
 
     async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        // A connection may have ended while nothing was asked on it, which is seen when something is.
-        for _ in 0..2 {
+        // A connection may have ended while nothing was asked on it, which is seen when something is; and so may all of them.
+        for _ in 0..=self.backend.pool.connections().max(1) {
             let started = self.backend.pool.take_somewhere(&self.claim).await?;
             match self.taken(started).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),

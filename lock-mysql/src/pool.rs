@@ -17,6 +17,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::actor::Actor;
 use crate::control::Control;
 use crate::link::{Asked, Claim, GivenBack, Link, Name, Order, Waiting};
+use crate::opener::Opener;
 use crate::session::{Session, within};
 use crate::settings::Settings;
 use crate::trouble::gone;
@@ -28,8 +29,8 @@ pub(crate) struct Pool {
     pub(crate) host: Host,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
-    inner: Mutex<Inner>,
     opener: Arc<Opener>,
+    inner: Mutex<Inner>,
     /// Something has become free.
     changed: Notify,
 }
@@ -124,6 +125,11 @@ impl Pool {
         self.lock().links.get(&group).map(|entry| Arc::clone(&entry.link))
     }
 
+    /// How many connections there are.
+    pub(crate) fn connections(&self) -> usize {
+        self.lock().links.len()
+    }
+
     /// The connections on which something is held.
     pub(crate) fn groups_in_use(&self) -> Vec<GroupId> {
         let inner = self.lock();
@@ -156,17 +162,6 @@ impl Pool {
         Some(Started { link: Arc::clone(&entry.link), asked })
     }
 
-    /// A connection on which nothing is held, if there is one. The last is not for waiting.
-    pub(crate) fn idle(self: &Arc<Self>) -> Option<OwnLink> {
-        let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
-        let mut inner = self.lock();
-        if !inner.has_place_for_waiter(self.settings.max_connections) {
-            return None;
-        }
-        let entry =
-            inner.links.values_mut().find(|entry| entry.is_idle() && !entry.link.is_slow(clock, long))?;
-        entry.state = State::Own;
-        Some(OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true })
     /// Has a lock given back, if this attempt has it on that connection, or may get it there. If not, nothing is ordered: by now
     /// the connection may wait for another lock, for as long as that takes.
     pub(crate) fn give_back(
@@ -183,6 +178,17 @@ impl Pool {
         (entry.names.get(name) == Some(&id)).then(|| link.release(Arc::clone(name), id, operation))
     }
 
+    /// A connection on which nothing is held, if there is one. The last is not for waiting.
+    pub(crate) fn idle(self: &Arc<Self>) -> Option<OwnLink> {
+        let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
+        let mut inner = self.lock();
+        if !inner.has_place_for_waiter(self.settings.max_connections) {
+            return None;
+        }
+        let entry =
+            inner.links.values_mut().find(|entry| entry.is_idle() && !entry.link.is_slow(clock, long))?;
+        entry.state = State::Own;
+        Some(OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true })
     }
 
     /// Takes a lock, if it is free, wherever there is room, or as soon as there is.
@@ -256,13 +262,13 @@ impl Pool {
     /// Takes a connection up. It counts all the time.
     fn opened(self: &Arc<Self>, session: Session) {
         let mut inner = self.lock();
+        inner.opening -= 1;
         if inner.is_closed {
             return;
         }
         inner.last_group += 1;
         let group = GroupId::new(inner.last_group);
         let (link, orders) = Link::new(group, &session);
-        inner.opening -= 1;
         let entry = Entry { link: Arc::clone(&link), names: HashMap::new(), state: State::Own };
         inner.links.insert(group, entry);
         drop(inner);

@@ -14,9 +14,10 @@ cases!("restarts":
     while_held_and_the_holder_is_told,
     while_somebody_waits_and_the_wait_goes_on,
     while_nothing_is_held_and_nobody_notices,
+    while_several_connections_are_unused_and_a_try_does_not_notice,
     and_who_has_the_old_number_is_left_alone,
-);
     before_summer_time_ends_and_who_has_the_old_number_is_left_alone,
+);
 
 async fn while_held_and_the_holder_is_told(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
@@ -60,25 +61,25 @@ async fn while_nothing_is_held_and_nobody_notices(flavour: MySqlFlavour) -> Outc
     Ok(())
 }
 
+async fn while_several_connections_are_unused_and_a_try_does_not_notice(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client("lease=10m&locks_per_connection=1").await?;
+    let mut guards = Vec::new();
+    for number in 0..4 {
+        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+    }
+    for guard in guards {
+        guard.release().await?;
+    }
+    ensure!(stage.connections().await? == 4, "{} connections", stage.connections().await?);
+    stage.server.restart().await?;
+    let guard = client.lock(ROOM)?.try_acquire().await?;
+    ensure!(guard.is_some(), "a free lock was refused");
+    Ok(())
+}
+
 /// The server counts connections anew, and what has ended is ended by its number.
 async fn and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outcome {
-    let options = "lease=10m&locks_per_connection=1";
-    let (ours, theirs) = (stage.client(options).await?, stage.client(options).await?);
-    let mut lost = Vec::new();
-    let mut old = Vec::new();
-    for number in 0..10 {
-        let name = format!("old{number}");
-        lost.push(ours.lock(name.as_str())?.acquire().await?);
-        old.extend(connection_of(stage, &name).await?);
-    }
-    stage.server.restart().await?;
-    let mut held = Vec::new();
-    let mut new = Vec::new();
-    // Looks at the server take numbers, too.
-    while old.iter().filter(|number| new.contains(*number)).count() < 3 && new.len() < 60 {
-        let name = format!("new{}", held.len());
-        held.push((soon("the lock", theirs.lock(name.as_str())?.acquire()).await??, name.clone()));
-        new.extend(connection_of(stage, &name).await?);
     leaves_the_old_numbers_alone(&Stage::new(flavour).await?).await
 }
 
@@ -109,6 +110,23 @@ fn time_zone_whose_summer_ends_after(left: Duration) -> String {
 }
 
 async fn leaves_the_old_numbers_alone(stage: &Stage) -> Outcome {
+    let options = "lease=10m&locks_per_connection=1";
+    let (ours, theirs) = (stage.client(options).await?, stage.client(options).await?);
+    let mut lost = Vec::new();
+    let mut old = Vec::new();
+    for number in 0..10 {
+        let name = format!("old{number}");
+        lost.push(ours.lock(name.as_str())?.acquire().await?);
+        old.extend(connection_of(stage, &name).await?);
+    }
+    stage.server.restart().await?;
+    let mut held = Vec::new();
+    let mut new = Vec::new();
+    // Looks at the server take numbers, too.
+    while old.iter().filter(|number| new.contains(*number)).count() < 3 && new.len() < 60 {
+        let name = format!("new{}", held.len());
+        held.push((soon("the lock", theirs.lock(name.as_str())?.acquire()).await??, name.clone()));
+        new.extend(connection_of(stage, &name).await?);
     }
     ensure!(old.iter().any(|number| new.contains(number)), "no number is used again: {old:?}, {new:?}");
     // Nobody has noticed the restart who only holds.
