@@ -77,11 +77,14 @@ fn code_of(error: &sqlx::Error) -> Option<u16> {
 
 /// The error for users, without anything that only the server may know.
 pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
-    let new = |kind: ErrorKind, cause: String| LockError::new(kind, operation).because(cause);
     let Some(code) = code_of(&error) else { return explain_connection(operation, error) };
     let said = error.as_database_error().map(|error| error.message().to_owned()).unwrap_or_default();
-    let server = |kind| new(kind, format!("the server says {code}: {said}"));
-    let explained = match code {
+    explain_code(operation, code, &said).caused_by(error)
+}
+
+fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
+    let server = |kind| LockError::new(kind, operation).because(format!("the server says {code}: {said}"));
+    match code {
         1044 => server(ErrorKind::Denied)
             .remedy("name a database that the user may use, or leave it out: only fencing=table needs one"),
         1045 | 1130 | 1698 | 1862 | 1820 | 3118 | 3159 | 4151 => server(ErrorKind::Denied)
@@ -92,6 +95,19 @@ pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
         1040 | 1203 | 1226 => server(ErrorKind::Unreachable)
             .remedy("raise max_connections at the server, or lower ?max_connections= of the clients")
             .retryable(),
+        1129 => server(ErrorKind::Unreachable)
+            .remedy(
+                "find out why connections from this host fail, and have the server forget it: FLUSH HOSTS",
+            )
+            .retryable(),
+        1135 => server(ErrorKind::Unreachable)
+            .remedy("check how many threads and how much memory the server may have")
+            .retryable(),
+        3032 => server(ErrorKind::Unreachable)
+            .remedy("switch offline_mode off at the server, or wait until that is done")
+            .retryable(),
+        NO_SUCH_TABLE => server(ErrorKind::Server)
+            .remedy("the table of the tokens has gone: connect anew, which makes it, or make it by hand"),
         1235 => server(ErrorKind::Unsupported)
             .remedy("a Galera cluster has no named locks: use a server that is not part of one"),
         1290 | 1836 => read_only(operation),
@@ -103,8 +119,7 @@ pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
             .remedy("somebody has ended the connection at the server, or it shuts down")
             .retryable(),
         _ => server(ErrorKind::Server),
-    };
-    explained.caused_by(error)
+    }
 }
 
 fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
@@ -161,4 +176,23 @@ pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> Lo
     LockError::new(ErrorKind::Server, operation)
         .because(format!("the server's answer makes no sense: {what}"))
         .remedy("check what stands between this client and the server")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_by_itself_ends_no_wait() {
+        for code in [1040, 1129, 1135, 1203, 1226, 3032, 1053, 4031] {
+            let error = explain_code(Operation::Acquire, code, "no");
+            assert!(error.is_retryable() && error.kind() == ErrorKind::Unreachable, "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(&code.to_string()) && text.ends_with(')'), "{text}");
+        }
+        for code in [1044, 1045, 1049, 1142, 1146] {
+            let error = explain_code(Operation::Acquire, code, "no");
+            assert!(!error.is_retryable() && error.to_string().ends_with(')'), "{error:?}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use lock_core::{DistributedLockExt, ErrorKind, LockClient, LockError};
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, connect, with_options};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, until, with_options};
 
 cases!("access":
     a_wrong_password_is_refused_and_shown_nowhere,
@@ -18,6 +18,7 @@ cases!("access":
     a_server_without_innodb_has_locks,
     a_database_that_is_not_there_is_named,
     a_server_that_is_not_there,
+    a_server_that_is_offline_for_a_while_ends_no_wait,
 );
 
 fn refusal(answer: Result<LockClient, LockError>) -> Outcome<LockError> {
@@ -133,4 +134,31 @@ async fn a_server_that_is_not_there(_: MySqlFlavour) -> Outcome {
     let error = refusal(connect("mysql://app@127.0.0.1:1").await)?;
     ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
     Ok(())
+}
+
+/// Error 3032: an operator lets in administrators alone. A MariaDB has no such mode.
+async fn a_server_that_is_offline_for_a_while_ends_no_wait(flavour: MySqlFlavour) -> Outcome {
+    if flavour == MySqlFlavour::MariaDb {
+        return Ok(());
+    }
+    let stage = Stage::new(flavour).await?;
+    let client = stage.client("lease=4s").await?;
+    let name = format!("room{}", stage.server.address().port());
+    let mut session = stage.server.session().await?;
+    session.query(&format!("SELECT GET_LOCK('distlock:{name}', 0)")).await?;
+    // It has to connect again, and what it has asked before is of no concern.
+    until("its connection is closed", || async { Ok(stage.connections().await? == 0) }).await?;
+    session.query("SET GLOBAL offline_mode = 1").await?;
+    let waiter = Waiter::start(client.lock(name.as_str())?);
+    let is_refused = || async {
+        Ok(waiter.is_finished()
+            || !logs::lines_with(&[name.as_str(), "failed and is repeated", "3032"]).is_empty())
+    };
+    until("it is refused", is_refused).await?;
+    ensure!(!waiter.is_finished(), "the wait has ended");
+    session.query("SET GLOBAL offline_mode = 0").await?;
+    stage.queued(1).await?;
+    session.query(&format!("SELECT RELEASE_LOCK('distlock:{name}')")).await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
 }

@@ -13,6 +13,7 @@ cases!("tokens":
     of_the_table_rise_although_it_has_lost_its_rows,
     are_left_out_on_request,
     that_cannot_be_written_down_cost_no_other_lock,
+    without_their_table_are_an_error_that_says_what_to_do,
     are_written_down_with_the_longest_names,
 );
 
@@ -106,6 +107,19 @@ async fn that_cannot_be_written_down_cost_no_other_lock(flavour: MySqlFlavour) -
         ensure!(stage.holder_of("innocent").await? == connection, "{lock}: the other lock has moved");
     }
     Ok(innocent.release().await?)
+}
+
+async fn without_their_table_are_an_error_that_says_what_to_do(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with_table(flavour).await?;
+    let options = "lease=10m&fencing=table";
+    let client = stage.client(options).await?;
+    stage.works(&client).await?;
+    stage.server.query("DROP TABLE locks.distlock_locks").await?;
+    let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
+    let Err(error) = answer else { return Err(Failure::new(format!("without a table: {answer:?}"))) };
+    ensure!(error.to_string().contains("connect anew"), "{error}");
+    stage.works(&stage.client(options).await?).await?;
+    stage.works(&client).await
 }
 
 async fn are_written_down_with_the_longest_names(flavour: MySqlFlavour) -> Outcome {
