@@ -56,6 +56,16 @@ impl<F: Future> ByHand<F> {
         }
         None
     }
+
+    /// Polls whenever that is wanted, until it is complete.
+    pub(crate) async fn finish(mut self) -> F::Output {
+        loop {
+            if let Some(output) = self.poll() {
+                return output;
+            }
+            self.wants_poll().await;
+        }
+    }
 }
 
 /// One event, as a listener was told.

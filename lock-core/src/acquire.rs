@@ -172,6 +172,7 @@ fn hold_of(front: &Arc<Front>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         lease: grant.lease,
         group: grant.group,
         token: grant.token,
+        place: request.signals.place(),
         lasting,
         #[cfg(unix)]
         descriptor: grant.descriptor,

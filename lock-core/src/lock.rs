@@ -40,8 +40,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`] when the wait ended and the server had not said that someone else holds the lock;
-    /// [`ErrorKind::Lost`] once for an owner whose hold has been lost and who has not been told yet; whatever the server
-    /// answers.
+    /// [`ErrorKind::Lost`] once for an owner whose hold has been lost and who has not been told yet, and with [`Wait::Try`]
+    /// when what was granted is lost before the caller sees it (a longer wait goes on then); whatever the server answers.
     ///
     /// # Cancel safety
     /// Dropped before it is ready it leaves nothing held or queued, here or at the server; what is on its way is undone in

@@ -36,6 +36,8 @@ mod odd {
         pub(crate) renewed_from_before: Option<Duration>,
         /// So many attempts that wait lose their place in the queue, which is 7.
         pub(crate) places_lost: AtomicUsize,
+        /// So many attempts are granted from a place in the queue, which is 7.
+        pub(crate) granted_from_places: AtomicUsize,
         /// So many grants come later than the first poll.
         pub(crate) late_grants: AtomicUsize,
         /// Those of the last attempt.
@@ -68,6 +70,9 @@ mod odd {
             if take(&self.script.places_lost) {
                 request.signals().keep_place(NonZeroU64::new(7).unwrap());
                 return Ok(None);
+            }
+            if take(&self.script.granted_from_places) {
+                request.signals().keep_place(NonZeroU64::new(7).unwrap());
             }
             *self.script.signals.lock().unwrap() = Some(request.signals().clone());
             if take(&self.script.late_grants) {
@@ -118,9 +123,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, LossReason, Signals};
+use lock_core::{
+    ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, GroupId, LossReason, Signals,
+};
 use odd::{Odd, Script};
-use support::{DropAfter, Recorder, Told, eventually, next};
+use support::{ByHand, DropAfter, Recorder, Told, eventually, next};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_it() {
@@ -145,6 +152,29 @@ async fn a_waiter_that_lost_its_place_gets_it_back_and_nobody_else_does() {
     lock.acquire().await.unwrap().release().await.unwrap();
     let seen: Vec<_> = script.places_seen.lock().unwrap().drain(..).collect();
     assert_eq!(seen, [None, NonZeroU64::new(7), None]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_grant_is_lost_unseen_gets_its_place_back() {
+    let script = Arc::new(Script::default());
+    let mut host = None;
+    let client = ClientBuilder::new().build(|given| {
+        host = Some(given.clone());
+        Ok(Odd::new(given, Arc::clone(&script)))
+    });
+    let lock = client.unwrap().lock("orders/42").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let waiter = ByHand::begun(lock.acquire());
+    script.granted_from_places.store(1, Ordering::SeqCst);
+    script.group.store(1, Ordering::SeqCst);
+    held.release().await.unwrap();
+    eventually("it is granted", || lock.is_locked()).await;
+    script.group.store(2, Ordering::SeqCst);
+    host.unwrap().group_lost(GroupId::new(1), LossReason::ConnectionLost);
+    let guard = waiter.output().await.unwrap();
+    assert!(guard.hold().is_valid());
+    let seen: Vec<_> = script.places_seen.lock().unwrap().drain(..).collect();
+    assert_eq!(seen, [None, None, NonZeroU64::new(7)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

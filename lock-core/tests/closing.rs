@@ -10,7 +10,7 @@ use std::time::Duration;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, HoldEnd, LossReason, Operation};
-use support::{Recorder, SOON, Told, eventually, futures_block_on, name, next};
+use support::{ByHand, Recorder, SOON, Told, eventually, futures_block_on, name, next};
 
 const NAME: &str = "orders/42";
 
@@ -28,6 +28,20 @@ async fn close_waits_for_releases() {
     assert!(!server.is_empty() && !closing.is_finished());
     gate.open();
     closing.await.unwrap().unwrap();
+    assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_whose_grant_close_takes_away_unseen_ends_as_closed() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let held = lock.acquire().await.unwrap();
+    let waiter = ByHand::begun(lock.acquire());
+    held.release().await.unwrap();
+    waiter.woken().await;
+    assert_eq!(client.close(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Unconfirmed);
+    assert_eq!(waiter.output().await.unwrap_err().kind(), ErrorKind::Closed);
     assert!(server.is_empty());
 }
 

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use std::time::Duration;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
-    ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LossReason,
-    Operation, Owner,
+    ClientBuilder, DistributedLock, DistributedLockExt, EngineChoice, ErrorKind, Hold, HoldEnd, LockError,
+    LossReason, Operation, Owner, Wait,
 };
-use support::{LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
+use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
 
 const NAME: &str = "orders/42";
 
@@ -114,6 +115,100 @@ async fn a_grant_that_is_lost_while_its_reply_is_on_its_way_is_nobodys_and_the_w
     gate.open();
     assert_eq!(trying.await.unwrap().unwrap_err().loss(), Some(LossReason::Deleted));
     nothing_more(&told, &lock);
+}
+
+/// A server, and a waiter that has been granted the lock and has not looked yet. Another one stands behind it.
+async fn granted_unseen<F: Future>(
+    server: &MemoryServer,
+    lock: &Arc<dyn DistributedLock>,
+    waits: impl FnOnce() -> F,
+) -> ByHand<F> {
+    let theirs = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
+    let waiter = ByHand::begun(waits());
+    eventually("it waits at the server", || server.waiting_for(&name(NAME)) == 1).await;
+    theirs.release().await.unwrap();
+    eventually("it is granted", || lock.is_locked()).await;
+    waiter
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_lost_before_its_waiter_has_looked_does_not_end_the_wait() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let waiter = granted_unseen(&server, &lock, || lock.acquire()).await;
+    let behind = ByHand::begun(lock.acquire());
+    // A stranger has it meanwhile.
+    assert!(server.lose(&name(NAME), Loss::Steal, Notice::AtOnce));
+    assert!(!lock.is_locked());
+    let mut waiter = waiter;
+    assert!(waiter.poll().is_none(), "the wait has ended");
+    assert!(server.lose(&name(NAME), Loss::Delete, Notice::AtOnce));
+    // In its place: before the one that came later.
+    let guard = waiter.output().await.unwrap();
+    assert!(guard.hold().is_valid());
+    guard.release().await.unwrap();
+    behind.output().await.unwrap().release().await.unwrap();
+    // Nothing is told of what was not known to anyone.
+    let all: Vec<_> = (0..4).map(|_| next(&told)).collect();
+    assert_eq!(all, [Told::Acquired, Told::Released, Told::Acquired, Told::Released]);
+    nothing_more(&told, &lock);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn branches_of_one_owner_wait_on_together_when_their_grant_is_lost_unseen() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let owner = Owner::new();
+    let first = granted_unseen(&server, &lock, || lock.acquire_as(owner, Wait::Forever)).await;
+    server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+    eventually("it is granted again", || lock.is_locked()).await;
+    // Reentry, although the first branch has not looked.
+    let second = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+    // Now that one branch knows the hold, the other is told of its loss.
+    server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+    assert_eq!(first.output().await.unwrap_err().loss(), Some(LossReason::Deleted));
+    assert_eq!(second.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_enters_again_finds_a_loss_that_it_could_not_know_of_and_waits() {
+    let timed = Timed::new();
+    let builder = Timed::builder(&timed.clock).max_hold(Duration::from_secs(60));
+    let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let owner = Owner::new();
+    let first = granted_unseen(&timed.server, &lock, || lock.acquire_as(owner, Wait::Forever)).await;
+    timed.time.advance(Duration::from_secs(60));
+    let second = ByHand::begun(lock.acquire_as(owner, Wait::Forever));
+    let guards = (first.output().await.unwrap().unwrap(), second.output().await.unwrap().unwrap());
+    assert!(guards.0.hold().is_valid());
+    assert_eq!(guards.0.token(), guards.1.token());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_who_tries_once_is_told_of_a_loss_before_it_has_looked() {
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let gate = Gate::new();
+    server.faults().inject(Operation::Acquire, Fault::DelayReply(gate.clone()));
+    let trying = ByHand::begun(lock.try_acquire());
+    gate.open();
+    eventually("it is granted", || lock.is_locked()).await;
+    server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+    assert_eq!(trying.output().await.unwrap_err().loss(), Some(LossReason::Deleted));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_whose_grant_is_lost_unseen_ends_at_its_deadline_all_the_same() {
+    let timed = Timed::new();
+    let lock = timed.client.lock(NAME).unwrap();
+    let waits = || lock.try_acquire_for(Duration::from_secs(5));
+    let waiter = granted_unseen(&timed.server, &lock, waits).await;
+    timed.server.lose(&name(NAME), Loss::Steal, Notice::AtOnce);
+    eventually("it waits at the server again", || timed.server.waiting_for(&name(NAME)) == 1).await;
+    timed.time.advance(Duration::from_secs(5));
+    assert!(waiter.output().await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

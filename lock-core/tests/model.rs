@@ -66,6 +66,8 @@ impl Occupant for Hold {
     fn begin_release(&self) -> Result<(), Reason> {
         self.0.begin_release(|| 0, "expired")
     }
+
+    fn lost_unseen(&self) {}
 }
 
 /// An attempt: whether it was stopped.
@@ -380,7 +382,7 @@ fn a_loss_lets_the_next_one_in_although_the_owner_never_unlocks() {
 }
 
 #[test]
-fn a_loss_before_the_waiter_has_looked_ends_its_wait() {
+fn a_loss_before_the_waiter_has_looked_does_not_end_its_wait() {
     explore(|| {
         let world = World::new();
         let (entered, start) = world.enter(1);
@@ -388,14 +390,62 @@ fn a_loss_before_the_waiter_has_looked_ends_its_wait() {
         world.drive(start);
         let hold = world.local.held().unwrap();
         let server = Arc::clone(&world);
-        let losing = thread::spawn(move || assert!(server.lose(&hold)));
-        let settled = world.wait(ticket);
+        let lost = hold.clone();
+        let losing = thread::spawn(move || assert!(server.lose(&lost)));
+        let Settled::Granted(granted) = world.wait(ticket) else {
+            panic!("the wait has ended without the lock")
+        };
         losing.join().unwrap();
-        match settled {
-            Settled::Granted(_) => assert_eq!(world.unlock(1), Err("taken")),
-            Settled::Lost(_) => assert_eq!(world.unlock(1), Err("not the owner")),
-            _ => panic!("nobody refused it"),
+        assert_eq!(world.unlock(1), if granted.is_same(&hold) { Err("taken") } else { Ok(()) });
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn whoever_waits_on_after_an_unseen_loss_is_before_those_that_came_later() {
+    explore(|| {
+        let world = World::new();
+        let (first, start) = world.enter(1);
+        let (second, _) = world.enter(2);
+        let (Entered::Waiting(first), Entered::Waiting(second)) = (first, second) else {
+            panic!("both wait")
+        };
+        world.drive(start);
+        let hold = world.local.held().unwrap();
+        let server = Arc::clone(&world);
+        let lost = hold.clone();
+        let losing = thread::spawn(move || assert!(server.lose(&lost)));
+        let Settled::Granted(granted) = world.wait(first) else {
+            panic!("the wait has ended without the lock")
+        };
+        if granted.is_same(&hold) {
+            losing.join().unwrap();
+        } else {
+            assert!(matches!(world.local.held_by(1), Some((now, 1)) if now.is_same(&granted)));
+            world.unlock(1).unwrap();
+            losing.join().unwrap();
         }
+        assert!(matches!(world.wait(second), Settled::Granted(_)));
+        world.unlock(2).unwrap();
+        if granted.is_same(&hold) {
+            assert_eq!(world.unlock(1), Err("taken"));
+        }
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_waiter_that_leaves_while_its_grant_is_lost_leaves_nothing() {
+    explore(|| {
+        let world = World::new();
+        let (entered, start) = world.enter(1);
+        let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
+        world.drive(start);
+        let hold = world.local.held().unwrap();
+        let server = Arc::clone(&world);
+        let losing = thread::spawn(move || server.lose(&hold));
+        world.undo(world.local.leave(ticket));
+        losing.join().unwrap();
         world.assert_empty();
     });
 }

@@ -12,6 +12,7 @@ cases!("loss":
     a_deleted_hold_is_lost [Need::Ability(Ability::Removal(Removal::Deletion))],
     an_expired_hold_is_lost [Need::Ability(Ability::Removal(Removal::Expiry))],
     a_stolen_hold_is_lost [Need::Ability(Ability::Removal(Removal::Theft))],
+    a_grant_that_is_lost_before_its_waiter_looks_does_not_end_the_wait [Need::Ability(Ability::Removal(Removal::Deletion)), Need::Order],
     a_loss_lets_the_local_queue_go_on [Need::Ability(Ability::Removal(Removal::Deletion))],
     a_loss_while_unlocking_has_one_outcome [Need::Ability(Ability::Removal(Removal::Deletion))],
     a_lost_entry_is_told_to_its_owner_once [Need::Ability(Ability::Removal(Removal::Deletion))],
@@ -62,6 +63,32 @@ async fn a_stolen_hold_is_lost(stage: &Stage) -> Outcome {
     stage.is_held(&theirs, "room").await?;
     stage.harness().take_away(&LockName::new("room")?, Removal::Deletion).await?;
     stage.becomes_free(&theirs, "room").await
+}
+
+/// The grant was not known to anyone. The waiter goes on waiting, here behind another client, who has the lock meanwhile.
+async fn a_grant_that_is_lost_before_its_waiter_looks_does_not_end_the_wait(stage: &Stage) -> Outcome {
+    let (ours, theirs, rivals) = (stage.client().await?, stage.client().await?, stage.client().await?);
+    let lock = ours.lock("room")?;
+    let held = theirs.lock("room")?.acquire().await?;
+    let mut waiter = ByHand::new(lock.acquire());
+    ensure!(waiter.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&theirs, "room", 1).await?;
+    let rival = rivals.lock("room")?;
+    let mut behind = ByHand::new(rival.acquire());
+    ensure!(behind.poll().is_none(), "a lock that is held was granted");
+    stage.queued(&theirs, "room", 2).await?;
+    held.release().await?;
+    stage.until("the grant", || async { Ok(lock.is_locked()) }).await?;
+
+    stage.harness().take_away(lock.name(), Removal::Deletion).await?;
+    stage.soon("the rival's turn", behind.wants_poll()).await?;
+    let between = stage.soon("the rival's grant", behind.finish()).await??;
+    stage.until("the loss", || async { Ok(!lock.is_locked()) }).await?;
+    ensure!(waiter.poll().is_none(), "the wait has ended");
+    between.release().await?;
+    let guard = stage.soon("the waiter's turn", waiter.finish()).await??;
+    ensure!(guard.hold().is_valid(), "what was granted at last is not valid");
+    Ok(guard.release().await?)
 }
 
 /// The owner never unlocks; those who wait behind it, in its own client and elsewhere, get the lock all the same.

@@ -5,6 +5,7 @@ pub(crate) mod state;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -182,6 +183,8 @@ pub(crate) struct Granted {
     pub(crate) lease: AnyLease,
     pub(crate) group: GroupId,
     pub(crate) token: Option<FencingToken>,
+    /// Where the attempt stood in the server's queue, if it did.
+    pub(crate) place: Option<NonZeroU64>,
     pub(crate) lasting: Lasting,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
@@ -374,5 +377,9 @@ impl Occupant for Arc<HoldCore> {
 
     fn begin_release(&self) -> Result<(), LossReason> {
         self.state.begin_release(|| self.now(), LossReason::Expired)
+    }
+
+    fn lost_unseen(&self) {
+        self.front.keep_lost_place(self.grant.place);
     }
 }

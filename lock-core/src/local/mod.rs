@@ -18,6 +18,8 @@
 //!   meanwhile, so that a client never queues behind itself.
 //! * A loss frees the mutex although its owner has not unlocked; a tombstone tells that owner so, once, unless all of its
 //!   entries end before without a caller who could take the answer.
+//! * A grant that is lost before its waiter has looked has not been known to anyone: the waiter returns to its place in the
+//!   queue and another attempt is made. One that tries once is told of the loss.
 //!
 //! The model checker in `tests/model.rs` explores these transitions together with the hold's own states.
 
@@ -47,6 +49,9 @@ pub(crate) trait Occupant: Clone {
 
     /// Ends the hold by its owner's will: it cannot be lost any more from here on.
     fn begin_release(&self) -> Result<(), Self::Loss>;
+
+    /// It was lost before the waiter that it was meant for has seen it: another attempt is made in its stead.
+    fn lost_unseen(&self);
 }
 
 /// What the mutex needs to know of an attempt.
@@ -176,7 +181,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     ) -> (Entered<H, A::Failure>, Option<Start<A>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        let entered = state.enter(owner, patience);
+        let entered = state.enter(owner, patience, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         let entered = match entered {
             // Started or refused in the same breath: whoever tries once does not stand behind somebody.
@@ -209,7 +214,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             if let Some(settled) = state.take_settled(ticket) {
                 return Poll::Ready(settled);
             }
-            if let Some(waiter) = state.queue.get_mut(&ticket) {
+            if let Some(waiter) = state.waiter(ticket) {
                 std::mem::swap(&mut waiter.waker, waker);
             }
             Poll::Pending
@@ -224,6 +229,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         ticket: Ticket,
         no_answer: impl FnOnce() -> A::Failure,
     ) -> (Settled<H, A::Failure>, Undo<H, A>) {
+        let mut wakers = Vec::new();
         let mut state = self.state.lock();
         if let Some(settled) = state.take_settled(ticket) {
             return (settled, Undo::Nothing);
@@ -234,9 +240,10 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             Occupancy::Clearing { overdue } => overdue.clone(),
             _ => None,
         };
-        let (undo, waiter) = state.leave(ticket, &mut Vec::new());
+        let (undo, waiter) = state.leave(ticket, &mut wakers);
         drop(state);
         drop(waiter);
+        wake(wakers);
         (obstacle.map_or(Settled::Refused, Settled::Failed), undo)
     }
 
@@ -286,7 +293,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         of: Option<&H>,
         make: impl FnOnce(Patience) -> A,
     ) -> (Exited<H>, Option<Start<A>>) {
-        self.end_entry(|state| state.exit(owner, of), make)
+        self.end_entry(|state, wakers| state.exit(owner, of, wakers), make)
     }
 
     /// The same for an entry that ends without a caller who could take the answer: a loss is still to be said to the owner
@@ -297,17 +304,17 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         of: &H,
         make: impl FnOnce(Patience) -> A,
     ) -> (Exited<H>, Option<Start<A>>) {
-        self.end_entry(|state| state.exit_in_silence(owner, of), make)
+        self.end_entry(|state, wakers| state.exit_in_silence(owner, of, wakers), make)
     }
 
     fn end_entry(
         &self,
-        end: impl FnOnce(&mut State<O, H, A>) -> Exited<H>,
+        end: impl FnOnce(&mut State<O, H, A>, &mut Vec<Waker>) -> Exited<H>,
         make: impl FnOnce(Patience) -> A,
     ) -> (Exited<H>, Option<Start<A>>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        let exited = end(&mut state);
+        let exited = end(&mut state, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         drop(state);
         wake(wakers);
@@ -351,7 +358,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     ) -> Option<Start<A>> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        state.lost(hold, loss);
+        state.lost(hold, loss, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         drop(state);
         wake(wakers);

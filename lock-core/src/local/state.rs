@@ -1,7 +1,7 @@
 //! The state behind the mutex, and its transitions. Each method leaves it consistent; none of them wakes anyone or calls
 //! out, so that the mutex is let go of first.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 use super::{Attempt, Attempted, Entered, Exited, Holder, Occupant, Patience, Settled, Start, Ticket, Undo};
@@ -10,7 +10,7 @@ pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
     /// Those who wait, by ticket: the lowest is the head.
     pub(super) queue: BTreeMap<Ticket, Waiter<O>>,
-    /// Those whose wait has been decided and who have not looked yet.
+    /// Those whose wait has been decided, other than by a grant, and who have not looked yet.
     pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
     pub(super) tombstones: VecDeque<Tombstone<O, H::Loss>>,
     pub(super) next_ticket: Ticket,
@@ -38,7 +38,7 @@ pub(super) struct Tenancy<O, H> {
     pub(super) sighting: Sighting,
     /// Waiters of the owner that the hold was granted to and who have not looked yet. More than one when branches of
     /// one task wait for the same lock: the first grant is reentry for the others.
-    pub(super) promised: BTreeSet<Ticket>,
+    pub(super) promised: BTreeMap<Ticket, Waiter<O>>,
 }
 
 /// A loss that its owner has not been told of.
@@ -86,14 +86,19 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    pub(super) fn enter(&mut self, owner: O, patience: Patience) -> Entered<H, A::Failure> {
+    pub(super) fn enter(
+        &mut self,
+        owner: O,
+        patience: Patience,
+        wakers: &mut Vec<Waker>,
+    ) -> Entered<H, A::Failure> {
         if let Some(failure) = &self.closed {
             return Entered::Failed(failure.clone());
         }
         if let Some(loss) = self.take_tombstone(owner, None) {
             return Entered::Lost(loss);
         }
-        if let Some(entered) = self.reenter(owner) {
+        if let Some(entered) = self.reenter(owner, wakers) {
             return entered;
         }
         let ticket = self.next_ticket;
@@ -107,7 +112,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         Entered::Waiting(ticket)
     }
 
-    pub(super) fn reenter(&mut self, owner: O) -> Option<Entered<H, A::Failure>> {
+    fn reenter(&mut self, owner: O, wakers: &mut Vec<Waker>) -> Option<Entered<H, A::Failure>> {
         let tenancy = self.tenancy_of(owner)?;
         match tenancy.hold.verify() {
             Ok(()) => {
@@ -116,8 +121,9 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
                 Some(Entered::Reentered(tenancy.hold.clone()))
             }
             Err(loss) => {
-                self.end_lost_tenancy(&loss);
-                Some(Entered::Lost(loss))
+                let sighting = tenancy.sighting;
+                self.end_lost_tenancy(&loss, wakers);
+                (sighting == Sighting::Seen).then_some(Entered::Lost(loss))
             }
         }
     }
@@ -140,14 +146,32 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     pub(super) fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
-        let settled = take(&mut self.settled, ticket)?;
-        if let Occupancy::Held(tenancy) = &mut self.occupancy
-            && keep_promise(&mut tenancy.promised, ticket)
+        take(&mut self.settled, ticket).or_else(|| self.take_promised(ticket).map(Settled::Granted))
+    }
+
+    fn take_promised(&mut self, ticket: Ticket) -> Option<H> {
+        let Occupancy::Held(tenancy) = &mut self.occupancy else { return None };
+        let waiter = tenancy.promised.get(&ticket)?;
+        if tenancy.sighting == Sighting::Unseen
+            && waiter.patience != Patience::Once
+            && tenancy.hold.verify().is_err()
         {
-            tenancy.entries += 1;
-            tenancy.sighting = Sighting::Seen;
+            // The report of the loss is on its way and has the waiter go on waiting.
+            return None;
         }
-        Some(settled)
+        take(&mut tenancy.promised, ticket);
+        tenancy.entries += 1;
+        tenancy.sighting = Sighting::Seen;
+        Some(tenancy.hold.clone())
+    }
+
+    /// A waiter whose wait has not been decided, as far as it may know.
+    pub(super) fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter<O>> {
+        let promised = match &mut self.occupancy {
+            Occupancy::Held(tenancy) => tenancy.promised.get_mut(&ticket),
+            _ => None,
+        };
+        promised.or_else(|| self.queue.get_mut(&ticket))
     }
 
     /// With `of`, only the word of the loss of that hold.
@@ -243,8 +267,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             Attempted::Granted(hold) => match hold.verify() {
                 Ok(()) => self.give(ticket, hold, wakers),
                 Err(loss) if patience == Patience::Once => self.settle(ticket, Settled::Lost(loss), wakers),
-                // Nobody has known of it, and there is time for another.
-                Err(_) => {}
+                // It has not been seen, and there is time for another.
+                Err(_) => hold.lost_unseen(),
             },
             Attempted::Refused { by } if speaks_for_head && patience.is_over_by(by) => {
                 self.settle(ticket, Settled::Refused, wakers);
@@ -278,34 +302,42 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         let Some(owner) = self.queue.get(&ticket).map(|waiter| waiter.owner) else {
             return;
         };
-        let promised: BTreeSet<_> = self
+        let tickets: Vec<_> = self
             .queue
             .iter()
             .filter_map(|(ticket, waiter)| (waiter.owner == owner).then_some(*ticket))
             .collect();
-        for ticket in &promised {
-            self.settle(*ticket, Settled::Granted(hold.clone()), wakers);
+        let mut promised = BTreeMap::new();
+        for ticket in tickets {
+            if let Some(mut waiter) = take(&mut self.queue, ticket) {
+                wakers.extend(waiter.waker.take());
+                promised.insert(ticket, waiter);
+            }
         }
         self.occupancy =
             Occupancy::Held(Tenancy { owner, hold, entries: 0, sighting: Sighting::Unseen, promised });
         self.settle_those_who_try_once(&Settled::Refused, wakers);
     }
 
-    /// Answers the waiter as well, if it was queued: its waker is dropped after the mutex is let go of.
+    /// Answers the waiter as well, if there was one: its waker is dropped after the mutex is let go of.
     pub(super) fn leave(
         &mut self,
         ticket: Ticket,
         wakers: &mut Vec<Waker>,
     ) -> (Undo<H, A>, Option<Waiter<O>>) {
-        let waiter = take(&mut self.queue, ticket);
-        let undo = if waiter.is_some() {
-            if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing }
-        } else if let Some(Settled::Granted(hold)) = take(&mut self.settled, ticket) {
-            self.pass_on(ticket, hold, wakers)
-        } else {
-            Undo::Nothing
+        if let Some(waiter) = take(&mut self.queue, ticket) {
+            let undo = if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
+            return (undo, Some(waiter));
+        }
+        if take(&mut self.settled, ticket).is_some() {
+            return (Undo::Nothing, None);
+        }
+        let promised = match &mut self.occupancy {
+            Occupancy::Held(tenancy) => take(&mut tenancy.promised, ticket),
+            _ => None,
         };
-        (undo, waiter)
+        let undo = if promised.is_some() { self.pass_on(wakers) } else { Undo::Nothing };
+        (undo, promised)
     }
 
     pub(super) fn abandon_attempt(&mut self) -> Undo<H, A> {
@@ -317,15 +349,15 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         Undo::Attempt(attempt)
     }
 
-    /// A grant that its waiter did not live to see: nobody has known of it, so the next in the queue may have it.
-    pub(super) fn pass_on(&mut self, ticket: Ticket, hold: H, wakers: &mut Vec<Waker>) -> Undo<H, A> {
+    /// A grant that its waiter did not live to see: it is not known to anyone, so the next in the queue may have it.
+    fn pass_on(&mut self, wakers: &mut Vec<Waker>) -> Undo<H, A> {
         let Occupancy::Held(tenancy) = &mut self.occupancy else {
             return Undo::Nothing;
         };
-        if !keep_promise(&mut tenancy.promised, ticket) || !tenancy.promised.is_empty() || tenancy.entries > 0
-        {
+        if !tenancy.promised.is_empty() || tenancy.entries > 0 {
             return Undo::Nothing;
         }
+        let hold = tenancy.hold.clone();
         let is_unseen = tenancy.sighting == Sighting::Unseen;
         if let Some(next) = self.head()
             && is_unseen
@@ -344,7 +376,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    pub(super) fn exit(&mut self, owner: O, of: Option<&H>) -> Exited<H> {
+    pub(super) fn exit(&mut self, owner: O, of: Option<&H>, wakers: &mut Vec<Waker>) -> Exited<H> {
         let is_meant = |hold: &H| of.is_none_or(|of| hold.is_same(of));
         let tenancy = self.tenancy_of(owner).filter(|tenancy| tenancy.entries > 0 && is_meant(&tenancy.hold));
         let Some(tenancy) = tenancy else {
@@ -354,7 +386,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         let ended = if is_last { tenancy.hold.begin_release() } else { tenancy.hold.verify() };
         match ended {
             Err(loss) => {
-                self.end_lost_tenancy(&loss);
+                self.end_lost_tenancy(&loss, wakers);
                 Exited::Lost(loss)
             }
             Ok(()) if is_last => {
@@ -370,9 +402,9 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// The answer has no reader: the word of a loss stays for the owner's other entries.
-    pub(super) fn exit_in_silence(&mut self, owner: O, of: &H) -> Exited<H> {
+    pub(super) fn exit_in_silence(&mut self, owner: O, of: &H, wakers: &mut Vec<Waker>) -> Exited<H> {
         let others = self.entries_into(owner, of).saturating_sub(1);
-        let exited = self.exit(owner, Some(of));
+        let exited = self.exit(owner, Some(of), wakers);
         if let Exited::Lost(loss) = &exited {
             self.bury(owner, of, others, loss.clone());
         }
@@ -402,26 +434,38 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
 
     /// The owner itself has found the loss, and is told here and now: no tombstone, and the report of the loss, when it
     /// comes, finds nothing to do.
-    pub(super) fn end_lost_tenancy(&mut self, loss: &H::Loss) {
+    fn end_lost_tenancy(&mut self, loss: &H::Loss, wakers: &mut Vec<Waker>) {
         let tenancy = std::mem::replace(&mut self.occupancy, Occupancy::Free);
         if let Occupancy::Held(tenancy) = tenancy {
-            self.break_promises(&tenancy.promised, loss);
+            self.break_promises(tenancy, loss, wakers);
         }
     }
 
-    pub(super) fn break_promises(&mut self, promised: &BTreeSet<Ticket>, loss: &H::Loss) {
-        for ticket in promised {
-            if let Some(settled) = self.settled.get_mut(ticket) {
-                *settled = Settled::Lost(loss.clone());
-            }
+    /// What was promised is lost. Where the owner has not known of it, those who wait go on waiting, each in its place;
+    /// the others are told.
+    fn break_promises(&mut self, tenancy: Tenancy<O, H>, loss: &H::Loss, wakers: &mut Vec<Waker>) {
+        for (ticket, waiter) in tenancy.promised {
+            let settled = match &self.closed {
+                _ if tenancy.sighting == Sighting::Seen || waiter.patience == Patience::Once => {
+                    Settled::Lost(loss.clone())
+                }
+                Some(failure) => Settled::Failed(failure.clone()),
+                None => {
+                    tenancy.hold.lost_unseen();
+                    self.queue.insert(ticket, waiter);
+                    continue;
+                }
+            };
+            self.settled.insert(ticket, settled);
+            wakers.extend(waiter.waker);
         }
     }
 
-    pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss) {
+    pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss, wakers: &mut Vec<Waker>) {
         match std::mem::replace(&mut self.occupancy, Occupancy::Free) {
             Occupancy::Held(tenancy) if tenancy.hold.is_same(hold) => {
-                self.break_promises(&tenancy.promised, loss);
                 self.bury(tenancy.owner, hold, tenancy.entries, loss.clone());
+                self.break_promises(tenancy, loss, wakers);
             }
             other => self.occupancy = other,
         }
@@ -452,13 +496,4 @@ fn take<V>(map: &mut BTreeMap<Ticket, V>, ticket: Ticket) -> Option<V> {
         *map = BTreeMap::new();
     }
     entry
-}
-
-/// The same for a promise; answers whether there was one.
-fn keep_promise(promised: &mut BTreeSet<Ticket>, ticket: Ticket) -> bool {
-    let was_promised = promised.remove(&ticket);
-    if promised.is_empty() {
-        *promised = BTreeSet::new();
-    }
-    was_promised
 }

@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -155,6 +156,54 @@ impl<F: Future> Future for DropAfter<F> {
             Poll::Ready(output) => Poll::Ready(Some(output)),
             Poll::Pending if self.polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// A future that is polled by hand, and knows whether it wants to be polled again.
+pub(crate) struct ByHand<F> {
+    future: Pin<Box<F>>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl<F: Future> ByHand<F> {
+    /// Polls the future once, which does not complete it.
+    pub(crate) fn begun(future: F) -> Self {
+        let mut by_hand = Self { future: Box::pin(future), woken: Arc::default() };
+        assert!(by_hand.poll().is_none(), "it is ready at once");
+        by_hand
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<F::Output> {
+        self.woken.0.store(false, Ordering::SeqCst);
+        let waker = Arc::clone(&self.woken).into();
+        match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Waits until it wants to be polled.
+    pub(crate) async fn woken(&self) {
+        eventually("the future is woken", || self.woken.0.load(Ordering::SeqCst)).await;
+    }
+
+    /// Polls whenever that is wanted, until it is complete.
+    pub(crate) async fn output(mut self) -> F::Output {
+        loop {
+            if let Some(output) = self.poll() {
+                return output;
+            }
+            self.woken().await;
         }
     }
 }
