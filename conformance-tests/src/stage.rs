@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::{
-    ClientBuilder, DistributedLockExt, Fencing, Inspection, LockClient, LockName, LockStatus, Participant,
+    ClientBuilder, DistributedLockExt, Fencing, Hold, Inspection, LockClient, LockName, LockStatus,
+    LossReason, Participant,
 };
 use tokio::time::Instant;
 
@@ -83,6 +84,12 @@ impl Stage {
         tokio::time::timeout(self.patience(), future)
             .await
             .map_err(|_| Failure::new(format!("{what}: nothing came of it within {:?}", self.patience())))
+    }
+
+    /// Waits until a hold is lost.
+    pub(crate) async fn loss(&self, hold: &Hold) -> Outcome<LossReason> {
+        let reason = self.soon("the loss", hold.lost()).await?;
+        reason.ok_or_else(|| Failure::new("the hold was released instead of lost"))
     }
 
     /// Waits until `condition` holds, which has to come soon. For what cannot announce itself.

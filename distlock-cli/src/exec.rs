@@ -213,7 +213,7 @@ impl Run<'_> {
         let lost = async {
             match state {
                 Loss::None => hold.lost().await,
-                _ => pending().await,
+                _ => None,
             }
         };
         let grace_over = async {
@@ -224,7 +224,7 @@ impl Run<'_> {
         };
         Ok(tokio::select! {
             biased;
-            reason = lost => Happening::Lost(reason),
+            Some(reason) = lost => Happening::Lost(reason),
             () = grace_over => Happening::GraceOver,
             change = self.child.change() => {
                 Happening::Child(change.map_err(|error| Failure::of_system("wait for the command", error))?)

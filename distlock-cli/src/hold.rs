@@ -52,7 +52,7 @@ async fn run_with(
     loop {
         tokio::select! {
             biased;
-            reason = guard.lost() => return Ok(lost(&hold.name, reason, report)),
+            Some(reason) = guard.lost() => return Ok(lost(&hold.name, reason, report)),
             event = contact.change() => report.event(&hold.name, &event),
             signal = signals.next() => if ends_hold(signal) { break },
             end = &mut input_closes => {

@@ -18,6 +18,7 @@ use crate::hold::{Granted, HoldCore, Lasting};
 use crate::janitor::{self, Chore};
 use crate::local::{Attempted, Occupant, Patience, Start, Undo};
 use crate::supervise::Backoff;
+use crate::sync::Mutex;
 use crate::validity::Validity;
 
 type Outcome = Attempted<Arc<HoldCore>, LockError>;
@@ -169,7 +170,7 @@ fn hold_of(front: &Arc<Front>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         }
     };
     let granted = Granted {
-        lease: grant.lease,
+        lease: Mutex::new(Some(grant.lease)),
         group: grant.group,
         token: grant.token,
         place: request.signals.place(),

@@ -52,11 +52,11 @@ impl LockGuard {
         self.hold.token()
     }
 
-    /// Waits until the hold is lost; the same as [`Hold::lost`].
+    /// Waits until the hold is lost; `None` when it has been released instead. The same as [`Hold::lost`].
     ///
     /// # Cancel safety
     /// May be dropped and called again at any time.
-    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
+    pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
         self.hold.lost()
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{AcquireRequest, Released};
+use crate::backend::{AcquireRequest, AnyLease, Released};
 use crate::clock::Moment;
 use crate::engine::contained;
 use crate::error::{ErrorKind, LockError, Operation};
@@ -112,7 +112,14 @@ pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
     let chore = Chore::begin(front);
     let report = Report { hold: Arc::clone(hold), outcome: Arc::clone(&outcome) };
     let first_answer = OnFirstAnswer(Some(Arc::clone(front)));
-    front.client().engine.run(release_until_certain(chore, Arc::clone(hold), Some(report), first_answer));
+    match hold.take_lease() {
+        Some(lease) => {
+            let leaving = Leaving { lease, hold: Arc::clone(hold), chore };
+            front.client().engine.run(release_until_certain(leaving, Some(report), first_answer));
+        }
+        // Its loss has been reported meanwhile, and that is being followed up.
+        None => report.certain(Released::Clean, Sent::First),
+    }
     outcome
 }
 
@@ -123,7 +130,8 @@ pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
 pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Declared) {
     let front = Arc::clone(&hold.front);
     front.client().keeper.unregister(hold);
-    let chore = Chore::begin(&front);
+    let Some(lease) = hold.take_lease() else { return };
+    let leaving = Leaving { lease, hold: Arc::clone(hold), chore: Chore::begin(&front) };
     let nothing = OnFirstAnswer(None);
     let clock = front.clock().clone();
     let stopped_by = clock.now().plus(front.client().settings.abort_margin);
@@ -134,7 +142,7 @@ pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Dec
         if declared == Declared::ByCore {
             clock.sleep_until(stopped_by).await;
         }
-        release_until_certain(chore, hold, None, nothing).await;
+        release_until_certain(leaving, None, nothing).await;
     });
 }
 
@@ -171,22 +179,30 @@ async fn cancel_until_certain(chore: Chore, request: Arc<AcquireRequest>, mut fi
     }
 }
 
-async fn release_until_certain(
-    chore: Chore,
+/// A hold that has ended and may still be at the server. The lease is here and nowhere else, and goes with this.
+struct Leaving {
+    lease: AnyLease,
     hold: Arc<HoldCore>,
+    chore: Chore,
+}
+
+async fn release_until_certain(
+    leaving: Leaving,
     mut report: Option<Report>,
     mut first_answer: OnFirstAnswer,
 ) {
+    let Leaving { lease, hold, chore } = leaving;
     let front = &chore.0;
     let client = front.client();
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut sent_before = false;
+    let mut sent = Sent::First;
     loop {
-        let releasing = contained(Operation::Release, client.backend.release(&hold.grant.lease));
+        let releasing = contained(Operation::Release, client.backend.release(&lease));
         match first_answer.awaiting(front, releasing).await {
             Ok(released) => {
+                drop(lease);
                 if let Some(report) = report.take() {
-                    report.certain(released, sent_before);
+                    report.certain(released, sent);
                 }
                 return;
             }
@@ -196,13 +212,20 @@ async fn release_until_certain(
             }
         }
         first_answer.answered();
-        sent_before = true;
+        sent = Sent::Again;
         let next = client.clock.now().plus(backoff.next_pause());
         if hold.gone_by().is_some_and(|gone_by| next > gone_by) {
             return;
         }
         client.clock.sleep_until(next).await;
     }
+}
+
+/// Which request of a release was answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    First,
+    Again,
 }
 
 /// Tells the owner, and the hold, what came of a release.
@@ -212,10 +235,10 @@ struct Report {
 }
 
 impl Report {
-    fn certain(self, released: Released, sent_before: bool) {
+    fn certain(self, released: Released, sent: Sent) {
         // On a repeated request "not yours" means that an earlier one arrived.
         let loss = match released {
-            Released::WasLost(reason) if !sent_before => Some(reason),
+            Released::WasLost(reason) if sent == Sent::First => Some(reason),
             Released::Clean | Released::WasLost(_) => None,
         };
         self.hold.finish_release(loss);

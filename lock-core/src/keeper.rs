@@ -206,9 +206,10 @@ async fn keep(client: Weak<ClientCore>, clock: Clock, group: GroupId, woken: Arc
 }
 
 async fn renew(client: &ClientCore, group: GroupId) {
-    let holds = client.keeper.leased(group);
+    let due = client.keeper.leased(group).into_iter();
+    let (holds, leases): (Vec<_>, Vec<_>) =
+        due.filter_map(|hold| hold.lease().map(|lease| (hold, lease))).unzip();
     let interval = holds.iter().filter_map(|hold| interval(hold)).min().unwrap_or(Duration::MAX);
-    let leases: Vec<_> = holds.iter().map(|hold| Arc::clone(&hold.grant.lease)).collect();
     let anchor = client.clock.now();
     let renewing = contained(Operation::Renew, client.backend.renew(group, &leases));
     let answer = within(&client.clock, anchor.plus(interval), renewing).await;

@@ -12,8 +12,9 @@ mod odd {
     use async_trait::async_trait;
     use lock_core::backend::Released;
     use lock_core::{
-        AcquireRequest, Backend, Broken, Capabilities, CharacterSet, Grant, GroupId, HolderId, Host,
-        InspectRequest, LeaseState, LockError, LockStatus, LossReason, NameRules, Reach, Signals, Term,
+        AcquireRequest, Backend, Broken, Capabilities, CharacterSet, ErrorKind, Grant, GroupId, HolderId,
+        Host, InspectRequest, LeaseState, LockError, LockStatus, LossReason, NameRules, Operation, Reach,
+        Signals, Term,
     };
 
     /// A backend that grants everything, and does what a test asks for besides.
@@ -44,6 +45,27 @@ mod odd {
         pub(crate) signals: Mutex<Option<Signals>>,
         /// The places that attempts came with.
         pub(crate) places_seen: Mutex<Vec<Option<NonZeroU64>>>,
+        /// So many releases fail, and how many were asked for.
+        pub(crate) releases_fail: AtomicUsize,
+        pub(crate) releases: AtomicUsize,
+        /// So many leases are remembered by the core.
+        pub(crate) leases: AtomicUsize,
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct OddLease(Arc<Script>);
+
+    impl OddLease {
+        fn new(script: &Arc<Script>) -> Self {
+            script.leases.fetch_add(1, Ordering::SeqCst);
+            Self(Arc::clone(script))
+        }
+    }
+
+    impl Drop for OddLease {
+        fn drop(&mut self) {
+            self.0.leases.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     impl Odd {
@@ -59,13 +81,13 @@ mod odd {
 
     #[async_trait]
     impl Backend for Odd {
-        type Lease = ();
+        type Lease = OddLease;
 
         fn capabilities(&self) -> &Capabilities {
             &self.capabilities
         }
 
-        async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<()>>, LockError> {
+        async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<OddLease>>, LockError> {
             self.script.places_seen.lock().unwrap().push(request.place());
             if take(&self.script.places_lost) {
                 request.signals().keep_place(NonZeroU64::new(7).unwrap());
@@ -87,14 +109,14 @@ mod odd {
                 Some(length) => Term::Leased { anchor: self.host.clock().now(), length },
                 None => Term::UntilReported,
             };
-            Ok(Some(Grant::new((), group, term)))
+            Ok(Some(Grant::new(OddLease::new(&self.script), group, term)))
         }
 
         async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {
             Ok(())
         }
 
-        async fn renew(&self, _: GroupId, leases: &[Arc<()>]) -> Result<Vec<LeaseState>, LockError> {
+        async fn renew(&self, _: GroupId, leases: &[Arc<OddLease>]) -> Result<Vec<LeaseState>, LockError> {
             assert!(!take(&self.script.panics_in_renew), "a panic on request");
             self.script.renewals.fetch_add(1, Ordering::SeqCst);
             let state = match self.script.renewed_from_before {
@@ -104,7 +126,11 @@ mod odd {
             Ok(vec![state; leases.len()])
         }
 
-        async fn release(&self, (): &()) -> Result<Released, LockError> {
+        async fn release(&self, _: &OddLease) -> Result<Released, LockError> {
+            self.script.releases.fetch_add(1, Ordering::SeqCst);
+            if take(&self.script.releases_fail) {
+                return Err(LockError::new(ErrorKind::Unreachable, Operation::Release).retryable());
+            }
             Ok(Released::Clean)
         }
 
@@ -124,7 +150,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_core::{
-    ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, GroupId, LossReason, Signals,
+    ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, GroupId, HoldEnd, LossReason, Signals,
 };
 use odd::{Odd, Script};
 use support::{ByHand, DropAfter, Recorder, Told, eventually, next};
@@ -175,6 +201,41 @@ async fn a_waiter_whose_grant_is_lost_unseen_gets_its_place_back() {
     assert!(guard.hold().is_valid());
     let seen: Vec<_> = script.places_seen.lock().unwrap().drain(..).collect();
     assert_eq!(seen, [None, None, NonZeroU64::new(7)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_keeps_of_an_ended_hold_keeps_nothing_of_the_backend() {
+    let script = Arc::new(Script::default());
+    let mut host = None;
+    let client = ClientBuilder::new().build(|given| {
+        host = Some(given.clone());
+        Ok(Odd::new(given, Arc::clone(&script)))
+    });
+    let (client, host) = (client.unwrap(), host.unwrap());
+    let lock = client.lock("orders/42").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let (hold, lost) = (guard.hold().clone(), guard.lost());
+    assert_eq!(script.leases.load(Ordering::SeqCst), 1);
+    guard.release().await.unwrap();
+    client.idle().await;
+    assert_eq!(script.leases.load(Ordering::SeqCst), 0);
+
+    let lost_guard = lock.acquire().await.unwrap();
+    host.group_lost(GroupId::new(0), LossReason::SessionClosed);
+    client.idle().await;
+    assert_eq!(script.leases.load(Ordering::SeqCst), 0);
+    assert_eq!(lost_guard.lost().await, Some(LossReason::SessionClosed));
+    assert_eq!((lost.await, hold.end()), (None, Some(HoldEnd::Released)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_a_loss_is_woken_by_the_release() {
+    let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::default()))).unwrap();
+    let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+    let waiting = ByHand::begun(guard.lost());
+    guard.release().await.unwrap();
+    waiting.woken().await;
+    assert_eq!(waiting.output().await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,7 +80,7 @@ async fn nobody_else_has_the_lock_before_the_abort_margin_is_over() {
     }
     let rival = timed.other().lock(NAME).unwrap();
     timed.time.advance(Duration::from_millis(6_700));
-    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.lost().await, Some(LossReason::Expired));
     for _ in 0..29 {
         timed.time.advance(Duration::from_millis(100));
         tokio::task::yield_now().await;

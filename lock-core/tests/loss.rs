@@ -31,7 +31,7 @@ async fn a_loss_while_held_is_a_level_and_one_event_and_the_owner_is_told_once()
 
     assert!(server.lose(&name(NAME), Loss::Delete, Notice::AtOnce));
     assert_eq!(next(&told), Told::Abort(LossReason::Deleted));
-    assert_eq!(hold.lost().await, LossReason::Deleted);
+    assert_eq!(hold.lost().await, Some(LossReason::Deleted));
     assert_eq!(hold.end(), Some(HoldEnd::Lost(LossReason::Deleted)));
     assert_eq!(hold.remaining(), Some(Duration::ZERO));
     assert!(!lock.is_held() && lock.hold().is_none());
@@ -82,7 +82,7 @@ async fn a_guard_of_a_lost_hold_says_so_and_cannot_be_reentered() {
     let lock = server.client().unwrap().lock(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     server.lose(&name(NAME), Loss::Steal, Notice::AtOnce);
-    assert_eq!(guard.lost().await, LossReason::Taken);
+    assert_eq!(guard.lost().await, Some(LossReason::Taken));
     assert_eq!(guard.reenter().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Taken));
 }

@@ -27,7 +27,7 @@ async fn a_broken_hold_is_lost_and_its_holder_is_told_once(stage: &Stage) -> Out
     let holder = stage.holder(&operator, "room").await?;
     let broken = operator.break_holder("room", &holder.id).await?;
     ensure!(broken.taken_away == TakenAway::Yes, "breaking the holder was answered {broken:?}");
-    let lost = stage.soon("the loss", hold.lost()).await?;
+    let lost = stage.loss(&hold).await?;
     let told = diary.has(|event| match event {
         Event::Abort(reason, level) => Some((*reason, *level)),
         _ => None,
@@ -61,7 +61,7 @@ async fn the_next_in_the_queue_gets_what_was_broken(stage: &Stage) -> Outcome {
     if has_tokens(&ours) {
         ensure!(next.token() > guard.token(), "{:?} was followed by {:?}", guard.token(), next.token());
     }
-    let reason = stage.soon("the loss", guard.lost()).await?;
+    let reason = stage.loss(guard.hold()).await?;
     ensure!(!guard.hold().is_valid(), "valid after it was lost: {reason}");
     drop(guard);
     Ok(next.release().await?)

@@ -25,7 +25,7 @@ async fn is_lost(stage: &Stage, client: &LockClient, removal: Removal) -> Outcom
     let guard = lock.acquire().await?;
     let second = guard.reenter()?;
     stage.harness().take_away(lock.name(), removal).await?;
-    let reason = stage.soon("the loss", guard.lost()).await?;
+    let reason = stage.loss(guard.hold()).await?;
     let told = diary.has(|event| match event {
         Event::Abort(reason, level) => Some((*reason, *level)),
         _ => None,

@@ -190,7 +190,7 @@ fn run(connect: impl AsyncFnOnce(&str) -> Result<LockClient, LockError>, url: &s
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         tokio::select! {
             _ = ended => {}
-            reason = guard.lost() => {
+            Some(reason) = guard.lost() => {
                 say(&format!("{LOST}{reason}"))?;
                 return Ok(());
             }

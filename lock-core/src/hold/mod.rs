@@ -99,14 +99,15 @@ impl Hold {
         ended(&self.0.state.phase())
     }
 
-    /// Waits until the hold is lost. Never completes when it is released instead.
+    /// Waits until the hold is lost, and tells why; `None` when it has been released instead, so that a task that waits for
+    /// this ends with the hold. In a `select!`, `Some(reason) = hold.lost()` leaves a release aside.
     ///
     /// # Cancel safety
     /// May be dropped and called again at any time.
-    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + use<> {
-        watch(&self.0, |phase| match phase {
-            Phase::Lost(reason) => Some(*reason),
-            _ => None,
+    pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
+        watch(&self.0, |phase| match ended(phase)? {
+            HoldEnd::Lost(reason) => Some(Some(reason)),
+            HoldEnd::Released => Some(None),
         })
     }
 
@@ -180,7 +181,8 @@ pub(crate) struct HoldCore {
 
 /// What the server gave, and what follows from it.
 pub(crate) struct Granted {
-    pub(crate) lease: AnyLease,
+    /// Until the work that ends the hold at the server takes it: what a user keeps of an ended hold keeps nothing there.
+    pub(crate) lease: Mutex<Option<AnyLease>>,
     pub(crate) group: GroupId,
     pub(crate) token: Option<FencingToken>,
     /// Where the attempt stood in the server's queue, if it did.
@@ -293,6 +295,16 @@ impl HoldCore {
                 Some(Moment::from_nanoseconds(self.state.last_deadline()).plus(validity.length_at_most()))
             }
         }
+    }
+
+    /// The lease, unless the hold's end at the server has begun.
+    pub(crate) fn lease(&self) -> Option<AnyLease> {
+        self.grant.lease.lock().clone()
+    }
+
+    /// Hands the lease over to whoever ends the hold at the server; `None` when that is done already.
+    pub(crate) fn take_lease(&self) -> Option<AnyLease> {
+        self.grant.lease.lock().take()
     }
 
     pub(crate) fn is_standing(&self) -> bool {

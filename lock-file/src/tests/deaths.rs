@@ -205,7 +205,7 @@ fn a_holder_learns_that_its_file_or_folder_is_gone() {
         }
         lose(&scratch);
         let reason = block_on(async { tokio::time::timeout(super::SOON, guard.hold().lost()).await });
-        assert_eq!(reason.ok(), Some(LossReason::Deleted), "{what}");
+        assert_eq!(reason.ok(), Some(Some(LossReason::Deleted)), "{what}");
         let next = block_on(theirs.lock("a").unwrap().try_acquire()).unwrap().expect(what);
         assert!(next.hold().token() > guard.hold().token(), "{what}");
         drop(guard);

@@ -283,7 +283,7 @@ impl Helper {
                 Ok(()) => "released".to_owned(),
                 Err(error) => format!("error {error}"),
             },
-            ["lost", name] => format!("lost {:?}", self.guards[name].hold().lost().await),
+            ["lost", name] => format!("lost {:?}", self.guards[name].hold().lost().await.unwrap()),
             ["break", name] => {
                 let holder = std::env::var("DISTLOCK_TEST_HOLDER").unwrap();
                 let broken = self.client.break_holder(name, &lock_core::HolderId::new(holder)).await.unwrap();

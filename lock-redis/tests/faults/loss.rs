@@ -38,7 +38,7 @@ async fn is_told(words: &[&str], expected: LossReason) -> Outcome {
     let (reason, told) = diary.abort().await?;
     ensure!(reason == expected, "{words:?} was told as {reason:?}");
     ensure!(told < began + NOTICED_WITHIN, "told after {:?}", told - began);
-    ensure!(soon("lost()", guard.lost()).await? == expected && !guard.hold().is_valid(), "no loss");
+    ensure!(soon("lost()", guard.lost()).await? == Some(expected) && !guard.hold().is_valid(), "no loss");
     let released = guard.release().await.map_err(|error| (error.kind(), error.loss()));
     ensure!(released == Err((ErrorKind::Lost, Some(expected))), "the release was answered {released:?}");
     client.idle().await;

@@ -409,7 +409,10 @@ async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
         let names = stage.server.children(&directory).await?.unwrap_or_default();
         ensure!(names.len() == 1, "{names:?}");
         stage.server.delete(&format!("{directory}/{}", names[0])).await?;
-        ensure!(soon("the loss", guards[number].lost()).await? == LossReason::Deleted, "another reason");
+        ensure!(
+            soon("the loss", guards[number].lost()).await? == Some(LossReason::Deleted),
+            "another reason"
+        );
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
     let valid = guards.iter().filter(|guard| guard.hold().is_valid()).count();

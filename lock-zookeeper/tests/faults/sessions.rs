@@ -122,7 +122,10 @@ async fn ended_while_waiting_and_first_in_line() -> Outcome {
         let (guard, _) = waiter.granted().await?;
         if stage.nodes().await?.is_empty() {
             // It held for a moment, in the session that has ended.
-            ensure!(soon("the loss", guard.lost()).await? == LossReason::SessionClosed, "another reason");
+            ensure!(
+                soon("the loss", guard.lost()).await? == Some(LossReason::SessionClosed),
+                "another reason"
+            );
         } else {
             stage.is_held_by(&guard, "in the new session").await?;
         }
