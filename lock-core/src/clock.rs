@@ -327,6 +327,8 @@ impl ManualClock {
             let step = next.unwrap_or(moment);
             self.0.now.fetch_max(step.0, Ordering::SeqCst);
             if next.is_none() {
+                // What was scheduled before this moment could be seen there.
+                ring_due(&self.0.schedule, step);
                 return;
             }
             ring_due(&self.0.schedule, step);
