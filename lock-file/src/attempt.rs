@@ -35,6 +35,9 @@ pub(crate) struct Means {
     pub(crate) gate_patience: Duration,
 }
 
+/// How long until the next look when one has failed.
+const WHEN_TROUBLED: Duration = Duration::from_millis(100);
+
 /// What to do when somebody else holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Busy {
@@ -258,7 +261,7 @@ impl Attempt {
     fn fail(&self, state: &mut State, trouble: Trouble) -> Next {
         if self.busy == Busy::Queue && trouble.is_passing() {
             state.tell(News::Trouble(trouble));
-            return Next::Again(self.means.poll_interval);
+            return Next::Again(WHEN_TROUBLED);
         }
         state.phase = Phase::Failed(trouble);
         Next::Over

@@ -16,6 +16,9 @@ use crate::pause;
 
 const FOLDER: &str = "DISTLOCK_TEST_FOLDER";
 
+/// Set, it has the process poll so rarely that it might as well not.
+const NO_POLLING: &str = "DISTLOCK_TEST_NO_POLLING";
+
 /// A process that obeys [`Helper::obey`].
 pub(super) struct Process {
     child: Child,
@@ -42,6 +45,11 @@ impl Process {
     /// A process that looks again only when it is told to.
     pub(super) fn without_second_chances(folder: &Path) -> Self {
         Self::spawn(command(folder).env(pause::NO_SECOND_CHANCES, "1"))
+    }
+
+    /// A process that does not poll what it could be told of.
+    pub(super) fn without_polling(folder: &Path) -> Self {
+        Self::spawn(command(folder).env(NO_POLLING, "1"))
     }
 
     pub(super) fn spawn(command: &mut Command) -> Self {
@@ -239,7 +247,11 @@ pub(super) fn command(folder: &Path) -> Command {
 fn helper_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let client = match super::patient(Path::new(&folder)).client(lock_core::ClientBuilder::new()) {
+    let mut options = super::patient(Path::new(&folder));
+    if std::env::var_os(NO_POLLING).is_some() {
+        options = options.poll_interval(Duration::from_secs(3600));
+    }
+    let client = match options.client(lock_core::ClientBuilder::new()) {
         Ok(client) => client,
         Err(error) => return println!("@error {error}"),
     };

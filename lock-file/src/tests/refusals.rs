@@ -298,7 +298,7 @@ fn a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
-    let mut waiters = [Process::start(&scratch.path), Process::start(&scratch.path)];
+    let mut waiters = [Process::without_polling(&scratch.path), Process::start(&scratch.path)];
     for number in 1..=waiters.len() {
         waiters[number - 1].say("acquire a");
         super::eventually("it waits", || super::pids_of_waiters(&client, "a").len() == number);
