@@ -15,6 +15,7 @@ use crate::options::invalid;
 /// Files that a TLS connection needs, in PEM format.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Certificates {
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "the URL is refused whatever it names"))]
     pub(crate) authority: Option<PathBuf>,
     /// The client's certificate and its key.
     pub(crate) client: Option<(PathBuf, PathBuf)>,

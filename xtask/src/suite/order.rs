@@ -6,28 +6,34 @@ use std::thread;
 use super::programs::Program;
 use crate::failure::Failure;
 
-/// The programs that take longest, in this order and before all others: what is begun last must be short.
+/// The programs that take longest, in this order and before all others: what is begun last must be short. Those that compute stand
+/// beside those that wait.
 const FIRST: &[&str] = &[
     "lock-mysql --test faults",
-    "conformance-tests --test mysql57-table",
-    "conformance-tests --test zookeeper",
-    "conformance-tests --test zookeeper-ensemble",
-    "lock-redis --test faults",
-    "lock-zookeeper --test faults",
-    "conformance-tests --test mariadb-table",
+    "lock-bench --test quick",
     "conformance-tests --test zookeeper-closed",
+    "lock-redis --test faults",
+    "lock-redis --test protocol",
+    "conformance-tests --test zookeeper",
+    "lock-zookeeper --test faults",
+    "conformance-tests --test mysql57-table",
+    "conformance-tests --test file",
+    "conformance-tests --test zookeeper-ensemble",
     "conformance-tests --lib",
     "conformance-tests --test redis",
-    "conformance-tests --test file",
+    "conformance-tests --test mariadb-table",
+    "distlock-cli --test command",
     "conformance-tests --test mysql57",
     "conformance-tests --test mariadb",
-    "distlock-cli --test command",
-    "lock-bench --test quick",
+    "conformance-tests --test memory-with-lease",
+    "conformance-tests --test memory",
+    "conformance-tests --test broken",
     "conformance-tests --test zookeeper-curator",
     "conformance-tests --test redis-polling",
-    "conformance-tests --test broken",
-    "conformance-tests --test memory",
-    "conformance-tests --test memory-with-lease",
+    "lock-file --lib",
+    "lock-core --test model",
+    "distlock --example same_program",
+    "lock-core --lib",
 ];
 
 /// The programs that cannot run beside others, with the reason.
