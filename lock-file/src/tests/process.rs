@@ -77,12 +77,6 @@ impl Process {
         self.output.recv_timeout(SOON).expect("an answer of the process")
     }
 
-    /// The next line, when it may take longer.
-    #[track_caller]
-    pub(super) fn output_within(&self, timeout: Duration) -> String {
-        self.output.recv_timeout(timeout).expect("an answer of the process")
-    }
-
     /// The next line, which must begin like this; answers the rest.
     #[track_caller]
     pub(super) fn expect(&self, beginning: &str) -> String {
