@@ -329,8 +329,10 @@ async fn a_doubt_before_the_owner_has_the_hold_in_hand_is_reported_after_the_acq
     let guard = waiting.await.unwrap();
     assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Suspect));
     signals().restored();
+    // The end of a doubt about what has ended by then would be left out.
+    assert_eq!(next(&told), Told::Restored);
     guard.release().await.unwrap();
-    assert_eq!((next(&told), next(&told)), (Told::Restored, Told::Released));
+    assert_eq!(next(&told), Told::Released);
 }
 
 #[tokio::test]
