@@ -182,6 +182,7 @@ fn word_for(reason: LossReason) -> &'static str {
         LossReason::Deleted => "deleted",
         LossReason::Taken => "taken",
         LossReason::SessionClosed => "session_closed",
+        LossReason::ClientClosed => "client_closed",
         LossReason::ConnectionLost => "connection_lost",
         LossReason::Broken => "broken",
         _ => "unknown",

@@ -236,7 +236,7 @@ impl ClientCore {
         let holds = self.keeper.all_holds();
         let releases = self.janitor.pending();
         for hold in &holds {
-            hold.revoke(LossReason::SessionClosed);
+            hold.revoke(LossReason::ClientClosed);
         }
         let patience = self.settings.abort_margin.saturating_add(CLOSE_BACKEND_WITHIN);
         let _ = within(&self.clock, self.clock.now().plus(patience), self.janitor.idle()).await;

@@ -81,8 +81,8 @@ async fn what_is_still_held_when_close_runs_out_of_time_is_lost_and_its_holder_t
     assert_eq!(next(&told), Told::Acquired);
     let error = client.close(Duration::ZERO).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unconfirmed);
-    assert_eq!(next(&told), Told::Abort(LossReason::SessionClosed));
-    assert_eq!(guard.hold().end(), Some(HoldEnd::Lost(LossReason::SessionClosed)));
+    assert_eq!(next(&told), Told::Abort(LossReason::ClientClosed));
+    assert_eq!(guard.hold().end(), Some(HoldEnd::Lost(LossReason::ClientClosed)));
     assert!(server.is_empty());
 }
 

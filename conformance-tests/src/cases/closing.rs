@@ -75,7 +75,7 @@ async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> O
     let kind = client.close(Duration::from_millis(10)).await.map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Unconfirmed), "close with a lock held was answered {kind:?}");
     let end = guard.hold().end();
-    ensure!(end == Some(HoldEnd::Lost(LossReason::SessionClosed)), "the hold ended as {end:?}");
+    ensure!(end == Some(HoldEnd::Lost(LossReason::ClientClosed)), "the hold ended as {end:?}");
     let told = diary.has(|event| matches!(event, Event::Abort(..)).then_some(*event));
     stage.soon("on_abort", told).await?;
     let kind = guard.release().await.map_err(|error| error.kind());

@@ -34,9 +34,12 @@ pub enum LossReason {
     /// Someone else has it.
     #[error("someone else has taken it")]
     Taken,
-    /// The session that it belonged to has ended, or the client was closed.
+    /// The session that it belonged to has ended.
     #[error("its session was closed")]
     SessionClosed,
+    /// This program closed its own client while the lock was held; the server had no part in it.
+    #[error("its client was closed while it was held")]
+    ClientClosed,
     /// The connection that it belonged to is gone, and the lock with it.
     #[error("the connection that it belonged to is gone")]
     ConnectionLost,
