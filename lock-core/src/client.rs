@@ -147,6 +147,8 @@ pub(crate) struct ClientCore {
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
     pub(crate) holder: Arc<HolderInfo>,
+    /// Where the server is.
+    pub(crate) server: Arc<str>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) janitor: Janitor,
     first_attempt: u128,
@@ -202,11 +204,12 @@ impl ClientCore {
         F: Future<Output = Result<T, LockError>> + Send + 'static,
     {
         let mut calling = AbortOnDrop(self.engine.spawn(contained(operation, call(Arc::clone(self)))));
-        (&mut calling.0).await.unwrap_or_else(|error| {
+        let answer = (&mut calling.0).await.unwrap_or_else(|error| {
             Err(LockError::new(ErrorKind::Closed, operation)
                 .because("the runtime that the client's work runs on has ended")
                 .caused_by(error))
-        })
+        });
+        answer.map_err(|error| error.at(&self.server))
     }
 
     fn inspect_request(&self, name: LockName) -> InspectRequest {
@@ -216,6 +219,7 @@ impl ClientCore {
     fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {
         LockError::new(ErrorKind::Unsupported, operation)
             .on(name)
+            .at(&self.server)
             .because(format!("the backend {:?} has no way to do it", self.backend.capabilities().backend))
     }
 
@@ -241,6 +245,7 @@ impl ClientCore {
         let patience = self.settings.abort_margin.saturating_add(CLOSE_BACKEND_WITHIN);
         let _ = within(&self.clock, self.clock.now().plus(patience), self.janitor.idle()).await;
         LockError::new(ErrorKind::Unconfirmed, Operation::Close)
+            .at(&self.server)
             .because(format!("{} locks were still held and {releases} releases not answered", holds.len()))
             .remedy("release every lock before close, or give close more time")
     }
@@ -253,6 +258,7 @@ pub struct ClientBuilder {
     engine: EngineChoice,
     settings: Settings,
     label: Option<String>,
+    server: Option<Arc<str>>,
 }
 
 impl Default for ClientBuilder {
@@ -262,6 +268,7 @@ impl Default for ClientBuilder {
             engine: EngineChoice::Own,
             settings: Settings { abort_margin: Duration::ZERO, max_hold: None },
             label: None,
+            server: None,
         }
     }
 }
@@ -332,6 +339,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Where the server is, for errors and the log: host and port, database, path; as whom one comes there, and anything
+    /// secret, left out. Backends set it; else errors name the backend.
+    #[must_use]
+    pub fn server(mut self, server: impl Into<String>) -> Self {
+        self.server = Some(server.into().into());
+        self
+    }
+
     /// Makes a client of a backend that needs no connection.
     ///
     /// # Errors
@@ -343,7 +358,7 @@ impl ClientBuilder {
         let (parts, host) = self.prepare()?;
         let backend = {
             let _entered = parts.engine.handle().enter();
-            make(host)?
+            make(host).map_err(|error| parts.about(error))?
         };
         parts.finish(backend)
     }
@@ -362,11 +377,12 @@ impl ClientBuilder {
     {
         let (parts, host) = self.prepare()?;
         let mut connecting = AbortOnDrop(parts.engine.spawn(make(host)));
-        let backend = (&mut connecting.0).await.map_err(|error| {
-            LockError::new(ErrorKind::Internal, Operation::Connect)
-                .because("the attempt to connect was ended")
-                .caused_by(error)
-        })??;
+        let connected = (&mut connecting.0).await.unwrap_or_else(|error| {
+            Err(LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because(format!("the attempt to connect was ended: {error}"))
+                .caused_by(error))
+        });
+        let backend = connected.map_err(|error| parts.about(error))?;
         parts.finish(backend)
     }
 
@@ -390,6 +406,7 @@ impl ClientBuilder {
             clock: self.clock,
             settings: self.settings,
             holder: Arc::new(holder),
+            server: self.server,
             keeper: Arc::default(),
         };
         let host = parts.host();
@@ -406,10 +423,18 @@ struct Parts {
     clock: Clock,
     settings: Settings,
     holder: Arc<HolderInfo>,
+    server: Option<Arc<str>>,
     keeper: Arc<Keeper>,
 }
 
 impl Parts {
+    fn about(&self, error: LockError) -> LockError {
+        match &self.server {
+            Some(server) => error.at(server),
+            None => error,
+        }
+    }
+
     fn host(&self) -> Host {
         Host {
             clock: self.clock.clone(),
@@ -421,7 +446,9 @@ impl Parts {
     }
 
     fn finish<B: Backend>(self, backend: B) -> Result<LockClient, LockError> {
+        let server = self.server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
         Ok(LockClient(Arc::new(ClientCore {
+            server,
             backend: Box::new(Erased(backend)),
             engine: self.engine,
             clock: self.clock,

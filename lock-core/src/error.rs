@@ -109,7 +109,7 @@ impl fmt::Display for Operation {
 
 /// An error of a lock operation. Cheap to clone; never contains a secret.
 ///
-/// Its text names the operation, the lock, the cause and, where there is one, the remedy.
+/// Its text names the operation, the lock, the server, the cause and, where there is one, the remedy.
 ///
 /// ```
 /// use lock_core::{ErrorKind, LockError, LockName, Operation};
@@ -127,21 +127,20 @@ impl fmt::Display for Operation {
 /// assert!(error.is_retryable());
 /// # Ok::<(), LockError>(())
 /// ```
-#[derive(Clone, thiserror::Error)]
-#[error(transparent)]
+#[derive(Clone)]
 pub struct LockError(Arc<Details>);
 
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{}", self.text())]
+#[derive(Debug, Clone)]
 struct Details {
     kind: ErrorKind,
     operation: Operation,
     name: Option<LockName>,
+    server: Option<Arc<str>>,
     cause: Cow<'static, str>,
     remedy: Cow<'static, str>,
     retryable: bool,
     loss: Option<LossReason>,
-    source: Option<Arc<dyn StdError + Send + Sync>>,
+    underlying: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Details {
@@ -150,8 +149,22 @@ impl Details {
         let reason = self.loss.map(|reason| format!(": {reason}"));
         let cause = if self.cause.is_empty() { None } else { Some(format!(": {}", self.cause)) };
         let remedy = if self.remedy.is_empty() { None } else { Some(format!(" ({})", self.remedy)) };
-        let what = format!("cannot {}{}: {}", self.operation, name.unwrap_or_default(), self.kind);
+        let (name, server) = (name.unwrap_or_default(), self.place().unwrap_or_default());
+        let what = format!("cannot {}{name}{server}: {}", self.operation, self.kind);
         [Some(what), reason, cause, remedy].into_iter().flatten().collect()
+    }
+}
+
+impl Details {
+    fn place(&self) -> Option<String> {
+        let server = self.server.as_ref()?;
+        match self.operation {
+            // An option is wrong wherever the server is.
+            Operation::Configure => None,
+            Operation::Connect => Some(format!(" to {server}")),
+            Operation::Close => Some(format!(" the client of {server}")),
+            _ => Some(format!(" at {server}")),
+        }
     }
 }
 
@@ -162,11 +175,12 @@ impl LockError {
             kind,
             operation,
             name: None,
+            server: None,
             cause: Cow::Borrowed(""),
             remedy: Cow::Borrowed(""),
             retryable: false,
             loss: None,
-            source: None,
+            underlying: None,
         }))
     }
 
@@ -184,6 +198,11 @@ impl LockError {
     #[must_use]
     pub fn on(self, name: &LockName) -> Self {
         self.with(|details| details.name = Some(name.clone()))
+    }
+
+    /// Names the server that the failed operation was about.
+    pub(crate) fn at(self, server: &Arc<str>) -> Self {
+        self.with(|details| details.server = Some(Arc::clone(server)))
     }
 
     /// Says what was being done, where that is known better than to who made the error.
@@ -210,10 +229,22 @@ impl LockError {
         self.with(|details| details.retryable = true)
     }
 
-    /// Attaches the underlying error. Its `Display` and `Debug` must not contain a secret.
+    /// Attaches the error beneath, for [`LockError::underlying`]. What it says belongs into [`LockError::because`] as well. Its
+    /// `Display` and `Debug` must not contain a secret.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.with(|details| details.source = Some(Arc::new(source)))
+        self.with(|details| details.underlying = Some(Arc::new(source)))
+    }
+
+    /// The server that it was about, if it was about one: where it is, and never as whom one comes.
+    pub fn server(&self) -> Option<&str> {
+        self.0.server.as_deref()
+    }
+
+    /// The error beneath, for programs: its text is part of this error's own, and so it is no
+    /// [`source`](StdError::source).
+    pub fn underlying(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.underlying.as_deref().map(|error| error as _)
     }
 
     /// What went wrong.
@@ -242,6 +273,15 @@ impl LockError {
     }
 }
 
+impl fmt::Display for LockError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0.text())
+    }
+}
+
+/// Without a [`source`](StdError::source): the text says every cause, and a program that prints the whole chain says each once.
+impl StdError for LockError {}
+
 impl fmt::Debug for LockError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -251,7 +291,7 @@ impl fmt::Debug for LockError {
             .field("name", &self.0.name)
             .field("text", &self.to_string())
             .field("retryable", &self.0.retryable)
-            .field("source", &self.0.source)
+            .field("underlying", &self.0.underlying)
             .finish()
     }
 }

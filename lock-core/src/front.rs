@@ -161,8 +161,8 @@ impl Front {
                 Ok(Some(Hold(hold)))
             }
             Settled::Refused => Ok(None),
-            Settled::Failed(error) => Err(error.on(&self.name).during(Operation::Acquire)),
-            Settled::Lost(reason) => Err(LockError::lost(Operation::Acquire, &self.name, reason)),
+            Settled::Failed(error) => Err(self.about(error).during(Operation::Acquire)),
+            Settled::Lost(reason) => Err(self.lost(Operation::Acquire, reason)),
         }
     }
 
@@ -178,7 +178,7 @@ impl Front {
         match exited {
             Exited::StillHeld => Ok(()),
             Exited::NotOwner => Err(self.not_owner(owner)),
-            Exited::Lost(reason) => Err(LockError::lost(Operation::Release, &self.name, reason)),
+            Exited::Lost(reason) => Err(self.lost(Operation::Release, reason)),
             Exited::Release(hold) => self.release_remotely(&hold).await,
         }
     }
@@ -192,6 +192,15 @@ impl Front {
         }
         hold.finish_release(None);
         Err(janitor::unconfirmed(self))
+    }
+
+    /// The error, with the lock and the server that it is about.
+    pub(crate) fn about(&self, error: LockError) -> LockError {
+        error.on(&self.name).at(&self.client.server)
+    }
+
+    pub(crate) fn lost(&self, operation: Operation, reason: LossReason) -> LockError {
+        self.about(LockError::lost(operation, &self.name, reason))
     }
 
     fn not_owner(&self, owner: Owner) -> LockError {

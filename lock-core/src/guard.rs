@@ -89,7 +89,7 @@ impl LockGuard {
         match (released, self.hold.end()) {
             // The owner has been told elsewhere, and this caller has not.
             (Err(error), Some(HoldEnd::Lost(reason))) if error.kind() == ErrorKind::NotOwner => {
-                Err(LockError::lost(Operation::Release, self.hold.name(), reason))
+                Err(self.front.lost(Operation::Release, reason))
             }
             (released, _) => released,
         }
@@ -108,7 +108,7 @@ impl LockGuard {
             Some(HoldEnd::Lost(reason)) => Some(reason),
             _ => reason,
         };
-        LockError::lost(Operation::Acquire, self.hold.name(), known.unwrap_or(LossReason::Expired))
+        self.front.lost(Operation::Acquire, known.unwrap_or(LossReason::Expired))
     }
 }
 

@@ -251,12 +251,12 @@ impl Report {
             return Some(self);
         }
         self.hold.finish_release(None);
-        self.outcome.set(Err(error.on(self.hold.front.name()).during(Operation::Release)));
+        self.outcome.set(Err(self.hold.front.about(error).during(Operation::Release)));
         None
     }
 
     fn lost(&self, reason: LossReason) -> LockError {
-        LockError::lost(Operation::Release, self.hold.front.name(), reason)
+        self.hold.front.lost(Operation::Release, reason)
     }
 }
 
@@ -277,8 +277,8 @@ pub(crate) fn no_answer() -> LockError {
 
 /// A release whose outcome is not known.
 pub(crate) fn unconfirmed(front: &Front) -> LockError {
-    LockError::new(ErrorKind::Unconfirmed, Operation::Release)
-        .on(front.name())
+    front
+        .about(LockError::new(ErrorKind::Unconfirmed, Operation::Release))
         .because("the server has not answered in time")
         .remedy("the release is repeated in the background; the lease ends the hold at the latest")
 }

@@ -84,6 +84,7 @@ impl FileOptions {
     /// # Errors
     /// As [`FileBackend::open`], and those of [`ClientBuilder::build`].
     pub fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        let builder = builder.server(format!("file:{}", self.folder.display()));
         builder.build(|host| FileBackend::open(self, host))
     }
 }

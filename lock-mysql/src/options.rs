@@ -49,6 +49,9 @@ pub(crate) enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Tcp { host, port } | Self::Tls { host, port, .. } if host.contains(':') => {
+                write!(formatter, "[{host}]:{port}")
+            }
             Self::Tcp { host, port } | Self::Tls { host, port, .. } => write!(formatter, "{host}:{port}"),
             Self::Socket(path) => path.display().fmt(formatter),
         }
@@ -245,7 +248,18 @@ impl MySqlOptions {
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
         self.check_login()?;
-        builder.connect(|host| MySqlBackend::connect(host, self)).await
+        builder.server(self.server()).connect(|host| MySqlBackend::connect(host, self)).await
+    }
+
+    /// Where the server is, for errors and the log. What could be the rest of a password that is not encoded stays out.
+    fn server(&self) -> String {
+        let place = &self.place;
+        let database = self.database.as_ref().filter(|name| !name.contains('@'));
+        let path = database.map(|name| format!("/{name}")).unwrap_or_default();
+        match place {
+            Place::Socket(_) => format!("mysql://localhost{path}?socket={place}"),
+            Place::Tcp { .. } | Place::Tls { .. } => format!("mysql://{place}{path}"),
+        }
     }
 
     fn check(&self) -> Result<(), LockError> {

@@ -46,6 +46,9 @@ pub(crate) enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Tcp { host, port } | Self::Tls { host, port, .. } if host.contains(':') => {
+                write!(formatter, "[{host}]:{port}")
+            }
             Self::Tcp { host, port } | Self::Tls { host, port, .. } => write!(formatter, "{host}:{port}"),
             Self::Socket(path) => path.display().fmt(formatter),
         }
@@ -194,7 +197,17 @@ impl RedisOptions {
     /// Dropping it ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
-        builder.connect(|host| RedisBackend::connect(host, self)).await
+        builder.server(self.server()).connect(|host| RedisBackend::connect(host, self)).await
+    }
+
+    /// Where the server is, for errors and the log.
+    fn server(&self) -> String {
+        let Self { place, database, .. } = self;
+        match place {
+            Place::Tcp { .. } => format!("redis://{place}/{database}"),
+            Place::Tls { .. } => format!("rediss://{place}/{database}"),
+            Place::Socket(_) => format!("unix://{place}?db={database}"),
+        }
     }
 
     fn check(&self) -> Result<(), LockError> {

@@ -176,7 +176,13 @@ impl ZooKeeperOptions {
     /// Dropping it ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
-        builder.connect(|host| ZooKeeperBackend::connect(host, self)).await
+        builder.server(self.server()).connect(|host| ZooKeeperBackend::connect(host, self)).await
+    }
+
+    /// Where the servers are, for errors and the log. What could be the rest of a password that is not encoded stays out.
+    fn server(&self) -> String {
+        let root = if self.root.contains('@') { "" } else { &self.root };
+        format!("zookeeper://{}{root}", self.hosts)
     }
 
     fn check(&self) -> Result<(), LockError> {

@@ -190,6 +190,7 @@ pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, Lock
     let builder = builder.with_url_options(&mut options)?;
     let memory = MemoryOptions { lease: options.take_duration("lease")?, ..MemoryOptions::default() };
     options.finish()?;
+    let builder = builder.server(format!("memory:{}", url.path()));
     MemoryServer::named(url.path()).client_with(memory, builder)
 }
 

@@ -10,8 +10,22 @@ pub(crate) fn a_server_that_is_away_is_69<S: Server>(server: &S) {
         let output = place.run(arguments.iter().copied());
         assert_code(&output, 69, arguments);
         assert!(said(&output).contains(S::AWAY), "{output:?}");
+        assert_names_the_server_and_each_cause_once(&said(&output), &place.url());
     }
     assert!(!place.file("ran").exists());
+}
+
+fn assert_names_the_server_and_each_cause_once(said: &str, url: &str) {
+    let (_, rest) = url.split_once("://").unwrap();
+    let hosts = rest.split(['/', '?']).next().unwrap();
+    let hosts = hosts.split_once('@').map_or(hosts, |(_, hosts)| hosts);
+    assert!(said.contains(&format!("{hosts}/")) || said.contains(&format!("{hosts}: ")), "{said}");
+    let mut parts: Vec<_> = said.trim_end().split(": ").collect();
+    let count = parts.len();
+    parts.sort_unstable();
+    parts.dedup();
+    assert_eq!(parts.len(), count, "{said}");
+    assert!(said.matches("refused").count() <= 1, "{said}");
 }
 
 pub(crate) fn a_server_that_does_not_answer_is_69<S: Server>(server: &S) {

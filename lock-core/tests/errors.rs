@@ -1,0 +1,136 @@
+//! What errors say: the server, the lock, and each cause once.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+
+mod support;
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use lock_core::memory::faults::Fault;
+use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
+use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockClient, LockError, Operation};
+use support::name;
+
+const SERVER: &str = "test://cache.internal:6379/2";
+
+fn client(server: &MemoryServer) -> LockClient {
+    server.client_with(MemoryOptions::new(), ClientBuilder::new().server(SERVER)).unwrap()
+}
+
+fn refused() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionRefused, "Connection refused (os error 111)")
+}
+
+/// An error with all its causes, as programs print them that print the whole chain.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text += &format!(": {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+#[test]
+fn each_cause_is_said_once_and_the_error_beneath_is_at_hand() {
+    let error = LockError::new(ErrorKind::Unreachable, Operation::Connect)
+        .because(format!("the connection failed: {}", refused()))
+        .caused_by(refused());
+    let chain = chain(&error);
+    assert_eq!(chain.matches("Connection refused").count(), 1, "{chain}");
+    let beneath = error.underlying().and_then(|error| error.downcast_ref::<io::Error>());
+    assert_eq!(beneath.map(io::Error::kind), Some(io::ErrorKind::ConnectionRefused));
+}
+
+#[tokio::test]
+async fn an_error_names_the_server_whatever_was_being_done() {
+    let server = MemoryServer::new();
+    let (client, about) = (client(&server), format!(" at {SERVER}: "));
+    let lock = client.lock("orders/42").unwrap();
+    let names_both = |error: &LockError| {
+        assert_eq!((error.server(), error.name()), (Some(SERVER), Some(&name("orders/42"))), "{error}");
+        assert!(error.to_string().contains(&about), "{error}");
+    };
+    server.faults().sever();
+    names_both(&lock.try_acquire().await.unwrap_err());
+    names_both(&client.status("orders/42").await.unwrap_err());
+    server.faults().heal();
+
+    let guard = lock.acquire().await.unwrap();
+    let broken = LockError::new(ErrorKind::Server, Operation::Release).because("on purpose");
+    server.faults().inject(Operation::Release, Fault::Fail(broken));
+    names_both(&guard.release().await.unwrap_err());
+    client.idle().await;
+
+    let guard = lock.acquire().await.unwrap();
+    server.lose(&name("orders/42"), Loss::Delete, Told::AtOnce);
+    names_both(&guard.reenter().unwrap_err());
+    names_both(&guard.release().await.unwrap_err());
+
+    let guard = lock.acquire().await.unwrap();
+    let error = client.close(Duration::ZERO).await.unwrap_err();
+    assert!(error.to_string().starts_with(&format!("cannot close the client of {SERVER}: ")), "{error}");
+    drop(guard);
+}
+
+#[tokio::test]
+async fn an_error_of_connecting_names_the_server() {
+    let builder = ClientBuilder::new().server(SERVER);
+    let failed = LockError::new(ErrorKind::Unreachable, Operation::Connect).because("on purpose");
+    let error = builder.connect(|_| async { Err::<Never, _>(failed) }).await.unwrap_err();
+    let text = "cannot connect to test://cache.internal:6379/2: the backend cannot be reached: on purpose";
+    assert_eq!(error.to_string(), text);
+}
+
+use never::Never;
+
+mod never {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use lock_core::backend::Released;
+    use lock_core::{
+        AcquireRequest, Backend, Broken, Capabilities, Grant, GroupId, HolderId, InspectRequest, LeaseState,
+        LockError, LockStatus,
+    };
+
+    /// A backend that cannot be connected to.
+    #[derive(Debug)]
+    pub(crate) enum Never {}
+
+    #[async_trait]
+    impl Backend for Never {
+        type Lease = ();
+
+        fn capabilities(&self) -> &Capabilities {
+            match *self {}
+        }
+
+        async fn acquire(&self, _: &AcquireRequest) -> Result<Option<Grant<()>>, LockError> {
+            match *self {}
+        }
+
+        async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {
+            match *self {}
+        }
+
+        async fn renew(&self, _: GroupId, _: &[Arc<()>]) -> Result<Vec<LeaseState>, LockError> {
+            match *self {}
+        }
+
+        async fn release(&self, (): &()) -> Result<Released, LockError> {
+            match *self {}
+        }
+
+        async fn inspect(&self, _: &InspectRequest) -> Result<LockStatus, LockError> {
+            match *self {}
+        }
+
+        async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
+            match *self {}
+        }
+    }
+}
