@@ -13,6 +13,20 @@
 //! # }).unwrap();
 //! ```
 //!
+//! # The log
+//! What happens is logged with [`tracing`](https://docs.rs/tracing), under one target for all crates: `distlock`. What is said of a
+//! lock has its name (`lock`), its fencing token (`token`) where it has one, and the server (`server`).
+//!
+//! | level | event |
+//! |---|---|
+//! | `ERROR` | `lost`: a lock that is held has been lost (`reason`, `held`). Another holder may have what it protects |
+//! | `WARN` | `suspect`: contact is lost, and the lock is still held, for `remaining` if contact does not return. `renewals failed`: of so many `locks`, some of which it `names`; at most every ten seconds for each connection or session. What a server cannot do, contact lost |
+//! | `INFO` | `restored`: contact has returned in time |
+//! | `DEBUG` | `waiting`, `granted` (`holder`, `waited`), `not granted` (`why`), `released` (`held`); what is tried again |
+//!
+//! With the filter `distlock=warn` there is nothing to read as long as all goes well.
+//!
+//! # This crate
 //! This crate is the facade: one cargo feature for each backend, [`connect`], and the types of [`lock_core`]. What a lock
 //! promises is said there; what a backend adds to it, in the backend's module here.
 #![forbid(unsafe_code)]

@@ -123,7 +123,7 @@ async fn make_attempt(
             }
             Ok(None) => return Some(refused(front, request)),
             Err(error) if error.is_retryable() && patience != Patience::Once => {
-                tracing::debug!(lock = %front.name(), %error, "an attempt failed and is repeated");
+                tracing::debug!(target: "distlock", lock = %front.name(), %error, "an attempt failed and is repeated");
                 request.signals.unreachable(error);
             }
             Err(error) => return Some(Attempted::Failed(error)),

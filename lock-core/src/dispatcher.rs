@@ -28,7 +28,7 @@ impl Notice {
         let (name, event) = (self.hold.name().clone(), self.event);
         // The listener is dropped inside as well: that may be its last use, and its end may panic too.
         if catch_unwind(AssertUnwindSafe(move || self.call())).is_err() {
-            tracing::error!(lock = %name, ?event, "a listener panicked");
+            tracing::error!(target: "distlock", lock = %name, ?event, "a listener panicked");
         }
     }
 
@@ -164,7 +164,7 @@ impl Dispatcher {
                 thread::Builder::new().name("distlock-listener".to_owned()).spawn(move || dispatcher.run());
             match started {
                 Ok(_) => work.workers += 1,
-                Err(error) => tracing::error!(%error, "no thread for listeners"),
+                Err(error) => tracing::error!(target: "distlock", %error, "no thread for listeners"),
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use crate::acquire::drive;
 use crate::backend::{AcquireRequest, Mode, Wait};
@@ -23,6 +23,7 @@ use crate::janitor;
 use crate::keeper::within;
 use crate::listener::LockListener;
 use crate::local::{Attempt, Entered, Exited, LocalMutex, Patience, Prospect, Settled, Start, Ticket};
+use crate::log;
 use crate::name::{LockName, PhysicalName};
 use crate::owner::Owner;
 use crate::signals::Signals;
@@ -185,7 +186,6 @@ impl Front {
 
     async fn release_remotely(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Result<(), LockError> {
         let outcome = janitor::release(hold);
-        tracing::debug!(lock = %self.name, held = ?Hold(Arc::clone(hold)).age(), "released");
         let answer = std::future::poll_fn(|context| outcome.poll(context));
         if let Some(result) = within(self.clock(), janitor::patience(hold), answer).await {
             return result;
@@ -232,29 +232,24 @@ impl Front {
 
     /// The hold is lost, and says so already: frees the front, tells the listener, leaves nothing at the server.
     pub(crate) fn hold_lost(self: &Arc<Self>, hold: &Arc<HoldCore>, reason: LossReason, declared: Declared) {
-        hold.report_lost(reason);
+        let known = hold.report_lost(reason);
         hold.end_watch();
         let start = self.local.lost(hold, &reason, |patience| self.new_attempt(patience));
-        janitor::clear_lost(hold, reason, declared);
+        janitor::clear_lost(hold, reason, declared, known);
         self.start_there(start);
-    }
-
-    /// The span of what is done for this lock at the server.
-    pub(crate) fn span(&self) -> Span {
-        tracing::debug_span!("lock", name = %self.name)
     }
 
     /// Makes an attempt, its first poll on this thread.
     fn start_here(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
         if let Some(start) = start {
-            self.client.engine.run(drive(Arc::clone(self), start).instrument(self.span()));
+            self.client.engine.run(drive(Arc::clone(self), start).instrument(log::span(self)));
         }
     }
 
     /// Makes an attempt on the engine: whoever calls has nothing to do with it.
     pub(crate) fn start_there(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
         if let Some(start) = start {
-            self.client.engine.spawn(drive(Arc::clone(self), start).instrument(self.span()));
+            self.client.engine.spawn(drive(Arc::clone(self), start).instrument(log::span(self)));
         }
     }
 }
@@ -283,6 +278,8 @@ struct Place {
     first_word: Option<Sleep>,
     patience: Patience,
     since: Moment,
+    /// Whether it was not decided at the first look.
+    has_waited: bool,
 }
 
 /// However short a wait is, the server gets this long for its first answer, as it does when one tries once: an answer
@@ -298,6 +295,7 @@ impl Place {
             first_word: None,
             patience,
             since: front.clock().now(),
+            has_waited: false,
         }
     }
 
@@ -340,6 +338,9 @@ impl Future for Place {
         let settled = match self.front.local.poll(ticket, context) {
             Poll::Ready(settled) => settled,
             Poll::Pending => {
+                if !std::mem::replace(&mut self.has_waited, true) {
+                    log::waiting(&self.front);
+                }
                 if self.poll_deadline(context).is_pending() || self.poll_first_word(context).is_pending() {
                     return Poll::Pending;
                 }
@@ -349,14 +350,13 @@ impl Future for Place {
             }
         };
         self.ticket = None;
-        if tracing::enabled!(tracing::Level::DEBUG) {
-            let waited = self.front.clock().now().since(self.since);
-            match &settled {
-                Settled::Granted(hold) => {
-                    tracing::debug!(lock = %self.front.name, ?waited, token = ?hold.grant.token, "acquired");
-                }
-                other => tracing::debug!(lock = %self.front.name, ?waited, outcome = ?other, "not acquired"),
+        match &settled {
+            Settled::Granted(hold) => log::granted(hold, self.since),
+            Settled::Refused => {
+                log::not_granted(&self.front, self.since, &"another holder has it, or comes before");
             }
+            Settled::Failed(error) => log::not_granted(&self.front, self.since, error),
+            Settled::Lost(reason) => log::not_granted(&self.front, self.since, reason),
         }
         Poll::Ready(settled)
     }

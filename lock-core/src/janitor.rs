@@ -18,8 +18,10 @@ use crate::clock::Moment;
 use crate::engine::contained;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
-use crate::hold::{Declared, Hold, HoldCore, LossReason};
+use crate::hold::reports::Known;
+use crate::hold::{Declared, HoldCore, LossReason};
 use crate::keeper::within;
+use crate::log;
 use crate::supervise::Backoff;
 use crate::sync::Mutex;
 use crate::waking::with_waker;
@@ -127,7 +129,7 @@ pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
 ///
 /// Where the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: nobody else
 /// is to have it while the holder stops.
-pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Declared) {
+pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Declared, known: Known) {
     let front = Arc::clone(&hold.front);
     front.client().keeper.unregister(hold);
     let Some(lease) = hold.take_lease() else { return };
@@ -138,7 +140,7 @@ pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Dec
     let hold = Arc::clone(hold);
     front.client().engine.spawn(async move {
         // Here, because whoever reports the loss may be the deadline thread, and a log may block.
-        tracing::warn!(lock = %hold.front.name(), %reason, held = ?Hold(Arc::clone(&hold)).age(), "lost");
+        log::lost(&hold, reason, known);
         if declared == Declared::ByCore {
             clock.sleep_until(stopped_by).await;
         }
@@ -169,7 +171,7 @@ async fn cancel_until_certain(chore: Chore, request: Arc<AcquireRequest>, mut fi
     loop {
         let cancelling = contained(Operation::Cancel, client.backend.cancel(&request));
         let Err(error) = first_answer.awaiting(front, cancelling).await else { return };
-        tracing::debug!(lock = %front.name(), %error, "an attempt could not be undone yet");
+        tracing::debug!(target: "distlock", lock = %front.name(), %error, "an attempt could not be undone yet");
         first_answer.answered();
         let next = client.clock.now().plus(backoff.next_pause());
         if next > gone_by {
@@ -207,7 +209,7 @@ async fn release_until_certain(
                 return;
             }
             Err(error) => {
-                tracing::debug!(lock = %front.name(), %error, "a release failed");
+                tracing::debug!(target: "distlock", lock = %front.name(), %error, "a release failed");
                 report = report.and_then(|report| report.failed(error));
             }
         }

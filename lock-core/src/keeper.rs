@@ -19,8 +19,9 @@ use crate::backend::{GroupId, LeaseState};
 use crate::client::ClientCore;
 use crate::clock::{Clock, Moment};
 use crate::engine::contained;
-use crate::error::{LockError, Operation};
+use crate::error::Operation;
 use crate::hold::{HoldCore, Lasting, LossReason};
+use crate::log;
 use crate::sync::Mutex;
 
 /// Everything that a client holds.
@@ -191,12 +192,13 @@ fn key(hold: &Arc<HoldCore>) -> usize {
 ///
 /// While it sleeps it keeps nothing alive, so that a client whose last handle goes can end.
 async fn keep(client: Weak<ClientCore>, clock: Clock, group: GroupId, woken: Arc<Notify>) {
+    let mut said = log::Renewals::default();
     loop {
         let due = {
             let Some(client) = client.upgrade() else { return };
             let Some(due) = client.keeper.next_due(group) else { return };
             if clock.now() >= due {
-                renew(&client, group).await;
+                renew(&client, group, &mut said).await;
                 continue;
             }
             due
@@ -205,7 +207,7 @@ async fn keep(client: Weak<ClientCore>, clock: Clock, group: GroupId, woken: Arc
     }
 }
 
-async fn renew(client: &ClientCore, group: GroupId) {
+async fn renew(client: &ClientCore, group: GroupId, said: &mut log::Renewals) {
     let due = client.keeper.leased(group).into_iter();
     let (holds, leases): (Vec<_>, Vec<_>) =
         due.filter_map(|hold| hold.lease().map(|lease| (hold, lease))).unzip();
@@ -214,11 +216,12 @@ async fn renew(client: &ClientCore, group: GroupId) {
     let renewing = contained(Operation::Renew, client.backend.renew(group, &leases));
     let answer = within(&client.clock, anchor.plus(interval), renewing).await;
     let retry_at = client.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
-    let states = match answer {
-        Some(Ok(states)) => states,
-        Some(Err(error)) => unknown(&error),
-        None => Vec::new(),
+    let (states, why) = match answer {
+        Some(Ok(states)) => (states, "the server has not said whether they are held".to_owned()),
+        Some(Err(error)) => (Vec::new(), error.to_string()),
+        None => (Vec::new(), format!("no answer within {interval:?}")),
     };
+    let mut failed = Vec::new();
     let states = states.into_iter().chain(std::iter::repeat(LeaseState::Unknown));
     for (hold, state) in holds.iter().zip(states) {
         let next = anchor.plus(self::interval(hold).unwrap_or(interval));
@@ -235,9 +238,11 @@ async fn renew(client: &ClientCore, group: GroupId) {
             LeaseState::Unknown => {
                 client.keeper.put_off(hold, retry_at);
                 hold.declare_suspect();
+                failed.push(hold);
             }
         }
     }
+    said.failed(client, &failed, &why);
 }
 
 fn interval(hold: &HoldCore) -> Option<Duration> {
@@ -245,11 +250,6 @@ fn interval(hold: &HoldCore) -> Option<Duration> {
         Lasting::UntilReported => None,
         Lasting::Leased { validity, .. } => Some(validity.interval()),
     }
-}
-
-fn unknown(error: &LockError) -> Vec<LeaseState> {
-    tracing::warn!(%error, "a renewal failed");
-    Vec::new()
 }
 
 /// `future`, if it completes before `deadline`.

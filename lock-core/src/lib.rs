@@ -33,6 +33,7 @@ mod keeper;
 mod listener;
 mod local;
 mod lock;
+mod log;
 pub mod memory;
 mod name;
 mod owner;

@@ -212,7 +212,7 @@ pub trait DistributedLockExt: DistributedLock {
             match guard.release().await {
                 Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "the release after a body is repeated in the background");
+                    tracing::warn!(target: "distlock", %error, "the release after a body is repeated in the background");
                     Ok(result)
                 }
                 Ok(()) => Ok(result),

@@ -1,15 +1,17 @@
-//! What the core tells `tracing`: the lock's name, how long it was waited for, how long it was held.
+//! What the core tells `tracing`: one target, and for each lock what happens to it, at a level that says how much it matters.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
 
 mod support;
 
 use std::io::{Result, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::time::Duration;
 
-use lock_core::DistributedLockExt;
-use lock_core::memory::{Loss, MemoryServer, Told};
-use support::{eventually, name};
+use lock_core::memory::faults::Fault;
+use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
+use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockError, Operation};
+use support::{SOON, Timed, eventually, name};
 use tracing_subscriber::fmt::MakeWriter;
 
 #[derive(Clone, Default)]
@@ -35,33 +37,99 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 impl Lines {
+    /// Everything that this program logs. Tests find their lines by the server's name.
+    fn kept() -> &'static Self {
+        static LINES: OnceLock<Lines> = OnceLock::new();
+        static INSTALLED: Once = Once::new();
+        let lines = LINES.get_or_init(Self::default);
+        INSTALLED.call_once(|| {
+            let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false);
+            subscriber.with_max_level(tracing::Level::TRACE).init();
+        });
+        lines
+    }
+
+    fn with(&self, parts: &[&str]) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let has_all = |line: &&str| parts.iter().all(|part| line.contains(part));
+        text.lines().filter(has_all).map(str::to_owned).collect()
+    }
+
     /// Whether there is a line with all these parts.
     fn have(&self, parts: &[&str]) -> bool {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().any(|line| parts.iter().all(|part| line.contains(part)))
+        !self.with(parts).is_empty()
+    }
+
+    async fn come_to_have(&self, parts: &[&str]) {
+        eventually(&format!("there is a line with {parts:?}"), || self.have(parts)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_have_the_locks_name_its_wait_time_and_its_hold_time() {
-    let lines = Lines::default();
-    tracing_subscriber::fmt()
-        .with_writer(lines.clone())
-        .with_ansi(false)
-        .with_max_level(tracing::Level::DEBUG)
-        .init();
+async fn events_have_the_lock_its_token_and_the_server_and_a_level_that_says_how_much_they_matter() {
+    let lines = Lines::kept();
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock("orders/42").unwrap();
-    lock.acquire().await.unwrap().release().await.unwrap();
-    assert!(lines.have(&["DEBUG", "acquired", "lock=orders/42", "waited=", "token="]));
-    assert!(lines.have(&["DEBUG", "released", "lock=orders/42", "held="]));
-
+    let builder = || ClientBuilder::new().server("test://events").label("nightly");
+    let client = server.client_with(MemoryOptions::new(), builder()).unwrap();
+    let lock = client.lock("orders/42").unwrap();
+    let about = "lock=orders/42";
     let guard = lock.acquire().await.unwrap();
+    let holder = format!("holder=nightly@{}", this_host());
+    assert!(lines.have(&[
+        "DEBUG",
+        "distlock: granted",
+        about,
+        &holder,
+        "token=1",
+        "waited=",
+        "test://events"
+    ]));
     assert!(lock.try_acquire().await.unwrap().is_none());
+
+    let other = server.client_with(MemoryOptions::new(), builder()).unwrap().lock("orders/42").unwrap();
+    let waiting = tokio::spawn(async move { other.acquire().await.unwrap() });
+    lines.come_to_have(&["DEBUG", "distlock: waiting", about, &holder, "test://events"]).await;
+    guard.release().await.unwrap();
+    assert!(lines.have(&["DEBUG", "distlock: released", about, "token=1", "held=", "test://events"]));
+
+    let guard = waiting.await.unwrap();
     server.lose(&name("orders/42"), Loss::Delete, Told::AtOnce);
-    eventually("the loss is logged", || {
-        lines.have(&["WARN", "lost", "lock=orders/42", "reason=what stood for it was deleted", "held="])
-    })
-    .await;
+    let reason = "reason=what stood for it was deleted";
+    lines
+        .come_to_have(&["ERROR", "distlock: lost", about, "token=2", reason, "held=", "test://events"])
+        .await;
     drop(guard);
+    let foreign: Vec<_> = lines.with(&["lock_core"]);
+    assert!(foreign.is_empty(), "another target: {foreign:?}");
+}
+
+fn this_host() -> String {
+    lock_core::HolderInfo::of_this_process().host
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_that_fail_name_the_lock_and_are_a_warning_once_in_a_while() {
+    let lines = Lines::kept();
+    let timed = Timed::new();
+    let lease = Duration::from_secs(60);
+    let (interval, retry) = (lease / 4, lease / 32);
+    let builder = Timed::builder(&timed.clock).server("test://renewals");
+    let client = timed.server.client_with(MemoryOptions::new().lease(lease), builder).unwrap();
+    let guard = client.lock("orders/43").unwrap().acquire().await.unwrap();
+    let failures = 7;
+    for failure in 1..=failures {
+        let away = LockError::new(ErrorKind::Unreachable, Operation::Renew).because("on purpose").retryable();
+        timed.server.faults().inject(Operation::Renew, Fault::Fail(away));
+        timed.time.advance(if failure == 1 { interval } else { retry });
+        let failed = ["renewals failed", "orders/43", "on purpose", "test://renewals"];
+        eventually("it has failed", || lines.with(&failed).len() == failure).await;
+    }
+    // The first, and the one after ten seconds more.
+    let warnings = lines.with(&["WARN", "renewals failed", "test://renewals"]);
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    let suspect = ["WARN", "distlock: suspect", "lock=orders/43", "token=1", "remaining=", "test://renewals"];
+    assert_eq!(lines.with(&suspect).len(), 1);
+    timed.time.advance(retry);
+    lines.come_to_have(&["INFO", "distlock: restored", "lock=orders/43", "test://renewals"]).await;
+    tokio::time::timeout(SOON, guard.release()).await.unwrap().unwrap();
 }

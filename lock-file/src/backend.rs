@@ -245,7 +245,7 @@ impl Backend for FileBackend {
             Ok(())
         });
         if let Err(trouble) = work.await {
-            tracing::debug!(?trouble, "files of locks were left to be tidied up by others");
+            tracing::debug!(target: "distlock", ?trouble, "files of locks were left to be tidied up by others");
         }
     }
 }

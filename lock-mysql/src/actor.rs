@@ -116,10 +116,10 @@ impl Actor {
     fn die(self, error: &LockError) {
         let Self { link, ending, session, held, .. } = self;
         if held.is_empty() {
-            tracing::debug!(connection = link.connection, %error, "a connection has ended");
+            tracing::debug!(target: "distlock", connection = link.connection, %error, "a connection has ended");
         } else {
             let locks = held.len();
-            tracing::warn!(connection = link.connection, locks, %error, "a connection has ended, and its locks with it");
+            tracing::warn!(target: "distlock", connection = link.connection, locks, %error, "a connection has ended, and its locks with it");
         }
         drop(ending);
         drop(session);
@@ -314,7 +314,7 @@ impl Actor {
         match checked(text, self.session.number, self.session.mark, names.len()).map_err(Trouble::Broken)? {
             Checked::States(states) => Ok(states),
             Checked::ReadOnly => {
-                tracing::warn!(server = %self.pool.settings.place, "the server has become read-only: its locks exclude nobody");
+                tracing::warn!(target: "distlock", server = %self.pool.settings.place, "the server has become read-only: its locks exclude nobody");
                 Ok(vec![LeaseState::Lost(LossReason::SessionClosed); names.len()])
             }
         }

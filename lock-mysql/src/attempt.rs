@@ -130,6 +130,7 @@ impl<'a> Attempt<'a> {
             }
             if !std::mem::replace(&mut is_told, true) {
                 tracing::warn!(
+                    target: "distlock",
                     lock = %self.request.name(),
                     max_connections = self.backend.settings.max_connections,
                     "no connection is free to wait on: the lock is tried now and then, and whoever waits at the server comes first"

@@ -143,7 +143,7 @@ impl Control {
                         }
                     }
                     Err(error) => {
-                        tracing::debug!(connection = link.connection, %error, "a connection cannot be ended yet");
+                        tracing::debug!(target: "distlock", connection = link.connection, %error, "a connection cannot be ended yet");
                     }
                 }
                 let clock = this.host.clock();
@@ -170,7 +170,7 @@ impl Control {
         let end = statement::end(link.connection, Operation::Cancel);
         if let Err(trouble) = self.ask_of(&link.run, Operation::Cancel, end).await {
             let error = trouble.into_error();
-            tracing::debug!(connection = link.connection, %error, "a connection was not ended");
+            tracing::debug!(target: "distlock", connection = link.connection, %error, "a connection was not ended");
         }
     }
 }
@@ -316,7 +316,7 @@ impl Desk {
             match self.ask_session(operation, statement).await {
                 // It may have been closed by the server meanwhile; on a new one it is seen which run this is.
                 Err(Trouble::Broken(error)) if self.session.is_none() => {
-                    tracing::debug!(%error, "the connection for control has ended");
+                    tracing::debug!(target: "distlock", %error, "the connection for control has ended");
                 }
                 answer => return answer,
             }

@@ -63,7 +63,7 @@ impl Session {
         if let Some(left) = session.run.time_to_wait() {
             clock.sleep_until(clock.now().plus(left)).await;
         } else {
-            tracing::warn!(run = %session.run, "the server's clock has gone back behind its start");
+            tracing::warn!(target: "distlock", run = %session.run, "the server's clock has gone back behind its start");
         }
         Ok(session)
     }

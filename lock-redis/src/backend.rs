@@ -122,7 +122,7 @@ impl RedisBackend {
     /// The same for a lock that is free already: whoever waits finds that out by itself as well.
     async fn try_to_hand_over(&self, keys: &Keys, id: &str, more: i64) {
         if let Err(error) = self.finish_handing_over(keys, id, more).await {
-            tracing::debug!(%error, "the lock is free and was not handed over");
+            tracing::debug!(target: "distlock", %error, "the lock is free and was not handed over");
         }
     }
 }
@@ -158,7 +158,7 @@ impl Backend for RedisBackend {
                 Ok(answers) => answers,
                 Err(error) if states.is_empty() => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "not all leases could be renewed");
+                    tracing::warn!(target: "distlock", %error, "not all leases could be renewed");
                     states.resize(all, LeaseState::Unknown);
                     break;
                 }
@@ -169,7 +169,7 @@ impl Backend for RedisBackend {
                     Ok(Value::Int(code)) => LeaseState::Lost(loss(Operation::Renew, code)?),
                     Ok(other) => return Err(nonsense(Operation::Renew, format!("{other:?}"))),
                     Err(error) => {
-                        tracing::warn!(error = %explain(Operation::Renew, error), "a lease could not be renewed");
+                        tracing::warn!(target: "distlock", error = %explain(Operation::Renew, error), "a lease could not be renewed");
                         LeaseState::Unknown
                     }
                 });

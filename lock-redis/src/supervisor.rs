@@ -141,7 +141,7 @@ impl Supervisor {
                 .remedy("check that the server runs and can be reached")
                 .retryable();
             self.contact.send_replace(Contact::Lost(lost));
-            tracing::warn!(server = %self.options.place, "contact lost");
+            tracing::warn!(target: "distlock", server = %self.options.place, "contact lost");
             self.host.group_suspect(GROUP);
             if clock.now().since(since) > LONGEST_PAUSE {
                 backoff = new_backoff();
@@ -151,7 +151,7 @@ impl Supervisor {
             }
             link = self.reconnect(link.identity.clone(), &mut backoff).await;
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
-            tracing::info!(server = %self.options.place, "contact restored");
+            tracing::info!(target: "distlock", server = %self.options.place, "contact restored");
             self.host.group_restored(GROUP);
         }
     }
@@ -183,7 +183,7 @@ impl Supervisor {
                 Err(error) => {
                     let reason = error.to_string();
                     if reason != told {
-                        tracing::warn!(server = %self.options.place, %error, "no contact yet");
+                        tracing::warn!(target: "distlock", server = %self.options.place, %error, "no contact yet");
                         told = reason;
                     }
                     // Whatever is tried meanwhile is told why, and that it may well succeed later.
@@ -333,7 +333,7 @@ impl Supervisor {
     fn warn(&self, text: String) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         if !warned.contains(&text) {
-            tracing::warn!(server = %self.options.place, "{text}");
+            tracing::warn!(target: "distlock", server = %self.options.place, "{text}");
             warned.insert(text);
         }
     }

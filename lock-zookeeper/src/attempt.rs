@@ -119,7 +119,7 @@ impl<'a> Attempt<'a> {
         if let Err(failure) = trace.remove().await {
             // The session goes on trying.
             let error = failure.explain(Operation::Cancel);
-            tracing::debug!(lock = %self.request.name(), %error, "a node could not be removed yet");
+            tracing::debug!(target: "distlock", lock = %self.request.name(), %error, "a node could not be removed yet");
         }
         self.backend.traces.forget(self.request.id());
     }

@@ -83,10 +83,10 @@ async fn remove_for_certain(session: Arc<Session>, leftover: Leftover, turns: Ar
         let Err(error) = swept else { return };
         let directory = &leftover.directory;
         if error.is_retryable() {
-            tracing::debug!(%directory, %error, "a node could not be removed yet");
+            tracing::debug!(target: "distlock", %directory, %error, "a node could not be removed yet");
         } else if !session.is_condemned() {
             // Somebody may mend it; else the session ends, and the node with it, as soon as nothing is held in it any more.
-            tracing::warn!(%directory, %error, "a node cannot be removed: its session is used for nothing new");
+            tracing::warn!(target: "distlock", %directory, %error, "a node cannot be removed: its session is used for nothing new");
             session.condemn();
         }
         clock.sleep_until(clock.now().plus(backoff.next_pause())).await;

@@ -364,6 +364,7 @@ async fn check_who_we_are(client: &Client) -> Result<(), LockError> {
             .remedy("give the servers a JAAS configuration, or leave out auth=sasl")),
         Err(Error::Unimplemented) => {
             tracing::warn!(
+                target: "distlock",
                 "the server is too old to tell whether it has accepted the user (ZooKeeper 3.7 can)"
             );
             Ok(())

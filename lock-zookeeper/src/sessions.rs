@@ -218,7 +218,7 @@ impl Sessions {
                     Err(error) => {
                         let reason = error.to_string();
                         if reason != told {
-                            tracing::warn!(servers = %self.options.hosts, %error, "no session yet");
+                            tracing::warn!(target: "distlock", servers = %self.options.hosts, %error, "no session yet");
                             told = reason;
                         }
                         self.set(number, SlotState::Failed(error));
@@ -243,7 +243,7 @@ impl Sessions {
                 return;
             }
             self.set(number, SlotState::Opening);
-            tracing::warn!(servers = %self.options.hosts, session = format_args!("{:#x}", session.number), "the session has ended");
+            tracing::warn!(target: "distlock", servers = %self.options.hosts, session = format_args!("{:#x}", session.number), "the session has ended");
             if clock.now().since(opened) > LONGEST_PAUSE {
                 backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             } else {
@@ -291,6 +291,7 @@ impl Sessions {
         })?;
         if timeout != asked && !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
+                target: "distlock",
                 servers = %self.options.hosts, ?asked, negotiated = ?timeout,
                 "the servers have agreed to another session timeout: see minSessionTimeout and maxSessionTimeout"
             );
@@ -317,7 +318,7 @@ impl Sessions {
                     session.set_contact(Contact::Good);
                     // Also where the loss itself was too short to be told of.
                     if !is_first {
-                        tracing::info!(servers = %self.options.hosts, "contact restored");
+                        tracing::info!(target: "distlock", servers = %self.options.hosts, "contact restored");
                         self.host.group_restored(session.group);
                     }
                 }
@@ -325,7 +326,7 @@ impl Sessions {
                     let lost =
                         Failure::Told(zookeeper_client::Error::ConnectionLoss).explain(Operation::Connect);
                     session.set_contact(Contact::Lost(lost));
-                    tracing::warn!(servers = %self.options.hosts, "contact lost");
+                    tracing::warn!(target: "distlock", servers = %self.options.hosts, "contact lost");
                     self.host.group_suspect(session.group);
                 }
                 SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => return,

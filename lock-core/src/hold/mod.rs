@@ -14,6 +14,7 @@ use crate::backend::{AnyLease, GroupId};
 use crate::clock::{Alarm, AlarmHandle, Moment};
 use crate::front::Front;
 use crate::local::Occupant;
+use crate::log;
 use crate::name::LockName;
 use crate::sync::Mutex;
 use crate::token::FencingToken;
@@ -254,19 +255,21 @@ impl HoldCore {
         };
         let deadline = validity.deadline(anchor).min(self.longest);
         if self.state.renew(deadline.as_nanoseconds(), || self.now()) == Renewed::Restored {
+            log::restored(self);
             self.report_contact();
         }
     }
 
     pub(crate) fn declare_suspect(self: &Arc<Self>) {
         if self.state.suspect() {
-            tracing::debug!(lock = %self.front.name(), "contact lost; the lock is still held");
+            log::suspect(self);
             self.report_contact();
         }
     }
 
     pub(crate) fn declare_restored(self: &Arc<Self>) {
         if self.state.restore() {
+            log::restored(self);
             self.report_contact();
         }
     }
@@ -325,6 +328,7 @@ impl HoldCore {
     /// The release has been answered, or is not waited for any longer.
     pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
         if self.state.finish(loss) {
+            log::released(self, loss);
             self.reports.ended(Event::Released, |event| self.front.announce(event, self));
         }
         self.end_watch();
@@ -337,7 +341,11 @@ impl HoldCore {
 
     /// The owner has the hold in hand: reports the acquisition, once, and what came of the hold if that was quicker.
     pub(crate) fn report_acquired(self: &Arc<Self>) {
-        self.reports.acquired(|| self.state.contact(), |event| self.front.announce(event, self));
+        let has_ended =
+            self.reports.acquired(|| self.state.contact(), |event| self.front.announce(event, self));
+        if let (true, Phase::Lost(reason)) = (has_ended, self.state.phase()) {
+            log::lost(self, reason, Known::Yes);
+        }
     }
 
     /// Reports the loss to an owner who has the hold in hand.

@@ -56,6 +56,7 @@ const RULES: &[Rule] = &[
     ("unsafe code is in one module of the command, if anywhere", rust_sources::one_unsafe_module),
     ("every lint that is switched off has its reason beside it", rust_sources::reasons_for_allowed_lints),
     ("every ignored test says why", rust_sources::reasons_for_ignored_tests),
+    ("everything that is logged has the target distlock", rust_sources::one_log_target),
     ("crates depend on each other in one direction", dependencies::direction),
     ("only programs with arguments depend on an argument parser", dependencies::argument_parser),
     ("the core depends on no client crate, and on little else", dependencies::core_stays_small),

@@ -1,4 +1,4 @@
-//! Rules about Rust files, read line by line: an attribute stands at the start of its line, as rustfmt leaves it.
+//! Rules about Rust files. They are read as text: an attribute stands at the start of its line, as rustfmt leaves it.
 
 use super::tree::File;
 use super::{Finding, Workspace};
@@ -47,6 +47,43 @@ pub(super) fn reasons_for_ignored_tests(workspace: &Workspace) -> Vec<Finding> {
         .filter(|(_, attribute)| attribute.text == "#[ignore]")
         .map(|(file, attribute)| Finding::at(&file.path, attribute.line, "#[ignore] without = \"reason\""))
         .collect()
+}
+
+/// The macros of `tracing`, as they are called here: with the crate's name before them.
+const LOGGING: [&str; 6] = ["trace!(", "debug!(", "info!(", "warn!(", "error!(", "_span!("];
+
+pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
+    let sources = workspace.tree.with_ending("rs").filter(|file| is_logging_source(&file.path));
+    let calls = sources.flat_map(|file| calls_without_target(&file.text).map(move |line| (file, line)));
+    calls.map(|(file, line)| Finding::at(&file.path, line, "logs without target: \"distlock\"")).collect()
+}
+
+/// Programs of tests may log as they like.
+fn is_logging_source(path: &str) -> bool {
+    [
+        "lock-core/src/",
+        "lock-file/src/",
+        "lock-redis/src/",
+        "lock-zookeeper/src/",
+        "lock-mysql/src/",
+        "distlock",
+    ]
+    .iter()
+    .any(|folder| path.starts_with(folder))
+}
+
+fn calls_without_target(text: &str) -> impl Iterator<Item = usize> {
+    let is_part_of_a_name = |at: usize, call: &str| {
+        !call.starts_with('_')
+            && text[..at].ends_with(|before: char| before == '_' || before.is_alphanumeric())
+    };
+    let calls = LOGGING.iter().flat_map(|call| text.match_indices(call));
+    let ends = calls.filter(|(at, call)| !is_part_of_a_name(*at, call)).map(|(at, call)| at + call.len());
+    let names_it = |end: &usize| text[*end..].trim_start().starts_with("target: \"distlock\"");
+    let mut lines: Vec<_> =
+        ends.filter(|end| !names_it(end)).map(|end| text[..end].lines().count()).collect();
+    lines.sort_unstable();
+    lines.into_iter()
 }
 
 fn attributes_of(workspace: &Workspace) -> impl Iterator<Item = (&File, Attribute)> {
@@ -164,6 +201,23 @@ mod tests {
         ]
         .join("\n");
         assert_eq!(lines(&reasons_for_allowed_lints(&workspace(&[("a.rs", &text)]))), [2, 8, 13]);
+    }
+
+    #[test]
+    fn what_is_logged_without_the_one_target_is_found() {
+        let text = [
+            "tracing::warn!(\"lost\");",
+            "tracing::warn!(target: \"distlock\", \"lost\");",
+            "info!(",
+            "    target: \"distlock\",",
+            ");",
+            "debug!(target: \"other\", \"lost\");",
+            "let span = tracing::debug_span!(\"lock\");",
+            "compile_error!(\"not here\");",
+        ]
+        .join("\n");
+        assert_eq!(lines(&one_log_target(&workspace(&[("lock-core/src/a.rs", &text)]))), [1, 6, 7]);
+        assert_eq!(one_log_target(&workspace(&[("lock-core/tests/a.rs", &text)])), []);
     }
 
     #[test]
