@@ -22,11 +22,11 @@ fn eight_processes_lose_no_count() {
         process.say(&format!("count {} 200", counter.display()));
     }
     // How long a hand-over takes is the machine's business; that one follows the other is ours.
-    let counted = || std::fs::read_to_string(&counter).unwrap();
-    let mut last = counted();
+    let read = || std::fs::read_to_string(&counter).unwrap();
+    let mut last = read();
     while last != "1600" {
-        eventually("the count goes on", || counted() != last);
-        last = counted();
+        eventually("the count goes on", || read() != last);
+        last = read();
         std::thread::sleep(Duration::from_millis(50));
     }
     let mut tokens = BTreeSet::new();
