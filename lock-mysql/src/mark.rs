@@ -1,8 +1,8 @@
 //! What tells a session of the server that is ours alone from one that others have, too, or that is no more.
 //!
 //! When a client opens a session it gives it a random number, as a variable, and takes a lock that is named after the number.
-//! * Whatever answers without the number is another session, or one that another client has marked since.
-//! * As long as somebody has the lock, the server has the session. That is looked up at once, however many connections there
+//! * An answer without the number is that of another session, or of one that another client has marked since.
+//! * As long as the lock is held, the server has the session. That is looked up at once, however many connections there
 //!   are, and also while the session waits.
 
 use lock_core::{ErrorKind, LockError, Operation};

@@ -1,4 +1,4 @@
-//! Opens connections, and leaves a server in peace that lets nobody in.
+//! Opens connections, and leaves a server in peace that refuses them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub(crate) struct Opener {
     turn: tokio::sync::Mutex<()>,
 }
 
-/// The server has let nobody in since.
+/// The server refuses connections, or cannot be reached.
 struct Outage {
     failures: u64,
     last: LockError,
@@ -50,7 +50,7 @@ impl Opener {
         self.try_to_open().await
     }
 
-    /// Why the server lets nobody in, if it does not.
+    /// Why the last attempt failed, if it did.
     pub(crate) fn failure(&self) -> Option<LockError> {
         self.outage().as_ref().map(|outage| outage.last.clone())
     }
@@ -63,7 +63,7 @@ impl Opener {
         self.outage().as_ref().map_or(0, |outage| outage.failures)
     }
 
-    /// Until when the server is left in peace, if it is; or how somebody fared who has tried since it had failed that often.
+    /// Until when the server is left in peace, if it is. An error when it has refused another attempt since there were so many.
     fn again_at(&self, failures: u64) -> Result<Option<Moment>, LockError> {
         match &*self.outage() {
             Some(outage) if outage.failures != failures => Err(outage.last.clone()),

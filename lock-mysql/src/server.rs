@@ -155,7 +155,7 @@ impl Facts {
     }
 
     /// What makes the connection one for locks: freed after `lease_seconds` of silence, and no wait for a lock ended early. Who
-    /// writes a token waits for nobody: others' locks may be on the same connection. And it has a mark, and the lock of the mark.
+    /// writes a token does not wait: others' locks may be on the same connection. And it has a mark, and the lock of the mark.
     ///
     /// The answer is that to a question of its own: its number, which is another one where something spreads a connection over
     /// several.
