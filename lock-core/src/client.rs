@@ -99,7 +99,8 @@ impl LockClient {
     /// everything that is held has been released, for at most `timeout`.
     ///
     /// What is still held then is lost to its holders, who are told ([`LossReason::SessionClosed`]), and released after the
-    /// abort margin; that, and up to two seconds for the backend to answer, come on top of `timeout`.
+    /// abort margin; that, where there is such a hold, and up to two seconds for the backend to answer, come on top of
+    /// `timeout`.
     ///
     /// # Errors
     /// [`ErrorKind::Unconfirmed`] when something was still held, or a release not certain, at the end of `timeout`.
@@ -242,8 +243,9 @@ impl ClientCore {
         for hold in &holds {
             hold.revoke(LossReason::ClientClosed);
         }
-        let patience = self.settings.abort_margin.saturating_add(CLOSE_BACKEND_WITHIN);
-        let _ = within(&self.clock, self.clock.now().plus(patience), self.janitor.idle()).await;
+        let now = self.clock.now();
+        let stopped_by = self.janitor.stopped_by().map_or(now, |moment| moment.max(now));
+        let _ = within(&self.clock, stopped_by.plus(CLOSE_BACKEND_WITHIN), self.janitor.idle()).await;
         LockError::new(ErrorKind::Unconfirmed, Operation::Close)
             .at(&self.server)
             .because(format!("{} locks were still held and {releases} releases not answered", holds.len()))
@@ -325,7 +327,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The greatest length of a hold, after which it is lost although it could be renewed; without a bound by default.
+    /// The greatest length of a hold, after which it is lost although it could be renewed; without a bound by default. Zero
+    /// is refused.
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings.max_hold = Some(longest);
@@ -393,6 +396,13 @@ impl ClientBuilder {
                 .remedy("check the limits on threads and open files")
                 .caused_by(error)
         })?;
+        if self.settings.max_hold == Some(Duration::ZERO) {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+                .because("max_hold is zero, so that every hold would be over as soon as it begins")
+                .remedy(
+                    "give the greatest length of a hold, or leave max_hold out for holds without a bound",
+                ));
+        }
         if self.label.as_ref().is_some_and(|label| label.chars().count() > LONGEST_LABEL) {
             return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
                 .because(format!("the label has more than {LONGEST_LABEL} characters"))

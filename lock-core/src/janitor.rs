@@ -24,6 +24,7 @@ use crate::keeper::within;
 use crate::log;
 use crate::supervise::Backoff;
 use crate::sync::Mutex;
+use crate::validity::TIMER_SLIP;
 use crate::waking::with_waker;
 
 /// Counts what has been handed over and is not certain yet.
@@ -31,6 +32,8 @@ use crate::waking::with_waker;
 pub(crate) struct Janitor {
     pending: AtomicUsize,
     finished: Notify,
+    /// When the last of those whose holds the core has ended has to have stopped.
+    stopped_by: Mutex<Option<Moment>>,
 }
 
 /// One thing that is not certain yet.
@@ -66,6 +69,16 @@ impl Janitor {
 
     pub(crate) fn pending(&self) -> usize {
         self.pending.load(Ordering::Acquire)
+    }
+
+    /// When everybody whose hold was ended by the core has to have stopped, if there was such a hold.
+    pub(crate) fn stopped_by(&self) -> Option<Moment> {
+        *self.stopped_by.lock()
+    }
+
+    fn stops_by(&self, moment: Moment) {
+        let mut stopped_by = self.stopped_by.lock();
+        *stopped_by = (*stopped_by).max(Some(moment));
     }
 }
 
@@ -136,7 +149,10 @@ pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Dec
     let leaving = Leaving { lease, hold: Arc::clone(hold), chore: Chore::begin(&front) };
     let nothing = OnFirstAnswer(None);
     let clock = front.clock().clone();
-    let stopped_by = clock.now().plus(front.client().settings.abort_margin);
+    let stopped_by = clock.now().plus(time_to_stop(front.client().settings.abort_margin));
+    if declared == Declared::ByCore {
+        front.client().janitor.stops_by(stopped_by);
+    }
     let hold = Arc::clone(hold);
     front.client().engine.spawn(async move {
         // Here, because whoever reports the loss may be the deadline thread, and a log may block.
@@ -146,6 +162,11 @@ pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Dec
         }
         release_until_certain(leaving, None, nothing).await;
     });
+}
+
+/// How long a holder has to stop that is told now. It may be told, and may stop, a little late.
+fn time_to_stop(abort_margin: Duration) -> Duration {
+    if abort_margin.is_zero() { abort_margin } else { abort_margin.saturating_add(TIMER_SLIP) }
 }
 
 /// Undoes an attempt that nobody waits for any more, or that has failed without a known outcome, and reopens the front at

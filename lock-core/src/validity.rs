@@ -19,7 +19,8 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::{ErrorKind, LockError, Operation};
 
-const TIMER_SLIP: Duration = Duration::from_millis(100);
+/// How late whoever waits for a moment may be woken.
+pub(crate) const TIMER_SLIP: Duration = Duration::from_millis(100);
 
 /// The drift, twice, as a fraction of the lease: one fiftieth.
 const DRIFT_DIVISOR: u32 = 50;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, HoldEnd, LossReason, Operation};
-use support::{ByHand, Recorder, SOON, Told, eventually, futures_block_on, name, next};
+use support::{ByHand, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next};
 
 const NAME: &str = "orders/42";
 
@@ -84,6 +84,31 @@ async fn what_is_still_held_when_close_runs_out_of_time_is_lost_and_its_holder_t
     assert_eq!(next(&told), Told::Abort(LossReason::ClientClosed));
     assert_eq!(guard.hold().end(), Some(HoldEnd::Lost(LossReason::ClientClosed)));
     assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn close_waits_for_the_abort_margin_only_where_something_was_held() {
+    let timed = Timed::new();
+    let margin = Duration::from_secs(600);
+    let builder = Timed::builder(&timed.clock).abort_margin(margin);
+    let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
+    let _holder = timed.other().lock(NAME).unwrap().acquire().await.unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    eventually("it waits", || timed.server.waiting_for(&name(NAME)) == 1).await;
+    timed.server.faults().sever();
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let begun = timed.clock.now();
+    let closing = tokio::spawn(async move { client.close(Duration::from_secs(2)).await });
+    eventually("it closes", || {
+        timed.time.advance(Duration::from_millis(100));
+        closing.is_finished()
+    })
+    .await;
+    assert_eq!(closing.await.unwrap().unwrap_err().kind(), ErrorKind::Unconfirmed);
+    let passed = timed.clock.now().since(begun);
+    assert!(passed < margin, "{passed:?}");
 }
 
 #[test]

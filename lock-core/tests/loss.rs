@@ -13,7 +13,7 @@ use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
     ClientBuilder, DistributedLock, DistributedLockExt, EngineChoice, ErrorKind, Hold, HoldEnd, LockError,
-    LossReason, Operation, Owner, Wait,
+    LockUrl, LossReason, Operation, Owner, Wait,
 };
 use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
 
@@ -347,6 +347,40 @@ async fn a_hold_ends_at_the_length_that_the_client_bounds_it_to() {
     assert!(guard.hold().is_valid());
     timed.time.advance(Duration::from_millis(1));
     assert_eq!(guard.hold().end(), Some(HoldEnd::Lost(LossReason::Expired)));
+    client.idle().await;
+    assert!(timed.server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bound_of_nothing_is_refused() {
+    let refused = |builder: ClientBuilder| {
+        let error = MemoryServer::new().client_with(MemoryOptions::new(), builder).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        assert!(error.to_string().contains("max_hold"), "{error}");
+    };
+    refused(ClientBuilder::new().max_hold(Duration::ZERO));
+    let mut options = LockUrl::parse("memory:?max_hold=0s").unwrap().options();
+    refused(ClientBuilder::new().with_url_options(&mut options).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_has_the_lock_in_the_moment_in_which_its_holder_has_to_have_stopped() {
+    let timed = Timed::new();
+    let (longest, margin) = (Duration::from_secs(60), Duration::from_secs(3));
+    let builder = Timed::builder(&timed.clock).max_hold(longest).abort_margin(margin);
+    let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
+    let released = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.reached().await }
+    });
+    let _guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    timed.time.advance(longest);
+    let step = Duration::from_millis(10);
+    let waited = advance_until(&timed, step, 2 * margin, || released.is_finished()).await;
+    assert!(waited >= margin + Duration::from_millis(100), "{waited:?}");
+    gate.open();
     client.idle().await;
     assert!(timed.server.is_empty());
 }
