@@ -1,4 +1,4 @@
-//! The program that runs under the lock, in a process group of its own.
+//! The program that runs under the lock, in a process group of its own, with all that it starts.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,13 +6,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::signal::{self, Signal};
+use nix::sys::signal::{self, SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep};
 
+use crate::descendants::{self, Process};
 use crate::terminal::is_gone;
+use crate::witness::Witness;
 
 /// What has become of the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,21 +27,41 @@ pub(crate) enum Change {
     Stopped(Signal),
 }
 
-/// A running child, leader of its process group.
+/// A running child, leader of its process group, and all that it starts.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
     changes: unix::Signal,
+    /// Stands in the child's group while that has the terminal.
+    witness: Option<Witness>,
+    /// Children of ours from before.
+    others: Vec<Pid>,
+}
+
+/// What came of a signal.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    /// How many have got it, as far as that can be seen.
+    pub(crate) reached: usize,
+    /// Those that belong to another user.
+    pub(crate) refused: Vec<Pid>,
 }
 
 impl Child {
-    /// Starts `command`, which [`system::prepare`](crate::system::prepare) has prepared.
-    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
-        // Listening first, so that no change is missed.
+    /// Starts `command`, which [`system::prepare`](crate::system::prepare) has prepared, with the witness that it has been given
+    /// there. `others` are the children that this process had before.
+    pub(crate) fn spawn(
+        command: &mut Command,
+        witness: Option<Witness>,
+        others: Vec<Pid>,
+    ) -> io::Result<Self> {
+        // Listening first, so that no change is missed; whoever has started us may have blocked the signal.
         let changes = unix::signal(SignalKind::child())?;
+        SigSet::from(Signal::SIGCHLD).thread_unblock()?;
+        descendants::adopt();
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        Ok(Self { pid: Pid::from_raw(pid), changes })
+        Ok(Self { pid: Pid::from_raw(pid), changes, witness, others })
     }
 
     /// The number of the child and of its process group.
@@ -53,17 +75,44 @@ impl Child {
     /// A change is either answered or left for the next call.
     pub(crate) async fn change(&mut self) -> io::Result<Change> {
         loop {
-            match waitpid(self.pid, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
-                Ok(WaitStatus::Exited(_, code)) => return Ok(Change::Exited(low_byte(code))),
-                Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(Change::Killed(signal)),
-                Ok(WaitStatus::Stopped(_, signal)) => return Ok(Change::Stopped(signal)),
-                Ok(_) => {
+            // All of them, because those who lose their parents become ours, and nobody else takes note of their end.
+            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
+                Ok(WaitStatus::StillAlive) => {
                     self.changes.recv().await;
                 }
+                Ok(status) if status.pid() == Some(self.pid) => match status {
+                    WaitStatus::Exited(_, code) => return Ok(Change::Exited(low_byte(code))),
+                    WaitStatus::Signaled(_, signal, _) => return Ok(Change::Killed(signal)),
+                    WaitStatus::Stopped(_, signal) => return Ok(Change::Stopped(signal)),
+                    _ => {}
+                },
+                Ok(status) => self.note(status),
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    fn note(&mut self, status: WaitStatus) {
+        if let Some(witness) = &mut self.witness {
+            witness.note(status);
+        }
+    }
+
+    /// Notices from now on when the child's whole group is interrupted, as by a key on the terminal.
+    pub(crate) fn watch_for_interrupts(&mut self) {
+        if self.witness.is_none() {
+            // Without one, every interrupt that ends the child is taken for a key.
+            self.witness = Witness::start().ok();
+            if let Some(witness) = &self.witness {
+                witness.line().send_into(self.pid);
+            }
+        }
+    }
+
+    /// Whether the child's whole group has been interrupted. Nothing is noticed from then on.
+    pub(crate) fn was_interrupted_with_its_group(&mut self) -> bool {
+        self.witness.take().is_none_or(Witness::was_interrupted)
     }
 
     /// Sends a signal to the child alone.
@@ -77,16 +126,78 @@ impl Child {
         let _ = signal::killpg(self.pid, signal);
     }
 
-    /// Waits until nobody is left in the process group, and kills who is left at `deadline`.
+    /// Sends a signal to the child's process group, and to all that the child has started and that has left the group.
+    pub(crate) fn signal_all(&self, signal: Signal) -> Sent {
+        // The group first: that is one call, and nobody can slip away meanwhile.
+        let group = signal::killpg(self.pid, signal);
+        let mut sent = Sent::default();
+        for process in self.descendants() {
+            let in_group = process.group == self.pid;
+            match if in_group { signal::kill(process.pid, None) } else { process.signal(signal) } {
+                Ok(()) => sent.reached += 1,
+                Err(Errno::EPERM) => sent.refused.push(process.pid),
+                Err(_) => {}
+            }
+        }
+        if group == Err(Errno::EPERM) && sent.refused.is_empty() {
+            sent.refused.push(self.pid);
+        }
+        sent
+    }
+
+    fn descendants(&self) -> Vec<Process> {
+        let witness = self.witness.as_ref().map(Witness::pid);
+        descendants::all(&self.others.iter().copied().chain(witness).collect::<Vec<_>>())
+    }
+
+    /// After the end of the child: waits until nothing is left that it has started, and kills what is left at `deadline`.
+    /// Answers who cannot be killed.
     ///
-    /// No system tells when a process group has emptied, so this looks again and again; only after a loss.
-    pub(crate) async fn end_group(&self, deadline: Instant) {
+    /// No system tells when that is so, so this looks again and again; only after a loss.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub(crate) async fn end_rest(&self, deadline: Instant) -> Sent {
         const INTERVAL: Duration = Duration::from_millis(20);
-        while !is_gone(self.pid) {
-            if Instant::now() >= deadline {
-                return self.signal_group(Signal::SIGKILL);
+        const DYING: Duration = Duration::from_secs(1);
+        let mut sent = Sent::default();
+        while self.has_left_something() {
+            let now = Instant::now();
+            if now >= deadline {
+                // Again and again, because one that is being killed may have started another.
+                sent = self.signal_all(Signal::SIGKILL);
+                if now >= deadline + DYING {
+                    return sent;
+                }
             }
             sleep(INTERVAL).await;
+        }
+        sent
+    }
+
+    fn has_left_something(&self) -> bool {
+        if !ADOPTS {
+            return !is_gone(self.pid);
+        }
+        has_children() && (self.others.is_empty() || !self.descendants().is_empty())
+    }
+}
+
+/// Whether the child's descendants can be told: whoever loses its parent becomes ours.
+const ADOPTS: bool = cfg!(target_os = "linux");
+
+/// The children that this process has already: `helper & exec distlock exec …`.
+pub(crate) fn all() -> Vec<Pid> {
+    if has_children() { descendants::children() } else { Vec::new() }
+}
+
+/// Whether this process has children that have not ended; takes note of those that have.
+fn has_children() -> bool {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => return true,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return false,
         }
     }
 }

@@ -4,10 +4,10 @@ use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use distlock::{ClientBuilder, LockClient, LockError, LockUrl, Reach};
+use distlock::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Reach};
 use tokio::time::timeout;
 
-use crate::exit::{self, Failure};
+use crate::exit::{self, Ending, Failure};
 
 /// The variable that names the backend.
 pub(crate) const URL_VARIABLE: &str = "DISTLOCK_URL";
@@ -17,8 +17,12 @@ const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// The default grace is at most this part of the lease.
 const PARTS_OF_LEASE: u32 = 3;
 
-/// How long the command may take to leave in good order.
+/// How long the command may take to leave in good order, and how long when the server has not answered before.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+const CLOSE_IN_VAIN_WITHIN: Duration = Duration::from_millis(500);
+
+/// A shorter wait bounds the connecting as if it were this long.
+const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
 
 /// The URL of the backend, and who gave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +67,26 @@ impl Address {
             .map_err(|error| self.failure(error))
     }
 
+    /// The same for someone who waits no longer than `wait`, if that is given.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the attempt to connect.
+    pub(crate) async fn open_within(
+        &self,
+        wait: Option<Duration>,
+        abort_margin: Duration,
+    ) -> Result<LockClient, Failure> {
+        let Some(wait) = wait.map(|wait| wait.max(SHORTEST_CONNECT)) else {
+            return self.open(abort_margin).await;
+        };
+        timeout(wait, self.open(abort_margin)).await.unwrap_or_else(|_| {
+            let error = LockError::new(ErrorKind::Unreachable, Operation::Connect)
+                .because(format!("the server did not answer within {}", humantime::format_duration(wait)))
+                .remedy("check that it runs and can be reached, or wait longer");
+            Err(self.failure(error))
+        })
+    }
+
     /// How long a command has to end after a loss, when its user has not said so.
     pub(crate) fn default_grace(&self) -> Result<Duration, Failure> {
         let lease = distlock::lease_of(&self.url).map_err(|error| self.failure(error))?;
@@ -98,6 +122,15 @@ pub(crate) async fn close(locks: &LockClient) {
     } else {
         // There is no session to end, only what was begun to finish.
         let _ = timeout(CLOSE_WITHIN, locks.idle()).await;
+    }
+}
+
+/// The same when that was the outcome: a server that could not be reached will hardly answer now.
+pub(crate) async fn close_after(locks: &LockClient, outcome: &Result<Ending, Failure>) {
+    if outcome.as_ref().is_err_and(|failure| failure.code == exit::UNREACHABLE) {
+        let _ = timeout(CLOSE_IN_VAIN_WITHIN, close(locks)).await;
+    } else {
+        close(locks).await;
     }
 }
 

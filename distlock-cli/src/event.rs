@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use distlock::{FencingToken, LossReason, Participant};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
 
 use crate::condition::Condition;
@@ -26,8 +27,10 @@ pub(crate) enum Event<'a> {
     Restored,
     /// The lock is lost.
     Lost { reason: LossReason },
-    /// A signal has been sent to the command's process group because of the loss.
+    /// A signal has been sent to the command and all that it has started, because of the loss.
     Terminating { signal: Signal },
+    /// A signal could not be sent to these, which belong to another user.
+    Refused { signal: Signal, pids: Vec<Pid> },
     /// The command has ended with a code.
     Exited { code: u8 },
     /// A signal has ended the command.
@@ -54,7 +57,7 @@ pub(crate) enum Level {
 impl Event<'_> {
     pub(crate) fn level(&self) -> Level {
         match self {
-            Self::Lost { .. } => Level::Error,
+            Self::Lost { .. } | Self::Refused { .. } => Level::Error,
             Self::NotAcquired { .. }
             | Self::Suspect { .. }
             | Self::Restored
@@ -87,6 +90,10 @@ impl Event<'_> {
             Self::Restored => ("restored", json!({})),
             Self::Lost { reason } => ("lost", json!({ "reason": word_for(*reason) })),
             Self::Terminating { signal } => ("terminating", json!({ "signal": signal.as_str() })),
+            Self::Refused { signal, pids } => {
+                let pids: Vec<_> = pids.iter().map(|pid| pid.as_raw()).collect();
+                ("refused", json!({ "signal": signal.as_str(), "pids": pids }))
+            }
             Self::Exited { code } => ("exited", json!({ "code": code })),
             Self::Killed { signal } => ("exited", json!({ "signal": signal.as_str() })),
             Self::Released => ("released", json!({})),
@@ -121,6 +128,12 @@ impl Event<'_> {
             Self::Restored => format!("contact has returned; lock {name:?} was held throughout"),
             Self::Lost { reason } => format!("lock {name:?} was lost: {reason}"),
             Self::Terminating { signal } => format!("the command gets {}", signal.as_str()),
+            Self::Refused { signal, pids } => format!(
+                "{} could not be sent to pid {}, which runs on as another user (end it by hand, and let distlock itself run \
+                 as that user)",
+                signal.as_str(),
+                pids.iter().map(Pid::to_string).collect::<Vec<_>>().join(", ")
+            ),
             Self::Exited { code } => format!("the command ended with code {code}"),
             Self::Killed { signal } => format!("the command was ended by {}", signal.as_str()),
             Self::Released => format!("lock {name:?} is released"),
@@ -204,6 +217,17 @@ mod tests {
             Event::Acquired { token: None }.to_json("a").to_string(),
             r#"{"event":"acquired","name":"a","token":null}"#
         );
+    }
+
+    #[test]
+    fn what_could_not_be_ended_is_named() {
+        let event =
+            Event::Refused { signal: Signal::SIGKILL, pids: vec![Pid::from_raw(4714), Pid::from_raw(4715)] };
+        assert_eq!(
+            event.to_json("a").to_string(),
+            r#"{"event":"refused","name":"a","signal":"SIGKILL","pids":[4714,4715]}"#
+        );
+        assert!(event.to_text("a").contains("could not be sent to pid 4714, 4715"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::exit::{self, Ending, Failure};
 use crate::input::{self, End};
 use crate::report::Report;
 use crate::signals::{FROM_OTHERS, Signals};
-use crate::wait::{Attempt, Waited, interrupted};
+use crate::wait::{Attempt, Waited, interrupted, not_waited_for};
 
 const LET_GO_AT_ONCE: &str =
     "standard input is closed, so the lock was let go at once; give it a pipe or a terminal";
@@ -25,11 +25,11 @@ pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result
         Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
     let address = Address::find(common.url.as_deref())?;
     let locks = tokio::select! {
-        locks = address.open(Duration::ZERO) => locks?,
+        locks = address.open_within(hold.waiting.wait, Duration::ZERO) => locks?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
-    let ending = run_with(&locks, hold, begun, signals, report).await;
-    connection::close(&locks).await;
+    let ending = run_with(&locks, hold, begun, &mut signals, report).await;
+    let _ = signals.leaving(connection::close_after(&locks, &ending)).await;
     ending
 }
 
@@ -37,12 +37,12 @@ async fn run_with(
     locks: &LockClient,
     hold: &Hold,
     begun: Instant,
-    mut signals: Signals,
+    signals: &mut Signals,
     report: &Report,
 ) -> Result<Ending, Failure> {
     let lock = locks.lock(&hold.name)?;
     let attempt = Attempt { locks, name: &hold.name, waiting: &hold.waiting, begun, report };
-    let guard = match attempt.acquire(&*lock, &mut signals).await? {
+    let guard = match attempt.acquire(&*lock, signals).await? {
         Waited::Acquired(guard) => guard,
         Waited::Ended(ending) => return Ok(ending),
     };
@@ -54,7 +54,10 @@ async fn run_with(
             biased;
             Some(reason) = guard.lost() => return Ok(lost(&hold.name, reason, report)),
             event = contact.change() => report.event(&hold.name, &event),
-            signal = signals.next() => if ends_hold(signal) { break },
+            signal = signals.next() => if ends_hold(signal) {
+                signals.ask_to_end();
+                break;
+            },
             end = &mut input_closes => {
                 if end == End::AtOnce {
                     report.note(Level::Warning, LET_GO_AT_ONCE);
@@ -64,9 +67,10 @@ async fn run_with(
         }
     }
     drop(contact);
-    match guard.release().await {
-        Ok(()) => report.event(&hold.name, &Event::Released),
-        Err(error) => match error.loss() {
+    match signals.leaving(guard.release()).await {
+        Some(Ok(())) => report.event(&hold.name, &Event::Released),
+        None => return Err(Failure::new(exit::INTERNAL, not_waited_for(&hold.name))),
+        Some(Err(error)) => match error.loss() {
             Some(reason) => return Ok(lost(&hold.name, reason, report)),
             None if error.kind() == ErrorKind::Lost => return Ok(Ending::Code(exit::LOST)),
             None => return Err(error.into()),

@@ -68,13 +68,13 @@ impl Job {
     }
 
     /// The child has been stopped by `signal`. Returns when it is to be continued or left alone.
-    pub(crate) fn child_stopped(&mut self, child: &Child, signal: Signal) -> AfterStop {
+    pub(crate) fn child_stopped(&mut self, child: &mut Child, signal: Signal) -> AfterStop {
         let after = self.follow(child, signal);
         self.left_stopped = after == AfterStop::Leave;
         after
     }
 
-    fn follow(&mut self, child: &Child, signal: Signal) -> AfterStop {
+    fn follow(&mut self, child: &mut Child, signal: Signal) -> AfterStop {
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if wants_terminal && self.give_terminal(child) {
             return AfterStop::Continue;
@@ -96,7 +96,7 @@ impl Job {
     }
 
     /// The child has ended: gives the terminal back to our own group. Answers whom a Ctrl-C that ended the child should
-    /// have reached beside it.
+    /// have reached beside it, if keys went to the child alone.
     pub(crate) fn child_ended(&mut self, child: &Child) -> Option<Reach> {
         let had_terminal = self.place == Place::Foreground;
         self.take_terminal_back(child);
@@ -104,13 +104,14 @@ impl Job {
     }
 
     /// Puts the child into the foreground, if that is our group's place now.
-    fn give_terminal(&mut self, child: &Child) -> bool {
+    fn give_terminal(&mut self, child: &mut Child) -> bool {
         let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) else {
             return false;
         };
         let given = terminal.give_to(child.pid()).is_ok();
         if given {
             self.place = Place::Foreground;
+            child.watch_for_interrupts();
         }
         given
     }

@@ -5,8 +5,9 @@
 //! * [`arguments`] is the command line, [`exit`] the one table of exit codes;
 //! * [`exec`], [`hold`], [`status`], [`breaking`] are the subcommands;
 //! * [`connection`] and [`wait`] get a lock, [`contact`] tells how it fares;
-//! * [`child`] is the program that runs under it, [`job`] its place on the [`terminal`], [`signals`] what it is told;
-//! * [`report`] says what happens ([`event`], [`people`] and the [`condition`] that they are in);
+//! * [`run`] is what happens to the program that runs under it: the [`child`] with its [`descendants`], its [`job`] on the
+//!   [`terminal`], the [`witness`] of what is pressed there, and the [`signals`] it is sent;
+//! * [`report`] says what happens ([`event`], [`people`] and the [`condition`] that they are in), by an [`outlet`];
 //! * [`limits`] tells when the system has too little left for it, [`system`] has the only unsafe code.
 
 #[cfg(not(unix))]
@@ -18,6 +19,7 @@ mod child;
 mod condition;
 mod connection;
 mod contact;
+mod descendants;
 mod event;
 mod exec;
 mod exit;
@@ -25,42 +27,50 @@ mod hold;
 mod input;
 mod job;
 mod limits;
+mod outlet;
 mod people;
 mod report;
+mod run;
 mod signals;
 mod status;
 mod system;
 mod terminal;
 mod wait;
+mod witness;
 
-use std::io;
+use std::io::{self, Write};
 use std::process;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::arguments::{Arguments, Task};
 use crate::exit::{Ending, Failure};
-use crate::report::{JsonTo, Report};
+use crate::outlet::To;
+use crate::report::Report;
 
 fn main() {
+    if witness::are_we() {
+        return witness::stand();
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => not_understood(&error),
     };
+    let json_to = if matches!(arguments.task, Task::Exec(_)) { To::Error } else { To::Output };
+    let report = match Report::start(&arguments.common, json_to) {
+        Ok(report) => report,
+        Err(error) => cannot_speak(&error),
+    };
     if arguments.common.verbose > 1 {
-        tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(LevelFilter::DEBUG).init();
+        report.show_log();
     }
-    let json_to = if matches!(arguments.task, Task::Exec(_)) { JsonTo::Error } else { JsonTo::Output };
-    let report = Report::new(&arguments.common, json_to);
-    match start(&arguments, &report) {
-        Ok(ending) => ending.exit(),
-        Err(failure) => {
-            report.failure(&failure);
-            Ending::Code(failure.code).exit()
-        }
-    }
+    let ending = start(&arguments, &report).unwrap_or_else(|failure| {
+        report.failure(&failure);
+        Ending::Code(failure.code)
+    });
+    report.finish();
+    ending.exit()
 }
 
 fn start(arguments: &Arguments, report: &Report) -> Result<Ending, Failure> {
@@ -69,13 +79,13 @@ fn start(arguments: &Arguments, report: &Report) -> Result<Ending, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::of_system("start", error))?;
-    let ending = runtime.block_on(run(arguments, report));
+    let ending = runtime.block_on(carry_out(arguments, report));
     // The runtime stays alive until the process ends: what runs in the background has had its time by then.
     std::mem::forget(runtime);
     ending
 }
 
-async fn run(arguments: &Arguments, report: &Report) -> Result<Ending, Failure> {
+async fn carry_out(arguments: &Arguments, report: &Report) -> Result<Ending, Failure> {
     let common = &arguments.common;
     match &arguments.task {
         Task::Exec(exec) => exec::run(common, exec, report).await,
@@ -91,6 +101,12 @@ fn completions(shell: Shell) -> Result<Ending, Failure> {
     clap_complete::generate(shell, &mut Arguments::command(), "distlock", &mut script);
     report::write_output(&String::from_utf8_lossy(&script))?;
     Ok(Ending::Code(exit::SUCCESS))
+}
+
+/// There is no thread to say anything by.
+fn cannot_speak(error: &io::Error) -> ! {
+    let _ = writeln!(io::stderr(), "distlock: cannot start a thread: {error} ({})", limits::REMEDY);
+    process::exit(exit::INTERNAL.into())
 }
 
 /// Prints the help that was asked for, or what is wrong with the command line.

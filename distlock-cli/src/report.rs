@@ -1,29 +1,24 @@
 //! What is said, how, and where to: sentences on standard error, or JSON for machines.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use serde_json::json;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::arguments::Common;
 use crate::event::{Event, Level};
 use crate::exit::Failure;
-
-/// Where JSON goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JsonTo {
-    /// Standard output, which is otherwise unused.
-    Output,
-    /// Standard error, because standard output belongs to the command that runs under the lock.
-    Error,
-}
+use crate::outlet::{Line, Outlet, To};
 
 /// Says what happens.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// The least important level that is said.
     least: Level,
-    json: Option<JsonTo>,
+    json: Option<To>,
     style: Style,
+    outlet: Outlet,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,11 +28,18 @@ struct Style {
     plain: &'static str,
 }
 
+impl Style {
+    fn is_coloured(self) -> bool {
+        !self.plain.is_empty()
+    }
+}
+
 const PLAIN: Style = Style { error: "", warning: "", plain: "" };
 const COLOURED: Style = Style { error: "\x1b[1;31m", warning: "\x1b[1;33m", plain: "\x1b[0m" };
 
 impl Report {
-    pub(crate) fn new(common: &Common, json_to: JsonTo) -> Self {
+    /// Starts the thread that writes what is said. JSON goes to `json_to`.
+    pub(crate) fn start(common: &Common, json_to: To) -> io::Result<Self> {
         let terminal = io::stderr().is_terminal();
         let least = match (common.quiet, common.verbose, terminal) {
             (true, _, _) => Level::Error,
@@ -46,7 +48,29 @@ impl Report {
             (false, _, _) => Level::Detail,
         };
         let style = if terminal && wants_colour() { COLOURED } else { PLAIN };
-        Self { least, json: common.json.then_some(json_to), style }
+        let json = common.json.then_some(json_to);
+        let outlet = Outlet::start(match json {
+            Some(To::Output) => |count| Line { to: To::Output, text: dropped_as_json(count) },
+            Some(To::Error) => |count| Line { to: To::Error, text: dropped_as_json(count) },
+            None => |count| Line { to: To::Error, text: dropped_as_text(count) },
+        })?;
+        Ok(Self { least, json, style, outlet })
+    }
+
+    /// Lets the library's log be seen as well.
+    pub(crate) fn show_log(&self) {
+        let outlet = self.outlet.clone();
+        tracing_subscriber::fmt()
+            .with_writer(move || outlet.log())
+            .with_ansi(self.style.is_coloured())
+            .with_max_level(LevelFilter::DEBUG)
+            .init();
+    }
+
+    /// Waits until what has been said is written, unless it is not read.
+    pub(crate) fn finish(&self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        self.outlet.flush(PATIENCE);
     }
 
     /// Whether JSON was asked for.
@@ -61,9 +85,14 @@ impl Report {
 
     /// Says what has happened to the lock called `name`.
     pub(crate) fn event(&self, name: &str, event: &Event<'_>) {
+        self.event_at(event.level(), name, event);
+    }
+
+    /// The same, when it matters more or less than usual.
+    pub(crate) fn event_at(&self, level: Level, name: &str, event: &Event<'_>) {
         match self.json {
-            Some(to) => write_line(to, &event.to_json(name).to_string()),
-            None if event.level() <= self.least => self.say(event.level(), &event.to_text(name)),
+            Some(to) => self.write_line(to, &event.to_json(name).to_string()),
+            None if level <= self.least => self.say(level, &event.to_text(name)),
             None => {}
         }
     }
@@ -79,9 +108,9 @@ impl Report {
     pub(crate) fn failure(&self, failure: &Failure) {
         if let Some(to) = self.json {
             let error = json!({ "event": "error", "code": failure.code, "message": failure.message });
-            write_line(to, &error.to_string());
+            self.write_line(to, &error.to_string());
         }
-        if self.json != Some(JsonTo::Error) {
+        if self.json != Some(To::Error) {
             self.say(Level::Error, &failure.message);
         }
     }
@@ -94,7 +123,11 @@ impl Report {
             Level::Progress | Level::Detail => "",
         };
         let plain = if colour.is_empty() { "" } else { plain };
-        write_line(JsonTo::Error, &format!("{colour}distlock:{plain} {text}"));
+        self.write_line(To::Error, &format!("{colour}distlock:{plain} {text}"));
+    }
+
+    fn write_line(&self, to: To, line: &str) {
+        self.outlet.say(Line { to, text: format!("{line}\n") });
     }
 }
 
@@ -103,17 +136,12 @@ fn wants_colour() -> bool {
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Writes one line at once, so that lines of several processes do not mix. Nobody may be reading any more, which is no
-/// reason to let go of a lock.
-fn write_line(to: JsonTo, line: &str) {
-    let line = format!("{line}\n");
-    let _ = match to {
-        JsonTo::Output => io::stdout().write_all(line.as_bytes()),
-        JsonTo::Error => io::stderr().write_all(line.as_bytes()),
-    };
-    if to == JsonTo::Output {
-        let _ = io::stdout().flush();
-    }
+fn dropped_as_json(count: u64) -> String {
+    format!("{}\n", json!({ "event": "dropped", "lines": count }))
+}
+
+fn dropped_as_text(count: u64) -> String {
+    format!("distlock: {count} lines are missing here: what was written before was not read in time\n")
 }
 
 /// Writes to standard output what a user has asked for. A reader who has gone is no error: `distlock status x | head -1`.

@@ -3,9 +3,11 @@
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{self, SignalKind};
+use tokio::time::{Instant, sleep_until};
 
 use crate::system;
 
@@ -16,14 +18,21 @@ pub(crate) const FROM_OTHERS: [Signal; 6] =
 /// Signals that stop and continue; listened to once there is a child that has to follow.
 pub(crate) const JOB_CONTROL: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGCONT];
 
+/// How long leaving in good order may take when we have been asked to end.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+
 /// Receives signals in place of their default actions.
 #[derive(Debug)]
-pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    /// Since when we are to end.
+    asked: Option<Instant>,
+}
 
 impl Signals {
     /// Listens to `signals`, except to those that whoever started the command chose to ignore.
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
-        let mut listening = Self(Vec::new());
+        let mut listening = Self { streams: Vec::new(), asked: None };
         listening.listen_also(signals)?;
         Ok(listening)
     }
@@ -32,7 +41,7 @@ impl Signals {
     pub(crate) fn listen_also(&mut self, signals: &[Signal]) -> io::Result<()> {
         for &signal in signals {
             if !system::is_ignored(signal) {
-                self.0.push((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
+                self.streams.push((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
             }
         }
         Ok(())
@@ -44,7 +53,7 @@ impl Signals {
     /// A signal is either answered or left for the next call.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            for (signal, stream) in &mut self.0 {
+            for (signal, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     return Poll::Ready(*signal);
                 }
@@ -52,5 +61,39 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+
+    /// A signal has ended what we were there for: what is left takes little time from now on.
+    pub(crate) fn ask_to_end(&mut self) {
+        self.asked.get_or_insert_with(Instant::now);
+    }
+
+    /// Carries out a step of leaving in good order. `None` when it has taken too long: two seconds after a signal has asked us
+    /// to end, and at once when another one comes.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time, and the step with it.
+    pub(crate) async fn leaving<T>(&mut self, step: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = step => Some(done),
+            () = self.patience_ends() => None,
+        }
+    }
+
+    async fn patience_ends(&mut self) {
+        if self.asked.is_none() {
+            self.next_that_ends().await;
+        }
+        let asked = *self.asked.get_or_insert_with(Instant::now);
+        tokio::select! {
+            () = sleep_until(asked + LEAVE_WITHIN) => {}
+            () = self.next_that_ends() => {}
+        }
+    }
+
+    async fn next_that_ends(&mut self) {
+        const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+        while !ENDING.contains(&self.next().await) {}
     }
 }

@@ -13,6 +13,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
 use nix::unistd::{self, Pid};
 
+use crate::witness::Line;
+
 /// What happens to a child when its parent is killed and cannot pass anything on any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParentDeath {
@@ -31,20 +33,30 @@ pub(crate) enum Reach {
     Group,
 }
 
-/// Lets `command` run in a process group of its own, with the signal mask of this process; in the foreground of
-/// `terminal`, if one is given; and with the parent's death as `parent_death` says.
+/// The foreground of a terminal, in which a child is to begin.
+pub(crate) struct Foreground {
+    pub(crate) terminal: Arc<OwnedFd>,
+    /// What has to be in the child's group before any key can reach it.
+    pub(crate) witness: Option<Line>,
+}
+
+/// Lets `command` run in a process group of its own, with the signal mask of this process; in the foreground of a
+/// terminal, if one is given; and with the parent's death as `parent_death` says.
 ///
 /// The parent's death means the end of the *thread* that calls `spawn`, so that has to be the main thread.
 pub(crate) fn prepare(
     command: &mut Command,
-    terminal: Option<Arc<OwnedFd>>,
+    foreground: Option<Foreground>,
     parent_death: ParentDeath,
 ) -> nix::Result<()> {
     let parent = unistd::getpid();
     let mask = SigSet::thread_get_mask()?;
     command.process_group(0);
     let set_up = move || -> io::Result<()> {
-        if let Some(terminal) = &terminal {
+        if let Some(Foreground { terminal, witness }) = &foreground {
+            if let Some(witness) = witness {
+                witness.send_into(unistd::getpid());
+            }
             enter_foreground(terminal)?;
         }
         if parent_death == ParentDeath::Kills {
@@ -54,9 +66,9 @@ pub(crate) fn prepare(
         Ok(())
     };
     // SAFETY: the closure runs in the child of a process that may have other threads, so it must call nothing but
-    // async-signal-safe functions. It calls getpid, tcsetpgrp, prctl, getppid and pthread_sigmask through wrappers that
-    // add nothing; it reads two values and a descriptor number that it owns, takes no mutex and allocates nothing (an
-    // `io::Error` made of an errno has no allocation).
+    // async-signal-safe functions. It calls getpid, send, read, tcsetpgrp, prctl, getppid and pthread_sigmask through
+    // wrappers that add nothing; it reads two values and two descriptor numbers that it owns, takes no mutex and allocates
+    // nothing (an `io::Error` made of an errno has no allocation).
     unsafe { command.pre_exec(set_up) };
     Ok(())
 }

@@ -1,15 +1,16 @@
 //! Getting the lock: waits for it, tells a person who has it meanwhile, and gives up at a signal.
 
+use std::future::pending;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use distlock::{HolderId, LockClient, LockError, LockGuard, LockStatus, Owner, Wait};
+use distlock::{ErrorKind, HolderId, LockClient, LockGuard, Owner, Wait};
 use nix::sys::signal::Signal;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::arguments::Waiting;
 use crate::event::{Event, Level};
-use crate::exit::Ending;
+use crate::exit::{self, Ending, Failure};
 use crate::report::Report;
 use crate::signals::Signals;
 use crate::system::Reach;
@@ -34,10 +35,13 @@ pub(crate) struct Attempt<'a> {
     pub(crate) report: &'a Report,
 }
 
-/// How long nothing is said about who holds the lock.
+/// How long nothing is said about who holds the lock, to a person who looks on and to one who reads it later.
 const PATIENCE: Duration = Duration::from_millis(300);
+const LONG_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether somebody else holds it by now.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How long the server may take to tell why the lock was not to be had.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 impl Attempt<'_> {
     /// Waits for the lock.
@@ -48,7 +52,7 @@ impl Attempt<'_> {
         &self,
         lock: &dyn distlock::DistributedLock,
         signals: &mut Signals,
-    ) -> Result<Waited, LockError> {
+    ) -> Result<Waited, Failure> {
         let longest = self.waiting.longest();
         let wait = longest.map_or(Wait::Forever, |longest| {
             Wait::within(longest.saturating_sub(self.begun.elapsed()), lock.clock().now())
@@ -58,7 +62,10 @@ impl Attempt<'_> {
             tokio::select! {
                 biased;
                 acquired = &mut acquiring => acquired?,
-                signal = signals.next() => return Ok(Waited::Ended(interrupted(signal))),
+                signal = signals.next() => {
+                    signals.ask_to_end();
+                    return Ok(Waited::Ended(interrupted(signal)));
+                }
                 () = self.tell_who_holds() => None,
             }
         };
@@ -66,38 +73,73 @@ impl Attempt<'_> {
             self.report.event(self.name, &Event::Acquired { token: guard.hold().token() });
             return Ok(Waited::Acquired(guard));
         }
-        let status = self.status(Level::Warning).await;
-        let (holders, waiters) = status.map(|status| (status.holders, status.waiters)).unwrap_or_default();
-        let event = Event::NotAcquired { holders: &holders, waiters: &waiters, waited: longest };
-        self.report.event(self.name, &event);
-        Ok(Waited::Ended(Ending::Code(self.waiting.conflict_exit_code)))
+        tokio::select! {
+            biased;
+            ending = self.not_acquired() => Ok(Waited::Ended(ending?)),
+            signal = signals.next() => {
+                signals.ask_to_end();
+                Ok(Waited::Ended(interrupted(signal)))
+            }
+        }
     }
 
-    /// Says who holds the lock, now and whenever that changes. Never ends.
-    async fn tell_who_holds(&self) {
-        if !self.report.tells(Level::Progress) {
-            return std::future::pending().await;
+    /// Says why the lock was not to be had.
+    async fn not_acquired(&self) -> Result<Ending, Failure> {
+        let answer = timeout(ANSWER_WITHIN, self.locks.status(self.name)).await;
+        if let Some(wait) = self.waiting.wait {
+            // Who was asked at once has answered; in a longer wait it may have fallen silent.
+            match &answer {
+                Ok(Err(error)) if error.kind() == ErrorKind::Unreachable => {
+                    return Err(self.outage(wait, &error.to_string()));
+                }
+                Err(_) => return Err(self.outage(wait, "it did not answer in time (check that it runs)")),
+                Ok(_) => {}
+            }
         }
-        sleep(PATIENCE).await;
+        let (holders, waiters) = match answer {
+            Ok(Ok(status)) => (status.holders, status.waiters),
+            _ => Default::default(),
+        };
+        let waited = self.waiting.longest();
+        let event = Event::NotAcquired { holders: &holders, waiters: &waiters, waited };
+        self.report.event(self.name, &event);
+        Ok(Ending::Code(self.waiting.conflict_exit_code))
+    }
+
+    fn outage(&self, wait: Duration, cause: &str) -> Failure {
+        let (name, wait) = (self.name, humantime::format_duration(wait));
+        Failure::new(
+            exit::UNREACHABLE,
+            format!(
+                "lock {name:?} could not be had within {wait}, and its server cannot be reached: {cause}"
+            ),
+        )
+    }
+
+    /// Says who holds the lock: on a terminal soon and whenever that changes, elsewhere once, after a while. Never ends.
+    async fn tell_who_holds(&self) {
+        let (level, patience) = match (self.report.tells(Level::Progress), self.report.tells(Level::Warning))
+        {
+            (true, _) => (Level::Progress, PATIENCE),
+            (_, true) => (Level::Warning, LONG_PATIENCE),
+            _ => return pending().await,
+        };
+        sleep(patience).await;
         let mut told: Option<Vec<HolderId>> = None;
         loop {
-            let holders = self.status(Level::Progress).await.map(|status| status.holders).unwrap_or_default();
+            let status = self.locks.status(self.name).await;
+            let holders = status.map(|status| status.holders).unwrap_or_default();
             let ids = holders.iter().map(|holder| holder.id.clone()).collect();
             // Between two holders there is none for a moment, which is not worth a line.
             if told.is_none() || (!holders.is_empty() && told.as_ref() != Some(&ids)) {
-                self.report.event(self.name, &Event::Waiting { holders: &holders });
+                self.report.event_at(level, self.name, &Event::Waiting { holders: &holders });
                 told = Some(ids);
+            }
+            if level == Level::Warning {
+                return pending().await;
             }
             sleep(LOOK_AGAIN).await;
         }
-    }
-
-    /// Who holds the lock and who waits, if anybody is told at this level and the backend can tell.
-    async fn status(&self, level: Level) -> Option<LockStatus> {
-        if !self.report.tells(level) {
-            return None;
-        }
-        self.locks.status(self.name).await.ok()
     }
 }
 
@@ -106,4 +148,11 @@ pub(crate) fn interrupted(signal: Signal) -> Ending {
     let from_keyboard =
         signal == Signal::SIGINT && Terminal::controlling().is_some_and(|terminal| terminal.is_ours());
     if from_keyboard { Ending::Interrupted(Reach::Process) } else { Ending::Signal(signal) }
+}
+
+/// What is said of a release that a signal has cut short.
+pub(crate) fn not_waited_for(name: &str) -> String {
+    format!(
+        "cannot release lock {name:?}: a signal came before the server answered (the lease ends the hold at the latest)"
+    )
 }

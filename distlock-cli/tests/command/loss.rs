@@ -66,6 +66,19 @@ fn a_stopped_command_is_ended_as_well() {
 }
 
 #[test]
+fn a_grace_without_an_end_is_no_reason_to_fail() {
+    let place = Place::new();
+    let mut job = place.exec(
+        &["--grace", "500000000000y"],
+        "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.01; done",
+    );
+    assert_eq!(job.output_line(), "ready");
+    take_away(&place);
+    assert_eq!(job.output_line(), "told");
+    assert_eq!(job.code(), 76);
+}
+
+#[test]
 fn it_can_be_ignored() {
     let place = Place::new();
     let mut job = place.exec(&["--on-lost", "ignore"], "mkfifo pipe; echo ready; read line < pipe; exit 4");

@@ -5,6 +5,8 @@
 #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
 mod at_a_server;
 mod breaking;
+#[cfg(target_os = "linux")]
+mod descendants;
 mod exclusion;
 mod exit_codes;
 mod holding;
@@ -15,11 +17,13 @@ mod mysql;
 mod queue;
 #[cfg(feature = "redis")]
 mod redis;
+mod saying;
 mod secrets;
 mod signals;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
 mod steady;
 mod support;
 mod terminal;
+mod unread;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

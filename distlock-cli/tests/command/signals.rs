@@ -96,6 +96,20 @@ fn what_was_ignored_stays_ignored() {
 }
 
 #[test]
+fn a_mask_that_blocks_sigchld_keeps_nothing_from_ending_and_is_passed_on() {
+    let place = Place::new();
+    let mut command = std::process::Command::new("env");
+    command.args(["--block-signal=CHLD,WINCH", env!("CARGO_BIN_EXE_distlock"), "--url", &place.url()]);
+    command.args(["exec", "job", "--", "grep", "SigBlk", "/proc/self/status"]);
+    let mut job = Running::start(&mut command);
+    let blocked = job.output_line();
+    assert_eq!(job.code(), 0);
+    let bit = |signal: Signal| 1_u64 << (signal as i32 - 1);
+    let expected = bit(Signal::SIGCHLD) | bit(Signal::SIGWINCH);
+    assert_eq!(blocked.split_whitespace().last().map(|hex| u64::from_str_radix(hex, 16)), Some(Ok(expected)));
+}
+
+#[test]
 fn stopping_and_continuing_reach_the_command() {
     let place = Place::new();
     let mut job = place.exec(&[], "echo $$; exec sleep 1000");

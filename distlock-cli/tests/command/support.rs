@@ -75,6 +75,8 @@ impl Place {
 
     /// Starts `exec` of a shell script under the lock `job`, with events for machines.
     pub(crate) fn exec(&self, options: &[&str], script: &str) -> Running {
+        // What the shell says of helpers that a signal has ended would stand between the events.
+        let script = &format!("exec 2> /dev/null; {script}");
         let arguments = [["exec", "--json"].as_slice(), options, &["job", "--", "sh", "-c", script]].concat();
         Running::start(&mut self.distlock(arguments))
     }
@@ -140,9 +142,14 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::start_as_it_is(command.stderr(Stdio::piped()))
+    }
+
+    /// With the standard error that the command has been given.
+    pub(crate) fn start_as_it_is(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let errors = lines_of(child.stderr.take().unwrap());
+        let errors = child.stderr.take().map_or_else(|| channel().1, lines_of);
         Self { child, output, errors }
     }
 
@@ -182,7 +189,6 @@ impl Running {
     }
 
     /// What it has written to standard error and not been asked for. Waits for its end.
-    #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn error_lines(&self) -> Vec<String> {
         self.errors.iter().collect()
     }

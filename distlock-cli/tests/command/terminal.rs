@@ -251,6 +251,16 @@ fn ctrl_c_ends_a_whole_script() {
 }
 
 #[test]
+fn a_command_that_interrupts_itself_does_not_end_the_script_around_it() {
+    let place = Place::new();
+    std::fs::write(place.file("script"), "$D exec job -- sh -c 'kill -INT $$'\necho code=$?=\n").unwrap();
+    let mut screen = Screen::open(&place);
+    screen.enter("bash script");
+    screen.expect("code=130=");
+    screen.expect_prompt_after(0);
+}
+
+#[test]
 fn ctrl_z_stops_a_whole_script_and_fg_continues_it() {
     let place = Place::new();
     std::fs::write(

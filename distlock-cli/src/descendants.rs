@@ -1,0 +1,144 @@
+//! All that a command has started and that still runs, wherever it has gone.
+//!
+//! A process can leave its group and its session, and it can outlive its parent. It cannot leave its ancestors: while we are
+//! the *child subreaper*, whatever loses its parent becomes our child (Linux).
+
+use std::collections::HashMap;
+use std::fs;
+
+use nix::errno::Errno;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::{Pid, getpid};
+
+/// A process as it was when somebody looked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) group: Pid,
+    parent: Pid,
+    /// When it was started, which tells it from another that has its number later.
+    started: String,
+}
+
+/// Has whatever loses its parent from now on become a child of this process, where the system can do that.
+pub(crate) fn adopt() {
+    // Fails on no kernel that the rest runs on.
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_child_subreaper(true);
+}
+
+/// All that descend from this process and run, but for `others` and what descends from those.
+pub(crate) fn all(others: &[Pid]) -> Vec<Process> {
+    let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
+    for process in processes() {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut parents = vec![getpid()];
+    let mut found = Vec::new();
+    while let Some(parent) = parents.pop() {
+        let ours = children.remove(&parent).unwrap_or_default();
+        for process in ours.into_iter().filter(|process| !others.contains(&process.pid)) {
+            parents.push(process.pid);
+            found.push(process);
+        }
+    }
+    found
+}
+
+/// The children that this process has.
+pub(crate) fn children() -> Vec<Pid> {
+    let us = getpid();
+    processes().filter(|process| process.parent == us).map(|process| process.pid).collect()
+}
+
+impl Process {
+    /// Sends it a signal, and no other process.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn signal(&self, signal: Signal) -> nix::Result<()> {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+        let (Some(pid), Some(number)) = (
+            rustix::process::Pid::from_raw(self.pid.as_raw()),
+            rustix::process::Signal::from_named_raw(signal as i32),
+        ) else {
+            return Err(Errno::EINVAL);
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // What is open now is what was seen before, if that is still there now.
+            Ok(process) if self.is_there() => {
+                pidfd_send_signal(&process, number).map_err(|error| Errno::from_raw(error.raw_os_error()))
+            }
+            Ok(_) | Err(rustix::io::Errno::SRCH) => Err(Errno::ESRCH),
+            // An old kernel, or no descriptor left: better than nothing.
+            Err(_) => signal::kill(self.pid, signal),
+        }
+    }
+
+    /// Sends it a signal.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn signal(&self, signal: Signal) -> nix::Result<()> {
+        if self.is_there() { signal::kill(self.pid, signal) } else { Err(Errno::ESRCH) }
+    }
+
+    fn is_there(&self) -> bool {
+        read(self.pid).is_some_and(|process| process.started == self.started)
+    }
+}
+
+fn processes() -> impl Iterator<Item = Process> {
+    // What is mounted there may be of other processes, with numbers of their own.
+    let is_ours =
+        fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == getpid().to_string().as_str());
+    let folders = is_ours.then(|| fs::read_dir("/proc").ok()).flatten().into_iter().flatten().flatten();
+    let pids = folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| read(Pid::from_raw(pid)))
+}
+
+/// What the system tells about a process that has not ended.
+fn read(pid: Pid) -> Option<Process> {
+    parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse(pid: Pid, stat: &str) -> Option<Process> {
+    /// Between the group and the moment of the start.
+    const FIELDS_BETWEEN: usize = 16;
+    // The program's name comes first, in brackets, and may have brackets and spaces in it.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    let mut number = || Some(Pid::from_raw(fields.next()?.parse().ok()?));
+    let (parent, group) = (number()?, number()?);
+    let started = fields.nth(FIELDS_BETWEEN)?.to_owned();
+    Some(Process { pid, group, parent, started })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_anything_and_the_dead_are_not_there() {
+        let pid = Pid::from_raw(7);
+        let stat =
+            |state| format!("7 (a) b) (c) {state} 5 6 4 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 22 33");
+        let expected =
+            Process { pid, group: Pid::from_raw(6), parent: Pid::from_raw(5), started: "4711".to_owned() };
+        assert_eq!(parse(pid, &stat("S")), Some(expected));
+        assert_eq!(parse(pid, &stat("Z")), None);
+        assert_eq!(parse(pid, "7 (a"), None);
+    }
+
+    #[test]
+    fn a_child_is_found_and_its_signal_reaches_it_alone() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let found = all(&[]).into_iter().find(|process| process.pid == pid).unwrap();
+        assert!(children().contains(&pid));
+        assert!(!all(&[pid]).contains(&found));
+        let other = Process { started: "0".to_owned(), ..found.clone() };
+        assert_eq!(other.signal(Signal::SIGKILL), Err(Errno::ESRCH));
+        assert_eq!(found.signal(Signal::SIGTERM), Ok(()));
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(found.signal(Signal::SIGTERM), Err(Errno::ESRCH));
+    }
+}

@@ -1,0 +1,212 @@
+//! The way out for all that is said while a lock is waited for or held: a thread of its own writes it.
+//!
+//! Whoever reads it may be slow, or not read at all: a full pipe, a terminal that is held with Ctrl-S. That must hold up
+//! neither the end of a lost command nor a renewal, so those who say something leave it here and go on. What has no room is
+//! dropped and counted.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+
+/// So many lines may be under way; the log leaves room for what matters more.
+const MOST_LINES: usize = 2048;
+const MOST_LINES_OF_LOG: usize = 1024;
+
+/// Where a line goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// A line and where it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) to: To,
+    pub(crate) text: String,
+}
+
+/// Takes lines, and never blocks. Cheap to clone; every clone is the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Outlet(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    /// Says how many lines were dropped.
+    notice: fn(u64) -> Line,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lines: VecDeque<Line>,
+    dropped: u64,
+    is_writing: bool,
+}
+
+impl Outlet {
+    /// Starts the thread that writes to this process's standard output and error.
+    pub(crate) fn start(notice: fn(u64) -> Line) -> io::Result<Self> {
+        Self::start_with(notice, write)
+    }
+
+    fn start_with(notice: fn(u64) -> Line, write: impl Fn(&Line) + Send + 'static) -> io::Result<Self> {
+        let shared = Arc::new(Shared { queue: Mutex::default(), changed: Condvar::new(), notice });
+        let outlet = Self(Arc::clone(&shared));
+        thread::Builder::new().name("output".to_owned()).spawn(move || shared.write_all(write))?;
+        Ok(outlet)
+    }
+
+    /// Leaves a line to be written.
+    pub(crate) fn say(&self, line: Line) {
+        self.0.add(line, MOST_LINES);
+    }
+
+    /// A writer for the log, whose every `write` is one line.
+    pub(crate) fn log(&self) -> Log {
+        Log(self.clone())
+    }
+
+    /// Waits until everything has been written, but no longer than this.
+    pub(crate) fn flush(&self, patience: Duration) {
+        let queue = self.0.lock();
+        let is_busy = |queue: &mut Queue| queue.is_writing || !queue.lines.is_empty() || queue.dropped > 0;
+        drop(self.0.changed.wait_timeout_while(queue, patience, is_busy));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, line: Line, most: usize) {
+        let mut queue = self.lock();
+        if queue.lines.len() >= most {
+            queue.dropped += 1;
+            return;
+        }
+        self.tell_of_dropped(&mut queue);
+        queue.lines.push_back(line);
+        drop(queue);
+        self.changed.notify_all();
+    }
+
+    /// In the place of the lines that were dropped.
+    fn tell_of_dropped(&self, queue: &mut Queue) {
+        if queue.dropped > 0 {
+            queue.lines.push_back((self.notice)(std::mem::take(&mut queue.dropped)));
+        }
+    }
+
+    fn write_all(&self, write: impl Fn(&Line)) {
+        // A process in the background may be stopped for writing to its terminal (`stty tostop`), unless it blocks the signal.
+        let _ = SigSet::from(Signal::SIGTTOU).thread_block();
+        let mut queue = self.lock();
+        loop {
+            if queue.lines.is_empty() {
+                self.tell_of_dropped(&mut queue);
+            }
+            if let Some(line) = queue.lines.pop_front() {
+                queue.is_writing = true;
+                drop(queue);
+                write(&line);
+                queue = self.lock();
+                queue.is_writing = false;
+                self.changed.notify_all();
+            } else {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+/// Writes a line at once, so that lines of several processes do not mix. Whoever has read it may have gone, which is no
+/// reason to let go of a lock.
+fn write(line: &Line) {
+    let _ = match line.to {
+        To::Output => io::stdout().write_all(line.text.as_bytes()).and_then(|()| io::stdout().flush()),
+        To::Error => io::stderr().write_all(line.text.as_bytes()),
+    };
+}
+
+/// Where the library's log goes.
+#[derive(Debug)]
+pub(crate) struct Log(Outlet);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        self.0.0.add(Line { to: To::Error, text }, MOST_LINES_OF_LOG);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn line(text: &str) -> Line {
+        Line { to: To::Error, text: text.to_owned() }
+    }
+
+    /// An outlet that writes a line when it is let, and what it has written.
+    fn outlet() -> (Outlet, Sender<()>, Receiver<String>) {
+        let (permit, permits) = channel::<()>();
+        let (sender, written) = channel();
+        let outlet = Outlet::start_with(
+            |count| line(&format!("{count} dropped")),
+            move |line| {
+                let _ = sender.send(line.text.clone());
+                let _ = permits.recv();
+            },
+        );
+        (outlet.unwrap(), permit, written)
+    }
+
+    #[test]
+    fn what_nobody_reads_is_dropped_and_counted_and_the_log_first() {
+        let (outlet, permit, written) = outlet();
+        outlet.say(line("first"));
+        assert_eq!(written.recv_timeout(LONG).unwrap(), "first");
+        for _ in 0..MOST_LINES {
+            outlet.log().write_all(b"log").unwrap();
+        }
+        outlet.say(line("event"));
+        for _ in 0..MOST_LINES {
+            outlet.say(line("more"));
+        }
+        drop(permit);
+        outlet.flush(LONG);
+        let rest: Vec<_> = written.try_iter().collect();
+        let count = |text: &str| rest.iter().filter(|line| line.as_str() == text).count();
+        assert_eq!((count("log"), count("event")), (MOST_LINES_OF_LOG, 1));
+        assert_eq!(count("more"), MOST_LINES - MOST_LINES_OF_LOG - 2);
+        // Where they are missing: some before the event, and some at the end.
+        assert_eq!(rest[MOST_LINES_OF_LOG], format!("{} dropped", MOST_LINES - MOST_LINES_OF_LOG));
+        assert_eq!(rest[MOST_LINES_OF_LOG + 1], "event");
+        assert_eq!(rest[MOST_LINES], format!("{} dropped", MOST_LINES_OF_LOG + 2));
+    }
+
+    #[test]
+    fn a_flush_ends_although_nobody_reads() {
+        let (outlet, _permit, _written) = outlet();
+        outlet.say(line("first"));
+        outlet.flush(Duration::from_millis(10));
+    }
+}

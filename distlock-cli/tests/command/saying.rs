@@ -1,0 +1,29 @@
+//! What is said without a terminal.
+
+use crate::support::{Place, Running, assert_code, said};
+
+#[test]
+fn the_log_has_no_colours_in_a_pipe() {
+    let place = Place::new();
+    let mut command = place.distlock(["exec", "-vv", "job", "--", "true"]);
+    let output = command.env_remove("NO_COLOR").env("TERM", "xterm").output().unwrap();
+    assert_code(&output, 0, "-vv");
+    assert!(said(&output).contains("acquired"), "{output:?}");
+    assert!(!said(&output).contains('\x1b'), "{output:?}");
+}
+
+#[test]
+fn a_wait_that_takes_a_while_says_who_holds_the_lock() {
+    let place = Place::new();
+    let mut holder = place.hold("job");
+    let mut quiet = Running::start(&mut place.distlock(["exec", "-q", "job", "--", "true"]));
+    place.until_waiting("job", 1);
+    let mut waiter = Running::start(&mut place.distlock(["exec", "job", "--", "true"]));
+    let line = waiter.error_line();
+    assert!(line.contains(&format!("waiting for lock \"job\", held by pid {} on ", holder.pid())), "{line}");
+    holder.close_input();
+    for waiter in [&mut quiet, &mut waiter] {
+        assert_eq!(waiter.code(), 0);
+        assert_eq!(waiter.error_lines(), [""; 0]);
+    }
+}
