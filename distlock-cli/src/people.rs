@@ -97,6 +97,7 @@ mod tests {
         let mut info = HolderInfo::of_this_process();
         info.host = "cache-1\u{1b}[2J".to_owned();
         info.pid = 4711;
+        info.origin = None;
         info.label = Some("nightly".to_owned());
         Participant::new(HolderId::new("7f"))
             .with_info(&info)

@@ -89,7 +89,7 @@ mod tests {
 
     fn status() -> LockStatus {
         let mut info = HolderInfo::of_this_process();
-        (info.host, info.pid) = ("cache-1".to_owned(), 4711);
+        (info.host, info.pid, info.origin) = ("cache-1".to_owned(), 4711, None);
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(86_400_250);
         let holder = Participant::new(HolderId::new("7f"))
             .with_info(&info)
