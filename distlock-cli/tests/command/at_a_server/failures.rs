@@ -1,5 +1,9 @@
 //! The exit codes of what goes wrong at the server.
 
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
 use super::Server;
 use crate::support::{Place, assert_code, bare, said, with_few_descriptors_it_is_70};
 
@@ -87,6 +91,37 @@ pub(crate) fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it<S: Server>(
     }
     assert_eq!(place.status("job")["waiters"].as_array().unwrap().len(), 0);
     assert!(!place.file("ran").exists());
+}
+
+/// How long leaving a silent server may take on any machine, and a grace that nobody waits for because nothing is held.
+const SOON: Duration = Duration::from_secs(60);
+const LONG_GRACE: [&str; 2] = ["--grace", "2m"];
+
+pub(crate) fn a_signal_ends_a_wait_although_the_server_is_silent<S: Server>(server: &S) {
+    let place = server.place("10m");
+    let _holder = place.hold("job");
+    let mut waiter = place.exec(&LONG_GRACE, "touch ran");
+    place.until_waiting("job", 1);
+    server.stop();
+    let begun = Instant::now();
+    waiter.signal(Signal::SIGTERM);
+    assert_eq!(waiter.code_at_last(), 143);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+}
+
+pub(crate) fn a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so<S: Server>(server: &S) {
+    const WAIT: Duration = Duration::from_secs(15);
+    let place = server.place("10m");
+    let _holder = place.hold("job");
+    let options = [LONG_GRACE.as_slice(), &["--wait", "15s"]].concat();
+    let begun = Instant::now();
+    let mut waiter = place.exec(&options, "touch ran");
+    place.until_waiting("job", 1);
+    server.stop();
+    let message = waiter.event("error")["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("cannot be reached"), "{message}");
+    assert_eq!(waiter.code_at_last(), 69);
+    assert!(begun.elapsed() < WAIT + SOON, "{:?}", begun.elapsed());
 }
 
 pub(crate) fn too_few_descriptors_are_70_with_the_remedy_and_never_a_panic<S: Server>(server: &S) {

@@ -14,6 +14,8 @@ mod mariadb {
         a_server_that_is_away_is_69,
         a_server_that_does_not_answer_is_69,
         a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
+        a_signal_ends_a_wait_although_the_server_is_silent,
+        a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so,
         too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,
     ]);
 }
