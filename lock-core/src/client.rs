@@ -98,7 +98,7 @@ impl LockClient {
     /// Closes the client in good order: refuses new acquisitions, ends waits with [`ErrorKind::Closed`], and waits until
     /// everything that is held has been released, for at most `timeout`.
     ///
-    /// What is still held then is lost to its holders, who are told ([`LossReason::SessionClosed`]), and released after the
+    /// What is still held then is lost to its holders, who are told ([`LossReason::ClientClosed`]), and released after the
     /// abort margin; that, where there is such a hold, and up to two seconds for the backend to answer, come on top of
     /// `timeout`.
     ///

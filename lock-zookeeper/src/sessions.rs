@@ -431,7 +431,7 @@ fn request_timeout(timeout: Duration, interval: Duration) -> Duration {
 }
 
 fn closed(operation: Operation) -> LockError {
-    LockError::new(ErrorKind::Closed, operation).because("the client is closed")
+    LockError::new(ErrorKind::Closed, operation).remedy("make a new client")
 }
 
 impl fmt::Debug for Sessions {
@@ -447,6 +447,12 @@ impl fmt::Debug for Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_client_says_so_once() {
+        let text = closed(Operation::Acquire).to_string();
+        assert_eq!(text.matches("the client is closed").count(), 1, "{text}");
+    }
 
     #[test]
     fn where_the_servers_raise_the_timeout_a_tick_may_be_half_of_it() {
