@@ -19,7 +19,8 @@ type Event = crate::hold::reports::Event<LossReason>;
 
 struct Notice {
     listener: Arc<dyn LockListener>,
-    event: Event,
+    /// None when it is not delivered any more.
+    event: Option<Event>,
     hold: Hold,
 }
 
@@ -34,6 +35,7 @@ impl Notice {
 
     fn call(self) {
         let Self { listener, event, hold } = self;
+        let Some(event) = event else { return };
         match event {
             Event::Acquired => listener.on_acquired(&hold),
             Event::Released => listener.on_released(&hold),
@@ -53,8 +55,13 @@ pub(crate) struct Lane(crate::sync::Mutex<Notices>);
 #[derive(Default)]
 struct Notices {
     waiting: VecDeque<Notice>,
+    /// How many were dropped since the last delivery.
+    dropped: u64,
     progress: Progress,
 }
+
+/// So many events of one lock wait for a listener that blocks; then the oldest are dropped.
+const MOST_WAITING: usize = 1024;
 
 /// Whether a worker has the lane, or will take it up.
 #[derive(Default, PartialEq)]
@@ -70,19 +77,37 @@ impl Lane {
     /// The caller holds the mutex of the hold's reports: no code of users runs in here, and nothing of theirs is dropped.
     pub(crate) fn post(self: &Arc<Self>, listener: Arc<dyn LockListener>, event: Event, hold: Hold) {
         let mut notices = self.0.lock();
-        notices.waiting.push_back(Notice { listener, event, hold });
-        if notices.progress == Progress::Idle {
-            notices.progress = Progress::Queued;
-            drop(notices);
+        let is_full = notices.waiting.len() == MOST_WAITING;
+        let oldest = if is_full { notices.waiting.pop_front() } else { None };
+        notices.dropped += u64::from(is_full);
+        notices.waiting.push_back(Notice { listener, event: Some(event), hold });
+        let progress = std::mem::replace(&mut notices.progress, Progress::Queued);
+        drop(notices);
+        if progress == Progress::Idle {
             DISPATCHER.enqueue(Arc::clone(self));
+        }
+        if let Some(oldest) = oldest {
+            DISPATCHER.enqueue(Self::to_be_dropped(oldest));
         }
     }
 
+    /// A lane whose worker drops the notice, which may be the last use of a listener, and delivers nothing.
+    fn to_be_dropped(notice: Notice) -> Arc<Self> {
+        let waiting = VecDeque::from([Notice { event: None, ..notice }]);
+        Arc::new(Self(crate::sync::Mutex::new(Notices { waiting, dropped: 0, progress: Progress::Queued })))
+    }
+
     fn deliver_one(&self) {
-        let notice = self.0.lock().waiting.pop_front();
-        if let Some(notice) = notice {
-            notice.deliver();
+        let (notice, dropped) = {
+            let mut notices = self.0.lock();
+            (notices.waiting.pop_front(), std::mem::take(&mut notices.dropped))
+        };
+        let Some(notice) = notice else { return };
+        if dropped > 0 {
+            let lock = notice.hold.name();
+            tracing::warn!(target: "distlock", %lock, dropped, "a listener blocked for so long that its oldest events were dropped");
         }
+        notice.deliver();
     }
 
     /// Whether there is more to deliver; else the next event queues the lane again.

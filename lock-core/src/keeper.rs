@@ -5,7 +5,7 @@
 //! before the call, and is the anchor of whatever the server acknowledges. A call that takes longer than the interval
 //! between renewals is dropped and made again: it is one of the three that a lease has time for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
@@ -28,8 +28,33 @@ use crate::sync::Mutex;
 #[derive(Default)]
 pub(crate) struct Keeper {
     groups: Mutex<HashMap<GroupId, Group>>,
-    ended: Mutex<HashMap<GroupId, LossReason>>,
+    ended: Mutex<Ended>,
     emptied: Notify,
+}
+
+/// Groups that were lost, the last ones.
+#[derive(Default)]
+struct Ended {
+    reasons: HashMap<GroupId, LossReason>,
+    order: VecDeque<GroupId>,
+}
+
+/// So many lost groups are remembered. A grant that is on its way for longer than it takes a client to lose as many
+/// connections does not arrive.
+const MOST_ENDED: usize = 1 << 14;
+
+impl Ended {
+    fn add(&mut self, group: GroupId, reason: LossReason) {
+        if self.reasons.insert(group, reason).is_some() {
+            return;
+        }
+        self.order.push_back(group);
+        if self.order.len() > MOST_ENDED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.reasons.remove(&oldest);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -76,12 +101,12 @@ impl Keeper {
 
     /// Remembers that a group is lost, for what is granted in it and not registered yet.
     pub(crate) fn end_group(&self, group: GroupId, reason: LossReason) {
-        self.ended.lock().insert(group, reason);
+        self.ended.lock().add(group, reason);
     }
 
     /// Why everything in the group is lost, if it is.
     pub(crate) fn end_of(&self, group: GroupId) -> Option<LossReason> {
-        self.ended.lock().get(&group).copied()
+        self.ended.lock().reasons.get(&group).copied()
     }
 
     /// Has everything in the group that has a lease renewed now.
@@ -265,7 +290,8 @@ pub(crate) async fn within<T>(clock: &Clock, deadline: Moment, future: impl Futu
     .await
 }
 
-async fn first_of(one: impl Future, other: impl Future) {
+/// Waits for whichever completes first.
+pub(crate) async fn first_of(one: impl Future, other: impl Future) {
     let mut one = pin!(one);
     let mut other = pin!(other);
     std::future::poll_fn(|context| {
@@ -276,4 +302,24 @@ async fn first_of(one: impl Future, other: impl Future) {
         }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lost_groups_of_a_long_life_are_not_all_remembered() {
+        let keeper = Keeper::default();
+        let groups = 3 * MOST_ENDED as u64;
+        for number in 0..groups {
+            keeper.end_group(GroupId::new(number), LossReason::ConnectionLost);
+            keeper.end_group(GroupId::new(number), LossReason::SessionClosed);
+        }
+        let ended = keeper.ended.lock();
+        assert_eq!((ended.reasons.len(), ended.order.len()), (MOST_ENDED, MOST_ENDED));
+        drop(ended);
+        assert_eq!(keeper.end_of(GroupId::new(groups - 1)), Some(LossReason::SessionClosed));
+        assert_eq!(keeper.end_of(GroupId::new(0)), None);
+    }
 }

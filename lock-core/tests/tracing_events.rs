@@ -5,12 +5,15 @@
 mod support;
 
 use std::io::{Result, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Duration;
 
 use lock_core::memory::faults::Fault;
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
-use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockError, Operation};
+use lock_core::{
+    ClientBuilder, DistributedLockExt, ErrorKind, Hold, LockError, LockListener, LossReason, Operation,
+};
 use support::{SOON, Timed, eventually, name};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -132,4 +135,49 @@ async fn renewals_that_fail_name_the_lock_and_are_a_warning_once_in_a_while() {
     timed.time.advance(retry);
     lines.come_to_have(&["INFO", "distlock: restored", "lock=orders/43", "test://renewals"]).await;
     tokio::time::timeout(SOON, guard.release()).await.unwrap().unwrap();
+}
+
+/// Blocks in its first event until the test lets it go on.
+struct Blocking {
+    begun: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+    told: Mutex<Sender<u64>>,
+}
+
+impl LockListener for Blocking {
+    fn on_abort(&self, _: &Hold, _: &LossReason) {}
+
+    fn on_acquired(&self, hold: &Hold) {
+        let _ = self.begun.lock().unwrap().send(());
+        let _ = self.go_on.lock().unwrap().recv();
+        self.told.lock().unwrap().send(hold.token().unwrap().get()).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_events_of_a_listener_that_blocks_are_dropped_and_counted() {
+    const ROUNDS: u64 = 600;
+    let lines = Lines::kept();
+    let lock = MemoryServer::new().client().unwrap().lock("orders/44").unwrap();
+    let ((begins, begun), (go_on, waits), (tells, told)) = (channel(), channel(), channel());
+    lock.set_listener(Some(Arc::new(Blocking {
+        begun: Mutex::new(begins),
+        go_on: Mutex::new(waits),
+        told: Mutex::new(tells),
+    })));
+    lock.acquire().await.unwrap().release().await.unwrap();
+    begun.recv_timeout(SOON).unwrap();
+    for _ in 1..ROUNDS {
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    drop(go_on);
+    let mut tokens = Vec::new();
+    while tokens.last() != Some(&ROUNDS) {
+        tokens.push(told.recv_timeout(SOON).unwrap());
+    }
+    // The first one, which had been taken up, and every other one of the last 1024.
+    let last = (ROUNDS - 512 + 1)..=ROUNDS;
+    assert_eq!(tokens, std::iter::once(1).chain(last).collect::<Vec<_>>());
+    let dropped = format!("dropped={}", 2 * ROUNDS - 1 - 1024);
+    assert!(lines.have(&["WARN", "lock=orders/44", &dropped]));
 }
