@@ -36,7 +36,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
 
     /// Acquires the lock for `owner`, or enters it once more if `owner` holds it: the one way in.
     ///
-    /// `None` when it was not to be had in time. One deadline covers the local queue and the remote wait.
+    /// `None` when it was not to be had in time. One deadline covers the local queue and the remote wait; a server that does
+    /// not answer gets a second for its first answer, however short the wait is.
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`] when the wait ended and the server had not said that someone else holds the lock;
@@ -104,6 +105,9 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
 
     /// As [`DistributedLock::lock`], waiting for at most `duration`: `false` when someone else holds the lock all that
     /// time. Zero tries once, [`Duration::MAX`] waits for ever.
+    ///
+    /// **A server that does not answer gets a second for its first answer, however short `duration` is**: only the server
+    /// knows whether someone else holds the lock. Put a timeout around the call where it must end earlier.
     ///
     /// # Errors
     /// As [`DistributedLock::lock`].
@@ -178,6 +182,9 @@ pub trait DistributedLockExt: DistributedLock {
     }
 
     /// Acquires the lock, waiting for at most `duration`. Zero tries once, [`Duration::MAX`] waits for ever.
+    ///
+    /// **A server that does not answer gets a second for its first answer, however short `duration` is**, as with
+    /// [`DistributedLock::try_lock_for`].
     ///
     /// # Errors
     /// As [`DistributedLock::acquire_as`].
