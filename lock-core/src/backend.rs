@@ -75,7 +75,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// nobody waits for its answer must do no harm.
     async fn renew(&self, group: GroupId, leases: &[Arc<Self::Lease>]) -> Result<Vec<LeaseState>, LockError>;
 
-    /// Releases a lease, if the server still has it for this owner; called again after an error.
+    /// Releases a lease, if the server still has it for this owner; called again after an error. The core gives up when the
+    /// lease is over, and only where [what is left behind ends by itself](Capabilities::leftovers_last). Where it does not, a
+    /// lease of a session that has ended is answered with [`Released::WasLost`].
     ///
     /// # Cancel safety
     /// Dropped only when the engine ends: a lease that was not released then ends by itself.

@@ -87,7 +87,8 @@ pub struct Capabilities {
     /// What the server accepts as a lock's name.
     pub names: NameRules,
     /// How long what a lost client has left behind lasts at the server at most: its places in queues, its grants. `None`
-    /// when it lasts until it is undone.
+    /// when it lasts until it is undone: the core then repeats a release until it is answered, whatever the term of the
+    /// lease.
     pub leftovers_last: Option<Duration>,
 }
 
@@ -127,7 +128,8 @@ impl Capabilities {
         self
     }
 
-    /// Declares how long leftovers last: an attempt that cannot be undone for that long is left to the server.
+    /// Declares how long leftovers last: an attempt that cannot be undone for that long is left to the server, and so is a
+    /// release that is not answered before its lease is over.
     #[must_use]
     pub const fn with_leftovers_gone_after(mut self, longest: Duration) -> Self {
         self.leftovers_last = Some(longest);

@@ -151,7 +151,7 @@ pub(crate) struct ClientCore {
     /// Where the server is.
     pub(crate) server: Arc<str>,
     pub(crate) keeper: Arc<Keeper>,
-    pub(crate) janitor: Janitor,
+    pub(crate) janitor: Arc<Janitor>,
     first_attempt: u128,
     attempts: AtomicU64,
     fronts: Mutex<Fronts>,
@@ -418,6 +418,7 @@ impl ClientBuilder {
             holder: Arc::new(holder),
             server: self.server,
             keeper: Arc::default(),
+            janitor: Arc::default(),
         };
         let host = parts.host();
         Ok((parts, host))
@@ -435,6 +436,7 @@ struct Parts {
     holder: Arc<HolderInfo>,
     server: Option<Arc<str>>,
     keeper: Arc<Keeper>,
+    janitor: Arc<Janitor>,
 }
 
 impl Parts {
@@ -451,6 +453,7 @@ impl Parts {
             tasks: Arc::clone(self.engine.backend_tasks()),
             holder: Arc::clone(&self.holder),
             keeper: Arc::clone(&self.keeper),
+            janitor: Arc::clone(&self.janitor),
             abort_margin: self.settings.abort_margin,
         }
     }
@@ -465,7 +468,7 @@ impl Parts {
             settings: self.settings,
             holder: self.holder,
             keeper: self.keeper,
-            janitor: Janitor::default(),
+            janitor: self.janitor,
             first_attempt: random_u128()?,
             attempts: AtomicU64::new(0),
             fronts: Mutex::default(),

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::engine::BackendTasks;
 use crate::error::LockError;
 use crate::hold::LossReason;
+use crate::janitor::Janitor;
 use crate::keeper::Keeper;
 use crate::status::HolderInfo;
 use crate::validity::Validity;
@@ -21,6 +22,7 @@ pub struct Host {
     pub(crate) tasks: Arc<BackendTasks>,
     pub(crate) holder: Arc<HolderInfo>,
     pub(crate) keeper: Arc<Keeper>,
+    pub(crate) janitor: Arc<Janitor>,
     pub(crate) abort_margin: Duration,
 }
 
@@ -63,13 +65,16 @@ impl Host {
 
     /// Contact is lost for everything in the group; it still stands.
     pub fn group_suspect(&self, group: GroupId) {
+        self.janitor.contact_lost();
         for hold in self.keeper.holds_of(group) {
             hold.declare_suspect();
         }
     }
 
-    /// Contact has returned for the group: what has a lease is renewed now instead of after the next pause.
+    /// Contact has returned for the group: what has a lease is renewed now instead of after the next pause. After
+    /// [`Host::group_suspect`], what is to be released or undone is tried again now, too.
     pub fn group_restored(&self, group: GroupId) {
+        self.janitor.contact_returned();
         self.keeper.renew_now(group, self.clock.now());
     }
 

@@ -1,8 +1,8 @@
 //! Releases and cancels, again and again, until it is certain that nothing is left.
 //!
 //! Whoever releases a lock or gives up waiting hands the work over here and may go: the janitor goes on whether or not
-//! the future that asked for it still lives. It repeats a call until the server has answered, or until the lease
-//! has run out at the server by itself.
+//! the future that asked for it still lives. It repeats a call until the server has answered, or, where what is left at
+//! the server ends by itself, until it has. When contact returns it does not wait for the end of its pause.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,16 +11,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::backend::{AcquireRequest, AnyLease, Released};
-use crate::clock::Moment;
+use crate::client::ClientCore;
+use crate::clock::{Clock, Moment};
 use crate::engine::contained;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
 use crate::hold::reports::Known;
 use crate::hold::{Declared, HoldCore, LossReason};
-use crate::keeper::within;
+use crate::keeper::{first_of, within};
 use crate::log;
 use crate::supervise::Backoff;
 use crate::sync::Mutex;
@@ -28,12 +29,30 @@ use crate::validity::TIMER_SLIP;
 use crate::waking::with_waker;
 
 /// Counts what has been handed over and is not certain yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Janitor {
     pending: AtomicUsize,
     finished: Notify,
     /// When the last of those whose holds the core has ended has to have stopped.
     stopped_by: Mutex<Option<Moment>>,
+    contact: watch::Sender<Contact>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Contact {
+    Good,
+    Lost,
+}
+
+impl Default for Janitor {
+    fn default() -> Self {
+        Self {
+            pending: AtomicUsize::new(0),
+            finished: Notify::new(),
+            stopped_by: Mutex::new(None),
+            contact: watch::Sender::new(Contact::Good),
+        }
+    }
 }
 
 /// One thing that is not certain yet.
@@ -79,6 +98,47 @@ impl Janitor {
     fn stops_by(&self, moment: Moment) {
         let mut stopped_by = self.stopped_by.lock();
         *stopped_by = (*stopped_by).max(Some(moment));
+    }
+
+    pub(crate) fn contact_lost(&self) {
+        self.contact.send_if_modified(|contact| {
+            *contact = Contact::Lost;
+            // Nobody waits for that.
+            false
+        });
+    }
+
+    /// What pauses goes on at once.
+    pub(crate) fn contact_returned(&self) {
+        self.contact.send_if_modified(|contact| std::mem::replace(contact, Contact::Good) == Contact::Lost);
+    }
+}
+
+/// The pauses between the requests of one chore.
+struct Pauses<'a> {
+    clock: &'a Clock,
+    backoff: Backoff,
+    /// Tells when contact has returned since the last pause.
+    contact: watch::Receiver<Contact>,
+    /// From when on the server has ended by itself what is to be undone.
+    gone_by: Moment,
+}
+
+impl<'a> Pauses<'a> {
+    fn new(client: &'a ClientCore, gone_by: Moment) -> Self {
+        Self {
+            clock: &client.clock,
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            contact: client.janitor.contact.subscribe(),
+            gone_by,
+        }
+    }
+
+    /// Waits until it is time for another request; `None` when that is not needed any more.
+    async fn next(&mut self) -> Option<()> {
+        let due = self.clock.now().plus(self.backoff.next_pause()).min(self.gone_by);
+        first_of(self.clock.sleep_until(due), self.contact.changed()).await;
+        (self.clock.now() < self.gone_by).then_some(())
     }
 }
 
@@ -186,19 +246,17 @@ const OVERDUE: Duration = Duration::from_secs(1);
 async fn cancel_until_certain(chore: Chore, request: Arc<AcquireRequest>, mut first_answer: OnFirstAnswer) {
     let front = &chore.0;
     let client = front.client();
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let leftovers_last = client.backend.capabilities().leftovers_last;
     let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| client.clock.now().plus(longest));
+    let mut pauses = Pauses::new(client, gone_by);
     loop {
         let cancelling = contained(Operation::Cancel, client.backend.cancel(&request));
         let Err(error) = first_answer.awaiting(front, cancelling).await else { return };
         tracing::debug!(target: "distlock", lock = %front.name(), %error, "an attempt could not be undone yet");
         first_answer.answered();
-        let next = client.clock.now().plus(backoff.next_pause());
-        if next > gone_by {
+        if pauses.next().await.is_none() {
             return;
         }
-        client.clock.sleep_until(next).await;
     }
 }
 
@@ -217,7 +275,7 @@ async fn release_until_certain(
     let Leaving { lease, hold, chore } = leaving;
     let front = &chore.0;
     let client = front.client();
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut pauses = Pauses::new(client, hold.gone_by());
     let mut sent = Sent::First;
     loop {
         let releasing = contained(Operation::Release, client.backend.release(&lease));
@@ -236,11 +294,9 @@ async fn release_until_certain(
         }
         first_answer.answered();
         sent = Sent::Again;
-        let next = client.clock.now().plus(backoff.next_pause());
-        if hold.gone_by().is_some_and(|gone_by| next > gone_by) {
+        if pauses.next().await.is_none() {
             return;
         }
-        client.clock.sleep_until(next).await;
     }
 }
 

@@ -48,6 +48,8 @@ mod odd {
         /// So many releases fail, and how many were asked for.
         pub(crate) releases_fail: AtomicUsize,
         pub(crate) releases: AtomicUsize,
+        pub(crate) cancels_fail: AtomicUsize,
+        pub(crate) cancels: AtomicUsize,
         /// So many leases are remembered by the core.
         pub(crate) leases: AtomicUsize,
     }
@@ -113,6 +115,10 @@ mod odd {
         }
 
         async fn cancel(&self, _: &AcquireRequest) -> Result<(), LockError> {
+            self.script.cancels.fetch_add(1, Ordering::SeqCst);
+            if take(&self.script.cancels_fail) {
+                return Err(LockError::new(ErrorKind::Unreachable, Operation::Cancel).retryable());
+            }
             Ok(())
         }
 
@@ -153,7 +159,7 @@ use lock_core::{
     ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, GroupId, HoldEnd, LossReason, Signals,
 };
 use odd::{Odd, Script};
-use support::{ByHand, DropAfter, Recorder, Told, eventually, next};
+use support::{ByHand, DropAfter, Recorder, SOON, Told, eventually, next};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_it() {
@@ -236,6 +242,115 @@ async fn whoever_waits_for_a_loss_is_woken_by_the_release() {
     guard.release().await.unwrap();
     waiting.woken().await;
     assert_eq!(waiting.output().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_is_repeated_until_it_is_answered_unless_the_lease_ends_by_itself() {
+    let lease = Duration::from_secs(10);
+    for leftovers_end in [false, true] {
+        let (clock, time) = Clock::manual();
+        let script = Arc::new(Script { lease: Some(lease), ..Script::default() });
+        let client = ClientBuilder::new().clock(clock.clone()).build(|host| {
+            let mut odd = Odd::new(host, Arc::clone(&script));
+            if leftovers_end {
+                odd.capabilities = odd.capabilities.with_leftovers_gone_after(lease);
+            }
+            Ok(odd)
+        });
+        let client = client.unwrap();
+        let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+        let hold = guard.hold().clone();
+        script.releases_fail.store(usize::MAX, Ordering::SeqCst);
+        drop(guard);
+        let idle = tokio::spawn({
+            let client = client.clone();
+            async move { client.idle().await }
+        });
+        let gone = clock.now().plus(3 * lease);
+        eventually("all that time is over", || {
+            time.advance(Duration::from_millis(100));
+            clock.now() >= gone
+        })
+        .await;
+        let asked = script.releases.load(Ordering::SeqCst);
+        if leftovers_end {
+            idle.await.unwrap();
+            assert_eq!(script.releases.load(Ordering::SeqCst), asked);
+        } else {
+            eventually("it is asked again", || {
+                time.advance(Duration::from_millis(100));
+                script.releases.load(Ordering::SeqCst) > asked
+            })
+            .await;
+            assert!(!idle.is_finished());
+            script.releases_fail.store(0, Ordering::SeqCst);
+            eventually("it is answered", || {
+                time.advance(Duration::from_millis(100));
+                idle.is_finished()
+            })
+            .await;
+        }
+        assert_eq!(script.leases.load(Ordering::SeqCst), 0);
+        assert!(hold.end().is_some());
+    }
+}
+
+/// The clock stands still: no pause ends by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_return_of_contact_ends_the_pause_before_a_release_or_a_cancel_is_repeated() {
+    let (clock, _time) = Clock::manual();
+    let script = Arc::new(Script::default());
+    let mut host = None;
+    let client = ClientBuilder::new().clock(clock).build(|given| {
+        host = Some(given.clone());
+        Ok(Odd::new(given, Arc::clone(&script)))
+    });
+    let (client, host) = (client.unwrap(), host.unwrap());
+    let lock = client.lock("orders/42").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    script.releases_fail.store(1, Ordering::SeqCst);
+    script.cancels_fail.store(1, Ordering::SeqCst);
+    host.group_suspect(GroupId::new(0));
+    drop(guard);
+    eventually("the release has failed", || script.releases.load(Ordering::SeqCst) == 1).await;
+    // An attempt that comes to nothing has to be undone.
+    script.places_lost.store(1, Ordering::SeqCst);
+    let after = lock.acquire().await.unwrap();
+    eventually("the cancel has failed", || script.cancels.load(Ordering::SeqCst) == 1).await;
+    host.group_restored(GroupId::new(0));
+    let idle = tokio::time::timeout(SOON, client.idle()).await;
+    assert!(idle.is_ok(), "they wait for the end of their pauses");
+    let asked = (script.releases.load(Ordering::SeqCst), script.cancels.load(Ordering::SeqCst));
+    assert_eq!(asked, (2, 2));
+    after.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_takes_a_lock_away_leaves_its_holder_the_abort_margin() {
+    let margin = Duration::from_secs(3);
+    for (reason, has_margin) in [(LossReason::Broken, true), (LossReason::Deleted, false)] {
+        let (clock, time) = Clock::manual();
+        let script = Arc::new(Script { lease: Some(Duration::from_secs(20)), ..Script::default() });
+        let builder = ClientBuilder::new().clock(clock.clone()).abort_margin(margin);
+        let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+        let lock = client.lock("orders/42").unwrap();
+        let guard = lock.acquire().await.unwrap();
+        let signals = script.signals.lock().unwrap().clone().unwrap();
+        signals.lost(reason);
+        assert!(!guard.hold().is_valid());
+        assert_eq!(guard.lost().await, Some(reason));
+        let begun = clock.now();
+        eventually("it is released", || {
+            let is_released = script.releases.load(Ordering::SeqCst) > 0;
+            if !is_released && has_margin {
+                time.advance(Duration::from_millis(100));
+            }
+            is_released
+        })
+        .await;
+        let waited = clock.now().since(begun);
+        assert_eq!(waited >= margin, has_margin, "after {waited:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -293,13 +293,15 @@ impl HoldCore {
         }
     }
 
-    /// From when on the server has certainly ended the lease by itself, if it is not renewed.
-    pub(crate) fn gone_by(&self) -> Option<Moment> {
+    /// From when on the server has certainly ended the lease by itself, if it is not renewed; never, where what is left there
+    /// does not end by itself.
+    pub(crate) fn gone_by(&self) -> Moment {
+        let ends_by_itself = self.front.client().backend.capabilities().leftovers_last.is_some();
         match self.grant.lasting {
-            Lasting::UntilReported => None,
-            Lasting::Leased { validity, .. } => {
-                Some(Moment::from_nanoseconds(self.state.last_deadline()).plus(validity.length_at_most()))
+            Lasting::Leased { validity, .. } if ends_by_itself => {
+                Moment::from_nanoseconds(self.state.last_deadline()).plus(validity.length_at_most())
             }
+            _ => Moment::FOREVER,
         }
     }
 

@@ -21,6 +21,7 @@ cases!("access":
     where_nothing_may_be_listed,
     where_nothing_may_be_deleted,
     a_refused_release_keeps_nobody_out_for_long,
+    a_release_that_is_refused_is_repeated_until_it_is_permitted,
     a_permission_that_is_taken_away_while_holding_and_waiting,
     a_quota_that_is_used_up,
     a_server_that_has_too_much_to_do,
@@ -212,6 +213,25 @@ async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
     stage.server.set_access(&directory, &Access::anybody()).await?;
     next.release().await?;
     stage.works(&client).await
+}
+
+/// For longer than a lease would last. Another lock keeps the session, and what is kept of the hold does not count.
+async fn a_release_that_is_refused_is_repeated_until_it_is_permitted() -> Outcome {
+    let stage = Stage::new().await?;
+    room_with(&stage, &everybody("crwa")).await?;
+    let client = stage.client("session_timeout=4s").await?;
+    let kept = client.lock("another room")?.acquire().await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let (hold, lost) = (guard.hold().clone(), guard.lost());
+    let error = refusal(soon("the release", guard.release()).await?)?;
+    ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
+    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    ensure!(stage.nodes().await?.len() == 1, "it has gone without permission");
+    stage.server.set_access(&stage.directory(ROOM), &everybody("crwda")).await?;
+    stage.nothing_is_left("the permission is back").await?;
+    ensure!(hold.end().is_some() && lost.await.is_none(), "{hold:?}");
+    ensure!(kept.hold().is_valid(), "the other lock is lost");
+    Ok(kept.release().await?)
 }
 
 async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Direction, ZooKeeperOptions};
+use conformance_tests::servers::{Data, Direction, ZooKeeperOptions};
 use lock_core::{DistributedLockExt, ErrorKind, LossReason};
 
 use crate::case::{cases, ensure};
@@ -12,6 +12,7 @@ use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
 
 cases!("contact":
     a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers,
+    a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_have_ended,
     a_grant_heard_of_by_one_who_is_not_heard_is_none,
     a_hold_is_lost_by_its_deadline_while_everybody_is_silent,
     a_hold_is_lost_by_its_deadline_while_answers_are_swallowed,
@@ -95,6 +96,33 @@ async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that
     stage.works(&client).await?;
     ensure!(stage.knows_session(session).await?, "the session has not recovered");
     Ok(())
+}
+
+/// A server that starts again gives its sessions their whole time: they outlive what the core knows as a lease. What is kept of
+/// the hold does not count.
+async fn a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_have_ended() -> Outcome {
+    let stage = Stage::with(ZooKeeperOptions::new()).await?;
+    let client = stage.client("session_timeout=10s&abort_margin=2s").await?;
+    let other = stage.client(LONG).await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let lost = guard.lost();
+    // Right after what proved that the session lives.
+    stage.server.kill()?;
+    let killed = Instant::now();
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired, "{reason:?}");
+    // Four thirds of the session without the margin are over then, and the client has not given the session up yet.
+    tokio::time::sleep(Duration::from_secs(11).saturating_sub(killed.elapsed())).await;
+    stage.server.restart(Data::Kept).await?;
+    let next = soon("the lock", other.lock(ROOM)?.acquire()).await??;
+    stage.is_held_by(&next, "after the outage").await?;
+    ensure!(lost.await == Some(LossReason::Expired), "another reason");
+    drop(guard);
+    next.release().await?;
+    soon("the rest", client.idle()).await?;
+    stage.works(&client).await
 }
 
 /// What it says does not reach the server, which is about to end its session, and what the server says reaches it: that there is
