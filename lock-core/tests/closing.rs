@@ -42,7 +42,7 @@ async fn a_wait_whose_grant_close_takes_away_unseen_ends_as_closed() {
     waiter.woken().await;
     assert_eq!(client.close(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Unconfirmed);
     assert_eq!(waiter.output().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert!(server.is_empty());
+    eventually("it is released", || server.is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
