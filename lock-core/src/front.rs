@@ -108,8 +108,8 @@ impl Front {
         }
     }
 
-    pub(crate) fn new_attempt(&self, patience: Patience) -> Arc<AcquireRequest> {
-        let signals = Signals::with_patience(patience);
+    pub(crate) fn new_attempt(self: &Arc<Self>, patience: Patience) -> Arc<AcquireRequest> {
+        let signals = Signals::with_patience(patience, Arc::downgrade(self));
         if let (Some(place), Patience::Until(_)) = (self.lost_place.lock().take(), patience) {
             signals.keep_place(place);
         }

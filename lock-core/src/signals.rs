@@ -1,9 +1,7 @@
 //! What a backend tells the core about an attempt, and about the hold that comes of it.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU64;
-use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -13,6 +11,7 @@ use tokio::sync::Notify;
 use crate::backend::Wait;
 use crate::clock::Moment;
 use crate::error::{ErrorKind, LockError, Operation};
+use crate::front::Front;
 use crate::hold::{HoldCore, LossReason};
 use crate::janitor::Chore;
 use crate::local::Patience;
@@ -26,6 +25,8 @@ pub struct Signals(Arc<State>);
 
 struct State {
     patience: Patience,
+    /// Where those wait who want the attempt; nowhere, in a test without the core.
+    front: Weak<Front>,
     /// When the last of those who want the attempt stops waiting.
     until: AtomicU64,
     /// Zero when there is none.
@@ -38,8 +39,6 @@ struct Inner {
     contact: Contact,
     loss: Option<LossReason>,
     hold: Option<Weak<HoldCore>>,
-    /// When those who want the attempt stop waiting, as far as they do.
-    ends: BTreeSet<u64>,
     /// Set when nobody wants the attempt any more: what is to be undone.
     stopped: Option<Stop>,
     driver: Option<Waker>,
@@ -66,16 +65,17 @@ impl Signals {
             Wait::Try => Patience::Once,
             wait => Patience::Until(wait.deadline().as_nanoseconds()),
         };
-        Self::with_patience(patience)
+        Self::with_patience(patience, Weak::new())
     }
 
-    pub(crate) fn with_patience(patience: Patience) -> Self {
+    pub(crate) fn with_patience(patience: Patience, front: Weak<Front>) -> Self {
         let until = match patience {
             Patience::Once => 0,
             Patience::Until(until) => until,
         };
         Self(Arc::new(State {
             patience,
+            front,
             until: AtomicU64::new(until),
             place: AtomicU64::new(0),
             joined: Notify::new(),
@@ -83,7 +83,6 @@ impl Signals {
                 contact: Contact::Unconfirmed,
                 loss: None,
                 hold: None,
-                ends: BTreeSet::from([until]),
                 stopped: None,
                 driver: None,
                 awaiting_contact: Vec::new(),
@@ -185,24 +184,19 @@ impl Signals {
 
     pub(crate) fn extend(&self, until: u64) {
         self.0.until.fetch_max(until, Ordering::AcqRel);
-        let is_new = self.0.inner.lock().ends.insert(until);
-        if is_new {
-            self.0.joined.notify_one();
-        }
+        self.0.joined.notify_one();
     }
 
     /// The next moment later than `moment` at which somebody who wants the attempt stops waiting. A backend that asks the
     /// server once more before that does not let a silent server be taken for another holder.
     pub fn next_end(&self, moment: Moment) -> Option<Moment> {
-        let inner = self.0.inner.lock();
-        let later = (Bound::Excluded(moment.as_nanoseconds()), Bound::Unbounded);
-        inner
-            .ends
-            .range(later)
-            .next()
-            .copied()
-            .map(Moment::from_nanoseconds)
-            .filter(|end| *end != Moment::FOREVER)
+        let after = moment.as_nanoseconds();
+        let end = match (self.0.patience, self.0.front.upgrade()) {
+            (Patience::Once, _) => None,
+            (Patience::Until(_), Some(front)) => front.local.next_end(after),
+            (Patience::Until(until), None) => Some(until).filter(|until| *until > after),
+        };
+        end.map(Moment::from_nanoseconds).filter(|end| *end != Moment::FOREVER)
     }
 
     /// Waits until somebody more wants the attempt, who may stop waiting earlier than the others:
@@ -267,7 +261,6 @@ impl Signals {
     pub(crate) fn take_chore(&self) -> Option<Chore> {
         let (stopped, driver) = {
             let mut inner = self.0.inner.lock();
-            inner.ends = BTreeSet::new();
             (inner.stopped.replace(Stop::Noticed), inner.driver.take())
         };
         // A waker keeps the memory of its task, and these signals live as long as the hold.
@@ -290,16 +283,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_end_is_that_of_whoever_stops_waiting_first() {
+    fn without_the_core_the_next_end_is_the_attempts_own() {
         let at = Moment::from_nanoseconds;
-        let signals = Signals::new(Wait::Forever);
-        assert_eq!(signals.next_end(at(0)), None);
-        signals.extend(500);
-        signals.extend(300);
-        assert_eq!(signals.next_end(at(0)), Some(at(300)));
-        assert_eq!(signals.next_end(at(300)), Some(at(500)));
-        assert_eq!(signals.next_end(at(500)), None);
-        assert_eq!(signals.wait(), Wait::Forever);
+        let signals = Signals::new(Wait::Until(at(300)));
+        assert_eq!((signals.next_end(at(0)), signals.next_end(at(300))), (Some(at(300)), None));
+        assert_eq!(Signals::new(Wait::Forever).next_end(at(0)), None);
         assert_eq!(Signals::new(Wait::Try).next_end(at(0)), None);
     }
 

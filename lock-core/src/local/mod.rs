@@ -23,13 +23,16 @@
 //!
 //! The model checker in `tests/model.rs` explores these transitions together with the hold's own states.
 
+mod queue;
 mod state;
 
+use std::hash::Hash;
 use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
 use crate::waking::with_waker;
-use state::{Occupancy, Sighting, State, Time, Waiter};
+use queue::Time;
+use state::{Occupancy, Sighting, State};
 
 /// What the mutex needs to know of a hold.
 pub(crate) trait Occupant: Clone {
@@ -88,9 +91,9 @@ impl Patience {
 }
 
 /// Who owns an entry: what the mutex compares.
-pub(crate) trait Holder: Copy + PartialEq {}
+pub(crate) trait Holder: Copy + Eq + Hash {}
 
-impl<O: Copy + PartialEq> Holder for O {}
+impl<O: Copy + Eq + Hash> Holder for O {}
 
 pub(crate) type Ticket = u64;
 
@@ -251,7 +254,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     pub(crate) fn prospect(&self, ticket: Ticket) -> Prospect<A> {
         let mut state = self.state.lock();
         let is_head = state.head() == Some(ticket);
-        if let Some(waiter) = state.queue.get_mut(&ticket) {
+        if let Some(waiter) = state.queue.get_mut(ticket) {
             waiter.time = Time::Up;
         }
         match &state.occupancy {
@@ -259,6 +262,11 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             Occupancy::Clearing { overdue: None } if is_head => Prospect::Answer,
             _ => Prospect::None,
         }
+    }
+
+    /// The next moment later than `moment` at which a waiter stops waiting.
+    pub(crate) fn next_end(&self, moment: u64) -> Option<u64> {
+        self.state.lock().queue.next_end(moment)
     }
 
     /// Ends the wait of `ticket` because nobody looks at it any more.
@@ -343,7 +351,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         if let Occupancy::Clearing { overdue } = &mut state.occupancy {
             *overdue = Some(failure.clone());
             state.settle_those_who_try_once(&Settled::Failed(failure.clone()), &mut wakers);
-            wakers.extend(state.queue.values_mut().filter_map(Waiter::waker_when_time_is_up));
+            wakers.extend(state.queue.wakers_when_time_is_up());
         }
         drop(state);
         wake(wakers);
@@ -370,8 +378,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         state.closed = Some(failure.clone());
-        let waiting: Vec<_> = state.queue.keys().copied().collect();
-        for ticket in waiting {
+        for ticket in state.queue.tickets() {
             state.settle(ticket, Settled::Failed(failure.clone()), &mut wakers);
         }
         let undo = state.abandon_attempt();

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
+use super::queue::{End, Queue, Time, Waiter};
 use super::{Attempt, Attempted, Entered, Exited, Holder, Occupant, Patience, Settled, Start, Ticket, Undo};
 
 pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
-    /// Those who wait, by ticket: the lowest is the head.
-    pub(super) queue: BTreeMap<Ticket, Waiter<O>>,
+    /// Those who wait.
+    pub(super) queue: Queue<O>,
     /// Those whose wait has been decided, other than by a grant, and who have not looked yet.
     pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
     pub(super) tombstones: VecDeque<Tombstone<O, H::Loss>>,
@@ -58,27 +59,13 @@ pub(super) enum Sighting {
     Seen,
 }
 
-pub(super) struct Waiter<O> {
-    pub(super) owner: O,
-    pub(super) patience: Patience,
-    pub(super) time: Time,
-    pub(super) waker: Option<Waker>,
-}
-
-/// Whether a waiter still has time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Time {
-    Left,
-    /// It only waits for a word from the server.
-    Up,
-}
 /// Tombstones of owners that never come back are forgotten beyond this many.
 const MAX_TOMBSTONES: usize = 256;
 impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn new() -> Self {
         Self {
             occupancy: Occupancy::Free,
-            queue: BTreeMap::new(),
+            queue: Queue::new(),
             settled: BTreeMap::new(),
             tombstones: VecDeque::new(),
             next_ticket: 0,
@@ -103,12 +90,13 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
+        let end = self.queue.insert(ticket, Waiter { owner, patience, time: Time::Left, waker: None });
         if let (Occupancy::Attempting { attempt, patience: Patience::Until(_) }, Patience::Until(until)) =
             (&self.occupancy, patience)
+            && end == End::New
         {
             attempt.extend(until);
         }
-        self.queue.insert(ticket, Waiter { owner, patience, time: Time::Left, waker: None });
         Entered::Waiting(ticket)
     }
 
@@ -131,7 +119,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     /// One who tries once and would have to stand behind a local holder or waiter is refused at once. Behind a release or
     /// another try that is on its way, it waits for the answer.
     pub(super) fn settle_if_hopeless(&mut self, ticket: Ticket) -> Entered<H, A::Failure> {
-        let tries_once = self.queue.get(&ticket).is_some_and(|waiter| waiter.patience == Patience::Once);
+        let tries_once = self.queue.get(ticket).is_some_and(|waiter| waiter.patience == Patience::Once);
         let obstacle = match &self.occupancy {
             _ if !tries_once => return Entered::Waiting(ticket),
             Occupancy::Clearing { overdue: None }
@@ -141,7 +129,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             Occupancy::Attempting { attempt, .. } => attempt.outage(),
             Occupancy::Held(_) => None,
         };
-        take(&mut self.queue, ticket);
+        self.queue.take(ticket);
         obstacle.map_or(Entered::Refused, Entered::Failed)
     }
 
@@ -171,7 +159,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             Occupancy::Held(tenancy) => tenancy.promised.get_mut(&ticket),
             _ => None,
         };
-        promised.or_else(|| self.queue.get_mut(&ticket))
+        promised.or_else(|| self.queue.get_mut(ticket))
     }
 
     /// With `of`, only the word of the loss of that hold.
@@ -188,14 +176,14 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         settled: Settled<H, A::Failure>,
         wakers: &mut Vec<Waker>,
     ) {
-        if let Some(waiter) = take(&mut self.queue, ticket) {
+        if let Some(waiter) = self.queue.take(ticket) {
             self.settled.insert(ticket, settled);
             wakers.extend(waiter.waker);
         }
     }
 
     pub(super) fn head(&self) -> Option<Ticket> {
-        self.queue.keys().next().copied()
+        self.queue.head()
     }
 
     /// Starts the attempt of whoever is at the head, if nothing else goes on.
@@ -207,17 +195,16 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         if !matches!(self.occupancy, Occupancy::Free) {
             return None;
         }
-        let mut head = self.queue.first_entry()?;
-        let patience = head.get().patience;
-        wakers.extend(head.get_mut().waker_when_time_is_up());
+        let head = self.queue.head_mut()?;
+        wakers.extend(head.waker_when_time_is_up());
+        // It waits for as long as the most patient of them.
+        let patience = match head.patience {
+            Patience::Once => Patience::Once,
+            Patience::Until(until) => Patience::Until(self.queue.latest_end().unwrap_or(until)),
+        };
         let attempt = make(patience);
         if patience != Patience::Once {
             self.settle_those_who_try_once(&Settled::Refused, wakers);
-            for waiter in self.queue.values() {
-                if let Patience::Until(until) = waiter.patience {
-                    attempt.extend(until);
-                }
-            }
         }
         self.occupancy = Occupancy::Attempting { attempt: attempt.clone(), patience };
         Some(Start { attempt, patience })
@@ -228,12 +215,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         settled: &Settled<H, A::Failure>,
         wakers: &mut Vec<Waker>,
     ) {
-        let trying: Vec<_> = self
-            .queue
-            .iter()
-            .filter_map(|(ticket, waiter)| (waiter.patience == Patience::Once).then_some(*ticket))
-            .collect();
-        for ticket in trying {
+        for ticket in self.queue.tickets_of_those_who_try_once() {
             self.settle(ticket, settled.clone(), wakers);
         }
     }
@@ -255,9 +237,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             };
         }
         let attempted = std::mem::replace(&mut self.occupancy, Occupancy::Free);
-        let Some((ticket, patience)) =
-            self.queue.first_key_value().map(|(ticket, head)| (*ticket, head.patience))
-        else {
+        let head = self.queue.head().and_then(|ticket| Some((ticket, self.queue.get(ticket)?.patience)));
+        let Some((ticket, patience)) = head else {
             return self.undo_unwanted(outcome);
         };
         // An attempt that was to try once says nothing about how it goes for a head that waits: that one gets its own.
@@ -299,17 +280,12 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
 
     /// Gives the hold to a waiter, and to everyone who waits for the same owner.
     pub(super) fn give(&mut self, ticket: Ticket, hold: H, wakers: &mut Vec<Waker>) {
-        let Some(owner) = self.queue.get(&ticket).map(|waiter| waiter.owner) else {
+        let Some(owner) = self.queue.get(ticket).map(|waiter| waiter.owner) else {
             return;
         };
-        let tickets: Vec<_> = self
-            .queue
-            .iter()
-            .filter_map(|(ticket, waiter)| (waiter.owner == owner).then_some(*ticket))
-            .collect();
         let mut promised = BTreeMap::new();
-        for ticket in tickets {
-            if let Some(mut waiter) = take(&mut self.queue, ticket) {
+        for ticket in self.queue.tickets_of(owner) {
+            if let Some(mut waiter) = self.queue.take(ticket) {
                 wakers.extend(waiter.waker.take());
                 promised.insert(ticket, waiter);
             }
@@ -325,7 +301,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         ticket: Ticket,
         wakers: &mut Vec<Waker>,
     ) -> (Undo<H, A>, Option<Waiter<O>>) {
-        if let Some(waiter) = take(&mut self.queue, ticket) {
+        if let Some(waiter) = self.queue.take(ticket) {
             let undo = if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
             return (undo, Some(waiter));
         }
@@ -480,12 +456,6 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             self.tombstones.pop_front();
         }
         self.tombstones.push_back(Tombstone { owner, hold: hold.number(), entries, loss });
-    }
-}
-
-impl<O> Waiter<O> {
-    pub(super) fn waker_when_time_is_up(&mut self) -> Option<Waker> {
-        (self.time == Time::Up).then(|| self.waker.take()).flatten()
     }
 }
 

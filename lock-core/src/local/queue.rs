@@ -1,0 +1,196 @@
+//! Who waits: in the order of arrival, and found by what a hand-off asks for without a walk over all of them.
+
+use std::collections::btree_map::OccupiedEntry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::task::Waker;
+
+use super::{Holder, Patience, Ticket};
+
+pub(super) struct Waiter<O> {
+    pub(super) owner: O,
+    pub(super) patience: Patience,
+    pub(super) time: Time,
+    pub(super) waker: Option<Waker>,
+}
+
+/// Whether a waiter still has time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Time {
+    Left,
+    /// It only waits for a word from the server.
+    Up,
+}
+
+/// Whether another waiter stops waiting at the same moment as a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    New,
+    Known,
+}
+
+pub(super) struct Queue<O> {
+    /// By ticket: the lowest is the head.
+    waiters: BTreeMap<Ticket, Waiter<O>>,
+    /// From the second waiter on: most locks have one at a time.
+    index: Option<Box<Index<O>>>,
+}
+
+struct Index<O> {
+    by_owner: HashMap<O, BTreeSet<Ticket>>,
+    /// Those who try once.
+    trying: BTreeSet<Ticket>,
+    /// When the others stop waiting, and how many do then.
+    ends: BTreeMap<u64, usize>,
+}
+
+impl<O: Holder> Index<O> {
+    fn new() -> Self {
+        Self { by_owner: HashMap::new(), trying: BTreeSet::new(), ends: BTreeMap::new() }
+    }
+
+    fn add(&mut self, ticket: Ticket, waiter: &Waiter<O>) -> End {
+        self.by_owner.entry(waiter.owner).or_default().insert(ticket);
+        match waiter.patience {
+            Patience::Once => {
+                self.trying.insert(ticket);
+                End::Known
+            }
+            Patience::Until(until) => {
+                let count = self.ends.entry(until).or_default();
+                *count += 1;
+                if *count == 1 { End::New } else { End::Known }
+            }
+        }
+    }
+
+    fn remove(&mut self, ticket: Ticket, waiter: &Waiter<O>) {
+        if let Some(tickets) = self.by_owner.get_mut(&waiter.owner) {
+            tickets.remove(&ticket);
+            if tickets.is_empty() {
+                self.by_owner.remove(&waiter.owner);
+            }
+        }
+        match waiter.patience {
+            Patience::Once => {
+                self.trying.remove(&ticket);
+            }
+            Patience::Until(until) => {
+                if let Some(count) = self.ends.get_mut(&until) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.ends.remove(&until);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<O: Holder> Queue<O> {
+    pub(super) const fn new() -> Self {
+        Self { waiters: BTreeMap::new(), index: None }
+    }
+
+    pub(super) fn insert(&mut self, ticket: Ticket, waiter: Waiter<O>) -> End {
+        if self.index.is_none() && !self.waiters.is_empty() {
+            let mut index = Box::new(Index::new());
+            for (ticket, waiter) in &self.waiters {
+                index.add(*ticket, waiter);
+            }
+            self.index = Some(index);
+        }
+        let end = self.index.as_mut().map_or(End::New, |index| index.add(ticket, &waiter));
+        self.waiters.insert(ticket, waiter);
+        end
+    }
+
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<Waiter<O>> {
+        let waiter = self.waiters.remove(&ticket)?;
+        if self.waiters.is_empty() {
+            // Gives the memory back: there is one queue for each lock that is held.
+            *self = Self::new();
+        } else if let Some(index) = &mut self.index {
+            index.remove(ticket, &waiter);
+        }
+        Some(waiter)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    pub(super) fn head(&self) -> Option<Ticket> {
+        self.waiters.first_key_value().map(|(ticket, _)| *ticket)
+    }
+
+    pub(super) fn head_mut(&mut self) -> Option<&mut Waiter<O>> {
+        self.waiters.first_entry().map(OccupiedEntry::into_mut)
+    }
+
+    pub(super) fn get(&self, ticket: Ticket) -> Option<&Waiter<O>> {
+        self.waiters.get(&ticket)
+    }
+
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<O>> {
+        self.waiters.get_mut(&ticket)
+    }
+
+    pub(super) fn tickets(&self) -> Vec<Ticket> {
+        self.waiters.keys().copied().collect()
+    }
+
+    pub(super) fn tickets_of(&self, owner: O) -> Vec<Ticket> {
+        match &self.index {
+            Some(index) => index.by_owner.get(&owner).into_iter().flatten().copied().collect(),
+            None => self.only(|waiter| waiter.owner == owner),
+        }
+    }
+
+    pub(super) fn tickets_of_those_who_try_once(&self) -> Vec<Ticket> {
+        match &self.index {
+            Some(index) => index.trying.iter().copied().collect(),
+            None => self.only(|waiter| waiter.patience == Patience::Once),
+        }
+    }
+
+    /// The only waiter, if it is such a one.
+    fn only(&self, is_meant: impl Fn(&Waiter<O>) -> bool) -> Vec<Ticket> {
+        self.waiters.iter().filter_map(|(ticket, waiter)| is_meant(waiter).then_some(*ticket)).collect()
+    }
+
+    /// The wakers of those whose time is up.
+    pub(super) fn wakers_when_time_is_up(&mut self) -> impl Iterator<Item = Waker> {
+        self.waiters.values_mut().filter_map(Waiter::waker_when_time_is_up)
+    }
+
+    /// The next moment later than `moment` at which a waiter stops waiting.
+    pub(super) fn next_end(&self, moment: u64) -> Option<u64> {
+        match &self.index {
+            Some(index) => {
+                index.ends.range((Bound::Excluded(moment), Bound::Unbounded)).next().map(|(end, _)| *end)
+            }
+            None => self.only_end().filter(|end| *end > moment),
+        }
+    }
+
+    pub(super) fn latest_end(&self) -> Option<u64> {
+        match &self.index {
+            Some(index) => index.ends.last_key_value().map(|(end, _)| *end),
+            None => self.only_end(),
+        }
+    }
+
+    fn only_end(&self) -> Option<u64> {
+        match self.waiters.first_key_value()?.1.patience {
+            Patience::Once => None,
+            Patience::Until(until) => Some(until),
+        }
+    }
+}
+
+impl<O> Waiter<O> {
+    pub(super) fn waker_when_time_is_up(&mut self) -> Option<Waker> {
+        (self.time == Time::Up).then(|| self.waker.take()).flatten()
+    }
+}
