@@ -81,11 +81,12 @@ async fn nobody_else_has_the_lock_before_the_abort_margin_is_over() {
     let rival = timed.other().lock(NAME).unwrap();
     timed.time.advance(Duration::from_millis(6_700));
     assert_eq!(guard.lost().await, Some(LossReason::Expired));
-    for _ in 0..29 {
+    for _ in 0..30 {
         timed.time.advance(Duration::from_millis(100));
         tokio::task::yield_now().await;
         assert!(rival.try_acquire().await.unwrap().is_none());
     }
+    // The holder may have been told a little late.
     timed.time.advance(Duration::from_millis(100));
     client.idle().await;
     assert!(rival.try_acquire().await.unwrap().is_some());
