@@ -122,14 +122,17 @@ async fn a_hold_that_is_broken_twice_is_its_holders_for_as_long() -> Outcome {
 async fn a_holder_that_stands_still_keeps_a_broken_lock_no_longer_than_its_margin() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let mut sleeper = Helper::start(&stage.url("session_timeout=200s&abort_margin=1s"), ROOM).await?;
+    let mut sleeper = Helper::start(&stage.url("session_timeout=60s&abort_margin=1s"), ROOM).await?;
     sleeper.acquired().await?;
     let waiter = stage.in_line(&client, 2).await?;
     sleeper.stop().await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
+    let began = Instant::now();
     let broken = soon("the answer", client.break_holder(ROOM, &holder)).await??;
     ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
-    let (next, _) = waiter.granted().await?;
+    let (next, granted) = waiter.granted().await?;
+    // Its session would have ended after a minute.
+    ensure!(granted < began + Duration::from_secs(30), "another had it {:?} later", granted - began);
     sleeper.resume().await?;
     let reason = sleeper.lost().await?;
     // It hears of both at once.

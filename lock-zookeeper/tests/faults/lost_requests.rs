@@ -35,8 +35,11 @@ async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClien
 }
 
 /// Sent again it finds nothing, which is no loss.
+///
+/// It is waited for as long as the hold would have lasted, and for ten seconds at most. Of a session of 15 seconds the client library
+/// takes six to find that a connection is dead, which leaves time to connect again.
 async fn of_a_release() -> Outcome {
-    let (stage, proxy, client, other) = stage(IMPATIENT).await?;
+    let (stage, proxy, client, other) = stage("session_timeout=15s").await?;
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     for loss in LOSSES {
