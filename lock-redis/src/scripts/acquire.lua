@@ -27,6 +27,12 @@ end
 
 --#include promote.lua
 
+if not hold then
+  local _, foreign_hold = ours(HOLD, '')
+  local _, foreign_fence = ours(FENCE, TOKEN)
+  if foreign_hold or foreign_fence then return foreign_hold or foreign_fence end
+end
+
 local now = server_time()
 
 if intent == 'try' then

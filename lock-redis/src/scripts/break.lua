@@ -8,9 +8,11 @@
 local id = ARGV[1]
 local hold = call('GET', HOLD)
 if not hold or string.match(hold, '^%S+') ~= id then return {0, 0} end
+local _, foreign = ours(BROKEN, '^%S+ broken$')
+if foreign then return foreign end
 call('DEL', HOLD)
 -- For a holder that the message does not reach: its next renewal finds why.
-call('SET', BROKEN, id, 'PX', ARGV[2])
+call('SET', BROKEN, id .. ' broken', 'PX', ARGV[2])
 local channel = string.match(hold, '^%S+ %d+ %d+ (%S+)')
 if channel then tell(channel, id .. ' broken') end
 local owner, more = promote()

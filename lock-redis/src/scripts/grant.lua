@@ -2,6 +2,12 @@
 local HOLD, QUEUE, WAITERS, FENCE, BROKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local call = redis.call
 
+-- What is answered instead of overwriting a key that holds something else than the scripts write there.
+local FOREIGN = 'WRONGTYPE another program uses the key '
+
+-- A token has at most 16 digits: with more of them Lua cannot count.
+local TOKEN = '^%d%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?$'
+
 -- The server's time in microseconds.
 local function server_time()
   local time = call('TIME')
@@ -14,10 +20,12 @@ local function whole(number)
 end
 
 -- Gives the lock to `id`, for as long as `expiry` and `ends` say, and answers its fencing token: above the last one, and at
--- least the server's time, so that it rises also when the fence is lost.
+-- least the server's time, so that it rises also when the fence is lost. Or an error, if there is another program's key, which
+-- is left as it is.
 --
 -- A hold is "owner token since channel holder"; `who` is its end, "channel holder".
 local function grant(id, who, last, now, expiry, ends)
+  if last and not string.find(last, TOKEN) then return {err = FOREIGN .. FENCE} end
   local since, token, fence_lasts = whole(now), now, '86400000'
   local text = since
   last = tonumber(last)
@@ -27,9 +35,14 @@ local function grant(id, who, last, now, expiry, ends)
     text, fence_lasts = whole(token), whole(86400000 + math.ceil((token - now) / 1000))
   end
   if not call('SET', HOLD, id .. ' ' .. text .. ' ' .. since .. ' ' .. who, 'NX', expiry, ends) then
-    -- Something that is no hold, and of another program: this ends the script with the server's own complaint.
-    call('GET', HOLD)
+    -- Something that is no text.
+    return {err = FOREIGN .. HOLD}
   end
-  call('SET', FENCE, text, 'PX', fence_lasts)
+  -- With GET the server refuses to overwrite what is no text.
+  local before = redis.pcall('SET', FENCE, text, 'PX', fence_lasts, 'GET')
+  if type(before) == 'table' then
+    call('DEL', HOLD)
+    return string.find(before.err, 'WRONGTYPE ', 1, true) and {err = FOREIGN .. FENCE} or before
+  end
   return token
 end

@@ -13,10 +13,22 @@ local function tell(channel, message)
   if channel ~= '-' then redis.pcall('PUBLISH', channel, message) end
 end
 
+-- The text in `key`, if that is one of ours: one that fits `shape`. Or nothing, and the error to answer.
+local function ours(key, shape)
+  local text = redis.pcall('GET', key)
+  if not text then return nil end
+  if text.err and not string.find(text.err, 'WRONGTYPE ', 1, true) then return nil, text end
+  if text.err or not string.find(text, shape) then return nil, {err = FOREIGN .. key} end
+  return text
+end
+
 -- Gives the free lock to the first waiter that is still there, for as long as that waiter's last heartbeat is good for.
 -- Every script that writes does this when it leaves the lock free: nobody else would.
+-- Where another program's key stands in the fence's place the lock stays free, and the waiters find out why when they ask.
 -- Answers the new owner and its token; or nil, and whether there are more to look at.
 local function promote(now, me)
+  local last, trouble = ours(FENCE, TOKEN)
+  if trouble then return nil, 0 end
   for _ = 1, MOST_LOOKED_AT do
     local id = call('ZPOPMIN', QUEUE)[1]
     if not id then return nil, 0 end
@@ -28,7 +40,7 @@ local function promote(now, me)
       local is_in_time = ends and tonumber(ends) > now / 1000
       -- A waiter that polls ("-") has no channel by which its death would show.
       if is_in_time and (id == me or channel == '-' or is_listening(channel)) then
-        local token = grant(id, who, call('GET', FENCE), now, 'PXAT', ends)
+        local token = grant(id, who, last, now, 'PXAT', ends)
         if id ~= me then tell(channel, id .. ' granted ' .. beat .. ' ' .. whole(token)) end
         return id, token
       end
@@ -39,6 +51,6 @@ end
 
 -- Why `id` does not hold the lock: 0 its hold is gone, 2 somebody else has it, 3 it was broken.
 local function why_not_held(hold, id)
-  if call('GET', BROKEN) == id then return 3 end
+  if redis.pcall('GET', BROKEN) == id .. ' broken' then return 3 end
   return hold and 2 or 0
 end

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::servers::Value;
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LockError, LockGuard, LossReason, Operation};
+use lock_core::{DistributedLockExt, ErrorKind, LockError, LockGuard, LossReason, Operation, TakenAway};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
@@ -23,6 +23,7 @@ cases!("states":
     forgotten_scripts_cost_no_renewal,
     scripts_that_are_forgotten_again_and_again,
     a_key_of_another_kind_is_named,
+    a_key_of_another_kind_stands_where_a_break_is_noted,
 );
 
 /// The server refuses what needs memory.
@@ -270,16 +271,40 @@ async fn scripts_that_are_forgotten_again_and_again() -> Outcome {
     }
 }
 
-/// Another program's key is left as it is, and the user is told.
+/// Another program's key is left as it is, and the user is told which it is.
 async fn a_key_of_another_kind_is_named() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let key = crate::stage::key(ROOM, 'l');
+    for (room, part) in [("room 1", 'l'), ("room 2", 'f')] {
+        let key = crate::stage::key(room, part);
+        stage.server.command(&["HSET", &key, "field", "value"]).await?;
+        let answer = client.lock(room)?.try_acquire().await.map(|guard| guard.is_some());
+        names_the_foreign(&stage, &key, answer).await?;
+    }
+    let left = stage.leftovers().await?;
+    ensure!(left == [crate::stage::key("room 1", 'l')], "{left:?} is left");
+    Ok(())
+}
+
+/// The lock is not taken away before it is certain that its holder can be told.
+async fn a_key_of_another_kind_stands_where_a_break_is_noted() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let guard = client.lock(ROOM)?.acquire().await?;
+    let key = crate::stage::key(ROOM, 'b');
     stage.server.command(&["HSET", &key, "field", "value"]).await?;
-    let answer = client.lock(ROOM)?.try_acquire().await;
-    let field = stage.server.command(&["HGET", &key, "field"]).await;
-    ensure!(field == Ok(Value::Text("value".to_owned())), "another's key was overwritten: {field:?}");
-    let error = answer.err().ok_or_else(|| Failure::new("another's key was taken for a free lock"))?;
-    ensure!(error.kind() == ErrorKind::Server && error.to_string().contains("prefix"), "{error}");
+    let holder = client.status(ROOM).await?.holders.remove(0).id;
+    let answer = client.break_holder(ROOM, &holder).await.map(|broken| broken.taken_away == TakenAway::Yes);
+    names_the_foreign(&stage, &key, answer).await?;
+    ensure!(guard.hold().is_valid(), "the hold has ended");
+    Ok(guard.release().await?)
+}
+
+async fn names_the_foreign(stage: &Stage, key: &str, answer: Result<bool, LockError>) -> Outcome {
+    let field = stage.server.command(&["HGET", key, "field"]).await;
+    ensure!(field == Ok(Value::Text("value".to_owned())), "{key} was overwritten: {field:?}");
+    let error = answer.err().ok_or_else(|| Failure::new(format!("{key} was taken for one of ours")))?;
+    let text = error.to_string();
+    ensure!(error.kind() == ErrorKind::Server && text.contains(key) && text.contains("prefix"), "{text}");
     Ok(())
 }

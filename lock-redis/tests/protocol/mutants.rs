@@ -154,18 +154,18 @@ mutants! {
         GRANT, "whole(now), now, '86400000'" => "whole(now), 1, '86400000'",
         fence::tokens_rise_after_a_restart_without_data;
     "the fence knows no time after an expiry":
-        GRANT, "  call('SET', FENCE, text, 'PX', fence_lasts)\n" => "  token = 1\n", fence::tokens_rise_over_expiry;
+        GRANT, "redis.pcall('SET', FENCE, text, 'PX', fence_lasts, 'GET')" => "'' token = 1", fence::tokens_rise_over_expiry;
     "a hand-off has a token of its own":
-        PROMOTE, "local token = grant(id, who, call('GET', FENCE), now," => "local token = grant(id, who, nil, 1e12,",
+        PROMOTE, "local token = grant(id, who, last, now," => "local token = grant(id, who, nil, 1e12,",
         fence::tokens_rise_over_releases_and_hand_offs;
     "the fence is the time alone":
         GRANT, "if last and last >= now then" => "if false then", fence::tokens_rise_when_the_clock_is_behind;
     "the fence repeats the last":
         GRANT, "token = last + 1" => "token = last", fence::tokens_rise_when_the_clock_is_behind;
     "the fence is not kept":
-        GRANT, "  call('SET', FENCE, text, 'PX', fence_lasts)\n" => "", fence::tokens_rise_when_the_clock_is_behind;
+        GRANT, "redis.pcall('SET', FENCE, text, 'PX', fence_lasts, 'GET')" => "''", fence::tokens_rise_when_the_clock_is_behind;
     "the fence of a hand-off is not looked at":
-        PROMOTE, "call('GET', FENCE)" => "nil", fence::tokens_rise_when_the_clock_is_behind;
+        PROMOTE, "local last, trouble = ours(FENCE, TOKEN)" => "local last, trouble", fence::tokens_rise_when_the_clock_is_behind;
     "tokens lose digits":
         GRANT, "return string.format('%.0f', number)" => "return number .. ''", fence::tokens_keep_all_their_digits;
     "the token of the message loses digits":
@@ -204,9 +204,9 @@ mutants! {
         RELEASE, "  call('DEL', HOLD)\n" => "  call('SET', BROKEN, id, 'PX', 1) call('DEL', HOLD)\n",
         faults::without_memory_a_release_hands_over;
     "a broken holder is told that its hold is gone":
-        PROMOTE, "if call('GET', BROKEN) == id then return 3 end" => "", lease::a_broken_holder_is_told_why;
+        PROMOTE, "if redis.pcall('GET', BROKEN) == id .. ' broken' then return 3 end" => "", lease::a_broken_holder_is_told_why;
     "everybody is told that the hold was broken":
-        PROMOTE, "call('GET', BROKEN) == id" => "call('GET', BROKEN)", lease::a_broken_holder_is_told_why;
+        PROMOTE, "redis.pcall('GET', BROKEN) == id .. ' broken'" => "redis.pcall('GET', BROKEN)", lease::a_broken_holder_is_told_why;
     "a cancel leaves the lock free":
         CANCEL, "local owner, more = promote()" => "local owner, more = nil, 0", handoff::cancel_of_a_hold_hands_over;
     "a cancel forgets the hold":
@@ -226,14 +226,45 @@ mutants! {
     "a break leaves the lock free":
         BREAK, "local owner, more = promote()" => "local owner, more = nil, 0", handoff::break_hands_over;
     "a break is not told":
-        BREAK, "id .. ' broken'" => "id", undo::break_tells_the_holder;
+        BREAK, "channel, id .. ' broken'" => "channel, id", undo::break_tells_the_holder;
     "a break leaves no mark":
-        BREAK, "call('SET', BROKEN, id, 'PX', ARGV[2])" => "", lease::a_broken_holder_is_told_why;
+        BREAK, "call('SET', BROKEN, id .. ' broken', 'PX', ARGV[2])" => "", lease::a_broken_holder_is_told_why;
     "the mark of a break stays for ever":
-        BREAK, "id, 'PX', ARGV[2])" => "id)", lease::a_broken_holder_is_told_why;
+        BREAK, "' broken', 'PX', ARGV[2])" => "' broken')", lease::a_broken_holder_is_told_why;
     "a break marks before it deletes":
         BREAK, "call('DEL', HOLD)" => "call('SET', BROKEN, id) call('DEL', HOLD)",
         faults::without_memory_a_break_hands_over;
+
+    // Keys of other programs.
+    "a fence of another type is overwritten":
+        GRANT, "fence_lasts, 'GET')" => "fence_lasts)", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+    "a fence that is no number is overwritten":
+        GRANT, "if last and not string.find(last, TOKEN) then" => "if false then",
+        foreign::a_fence_by_another_program_is_an_error_before_any_write;
+    "a fence that only begins with a number is overwritten":
+        GRANT, "%d?$'" => "%d?'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+    "a hold is left where there is no fence":
+        GRANT, "    call('DEL', HOLD)\n" => "", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+    "a fence of another program makes a release an error":
+        PROMOTE, "local last, trouble = ours(FENCE, TOKEN)" => "local last, trouble = call('GET', FENCE)",
+        foreign::a_fence_by_another_program_undoes_no_release;
+    "a fence of another program costs a waiter its place":
+        PROMOTE, "  if trouble then return nil, 0 end\n" => "", foreign::a_fence_by_another_program_undoes_no_release;
+    "a waiter is not told of a fence of another program":
+        ACQUIRE, "if foreign_hold or foreign_fence then" => "if foreign_hold then",
+        foreign::a_fence_by_another_program_undoes_no_release;
+    "a waiter loses its place for a hold of another type":
+        ACQUIRE, "if foreign_hold or foreign_fence then" => "if foreign_fence then",
+        foreign::a_hold_of_another_type_ends_nothing;
+    "a hold of another type is not named":
+        GRANT, "return {err = FOREIGN .. HOLD}" => "call('GET', HOLD)", foreign::a_hold_of_another_type_ends_nothing;
+    "the mark of another program is overwritten":
+        BREAK, "if foreign then return foreign end\n" => "", foreign::a_mark_by_another_program_is_left_as_it_is;
+    "the mark of another program makes a renewal an error":
+        PROMOTE, "redis.pcall('GET', BROKEN)" => "call('GET', BROKEN)",
+        foreign::a_mark_by_another_program_is_left_as_it_is;
+    "any text is a mark":
+        BREAK, "'^%S+ broken$'" => "''", foreign::a_mark_by_another_program_is_left_as_it_is;
 
     // Inspection and keys.
     "inspect passes the lock on":
@@ -254,9 +285,9 @@ mutants! {
           for _, id in ipairs(all) do both[#both + 1] = id both[#both + 1] = call('ZSCORE', QUEUE, id) end return both end)()",
         inspect::it_shows_the_queue_in_order;
     "a key that is not declared":
-        GRANT, "call('SET', FENCE, text" => "call('SET', FENCE .. 'x', text", keys::every_key_is_declared;
+        GRANT, "pcall('SET', FENCE, text" => "pcall('SET', FENCE .. 'x', text", keys::every_key_is_declared;
     "a key on another node":
-        GRANT, "call('SET', FENCE, text" => "call('SET', 'fence', text", keys::one_node_of_a_cluster_has_them_all;
+        GRANT, "pcall('SET', FENCE, text" => "pcall('SET', 'fence', text", keys::one_node_of_a_cluster_has_them_all;
     "a hold does not say since when":
         GRANT, "' ' .. since .. ' ' .. who" => "' 0 ' .. who", acquire::a_hold_says_who_and_since_when;
     "a waiter holds as somebody else":

@@ -1,8 +1,8 @@
 //! Keys that somebody else has written.
-use redis::Value;
+use redis::{Cmd, Value};
 
-use crate::failure::{Outcome, failure, holds, same};
-use crate::scripts::{CANCEL, RELEASE, Scripts};
+use crate::failure::{Failure, Outcome, failure, holds, same};
+use crate::scripts::{BREAK, CANCEL, RELEASE, Scripts};
 use crate::server::Server;
 use crate::stage::{Acquired, LONG, Stage, beats, tries, waits};
 
@@ -59,10 +59,13 @@ pub(crate) fn waiters_of_another_type_leave_nothing_for_ever(scripts: &Scripts, 
     holds("the queue has an end", stage.lifetime("q")? != -1)
 }
 
-/// A hold of another type makes no hold; a program that asks for one is told, or replaces it.
+/// A hold of another type makes no hold; a program that asks for one is told, and its place is kept.
 pub(crate) fn a_hold_of_another_type_ends_nothing(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     let hold = stage.key("l");
+    stage.must_get(&tries("holder"))?;
+    stage.must_wait(&waits("w"))?;
+    let _: i64 = stage.ask(&["DEL", &hold])?;
     let _: i64 = stage.ask(&["RPUSH", &hold, "x"])?;
     for name in [RELEASE, CANCEL] {
         let answer = stage.script(name, &["a"]).query::<Value>(&mut stage.connection);
@@ -71,7 +74,107 @@ pub(crate) fn a_hold_of_another_type_ends_nothing(scripts: &Scripts, server: &Se
             answer.is_err_and(|error| error.to_string().contains("WRONGTYPE")),
         )?;
     }
+    for request in [tries("b"), waits("b"), beats("w")] {
+        must_name(stage.acquire_command(&request), &mut stage, "l")?;
+        same("the queue", &stage.queue()?, &vec!["w".to_owned()])?;
+    }
+    let mut empty = Stage::new(scripts, server)?;
+    let other = empty.key("l");
+    let _: i64 = empty.ask(&["RPUSH", &other, "x"])?;
+    must_name(empty.acquire_command(&tries("b")), &mut empty, "l")?;
+    same("the fence", &empty.lifetime("f")?, &-2)?;
     same("its type", &stage.ask::<String>(&["TYPE", &hold])?, &"list".to_owned())
+}
+
+/// What the command is answered has to be an error that names the key.
+fn must_name(command: Cmd, stage: &mut Stage<'_>, suffix: &str) -> Outcome {
+    let key = stage.key(suffix);
+    match command.query::<Value>(&mut stage.connection) {
+        Err(error) if error.code() == Some("WRONGTYPE") && error.to_string().contains(&key) => Ok(()),
+        answer => Err(failure(format!("{key} is not named: {answer:?}"))),
+    }
+}
+
+/// What another program may have put in a place where the scripts expect a text of theirs.
+const FOREIGN: [&[&str]; 6] = [
+    &["HSET", "field", "value"],
+    &["SET", "hello"],
+    &["SET", ""],
+    &["SET", "12.5"],
+    &["SET", "12 of them"],
+    &["SET", "12345678901234567890"],
+];
+
+/// Puts it there. Answers the key with all that is in it.
+fn put(stage: &mut Stage<'_>, suffix: &str, foreign: &[&str]) -> Result<(String, Vec<u8>), Failure> {
+    let key = stage.key(suffix);
+    let _: i64 = stage.ask(&["DEL", &key])?;
+    let words: Vec<_> = [foreign[0], &key].into_iter().chain(foreign[1..].iter().copied()).collect();
+    let _: Value = stage.ask(&words)?;
+    let content = stage.ask(&["DUMP", &key])?;
+    Ok((key, content))
+}
+
+pub(crate) fn a_fence_by_another_program_is_an_error_before_any_write(
+    scripts: &Scripts,
+    server: &Server,
+) -> Outcome {
+    for foreign in FOREIGN {
+        let mut stage = Stage::new(scripts, server)?;
+        let (fence, content) = put(&mut stage, "f", foreign)?;
+        for request in [tries("a"), waits("a")] {
+            must_name(stage.acquire_command(&request), &mut stage, "f")?;
+            same("the holder", &stage.holder()?, &None)?;
+            same("the queue", &stage.queue()?, &vec![])?;
+        }
+        same("what was there", &stage.ask::<Vec<u8>>(&["DUMP", &fence])?, &content)?;
+        holds("it ends as it did", stage.lifetime("f")? == -1)?;
+    }
+    Ok(())
+}
+
+/// The holder has let go; whoever waits is told why nobody gets the lock, and gets it when the key is gone.
+pub(crate) fn a_fence_by_another_program_undoes_no_release(scripts: &Scripts, server: &Server) -> Outcome {
+    for foreign in FOREIGN {
+        for name in [RELEASE, CANCEL, BREAK] {
+            let mut stage = Stage::new(scripts, server)?;
+            stage.must_get(&tries("a"))?;
+            stage.must_wait(&waits("b"))?;
+            let (fence, content) = put(&mut stage, "f", foreign)?;
+            match name {
+                RELEASE => same("release", &stage.release("a")?, &(1, 0))?,
+                CANCEL => same("cancel", &stage.cancel("a")?, &0)?,
+                _ => same("break", &stage.break_holder("a")?, &(1, 0))?,
+            }
+            same("the holder", &stage.holder()?, &None)?;
+            same("a late renewal", &stage.renew("a", LONG)?, &if name == BREAK { 3 } else { 0 })?;
+            for request in [beats("b"), tries("c"), waits("c")] {
+                must_name(stage.acquire_command(&request), &mut stage, "f")?;
+            }
+            same("the queue", &stage.queue()?, &vec!["b".to_owned()])?;
+            same("what was there", &stage.ask::<Vec<u8>>(&["DUMP", &fence])?, &content)?;
+            let _: i64 = stage.ask(&["DEL", &fence])?;
+            stage.must_get(&beats("b"))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn a_mark_by_another_program_is_left_as_it_is(scripts: &Scripts, server: &Server) -> Outcome {
+    for foreign in FOREIGN {
+        let mut stage = Stage::new(scripts, server)?;
+        stage.must_get(&tries("a"))?;
+        let (mark, content) = put(&mut stage, "b", foreign)?;
+        must_name(stage.script(BREAK, &["a", "1000"]), &mut stage, "b")?;
+        same("the holder", &stage.holder()?, &Some("a".to_owned()))?;
+        same("renewal by another", &stage.renew("b", LONG)?, &2)?;
+        same("release by another", &stage.release("b")?, &(2, 0))?;
+        same("renewal", &stage.renew("a", LONG)?, &1)?;
+        same("release", &stage.release("a")?, &(1, 0))?;
+        same("renewal after the release", &stage.renew("a", LONG)?, &0)?;
+        same("what was there", &stage.ask::<Vec<u8>>(&["DUMP", &mark])?, &content)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn a_waiter_by_another_program_is_skipped(scripts: &Scripts, server: &Server) -> Outcome {
