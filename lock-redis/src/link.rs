@@ -48,6 +48,52 @@ impl Breakage {
         self.noticed.notify_one();
     }
 
+impl Identity {
+    /// Whether a server can be told to close the connection.
+    pub(crate) fn is_known(&self) -> bool {
+        self.number.is_some() && self.run.is_some()
+    }
+
+    /// Whether both are known to the same run of a server, as far as it tells which it is.
+    pub(crate) fn is_of_the_run_of(&self, other: &Self) -> bool {
+        self.run.is_some() && self.run == other.run
+    }
+}
+
+/// Whether a connection has broken, and who wants to know.
+#[derive(Default)]
+pub(crate) struct Breakage {
+    is_broken: AtomicBool,
+    noticed: Notify,
+}
+
+impl Breakage {
+    pub(crate) fn notice(&self) {
+        self.is_broken.store(true, Ordering::Release);
+        self.noticed.notify_one();
+    }
+
+impl Identity {
+    /// Whether a server can be told to close the connection.
+    pub(crate) fn is_known(&self) -> bool {
+        self.number.is_some() && self.run.is_some()
+    }
+
+    /// Whether both are known to the same run of a server, as far as it tells which it is.
+    pub(crate) fn is_of_the_run_of(&self, other: &Self) -> bool {
+        self.run.is_some() && self.run == other.run
+    }
+}
+
+/// In which line a request stands until it is sent. Renewals stand in none: they are not to wait for whatever a client asks for
+/// besides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Line {
+    /// Heartbeats, which keep a place that would be lost.
+    Heartbeats,
+    Others,
+}
+
     async fn happens(&self) {
         while !self.is_broken.load(Ordering::Acquire) {
             self.noticed.notified().await;

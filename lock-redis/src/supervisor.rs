@@ -1,8 +1,9 @@
 //! Keeps a client connected: one connection at a time, watched, and replaced when it breaks.
 //!
-//! A new connection is trusted with locks only after the one before it is certain to do nothing more: a request that was
-//! sent on the old one, and given up, could otherwise be carried out after it was undone on the new one. The server is told to
-//! close the old one (`CLIENT KILL ID`), unless it is another run of the server, which cannot know it.
+//! A new connection is trusted with locks only after all earlier ones are certain to do nothing more: a request that was
+//! sent on one of them, and given up, could otherwise be carried out after it was undone on the new one. The server is told to
+//! close those that this run of it knows (`CLIENT KILL ID`). The others are remembered: an address may lead to another server for a
+//! while, and then back.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -90,7 +91,7 @@ impl Supervisor {
             closing: Notify::new(),
             warned: Mutex::default(),
         });
-        let link = this.connect(&Identity::default()).await?;
+        let link = this.connect(&[]).await?;
         this.contact.send_replace(Contact::Good(Arc::clone(&link)));
         this.host.spawn(Arc::clone(&this).stay_connected(link));
         Ok(this)
@@ -133,6 +134,7 @@ impl Supervisor {
     async fn keep_connected(&self, mut link: Arc<Link>) {
         let clock = self.host.clock();
         let mut backoff = new_backoff();
+        let mut earlier = Vec::new();
         loop {
             let since = clock.now();
             self.watch_over(&link).await;
@@ -149,7 +151,12 @@ impl Supervisor {
                 // It broke as soon as it was used, and the next may fare no better.
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
-            link = self.reconnect(link.identity.clone(), &mut backoff).await;
+            if link.identity.is_known() {
+                earlier.push(link.identity.clone());
+            }
+            link = self.reconnect(&earlier, &mut backoff).await;
+            // They are closed now. What another run of the server knows stays open until the address leads there again.
+            earlier.retain(|identity| !identity.is_of_the_run_of(&link.identity));
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
             tracing::info!(target: "distlock", server = %self.options.place, "contact restored");
             self.host.group_restored(GROUP);
@@ -175,10 +182,10 @@ impl Supervisor {
         }
     }
 
-    async fn reconnect(&self, previous: Identity, backoff: &mut Backoff) -> Arc<Link> {
+    async fn reconnect(&self, earlier: &[Identity], backoff: &mut Backoff) -> Arc<Link> {
         let mut told = String::new();
         loop {
-            match self.connect(&previous).await {
+            match self.connect(earlier).await {
                 Ok(link) => return link,
                 Err(error) => {
                     let reason = error.to_string();
@@ -195,7 +202,7 @@ impl Supervisor {
         }
     }
 
-    async fn connect(&self, previous: &Identity) -> Result<Arc<Link>, LockError> {
+    async fn connect(&self, earlier: &[Identity]) -> Result<Arc<Link>, LockError> {
         let failed = |error| explain(Operation::Connect, error);
         let newer = client(&self.options, Language::Resp3)?;
         let (mut link, language) = match self.open(&newer, Language::Resp3).await {
@@ -216,7 +223,9 @@ impl Supervisor {
                 .because("INFO is refused, and restart_delay needs to know since when the server runs")
                 .remedy("give the user INFO, or leave restart_delay out"));
         }
-        self.end(previous, &link).await?;
+        for identity in earlier.iter().filter(|identity| identity.is_of_the_run_of(&link.identity)) {
+            self.end(identity, &link).await?;
+        }
         link.channel = self.listen(&link, language).await?;
         Ok(Arc::new(link))
     }
@@ -288,12 +297,9 @@ impl Supervisor {
         Ok(facts)
     }
 
-    /// Makes sure that nothing that was sent on the previous connection is carried out from now on.
-    async fn end(&self, previous: &Identity, link: &Link) -> Result<(), LockError> {
-        let (Some(number), Some(run)) = (previous.number, &previous.run) else { return Ok(()) };
-        if link.identity.run.as_ref() != Some(run) {
-            return Ok(());
-        }
+    /// Makes sure that nothing that was sent on an earlier connection is carried out from now on.
+    async fn end(&self, earlier: &Identity, link: &Link) -> Result<(), LockError> {
+        let Some(number) = earlier.number else { return Ok(()) };
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(number);
         let answer: RedisResult<i64> = link.send(&kill).await;

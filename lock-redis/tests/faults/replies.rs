@@ -17,6 +17,7 @@ cases!("replies":
     of_a_cancel,
     of_a_renewal,
     an_old_request_that_arrives_late_takes_nothing,
+    an_old_request_takes_nothing_when_the_address_comes_back,
     an_old_release_that_arrives_late_ends_no_new_hold,
 );
 
@@ -179,6 +180,37 @@ async fn an_old_request_that_arrives_late_takes_nothing() -> Outcome {
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
     stage.nothing_is_left("arrived").await?;
     ensure!(stage.calls().await? == calls, "a request of the old connection was carried out");
+    stage.works(&client).await
+}
+
+/// The address leads to another server for a while: when it leads back, the first one still has the old connection.
+async fn an_old_request_takes_nothing_when_the_address_comes_back() -> Outcome {
+    let (stage, elsewhere) = (Stage::new().await?, Stage::new().await?);
+    let (old, between, new) = (stage.proxy()?, elsewhere.proxy()?, stage.proxy()?);
+    let switch = Switch::to(old.address()).await?;
+    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    stage.works(&client).await?;
+    old.blackhole(Direction::ToServer);
+    switch.turn_to(between.address());
+    let lock = client.lock(ROOM)?;
+    let asked = old.requests(Operation::Acquire);
+    let acquiring = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    until("the request is on its way", || async { Ok(old.requests(Operation::Acquire) > asked) }).await?;
+    acquiring.abort();
+    ensure!(
+        acquiring.await.is_err_and(|ended| ended.is_cancelled()),
+        "it was answered over the old connection"
+    );
+    soon("the undoing", client.idle()).await?;
+    ensure!(between.requests(Operation::Cancel) > 0, "it was not undone at the other server");
+    switch.turn_to(new.address());
+    between.cut();
+    elsewhere.server.kill()?;
+    soon("the lock", client.lock("another room")?.acquire()).await??.release().await?;
+    ensure!(new.connections() == 1, "it does not lead back");
+    old.heal();
+    until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
+    stage.nothing_is_left("arrived").await?;
     stage.works(&client).await
 }
 
