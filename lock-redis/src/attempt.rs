@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::backend::{Lease, RedisBackend};
 use crate::keys::Keys;
-use crate::link::Link;
+use crate::link::{Line, Link, Turn};
 use crate::mail::{Address, Expected};
 use crate::record::Acquired;
 use crate::scripts::ACQUIRE;
@@ -37,6 +37,13 @@ enum Intent {
 }
 
 impl Intent {
+    fn line(self) -> Line {
+        match self {
+            Self::Try | Self::Wait => Line::Others,
+            Self::Beat => Line::Heartbeats,
+        }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Try => "try",
@@ -80,8 +87,9 @@ impl<'a> Attempt<'a> {
         // Before the request: the hold may be broken before its answer is read.
         let address = self.backend.mail.hold(self.request.id(), self.request.signals());
         loop {
+            let turn = link.turn(Intent::Try.line(), Operation::Acquire).await?;
             let sent = self.now();
-            match self.ask(link, Intent::Try, 0).await? {
+            match self.ask(link, turn, Intent::Try, 0).await? {
                 Acquired::Held(token) => {
                     return Ok(Some(self.grant(address, token, sent)));
                 }
@@ -100,13 +108,10 @@ impl<'a> Attempt<'a> {
         let mut intent = Intent::Wait;
         loop {
             self.refuse_before_its_time(&link)?;
-            let beat = self.backend.mail.next_beat();
-            let sent = self.now();
-            expected.sent(beat, sent);
-            let pause = match self.ask(&link, intent, beat).await {
-                Ok(Acquired::Held(token)) => return Ok(Some(self.hold(expected, token, sent))),
-                Ok(Acquired::Gone) => return Ok(None),
-                Ok(Acquired::Waits { remaining, before, place }) => {
+            let pause = match self.ask_in_turn(&link, intent, &expected).await {
+                Ok((Acquired::Held(token), sent)) => return Ok(Some(self.hold(expected, token, sent))),
+                Ok((Acquired::Gone, _)) => return Ok(None),
+                Ok((Acquired::Waits { remaining, before, place }, _)) => {
                     intent = Intent::Beat;
                     backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                     if let Some(place) = place {
@@ -135,8 +140,27 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Sends a request of one who waits. Answers also when that was.
+    async fn ask_in_turn(
+        &self,
+        link: &Link,
+        intent: Intent,
+        expected: &Expected,
+    ) -> Result<(Acquired, Moment), LockError> {
+        let turn = link.turn(intent.line(), Operation::Acquire).await?;
+        let (beat, sent) = (self.backend.mail.next_beat(), self.now());
+        expected.sent(beat, sent);
+        Ok((self.ask(link, turn, intent, beat).await?, sent))
+    }
+
     /// Sends one request.
-    async fn ask(&self, link: &Link, intent: Intent, beat: u64) -> Result<Acquired, LockError> {
+    async fn ask(
+        &self,
+        link: &Link,
+        turn: Turn<'_>,
+        intent: Intent,
+        beat: u64,
+    ) -> Result<Acquired, LockError> {
         let place = match intent {
             Intent::Wait => self.request.place().map_or(0, std::num::NonZeroU64::get),
             Intent::Try | Intent::Beat => 0,
@@ -149,7 +173,7 @@ impl<'a> Attempt<'a> {
             .arg(beat)
             .arg(self.who(link))
             .arg(place);
-        let answer: Value = link.call(ACQUIRE, &command).await?;
+        let answer: Value = turn.call(ACQUIRE, &command).await?;
         Acquired::read(&answer)
     }
 
@@ -249,9 +273,11 @@ impl<'a> Attempt<'a> {
     }
 
     fn grant(&self, address: Address, token: lock_core::FencingToken, anchor: Moment) -> Grant<Lease> {
-        let lease = Lease::new(self.keys.clone(), self.request.id(), address);
+        let membership = self.backend.groups.enter();
+        let group = membership.group();
+        let lease = Lease::new(self.keys.clone(), self.request.id(), address, membership);
         let term = Term::Leased { anchor, length: self.backend.lease };
-        Grant::new(lease, crate::supervisor::GROUP, term).with_token(token)
+        Grant::new(lease, group, term).with_token(token)
     }
 
     fn now(&self) -> Moment {

@@ -14,13 +14,14 @@ use lock_core::{
 use redis::Value;
 
 use crate::attempt::Attempt;
+use crate::groups::{Groups, Membership};
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::mail::{Address, Mail};
 use crate::options::RedisOptions;
 use crate::record::{self, handed_over, holder_text, loss};
 use crate::scripts::{BREAK, CANCEL, INSPECT, RELEASE, RENEW};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Concerned, Supervisor};
 use crate::trouble::{explain, is_forgotten_script, nonsense};
 
 /// A brace would end the hash tag; a control character would be no name for people.
@@ -32,9 +33,6 @@ pub(crate) const NAMES: NameRules = NameRules::new(
 /// The longest time that a request has unless the options say otherwise.
 const LONGEST_REQUEST: Duration = Duration::from_secs(3);
 
-/// How many leases are renewed before others get a turn at the server.
-const RENEWED_TOGETHER: usize = 500;
-
 /// For how long the server remembers that a hold was broken.
 const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
@@ -42,6 +40,7 @@ pub(crate) struct RedisBackend {
     pub(crate) host: Host,
     pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) mail: Arc<Mail>,
+    pub(crate) groups: Arc<Groups>,
     pub(crate) lease: Duration,
     pub(crate) request_timeout: Duration,
     /// Between two heartbeats of a waiter.
@@ -57,11 +56,12 @@ pub(crate) struct Lease {
     keys: Keys,
     id: AttemptId,
     _address: Address,
+    _membership: Membership,
 }
 
 impl Lease {
-    pub(crate) fn new(keys: Keys, id: AttemptId, address: Address) -> Self {
-        Self { keys, id, _address: address }
+    pub(crate) fn new(keys: Keys, id: AttemptId, address: Address, membership: Membership) -> Self {
+        Self { keys, id, _address: address, _membership: membership }
     }
 }
 
@@ -71,18 +71,30 @@ impl RedisBackend {
         // Shorter than the interval in which a renewal has to succeed, so that the silence ends the connection before the
         // renewal is given up.
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
-        let mail = Arc::<Mail>::default();
+        let (mail, groups) = (Arc::<Mail>::default(), Arc::<Groups>::default());
         let (lease, prefix) = (options.lease, options.prefix.clone());
         let holder = holder_text(host.holder())?.into();
+        let concerned = Concerned { mail: Arc::clone(&mail), groups: Arc::clone(&groups) };
         let supervisor =
-            Supervisor::start(host.clone(), options, Arc::clone(&mail), request_timeout, interval).await?;
+            Supervisor::start(host.clone(), options, concerned, request_timeout, interval).await?;
         let capabilities = Capabilities::new("redis", Reach::Network, NAMES)
             .with_fencing(Fencing::Durable)
             .with_fairness(Fairness::Fifo)
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)
             .with_leftovers_gone_after(lease);
-        Ok(Self { host, supervisor, mail, lease, request_timeout, interval, holder, prefix, capabilities })
+        Ok(Self {
+            host,
+            supervisor,
+            mail,
+            groups,
+            lease,
+            request_timeout,
+            interval,
+            holder,
+            prefix,
+            capabilities,
+        })
     }
 
     pub(crate) fn keys(&self, name: &PhysicalName) -> Keys {
@@ -127,6 +139,18 @@ impl RedisBackend {
     }
 }
 
+fn renewed(answer: redis::RedisResult<Value>) -> Result<LeaseState, LockError> {
+    match answer {
+        Ok(Value::Int(1)) => Ok(LeaseState::Held),
+        Ok(Value::Int(code)) => Ok(LeaseState::Lost(loss(Operation::Renew, code)?)),
+        Ok(other) => Err(nonsense(Operation::Renew, format!("{other:?}"))),
+        Err(error) => {
+            tracing::warn!(target: "distlock", error = %explain(Operation::Renew, error), "a lease could not be renewed");
+            Ok(LeaseState::Unknown)
+        }
+    }
+}
+
 #[async_trait]
 impl Backend for RedisBackend {
     type Lease = Lease;
@@ -144,38 +168,18 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
-        let link = self.supervisor.link(Operation::Renew)?;
-        let all = leases.len();
-        let mut states = Vec::with_capacity(all);
-        for leases in leases.chunks(RENEWED_TOGETHER) {
-            let mut requests = redis::Pipeline::with_capacity(leases.len());
-            for lease in leases {
-                let mut request = lease.keys.call(RENEW);
-                request.arg(lease.id.to_string()).arg(self.lease_milliseconds());
-                requests.add_command(request);
-            }
-            let answers = match self.renew_together(&link, &mut requests).await {
-                Ok(answers) => answers,
-                Err(error) if states.is_empty() => return Err(error),
-                Err(error) => {
-                    tracing::warn!(target: "distlock", %error, "not all leases could be renewed");
-                    states.resize(all, LeaseState::Unknown);
-                    break;
-                }
-            };
-            for answer in answers {
-                states.push(match answer {
-                    Ok(Value::Int(1)) => LeaseState::Held,
-                    Ok(Value::Int(code)) => LeaseState::Lost(loss(Operation::Renew, code)?),
-                    Ok(other) => return Err(nonsense(Operation::Renew, format!("{other:?}"))),
-                    Err(error) => {
-                        tracing::warn!(target: "distlock", error = %explain(Operation::Renew, error), "a lease could not be renewed");
-                        LeaseState::Unknown
-                    }
-                });
-            }
+        // That contact is lost has been said, and is the same for all groups.
+        let Ok(link) = self.supervisor.link(Operation::Renew) else {
+            return Ok(vec![LeaseState::Unknown; leases.len()]);
+        };
+        let mut requests = redis::Pipeline::with_capacity(leases.len());
+        for lease in leases {
+            let mut request = lease.keys.call(RENEW);
+            request.arg(lease.id.to_string()).arg(self.lease_milliseconds());
+            requests.add_command(request);
         }
-        Ok(states)
+        let answers = self.renew_together(&link, &mut requests).await?;
+        answers.into_iter().map(renewed).collect()
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {

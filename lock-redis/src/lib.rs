@@ -68,6 +68,7 @@
 mod address;
 mod attempt;
 mod backend;
+mod groups;
 mod keys;
 mod link;
 mod mail;

@@ -1,16 +1,27 @@
 //! One connection to the server, from its making to its end.
 
 use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use lock_core::{Clock, LockError, Moment};
+use lock_core::{Clock, LockError, Moment, Operation};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::scripts::Script;
-use crate::trouble::{breaks_connection, explain, is_forgotten_script, is_no_primary};
+use crate::trouble::{breaks_connection, broken, explain, is_forgotten_script, is_no_primary};
+
+/// How many requests of a line may be under way: what else is sent waits for no more than their answers.
+const UNDER_WAY: usize = 256;
+
+/// In how many pieces the time for an answer is waited for. If this process stands still, only one of them ends meanwhile, and
+/// there is time to read what has come.
+const PIECES: u32 = 4;
 
 /// A connection that is in order until it is [broken](Link::broken). It is never repaired: the next one is another link.
 pub(crate) struct Link {
@@ -21,6 +32,8 @@ pub(crate) struct Link {
     pub(crate) usable_from: Moment,
     pub(crate) identity: Identity,
     breakage: Arc<Breakage>,
+    /// How long the server may say nothing while it is waited for.
+    patience: Duration,
     clock: Clock,
     /// When the server last answered, in nanoseconds of the clock.
     heard: AtomicU64,
@@ -34,44 +47,6 @@ pub(crate) struct Identity {
     /// The run of the server, where it tells.
     pub(crate) run: Option<String>,
 }
-
-/// Whether a connection has broken, and who wants to know.
-#[derive(Default)]
-pub(crate) struct Breakage {
-    is_broken: AtomicBool,
-    noticed: Notify,
-}
-
-impl Breakage {
-    pub(crate) fn notice(&self) {
-        self.is_broken.store(true, Ordering::Release);
-        self.noticed.notify_one();
-    }
-
-impl Identity {
-    /// Whether a server can be told to close the connection.
-    pub(crate) fn is_known(&self) -> bool {
-        self.number.is_some() && self.run.is_some()
-    }
-
-    /// Whether both are known to the same run of a server, as far as it tells which it is.
-    pub(crate) fn is_of_the_run_of(&self, other: &Self) -> bool {
-        self.run.is_some() && self.run == other.run
-    }
-}
-
-/// Whether a connection has broken, and who wants to know.
-#[derive(Default)]
-pub(crate) struct Breakage {
-    is_broken: AtomicBool,
-    noticed: Notify,
-}
-
-impl Breakage {
-    pub(crate) fn notice(&self) {
-        self.is_broken.store(true, Ordering::Release);
-        self.noticed.notify_one();
-    }
 
 impl Identity {
     /// Whether a server can be told to close the connection.
@@ -94,6 +69,37 @@ pub(crate) enum Line {
     Others,
 }
 
+/// Whether a connection has broken, and who wants to know.
+pub(crate) struct Breakage {
+    is_broken: AtomicBool,
+    noticed: Notify,
+    heartbeats: Semaphore,
+    others: Semaphore,
+}
+
+impl Default for Breakage {
+    fn default() -> Self {
+        let line = || Semaphore::new(UNDER_WAY);
+        Self { is_broken: AtomicBool::default(), noticed: Notify::new(), heartbeats: line(), others: line() }
+    }
+}
+
+impl Breakage {
+    pub(crate) fn notice(&self) {
+        self.is_broken.store(true, Ordering::Release);
+        self.noticed.notify_one();
+        for line in [Line::Heartbeats, Line::Others] {
+            self.line(line).close();
+        }
+    }
+
+    fn line(&self, line: Line) -> &Semaphore {
+        match line {
+            Line::Heartbeats => &self.heartbeats,
+            Line::Others => &self.others,
+        }
+    }
+
     async fn happens(&self) {
         while !self.is_broken.load(Ordering::Acquire) {
             self.noticed.notified().await;
@@ -102,10 +108,16 @@ pub(crate) enum Line {
 }
 
 impl Link {
-    pub(crate) fn new(connection: MultiplexedConnection, breakage: Arc<Breakage>, clock: Clock) -> Self {
+    pub(crate) fn new(
+        connection: MultiplexedConnection,
+        breakage: Arc<Breakage>,
+        patience: Duration,
+        clock: Clock,
+    ) -> Self {
         let heard = AtomicU64::new(clock.now().as_nanoseconds());
         Self {
             connection,
+            patience,
             clock,
             heard,
             channel: None,
@@ -120,20 +132,21 @@ impl Link {
         self.breakage.happens().await;
     }
 
-    /// Has the script called, and loads it first where the server has forgotten it.
+    /// Waits until a request may be sent.
+    pub(crate) async fn turn(&self, line: Line, operation: Operation) -> Result<Turn<'_>, LockError> {
+        match self.breakage.line(line).acquire().await {
+            Ok(permit) => Ok(Turn { link: self, _permit: permit }),
+            Err(_) => Err(broken(operation)),
+        }
+    }
+
+    /// Has the script called in its turn, and loads it first where the server has forgotten it.
     pub(crate) async fn call<T: FromRedisValue>(
         &self,
         script: &Script,
         command: &Cmd,
     ) -> Result<T, LockError> {
-        match self.send(command).await {
-            Err(error) if is_forgotten_script(&error) => {
-                self.load(script).await?;
-                self.send(command).await
-            }
-            answer => answer,
-        }
-        .map_err(|error| explain(script.operation(), error))
+        self.turn(Line::Others, script.operation()).await?.call(script, command).await
     }
 
     pub(crate) async fn load(&self, script: &Script) -> Result<(), LockError> {
@@ -143,12 +156,27 @@ impl Link {
     }
 
     pub(crate) async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
-        let answer = command.query_async(&mut self.connection.clone()).await;
+        let answer = self.in_time(command.query_async(&mut self.connection.clone())).await;
         match &answer {
             Ok(_) => self.hear(),
             Err(error) => self.judge(error),
         }
         answer
+    }
+
+    /// Waits for the answer to what is sent now. Answers come in the order of the requests: as long as others do, this one is on
+    /// its way. Only a server that says nothing at all has not answered in time.
+    async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let mut answer = pin!(answer);
+        let (mut heard, mut silent) = (self.last_heard(), 0);
+        while silent < PIECES {
+            if let Ok(answer) = tokio::time::timeout(self.patience / PIECES, answer.as_mut()).await {
+                return answer;
+            }
+            silent = if self.last_heard() == heard { silent + 1 } else { 0 };
+            heard = self.last_heard();
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
     /// When the server last answered.
@@ -166,7 +194,7 @@ impl Link {
         pipeline: &mut Pipeline,
     ) -> RedisResult<Vec<RedisResult<redis::Value>>> {
         let answers: RedisResult<Vec<RedisResult<redis::Value>>> =
-            pipeline.ignore_errors().query_async(&mut self.connection.clone()).await;
+            self.in_time(pipeline.ignore_errors().query_async(&mut self.connection.clone())).await;
         match &answers {
             Ok(answers) => {
                 self.hear();
@@ -184,7 +212,7 @@ impl Link {
     }
 
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
-        self.connection.clone().subscribe(channel).await
+        self.in_time(self.connection.clone().subscribe(channel)).await
     }
 
     fn judge(&self, error: &RedisError) {
@@ -193,6 +221,30 @@ impl Link {
         } else {
             self.hear();
         }
+    }
+}
+
+/// The right to have a request under way. It ends with the answer.
+pub(crate) struct Turn<'a> {
+    link: &'a Link,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Turn<'_> {
+    /// Has the script called, and loads it first where the server has forgotten it.
+    pub(crate) async fn call<T: FromRedisValue>(
+        self,
+        script: &Script,
+        command: &Cmd,
+    ) -> Result<T, LockError> {
+        match self.link.send(command).await {
+            Err(error) if is_forgotten_script(&error) => {
+                self.link.load(script).await?;
+                self.link.send(command).await
+            }
+            answer => answer,
+        }
+        .map_err(|error| explain(script.operation(), error))
     }
 }
 

@@ -11,21 +11,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Backoff, ErrorKind, GroupId, Host, LockError, Operation};
+use lock_core::{Backoff, ErrorKind, Host, LockError, Operation};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
 use crate::address::{Language, client};
+use crate::groups::Groups;
 use crate::link::{Breakage, Identity, Link};
 use crate::mail::Mail;
 use crate::options::RedisOptions;
 use crate::record::Message;
 use crate::scripts::scripts;
 use crate::server::Facts;
-use crate::trouble::{explain, is_refused};
-
-/// Everything that a client holds is renewed together, over whatever connection there is.
-pub(crate) const GROUP: GroupId = GroupId::new(0);
+use crate::trouble::{broken, explain, is_refused};
 
 /// A server that accepts a connection and then says nothing costs that much in each attempt.
 const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
@@ -36,8 +34,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A connection that is half open is noticed after that, however long the lease is.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
-/// How many requests may be under way before the next has to wait for its turn.
-const REQUESTS_UNDER_WAY: usize = 1024;
+/// How many requests may wait to be written: more than have their turn at the same time.
+const NOT_WRITTEN_YET: usize = 1024;
 
 /// Whether there is a connection.
 #[derive(Debug, Clone)]
@@ -46,10 +44,16 @@ pub(crate) enum Contact {
     Lost(LockError),
 }
 
+/// What a client has to do with its connection.
+pub(crate) struct Concerned {
+    pub(crate) mail: Arc<Mail>,
+    pub(crate) groups: Arc<Groups>,
+}
+
 pub(crate) struct Supervisor {
     host: Host,
     options: RedisOptions,
-    mail: Arc<Mail>,
+    concerned: Concerned,
     /// What the client's channels are called, but for the number of the connection.
     channels: String,
     connections: AtomicU64,
@@ -69,7 +73,7 @@ impl Supervisor {
     pub(crate) async fn start(
         host: Host,
         options: RedisOptions,
-        mail: Arc<Mail>,
+        concerned: Concerned,
         request_timeout: Duration,
         interval: Duration,
     ) -> Result<Arc<Self>, LockError> {
@@ -83,7 +87,7 @@ impl Supervisor {
             channels: format!("{}:c:{:032x}", options.prefix, u128::from_ne_bytes(random)),
             host,
             options,
-            mail,
+            concerned,
             connections: AtomicU64::new(0),
             request_timeout,
             longest_silence: interval.mul_f64(1.25).min(LONGEST_SILENCE),
@@ -138,13 +142,9 @@ impl Supervisor {
         loop {
             let since = clock.now();
             self.watch_over(&link).await;
-            let lost = LockError::new(ErrorKind::Unreachable, Operation::Connect)
-                .because("the connection is broken")
-                .remedy("check that the server runs and can be reached")
-                .retryable();
-            self.contact.send_replace(Contact::Lost(lost));
+            self.contact.send_replace(Contact::Lost(broken(Operation::Connect)));
             tracing::warn!(target: "distlock", server = %self.options.place, "contact lost");
-            self.host.group_suspect(GROUP);
+            self.concerned.groups.all().for_each(|group| self.host.group_suspect(group));
             if clock.now().since(since) > LONGEST_PAUSE {
                 backoff = new_backoff();
             } else {
@@ -159,7 +159,7 @@ impl Supervisor {
             earlier.retain(|identity| !identity.is_of_the_run_of(&link.identity));
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
             tracing::info!(target: "distlock", server = %self.options.place, "contact restored");
-            self.host.group_restored(GROUP);
+            self.concerned.groups.all().for_each(|group| self.host.group_restored(group));
         }
     }
 
@@ -234,12 +234,12 @@ impl Supervisor {
     async fn open(&self, client: &redis::Client, language: Language) -> RedisResult<Link> {
         let breakage = Arc::new(Breakage::default());
         let mut config = AsyncConnectionConfig::new()
-            // Limited below.
+            // Both are limited by us.
             .set_connection_timeout(None)
-            .set_response_timeout(Some(self.request_timeout))
-            .set_pipeline_buffer_size(REQUESTS_UNDER_WAY);
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(NOT_WRITTEN_YET);
         if language == Language::Resp3 {
-            let (mail, breakage) = (Arc::clone(&self.mail), Arc::clone(&breakage));
+            let (mail, breakage) = (Arc::clone(&self.concerned.mail), Arc::clone(&breakage));
             config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
                 receive(&mail, &breakage, &push);
                 Ok(())
@@ -248,7 +248,9 @@ impl Supervisor {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let patience = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
         match tokio::time::timeout(patience, connecting).await {
-            Ok(connection) => Ok(Link::new(connection?, breakage, self.host.clock().clone())),
+            Ok(connection) => {
+                Ok(Link::new(connection?, breakage, self.request_timeout, self.host.clock().clone()))
+            }
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }

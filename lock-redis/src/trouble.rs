@@ -107,6 +107,14 @@ fn explain_connection(operation: Operation, error: RedisError) -> LockError {
     explained.caused_by(error)
 }
 
+/// The connection has broken, and what was to be done on it was not.
+pub(crate) fn broken(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because("the connection is broken")
+        .remedy("check that the server runs and can be reached")
+        .retryable()
+}
+
 /// An answer that the scripts do not give.
 pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
     LockError::new(ErrorKind::Server, operation)

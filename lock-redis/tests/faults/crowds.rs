@@ -1,14 +1,21 @@
 //! Many waiters and many holds of one client.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use conformance_tests::servers::Direction;
 use conformance_tests::{Failure, Outcome};
-use lock_core::DistributedLockExt;
+use lock_core::{DistributedLockExt, LockClient, LockError, LockGuard, Operation};
 
 use crate::case::{cases, ensure};
+use crate::diary::{Diary, Event};
 use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
 
 cases!("crowds":
+    a_client_that_asks_without_end_keeps_its_hold_and_its_connection,
+    a_bounded_number_of_requests_is_under_way,
+    thousands_of_holds_are_renewed_over_a_long_way,
     a_thousand_wait_on_one_connection,
     two_thousand_holds_are_renewed_together,
     hundreds_who_are_dead_hold_nobody_up,
@@ -16,6 +23,118 @@ cases!("crowds":
 
 const WAITERS: u64 = 1000;
 const HOLDS: u64 = 2000;
+
+/// Acquires so many locks at the same time, and does not let any of them go.
+async fn hold(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>> {
+    let mut acquiring = Vec::with_capacity(count);
+    for number in 0..count {
+        let lock = client.lock(format!("room {number}"))?;
+        acquiring.push(tokio::spawn(async move { lock.acquire().await }));
+    }
+    let mut held = Vec::with_capacity(count);
+    for acquired in acquiring {
+        held.push(soon("the lock", acquired).await???);
+    }
+    Ok(held)
+}
+
+/// Asks for locks that another client holds, in as many tasks as there are locks, until that is over.
+struct Crowd {
+    is_over: Arc<AtomicBool>,
+    answers: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<Result<(), LockError>>>,
+}
+
+impl Crowd {
+    fn of(client: &LockClient, count: usize) -> Outcome<Self> {
+        let (is_over, answers) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let mut tasks = Vec::with_capacity(count);
+        for number in 0..count {
+            let lock = client.lock(format!("room {number}"))?;
+            let (is_over, answers) = (Arc::clone(&is_over), Arc::clone(&answers));
+            tasks.push(tokio::spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(lock.try_acquire().await?);
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            }));
+        }
+        Ok(Self { is_over, answers, tasks })
+    }
+
+    /// How many answers all of them together were given; an error that any of them was given.
+    async fn disperses(self) -> Outcome<u64> {
+        self.is_over.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            soon("the last answer", task).await???;
+        }
+        Ok(self.answers.load(Ordering::Relaxed))
+    }
+}
+
+/// What it asks for stands in a line, and renewals go past the line.
+async fn a_client_that_asks_without_end_keeps_its_hold_and_its_connection() -> Outcome {
+    let stage = Stage::new().await?;
+    let (theirs, ours) = (stage.client(LONG).await?, stage.client("lease=10s&timeout=500ms").await?);
+    let held = hold(&theirs, 8000).await?;
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let connections = stage.connections().await?;
+    let crowd = Crowd::of(&ours, held.len())?;
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let answers = crowd.disperses().await?;
+    ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
+    ensure!(!diary.events().contains(&Event::Suspect), "{:?}", diary.events());
+    ensure!(stage.connections().await? == connections, "another connection was made");
+    ensure!(answers >= 8000, "only {answers} answers");
+    Ok(guard.release().await?)
+}
+
+/// However many are asked at the same time. As soon as there are answers, others go out.
+async fn a_bounded_number_of_requests_is_under_way() -> Outcome {
+    const MOST: u64 = 256;
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let ours = stage.client_at(proxy.address(), "lease=5m&timeout=50s").await?;
+    proxy.blackhole(Direction::ToClient);
+    let acquiring = hold(&ours, 2000);
+    let watching = async {
+        until("as many are under way as may be", || async { Ok(proxy.requests(Operation::Acquire) >= MOST) })
+            .await?;
+        // Whatever else is sent is there before a command that another connection sends after it.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let asked = proxy.requests(Operation::Acquire);
+        proxy.heal();
+        ensure!(asked == MOST, "{asked} requests are under way");
+        Ok(())
+    };
+    let (held, watched) = tokio::join!(acquiring, watching);
+    watched?;
+    ensure!(held?.len() == 2000, "not all were granted");
+    ensure!(stage.connections().await?.len() == 1, "another connection was made");
+    Ok(())
+}
+
+/// All renewals are sent before the first is answered: a long way is gone once, not once for some of them after the other.
+async fn thousands_of_holds_are_renewed_over_a_long_way() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=10s").await?;
+    let held = hold(&client, 3500).await?;
+    proxy.delay(Direction::ToServer, Duration::from_millis(200));
+    proxy.delay(Direction::ToClient, Duration::from_millis(200));
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let lost = held.iter().filter(|guard| !guard.hold().is_valid()).count();
+    ensure!(lost == 0, "{lost} of {} are lost", held.len());
+    proxy.heal();
+    for guard in held {
+        drop(guard);
+    }
+    soon("the releases", client.idle()).await?;
+    stage.nothing_is_left("after the releases").await
+}
 
 /// Nobody asks again but for the heartbeat, and each is told by a message when its turn has come.
 async fn a_thousand_wait_on_one_connection() -> Outcome {

@@ -7,7 +7,7 @@ use conformance_tests::servers::Direction;
 use lock_core::{DistributedLockExt, LossReason};
 
 use crate::case::{cases, ensure};
-use crate::diary::Diary;
+use crate::diary::{Diary, Event};
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, with_options};
 
 cases!("delays":
@@ -17,6 +17,7 @@ cases!("delays":
     of_the_granting_answer_do_not_lengthen_the_lease,
     of_a_tenth_of_the_lease_are_borne,
     a_server_that_was_always_far_away_is_waited_for,
+    answers_that_are_late_one_after_the_other_break_nothing,
     everything_comes_in_pieces,
     replies_are_reset_halfway,
 );
@@ -114,6 +115,33 @@ async fn a_server_that_was_always_far_away_is_waited_for() -> Outcome {
     let url = with_options(&stage.server.url_at(proxy.address()), "lease=60s&timeout=2s");
     let client = connect(&url).await?;
     stage.works(&client).await
+}
+
+/// Each of them takes longer than the server may say nothing, and all the time there is another one.
+async fn answers_that_are_late_one_after_the_other_break_nothing() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=60s&timeout=1s").await?;
+    let lock = client.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = lock.acquire().await?;
+    let connections = stage.connections().await?;
+    let mut asking = Vec::new();
+    for step in 0..60_u32 {
+        // The way becomes longer little by little, so that there is no pause between two answers.
+        proxy.delay(Direction::ToClient, Duration::from_millis(50) * step.min(40));
+        let client = client.clone();
+        asking.push(tokio::spawn(async move { client.status(ROOM).await.map(drop) }));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for asked in asking {
+        soon("the answer", asked).await???;
+    }
+    proxy.heal();
+    ensure!(stage.connections().await? == connections, "another connection was made");
+    guard.release().await?;
+    ensure!(!diary.events().contains(&Event::Suspect), "{:?}", diary.events());
+    Ok(())
 }
 
 async fn everything_comes_in_pieces() -> Outcome {

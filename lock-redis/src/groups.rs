@@ -1,0 +1,77 @@
+//! Which holds are renewed together.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::GroupId;
+
+/// How many holds are renewed in one call. All groups are renewed at the same time, each on its own: an answer that comes counts,
+/// whatever becomes of the others.
+const MOST_TOGETHER: usize = 100;
+
+/// The groups of a client, with how many holds are in each. A client of few holds has one.
+#[derive(Default)]
+pub(crate) struct Groups(Mutex<Vec<usize>>);
+
+impl Groups {
+    /// Enters the first group that is not full.
+    pub(crate) fn enter(self: &Arc<Self>) -> Membership {
+        let mut groups = self.groups();
+        let number = groups.iter().position(|holds| *holds < MOST_TOGETHER).unwrap_or(groups.len());
+        match groups.get_mut(number) {
+            Some(holds) => *holds += 1,
+            None => groups.push(1),
+        }
+        drop(groups);
+        Membership { groups: Arc::clone(self), number }
+    }
+
+    /// All that there are.
+    pub(crate) fn all(&self) -> impl Iterator<Item = GroupId> + use<> {
+        (0..self.groups().len()).map(id)
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn id(number: usize) -> GroupId {
+    GroupId::new(number as u64)
+}
+
+/// A place in a group, for as long as it lives.
+pub(crate) struct Membership {
+    groups: Arc<Groups>,
+    number: usize,
+}
+
+impl Membership {
+    pub(crate) fn group(&self) -> GroupId {
+        id(self.number)
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Some(holds) = self.groups.groups().get_mut(self.number) {
+            *holds = holds.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_filled_one_after_the_other_and_left() {
+        let groups = Arc::<Groups>::default();
+        let mut members: Vec<_> = (0..=MOST_TOGETHER).map(|_| groups.enter()).collect();
+        let full = members.iter().filter(|member| member.group() == id(0)).count();
+        assert_eq!((full, groups.all().count()), (MOST_TOGETHER, 2));
+        members.swap_remove(5);
+        assert_eq!(groups.enter().group(), id(0));
+        drop(members);
+        assert!(groups.groups().iter().all(|holds| *holds == 0));
+    }
+}
