@@ -19,10 +19,6 @@ use crate::trouble::{breaks_connection, broken, explain, is_forgotten_script, is
 /// How many requests of a line may be under way: what else is sent waits for no more than their answers.
 const UNDER_WAY: usize = 256;
 
-/// In how many pieces the time for an answer is waited for. If this process stands still, only one of them ends meanwhile, and
-/// there is time to read what has come.
-const PIECES: u32 = 4;
-
 /// A connection that is in order until it is [broken](Link::broken). It is never repaired: the next one is another link.
 pub(crate) struct Link {
     connection: MultiplexedConnection,
@@ -168,15 +164,20 @@ impl Link {
     /// its way. Only a server that says nothing at all has not answered in time.
     async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut answer = pin!(answer);
-        let (mut heard, mut silent) = (self.last_heard(), 0);
-        while silent < PIECES {
-            if let Ok(answer) = tokio::time::timeout(self.patience / PIECES, answer.as_mut()).await {
-                return answer;
+        let mut since = self.clock.now();
+        loop {
+            let left = since.plus(self.patience).since(self.clock.now());
+            // The second look is for an answer that came while this process stood still: now it can be read.
+            for patience in [left, self.patience / 8] {
+                if let Ok(answer) = tokio::time::timeout(patience, answer.as_mut()).await {
+                    return answer;
+                }
             }
-            silent = if self.last_heard() == heard { silent + 1 } else { 0 };
-            heard = self.last_heard();
+            if self.last_heard() <= since {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            since = self.last_heard();
         }
-        Err(io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
     /// When the server last answered.

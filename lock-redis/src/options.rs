@@ -170,7 +170,7 @@ impl RedisOptions {
         self
     }
 
-    /// How long the server may take to answer one request before the connection counts as broken; 3 s by default,
+    /// How long the server may say nothing while an answer is due, before the connection counts as broken; 3 s by default,
     /// and never more than three quarters of the time between two renewals.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {

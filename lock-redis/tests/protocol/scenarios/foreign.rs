@@ -75,19 +75,19 @@ pub(crate) fn a_hold_of_another_type_ends_nothing(scripts: &Scripts, server: &Se
         )?;
     }
     for request in [tries("b"), waits("b"), beats("w")] {
-        must_name(stage.acquire_command(&request), &mut stage, "l")?;
+        must_name(&stage.acquire_command(&request), &mut stage, "l")?;
         same("the queue", &stage.queue()?, &vec!["w".to_owned()])?;
     }
     let mut empty = Stage::new(scripts, server)?;
     let other = empty.key("l");
     let _: i64 = empty.ask(&["RPUSH", &other, "x"])?;
-    must_name(empty.acquire_command(&tries("b")), &mut empty, "l")?;
+    must_name(&empty.acquire_command(&tries("b")), &mut empty, "l")?;
     same("the fence", &empty.lifetime("f")?, &-2)?;
     same("its type", &stage.ask::<String>(&["TYPE", &hold])?, &"list".to_owned())
 }
 
 /// What the command is answered has to be an error that names the key.
-fn must_name(command: Cmd, stage: &mut Stage<'_>, suffix: &str) -> Outcome {
+fn must_name(command: &Cmd, stage: &mut Stage<'_>, suffix: &str) -> Outcome {
     let key = stage.key(suffix);
     match command.query::<Value>(&mut stage.connection) {
         Err(error) if error.code() == Some("WRONGTYPE") && error.to_string().contains(&key) => Ok(()),
@@ -123,7 +123,7 @@ pub(crate) fn a_fence_by_another_program_is_an_error_before_any_write(
         let mut stage = Stage::new(scripts, server)?;
         let (fence, content) = put(&mut stage, "f", foreign)?;
         for request in [tries("a"), waits("a")] {
-            must_name(stage.acquire_command(&request), &mut stage, "f")?;
+            must_name(&stage.acquire_command(&request), &mut stage, "f")?;
             same("the holder", &stage.holder()?, &None)?;
             same("the queue", &stage.queue()?, &vec![])?;
         }
@@ -149,7 +149,7 @@ pub(crate) fn a_fence_by_another_program_undoes_no_release(scripts: &Scripts, se
             same("the holder", &stage.holder()?, &None)?;
             same("a late renewal", &stage.renew("a", LONG)?, &if name == BREAK { 3 } else { 0 })?;
             for request in [beats("b"), tries("c"), waits("c")] {
-                must_name(stage.acquire_command(&request), &mut stage, "f")?;
+                must_name(&stage.acquire_command(&request), &mut stage, "f")?;
             }
             same("the queue", &stage.queue()?, &vec!["b".to_owned()])?;
             same("what was there", &stage.ask::<Vec<u8>>(&["DUMP", &fence])?, &content)?;
@@ -165,7 +165,7 @@ pub(crate) fn a_mark_by_another_program_is_left_as_it_is(scripts: &Scripts, serv
         let mut stage = Stage::new(scripts, server)?;
         stage.must_get(&tries("a"))?;
         let (mark, content) = put(&mut stage, "b", foreign)?;
-        must_name(stage.script(BREAK, &["a", "1000"]), &mut stage, "b")?;
+        must_name(&stage.script(BREAK, &["a", "1000"]), &mut stage, "b")?;
         same("the holder", &stage.holder()?, &Some("a".to_owned()))?;
         same("renewal by another", &stage.renew("b", LONG)?, &2)?;
         same("release by another", &stage.release("b")?, &(2, 0))?;
