@@ -145,7 +145,8 @@ fn renewed(answer: redis::RedisResult<Value>) -> Result<LeaseState, LockError> {
         Ok(Value::Int(code)) => Ok(LeaseState::Lost(loss(Operation::Renew, code)?)),
         Ok(other) => Err(nonsense(Operation::Renew, format!("{other:?}"))),
         Err(error) => {
-            tracing::warn!(target: "distlock", error = %explain(Operation::Renew, error), "a lease could not be renewed");
+            // The core names the lock, in a warning that is limited in rate.
+            tracing::debug!(target: "distlock", error = %explain(Operation::Renew, error), "a lease could not be renewed");
             Ok(LeaseState::Unknown)
         }
     }
