@@ -3,9 +3,14 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+
+/// How long passes between two looks at a program that has a limit.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
@@ -62,15 +67,22 @@ impl Process {
         Err(self.failure(&format!("ended with {status}")))
     }
 
-    /// Runs it, with all that it writes in this file. A failure says what it did and leaves its name to the caller.
-    pub(crate) fn run_into(&self, file: &File) -> Result<(), Failure> {
+    /// Runs it for no longer than this, with all that it writes in this file. A failure says what it did and leaves its name to the
+    /// caller.
+    pub(crate) fn run_into(&self, file: &File, limit: Duration) -> Result<(), Failure> {
         let output =
             || file.try_clone().map_err(|error| Failure::new(format!("has nowhere to write to: {error}")));
-        let status = self.command().stdout(output()?).stderr(output()?).status();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Failure::new(format!("ended with {status}"))),
-            Err(error) => Err(Failure::new(format!("could not be started: {error}"))),
+        let mut child = self
+            .command()
+            .stdout(output()?)
+            .stderr(output()?)
+            .spawn()
+            .map_err(|error| Failure::new(format!("could not be started: {error}")))?;
+        match end_within(&mut child, limit) {
+            Ok(Some(status)) if status.success() => Ok(()),
+            Ok(Some(status)) => Err(Failure::new(format!("ended with {status}"))),
+            Ok(None) => Err(Failure::new(format!("did not end within {limit:?} and was killed"))),
+            Err(error) => Err(Failure::new(format!("could not be waited for: {error}"))),
         }
     }
 
@@ -130,6 +142,23 @@ impl Process {
 
     fn failure(&self, what: &str) -> Failure {
         Failure::new(format!("`{}` {what}", self.command_line())).repeated_by(self.command_line())
+    }
+}
+
+/// Waits for a program to end, and kills it when it does not end in time. It stays in our process group, so that a Ctrl-C reaches it
+/// too: what it has started itself is not killed along with it.
+fn end_within(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() >= limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(LOOK_EVERY);
     }
 }
 

@@ -23,6 +23,9 @@ const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
 /// After so long without news, what runs is named.
 const SILENCE: Duration = Duration::from_secs(60);
 
+/// A program that runs for longer than this hangs: many times what the slowest one takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     let metadata = context.metadata()?;
     let build =
@@ -44,6 +47,7 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
 /// What has become of the programs so far.
 struct Suite {
     console: Console,
+    limit: Duration,
     total: usize,
     ended: usize,
     running: Vec<String>,
@@ -59,13 +63,22 @@ struct Failed {
 
 impl Suite {
     fn new(console: Console, total: usize) -> Self {
-        Self { console, total, ended: 0, running: Vec::new(), counts: Counts::default(), failed: Vec::new() }
+        Self {
+            console,
+            limit: LIMIT,
+            total,
+            ended: 0,
+            running: Vec::new(),
+            counts: Counts::default(),
+            failed: Vec::new(),
+        }
     }
 
     fn run(&mut self, programs: &[Program], at_once: usize, logs: &Path) {
+        let limit = self.limit;
         let work = |program: &Program| {
             let start = Instant::now();
-            (program.run(&logs.join(program.log_name())), start.elapsed())
+            (program.run(&logs.join(program.log_name()), limit), start.elapsed())
         };
         side_by_side(programs, at_once, SILENCE, work, |news| match news {
             News::Started(program) => {
@@ -159,6 +172,19 @@ mod tests {
         assert!(failure.to_string().contains("bad") && failure.to_string().contains("worse"), "{failure}");
         assert!(["repeat bad", "repeat worse"].contains(&failure.repeat().unwrap()));
         assert_eq!(outcome(&[program("good", result)]), Ok(()));
+    }
+
+    #[test]
+    fn one_that_hangs_is_killed_and_fails_the_suite() {
+        let logs = std::env::temp_dir().join(format!("xtask-suite-{}-hangs", std::process::id()));
+        fs::create_dir_all(&logs).unwrap();
+        let mut suite = Suite::new(Console::new(), 1);
+        suite.limit = Duration::from_millis(100);
+        suite.run(&[program("hanging", "exec sleep 60")], 1, &logs);
+        let verdict = program("hanging", "exec sleep 60").run(&logs.join("again.log"), suite.limit);
+        fs::remove_dir_all(&logs).unwrap();
+        assert_eq!(verdict, Verdict::Failed("did not end within 100ms and was killed".to_owned()));
+        assert!(suite.end().unwrap_err().to_string().contains("hanging.log"));
     }
 
     #[test]

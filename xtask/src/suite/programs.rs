@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -25,10 +26,10 @@ impl Program {
         Self { name: "doctests".to_owned(), repeat: process.command_line(), process }
     }
 
-    /// Runs it, with all that it writes in the file `log`.
-    pub(super) fn run(&self, log: &Path) -> Verdict {
+    /// Runs it for no longer than this, with all that it writes in the file `log`.
+    pub(super) fn run(&self, log: &Path, limit: Duration) -> Verdict {
         let outcome = match File::create(log) {
-            Ok(file) => self.process.run_into(&file),
+            Ok(file) => self.process.run_into(&file, limit),
             Err(error) => Err(Failure::new(format!("has no file {} to write to: {error}", log.display()))),
         };
         let output = std::fs::read(log).unwrap_or_default();
