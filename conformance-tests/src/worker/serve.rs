@@ -17,9 +17,6 @@ use super::life::Life;
 use super::protocol::{Command, Patience, Report, Visit};
 use super::{kind_of, spell};
 
-/// How many visits are worth a word: whoever waits for the end of all of them is to see that there is no standstill.
-const VISITS_OF_PROGRESS: u32 = 10;
-
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Now, by the clock that all workers of a machine share.
@@ -145,10 +142,9 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
 
     async fn cycle(&self, name: &str, file: Option<&Path>, times: u32) {
         let mut visits = Vec::new();
-        for number in 0..times {
-            if number % VISITS_OF_PROGRESS == 0 {
-                (self.tell)(Report::Progress);
-            }
+        for _ in 0..times {
+            // A case that waits for the end of all visits sees a standstill, and no slow machine for one.
+            (self.tell)(Report::Progress);
             match self.visit(name, file).await {
                 Ok(visit) => visits.push(visit),
                 Err(text) => {

@@ -219,13 +219,14 @@ async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
 async fn a_release_that_is_refused_is_repeated_until_it_is_permitted() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;
-    let client = stage.client("session_timeout=4s").await?;
+    let client = stage.client("session_timeout=9s").await?;
     let kept = client.lock("another room")?.acquire().await?;
     let guard = client.lock(ROOM)?.acquire().await?;
     let (hold, lost) = (guard.hold().clone(), guard.lost());
     let error = refusal(soon("the release", guard.release()).await?)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
-    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(13)).await;
+    ensure!(kept.hold().is_valid(), "the session has ended");
     ensure!(stage.nodes().await?.len() == 1, "it has gone without permission");
     stage.server.set_access(&stage.directory(ROOM), &everybody("crwda")).await?;
     stage.nothing_is_left("the permission is back").await?;
