@@ -16,7 +16,7 @@ use crate::signals;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How long a server may take to answer for the first time. Generous: it costs time only when something is wrong.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(120);
 
 const LINES_OF_LOG: usize = 15;
 
