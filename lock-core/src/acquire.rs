@@ -17,6 +17,7 @@ use crate::front::Front;
 use crate::hold::{Granted, HoldCore, Lasting};
 use crate::janitor::{self, Chore};
 use crate::local::{Attempted, Occupant, Patience, Start, Undo};
+use crate::log;
 use crate::supervise::Backoff;
 use crate::sync::Mutex;
 use crate::validity::Validity;
@@ -35,10 +36,12 @@ pub(crate) fn drive(
     let mut unfinished = Unfinished { front, state: Progress::UnderWay };
     async move {
         let front = Arc::clone(&unfinished.front);
+        let mut lost_unseen = LostUnseen::new();
         let mut next = Some(start);
         while let Some(Start { attempt: request, patience }) = next {
             unfinished.is(Progress::UnderWay);
             let outcome = make_attempt(&front, &request, patience).await;
+            lost_unseen.follow(&front, &request, patience, outcome.as_ref()).await;
             unfinished.is(Progress::Answered);
             next = if let Some(outcome) = outcome {
                 report(&front, &request, outcome)
@@ -112,15 +115,7 @@ async fn make_attempt(
     loop {
         let acquiring = contained(Operation::Acquire, client.backend.acquire(request));
         match until_stopped(request, acquiring).await? {
-            Ok(Some(grant)) => {
-                let outcome = hold_of(front, request, grant);
-                if is_lost(&outcome) && patience != Patience::Once {
-                    // The next attempt may fare no better: not in a loop without a pause.
-                    let pause = client.clock.now().plus(backoff.next_pause());
-                    let _ = until_stopped(request, client.clock.sleep_until(pause)).await;
-                }
-                return Some(outcome);
-            }
+            Ok(Some(grant)) => return Some(hold_of(front, request, grant)),
             Ok(None) => return Some(refused(front, request)),
             Err(error) if error.is_retryable() && patience != Patience::Once => {
                 tracing::debug!(target: "distlock", lock = %front.name(), %error, "an attempt failed and is repeated");
@@ -143,8 +138,39 @@ fn refused(front: &Front, request: &AcquireRequest) -> Outcome {
     }
 }
 
-fn is_lost(outcome: &Outcome) -> bool {
-    matches!(outcome, Attempted::Granted(hold) if !hold.is_standing())
+/// Grants in a row that were lost before their waiter had them.
+struct LostUnseen {
+    in_a_row: u32,
+    backoff: Backoff,
+}
+
+impl LostUnseen {
+    fn new() -> Self {
+        Self { in_a_row: 0, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE) }
+    }
+
+    /// Pauses after such a grant, longer each time: the next attempt may fare no better.
+    async fn follow(
+        &mut self,
+        front: &Front,
+        request: &AcquireRequest,
+        patience: Patience,
+        outcome: Option<&Outcome>,
+    ) {
+        let lost = match outcome {
+            Some(Attempted::Granted(hold)) if patience != Patience::Once => hold.verify().err(),
+            _ => None,
+        };
+        let Some(reason) = lost else {
+            *self = Self::new();
+            return;
+        };
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        log::lost_unseen(front, reason, self.in_a_row);
+        let clock = front.clock();
+        let pause = clock.now().plus(self.backoff.next_pause());
+        let _ = until_stopped(request, clock.sleep_until(pause)).await;
+    }
 }
 
 async fn until_stopped<T>(request: &AcquireRequest, future: impl Future<Output = T>) -> Option<T> {

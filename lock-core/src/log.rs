@@ -74,6 +74,25 @@ pub(crate) fn lost(hold: &Arc<HoldCore>, reason: LossReason, known: Known) {
     }
 }
 
+/// A grant was lost before its waiter had it, and another attempt follows. Once is bad luck; from the second in a row on it is a
+/// warning, and a rarer one the longer that goes on.
+pub(crate) fn lost_unseen(front: &Front, reason: LossReason, in_a_row: u32) {
+    if in_a_row < 2 || !in_a_row.is_power_of_two() {
+        return;
+    }
+    let remedy = match reason {
+        LossReason::Expired => {
+            "lengthen the lease or max_hold, or find out why the server's answer or this process is so late"
+        }
+        _ => "find out at the server who takes or deletes what stands for the lock, or ends its session",
+    };
+    warn!(
+        target: "distlock",
+        lock = %front.name(), %reason, in_a_row, remedy, server = %front.client().server,
+        "a grant was lost before its waiter had it; the attempt is repeated"
+    );
+}
+
 pub(crate) fn released(hold: &Arc<HoldCore>, loss: Option<LossReason>) {
     debug!(
         target: "distlock",

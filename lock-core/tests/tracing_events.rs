@@ -9,12 +9,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Duration;
 
-use lock_core::memory::faults::Fault;
+use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
 use lock_core::{
     ClientBuilder, DistributedLockExt, ErrorKind, Hold, LockError, LockListener, LossReason, Operation,
 };
-use support::{SOON, Timed, eventually, name};
+use support::{LEASE, SOON, Timed, eventually, name};
 use tracing_subscriber::fmt::MakeWriter;
 
 #[derive(Clone, Default)]
@@ -135,6 +135,56 @@ async fn renewals_that_fail_name_the_lock_and_are_a_warning_once_in_a_while() {
     timed.time.advance(retry);
     lines.come_to_have(&["INFO", "distlock: restored", "lock=orders/43", "test://renewals"]).await;
     tokio::time::timeout(SOON, guard.release()).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grants_that_are_lost_on_their_way_are_repeated_ever_more_slowly_and_are_a_warning_from_the_second_on()
+ {
+    const ROUNDS: u32 = 5;
+    let lines = Lines::kept();
+    let timed = Timed::new();
+    let lock = timed.client.lock("orders/45").unwrap();
+    let delayed = || {
+        let gate = Gate::new();
+        timed.server.faults().inject(Operation::Acquire, Fault::DelayReply(gate.clone()));
+        gate
+    };
+    let mut gate = delayed();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap().release().await });
+    for round in 0..ROUNDS {
+        gate.reached().await;
+        let next = delayed();
+        let comes = tokio::spawn({
+            let next = next.clone();
+            async move { next.reached().await }
+        });
+        // The lease is over when its grant arrives.
+        timed.time.advance(LEASE);
+        let arrived = timed.clock.now();
+        gate.open();
+        eventually("there is another attempt", || {
+            let has_come = comes.is_finished();
+            if !has_come {
+                timed.time.advance(Duration::from_millis(1));
+            }
+            has_come
+        })
+        .await;
+        let paused = timed.clock.now().since(arrived);
+        assert!(
+            paused >= Duration::from_millis(5) * 2_u32.pow(round),
+            "{paused:?} after {round} losses before"
+        );
+        gate = next;
+    }
+    gate.open();
+    waiting.await.unwrap().unwrap();
+    let said =
+        ["WARN", "distlock: a grant was lost", "lock=orders/45", "reason=its lease expired", "remedy="];
+    let warnings = lines.with(&said);
+    // At the second and the fourth, so that what goes on for long does not fill the log.
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("in_a_row=2") && warnings[1].contains("in_a_row=4"), "{warnings:?}");
 }
 
 /// Blocks in its first event until the test lets it go on.
