@@ -185,7 +185,7 @@ pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
     let front = &hold.front;
     front.client().keeper.unregister(hold);
     let chore = Chore::begin(front);
-    let report = Report { hold: Arc::clone(hold), outcome: Arc::clone(&outcome) };
+    let report = Report { hold: Arc::clone(hold), outcome: Arc::clone(&outcome), due: patience(hold) };
     let first_answer = OnFirstAnswer(Some(Arc::clone(front)));
     match hold.take_lease() {
         Some(lease) => {
@@ -279,7 +279,8 @@ async fn release_until_certain(
     let mut sent = Sent::First;
     loop {
         let releasing = contained(Operation::Release, client.backend.release(&lease));
-        match first_answer.awaiting(front, releasing).await {
+        let answer = first_answer.awaiting(front, releasing);
+        match report_when_due(&mut report, answer).await {
             Ok(released) => {
                 drop(lease);
                 if let Some(report) = report.take() {
@@ -294,7 +295,7 @@ async fn release_until_certain(
         }
         first_answer.answered();
         sent = Sent::Again;
-        if pauses.next().await.is_none() {
+        if report_when_due(&mut report, pauses.next()).await.is_none() {
             return;
         }
     }
@@ -311,6 +312,21 @@ enum Sent {
 struct Report {
     hold: Arc<HoldCore>,
     outcome: Arc<Outcome>,
+    /// When it is told at the latest, certain or not.
+    due: Moment,
+}
+
+/// Does a part of a release, and makes the report meanwhile if it is due: those who watch the hold do not wait for a server
+/// that may never answer.
+async fn report_when_due<T>(report: &mut Option<Report>, part: impl Future<Output = T>) -> T {
+    let mut part = pin!(part);
+    if let Some(Report { hold, due, .. }) = report {
+        if let Some(done) = within(hold.front.clock(), *due, part.as_mut()).await {
+            return done;
+        }
+        drop(report.take());
+    }
+    part.await
 }
 
 impl Report {

@@ -243,6 +243,53 @@ async fn a_loss_after_the_release_has_begun_fires_nothing() {
     nothing_more(&told, &lock);
 }
 
+/// A hold without a lease, which the server never ends by itself, whose guard is dropped while `fault` has its release go
+/// unanswered until `heal`.
+async fn a_dropped_guard_ends_its_hold(fault: impl FnOnce(&MemoryServer), heal: impl FnOnce(&MemoryServer)) {
+    let timed = Timed::new();
+    let client = timed.other();
+    let lock = client.lock(NAME).unwrap();
+    let told = Recorder::listen(&lock);
+    let guard = lock.acquire().await.unwrap();
+    let hold = guard.hold().clone();
+    fault(&timed.server);
+    drop(guard);
+    timed.time.advance(Duration::from_millis(9_999));
+    assert_eq!(hold.end(), None);
+    eventually("the hold ends", || {
+        timed.time.advance(Duration::from_millis(1));
+        hold.end().is_some()
+    })
+    .await;
+    assert_eq!((hold.lost().await, hold.ended().await), (None, HoldEnd::Released));
+    assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Released));
+    // The release itself is repeated until the server has answered.
+    assert!(!timed.server.is_empty());
+    heal(&timed.server);
+    eventually("it is released", || {
+        timed.time.advance(Duration::from_secs(1));
+        timed.server.is_empty()
+    })
+    .await;
+    client.idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_ends_for_its_observers_although_the_server_is_away() {
+    a_dropped_guard_ends_its_hold(|server| server.faults().sever(), |server| server.faults().heal()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_ends_for_its_observers_although_the_server_is_silent() {
+    let gate = Gate::new();
+    let silent = Fault::Delay(gate.clone());
+    a_dropped_guard_ends_its_hold(
+        |server| server.faults().inject(Operation::Release, silent),
+        |_| gate.open(),
+    )
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn not_mine_on_a_repeated_release_means_released() {
     let server = MemoryServer::new();
