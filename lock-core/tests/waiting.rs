@@ -14,7 +14,7 @@ use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
 use lock_core::{
     ClientBuilder, DistributedLock, DistributedLockExt, ErrorKind, LockError, Operation, Owner, Wait,
 };
-use support::{SOON, Timed, eventually, name};
+use support::{ByHand, SOON, Timed, eventually, name};
 
 const NAME: &str = "orders/42";
 
@@ -331,4 +331,22 @@ async fn a_short_wait_behind_a_release_on_its_way_waits_for_the_answer() {
         let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
         guard.expect("it is free").release().await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_whose_time_is_up_ends_when_another_is_granted_the_lock() {
+    let timed = Timed::new();
+    let lock = timed.client.lock(NAME).unwrap();
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Acquire, Fault::Delay(gate.clone()));
+    let head = ByHand::begun(lock.acquire());
+    let length = Duration::from_millis(100);
+    let mut behind = ByHand::begun(lock.try_acquire_for(length));
+    timed.time.advance(length);
+    behind.woken().await;
+    assert!(behind.poll().is_none(), "the server has not been heard of");
+    gate.open();
+    let guard = head.output().await.unwrap();
+    assert!(behind.output().await.unwrap().is_none());
+    guard.release().await.unwrap();
 }

@@ -31,7 +31,6 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
 use crate::waking::with_waker;
-use queue::Time;
 use state::{Occupancy, Sighting, State};
 
 /// What the mutex needs to know of a hold.
@@ -254,9 +253,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     pub(crate) fn prospect(&self, ticket: Ticket) -> Prospect<A> {
         let mut state = self.state.lock();
         let is_head = state.head() == Some(ticket);
-        if let Some(waiter) = state.queue.get_mut(ticket) {
-            waiter.time = Time::Up;
-        }
+        state.queue.time_is_up(ticket);
         match &state.occupancy {
             Occupancy::Attempting { attempt, .. } => Prospect::Attempt(attempt.clone()),
             Occupancy::Clearing { overdue: None } if is_head => Prospect::Answer,

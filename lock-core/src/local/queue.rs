@@ -40,17 +40,27 @@ struct Index<O> {
     by_owner: HashMap<O, BTreeSet<Ticket>>,
     /// Those who try once.
     trying: BTreeSet<Ticket>,
+    /// Those whose time is up.
+    late: BTreeSet<Ticket>,
     /// When the others stop waiting, and how many do then.
     ends: BTreeMap<u64, usize>,
 }
 
 impl<O: Holder> Index<O> {
     fn new() -> Self {
-        Self { by_owner: HashMap::new(), trying: BTreeSet::new(), ends: BTreeMap::new() }
+        Self {
+            by_owner: HashMap::new(),
+            trying: BTreeSet::new(),
+            late: BTreeSet::new(),
+            ends: BTreeMap::new(),
+        }
     }
 
     fn add(&mut self, ticket: Ticket, waiter: &Waiter<O>) -> End {
         self.by_owner.entry(waiter.owner).or_default().insert(ticket);
+        if waiter.time == Time::Up {
+            self.late.insert(ticket);
+        }
         match waiter.patience {
             Patience::Once => {
                 self.trying.insert(ticket);
@@ -65,6 +75,7 @@ impl<O: Holder> Index<O> {
     }
 
     fn remove(&mut self, ticket: Ticket, waiter: &Waiter<O>) {
+        self.late.remove(&ticket);
         if let Some(tickets) = self.by_owner.get_mut(&waiter.owner) {
             tickets.remove(&ticket);
             if tickets.is_empty() {
@@ -159,9 +170,22 @@ impl<O: Holder> Queue<O> {
         self.waiters.iter().filter_map(|(ticket, waiter)| is_meant(waiter).then_some(*ticket)).collect()
     }
 
+    /// Notes that the time of a waiter is up.
+    pub(super) fn time_is_up(&mut self, ticket: Ticket) {
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return };
+        waiter.time = Time::Up;
+        if let Some(index) = &mut self.index {
+            index.late.insert(ticket);
+        }
+    }
+
     /// The wakers of those whose time is up.
-    pub(super) fn wakers_when_time_is_up(&mut self) -> impl Iterator<Item = Waker> {
-        self.waiters.values_mut().filter_map(Waiter::waker_when_time_is_up)
+    pub(super) fn wakers_when_time_is_up(&mut self) -> Vec<Waker> {
+        let late = match &self.index {
+            Some(index) => index.late.iter().copied().collect(),
+            None => self.only(|waiter| waiter.time == Time::Up),
+        };
+        late.into_iter().filter_map(|ticket| self.waiters.get_mut(&ticket)?.waker.take()).collect()
     }
 
     /// The next moment later than `moment` at which a waiter stops waiting.

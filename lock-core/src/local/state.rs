@@ -293,6 +293,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         self.occupancy =
             Occupancy::Held(Tenancy { owner, hold, entries: 0, sighting: Sighting::Unseen, promised });
         self.settle_those_who_try_once(&Settled::Refused, wakers);
+        // They have waited for a word from the server, and this is one.
+        wakers.extend(self.queue.wakers_when_time_is_up());
     }
 
     /// Answers the waiter as well, if there was one: its waker is dropped after the mutex is let go of.
