@@ -15,8 +15,9 @@ use crate::hold::{Hold, LossReason};
 ///
 /// Closures of the shape `Fn(&Hold, &LossReason)` are listeners for [`LockListener::on_abort`].
 pub trait LockListener: Send + Sync + 'static {
-    /// A held lock has been lost: stop what it protects. Called exactly once for each hold that is lost before its
-    /// release began, never afterwards.
+    /// A held lock has been lost: stop what it protects. Called once for each hold that is lost before its release began,
+    /// never afterwards; not at all when the listener blocks for so long that the event is dropped. [`Hold::is_valid`] and
+    /// [`Hold::lost`] tell of the loss all the same.
     fn on_abort(&self, hold: &Hold, reason: &LossReason);
 
     /// Contact with the server has been lost, or a renewal failed; the hold is still valid for [`Hold::remaining`].
