@@ -347,6 +347,7 @@ async fn a_wait_whose_time_is_up_ends_when_another_is_granted_the_lock() {
     assert!(behind.poll().is_none(), "the server has not been heard of");
     gate.open();
     let guard = head.output().await.unwrap();
+    behind.woken().await;
     assert!(behind.output().await.unwrap().is_none());
     guard.release().await.unwrap();
 }
