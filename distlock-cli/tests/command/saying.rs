@@ -8,7 +8,7 @@ fn the_log_has_no_colours_in_a_pipe() {
     let mut command = place.distlock(["exec", "-vv", "job", "--", "true"]);
     let output = command.env_remove("NO_COLOR").env("TERM", "xterm").output().unwrap();
     assert_code(&output, 0, "-vv");
-    assert!(said(&output).contains("acquired"), "{output:?}");
+    assert!(said(&output).contains("granted"), "{output:?}");
     assert!(!said(&output).contains('\x1b'), "{output:?}");
 }
 

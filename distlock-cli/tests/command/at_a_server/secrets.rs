@@ -59,7 +59,7 @@ pub(crate) fn processes_do_not_show_it(urls: &[String]) {
         assert!(shown.contains("DISTLOCK_TOKEN=") && !shown.contains(SECRET), "{shown}");
         assert_ne!(job.code(), 69);
         let log: Vec<String> = job.error_lines();
-        assert!(log.iter().any(|line| line.contains("acquired")), "{log:?}");
+        assert!(log.iter().any(|line| line.contains("granted")), "{log:?}");
         assert!(!log.iter().any(|line| line.contains(SECRET)), "{log:?}");
     }
 }
