@@ -28,9 +28,9 @@ end
 --#include promote.lua
 
 if not hold then
-  local _, foreign_hold = ours(HOLD, '')
-  local _, foreign_fence = ours(FENCE, TOKEN)
-  if foreign_hold or foreign_fence then return foreign_hold or foreign_fence end
+  local _, trouble = look()
+  trouble = error_of(HOLD, redis.pcall('GET', HOLD)) or trouble
+  if trouble then return trouble end
 end
 
 local now = server_time()

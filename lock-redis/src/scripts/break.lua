@@ -8,7 +8,7 @@
 local id = ARGV[1]
 local hold = call('GET', HOLD)
 if not hold or string.match(hold, '^%S+') ~= id then return {0, 0} end
-local _, foreign = ours(BROKEN, '^%S+ broken$')
+local _, foreign = ours(BROKEN, function(text) return string.find(text, '^%S+ broken$') end)
 if foreign then return foreign end
 call('DEL', HOLD)
 -- For a holder that the message does not reach: its next renewal finds why.

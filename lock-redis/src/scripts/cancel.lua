@@ -11,8 +11,12 @@ if hold and string.find(hold, id, 1, true) == 1 then
   call('DEL', HOLD)
   hold = nil
 end
-call('ZREM', QUEUE, id)
-call('HDEL', WAITERS, id)
+-- Where another program's key stands there is nothing of ours.
+local function failure(answer)
+  return type(answer) == 'table' and not string.find(answer.err, 'WRONGTYPE ', 1, true) and answer
+end
+local failed = failure(redis.pcall('ZREM', QUEUE, id)) or failure(redis.pcall('HDEL', WAITERS, id))
+if failed then return failed end
 if hold then return 0 end
 local owner, more = promote()
 return owner and 0 or more

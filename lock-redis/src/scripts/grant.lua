@@ -5,8 +5,10 @@ local call = redis.call
 -- What is answered instead of overwriting a key that holds something else than the scripts write there.
 local FOREIGN = 'WRONGTYPE another program uses the key '
 
--- A token has at most 16 digits: with more of them Lua cannot count.
-local TOKEN = '^%d%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?$'
+-- Whether a text is a token after which there is another one: from 2^53 on Lua cannot tell a number from the next.
+local function is_token(text)
+  return string.find(text, '^%d+$') and tonumber(text) < 9007199254740991
+end
 
 -- The server's time in microseconds.
 local function server_time()
@@ -25,7 +27,7 @@ end
 --
 -- A hold is "owner token since channel holder"; `who` is its end, "channel holder".
 local function grant(id, who, last, now, expiry, ends)
-  if last and not string.find(last, TOKEN) then return {err = FOREIGN .. FENCE} end
+  if last and not is_token(last) then return {err = FOREIGN .. FENCE} end
   local since, token, fence_lasts = whole(now), now, '86400000'
   local text = since
   last = tonumber(last)

@@ -13,21 +13,34 @@ local function tell(channel, message)
   if channel ~= '-' then redis.pcall('PUBLISH', channel, message) end
 end
 
--- The text in `key`, if that is one of ours: one that fits `shape`. Or nothing, and the error to answer.
-local function ours(key, shape)
+-- The error in what a command on `key` is answered, if it is one. Of another program's key it is one that names the key.
+local function error_of(key, answer)
+  if type(answer) ~= 'table' or not answer.err then return nil end
+  return string.find(answer.err, 'WRONGTYPE ', 1, true) and {err = FOREIGN .. key} or answer
+end
+
+-- The text in `key`, if that is one of ours. Or nothing, and the error to answer.
+local function ours(key, is_ours)
   local text = redis.pcall('GET', key)
-  if not text then return nil end
-  if text.err and not string.find(text.err, 'WRONGTYPE ', 1, true) then return nil, text end
-  if text.err or not string.find(text, shape) then return nil, {err = FOREIGN .. key} end
+  local trouble = error_of(key, text)
+  if trouble or not text then return nil, trouble end
+  if not is_ours(text) then return nil, {err = FOREIGN .. key} end
   return text
+end
+
+-- The last token; and the error to answer if another program's key keeps the lock from being passed on.
+local function look()
+  local last, trouble = ours(FENCE, is_token)
+  return last, trouble or error_of(QUEUE, redis.pcall('ZSCORE', QUEUE, ''))
+    or error_of(WAITERS, redis.pcall('HGET', WAITERS, ''))
 end
 
 -- Gives the free lock to the first waiter that is still there, for as long as that waiter's last heartbeat is good for.
 -- Every script that writes does this when it leaves the lock free: nobody else would.
--- Where another program's key stands in the fence's place the lock stays free, and the waiters find out why when they ask.
+-- Where another program's key stands in the way the lock stays free, and the waiters find out why when they ask.
 -- Answers the new owner and its token; or nil, and whether there are more to look at.
 local function promote(now, me)
-  local last, trouble = ours(FENCE, TOKEN)
+  local last, trouble = look()
   if trouble then return nil, 0 end
   for _ = 1, MOST_LOOKED_AT do
     local id = call('ZPOPMIN', QUEUE)[1]

@@ -165,7 +165,7 @@ mutants! {
     "the fence is not kept":
         GRANT, "redis.pcall('SET', FENCE, text, 'PX', fence_lasts, 'GET')" => "''", fence::tokens_rise_when_the_clock_is_behind;
     "the fence of a hand-off is not looked at":
-        PROMOTE, "local last, trouble = ours(FENCE, TOKEN)" => "local last, trouble", fence::tokens_rise_when_the_clock_is_behind;
+        PROMOTE, "local last, trouble = look()" => "local last, trouble", fence::tokens_rise_when_the_clock_is_behind;
     "tokens lose digits":
         GRANT, "return string.format('%.0f', number)" => "return number .. ''", fence::tokens_keep_all_their_digits;
     "the token of the message loses digits":
@@ -212,9 +212,9 @@ mutants! {
     "a cancel forgets the hold":
         CANCEL, "  call('DEL', HOLD)\n" => "", undo::cancel_of_a_hold;
     "a cancel forgets the place":
-        CANCEL, "call('ZREM', QUEUE, id)\n" => "", undo::cancel_of_a_place;
+        CANCEL, "redis.pcall('ZREM', QUEUE, id)" => "nil", undo::cancel_of_a_place;
     "a cancel forgets the state":
-        CANCEL, "call('HDEL', WAITERS, id)\n" => "", undo::cancel_of_a_place;
+        CANCEL, "redis.pcall('HDEL', WAITERS, id)" => "nil", undo::cancel_of_a_place;
     "a cancel ends any hold":
         CANCEL, "string.find(hold, id, 1, true) == 1" => "true", undo::cancel_of_nothing_changes_nothing;
     "a cancel passes on a lock that is held":
@@ -239,22 +239,40 @@ mutants! {
     "a fence of another type is overwritten":
         GRANT, "fence_lasts, 'GET')" => "fence_lasts)", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that is no number is overwritten":
-        GRANT, "if last and not string.find(last, TOKEN) then" => "if false then",
+        GRANT, "if last and not is_token(last) then" => "if false then",
         foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence that only begins with a number is overwritten":
-        GRANT, "%d?$'" => "%d?'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+        GRANT, "'^%d+$'" => "'^%d+'", foreign::a_fence_by_another_program_is_an_error_before_any_write;
+    "a token that Lua cannot count on from is another program's neither":
+        GRANT, " and tonumber(text) < 9007199254740991" => "",
+        foreign::a_fence_by_another_program_is_an_error_before_any_write;
+    "the last token that Lua can count on from is repeated":
+        GRANT, "9007199254740991" => "9007199254740992",
+        foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a hold is left where there is no fence":
         GRANT, "    call('DEL', HOLD)\n" => "", foreign::a_fence_by_another_program_is_an_error_before_any_write;
     "a fence of another program makes a release an error":
-        PROMOTE, "local last, trouble = ours(FENCE, TOKEN)" => "local last, trouble = call('GET', FENCE)",
+        PROMOTE, "local last, trouble = look()" => "local last, trouble = call('GET', FENCE)",
         foreign::a_fence_by_another_program_undoes_no_release;
     "a fence of another program costs a waiter its place":
         PROMOTE, "  if trouble then return nil, 0 end\n" => "", foreign::a_fence_by_another_program_undoes_no_release;
     "a waiter is not told of a fence of another program":
-        ACQUIRE, "if foreign_hold or foreign_fence then" => "if foreign_hold then",
+        ACQUIRE, "or trouble\n" => "\n",
         foreign::a_fence_by_another_program_undoes_no_release;
+    "a queue of another program makes a release an error":
+        PROMOTE, "error_of(QUEUE, redis.pcall('ZSCORE', QUEUE, ''))" => "nil",
+        foreign::a_queue_or_waiters_by_another_program_undo_no_release;
+    "waiters of another program make a release an error":
+        PROMOTE, "error_of(WAITERS, redis.pcall('HGET', WAITERS, ''))" => "nil",
+        foreign::a_queue_or_waiters_by_another_program_undo_no_release;
+    "a queue of another program makes a cancel an error":
+        CANCEL, "redis.pcall('ZREM'" => "redis.call('ZREM'", foreign::a_queue_or_waiters_by_another_program_undo_no_release;
+    "waiters of another program make a cancel an error":
+        CANCEL, "redis.pcall('HDEL'" => "redis.call('HDEL'", foreign::a_queue_or_waiters_by_another_program_undo_no_release;
+    "a cancel that a replica refuses is none":
+        CANCEL, "if failed then return failed end\n" => "", faults::a_replica_refuses;
     "a waiter loses its place for a hold of another type":
-        ACQUIRE, "if foreign_hold or foreign_fence then" => "if foreign_fence then",
+        ACQUIRE, "error_of(HOLD, redis.pcall('GET', HOLD)) or trouble" => "trouble",
         foreign::a_hold_of_another_type_ends_nothing;
     "a hold of another type is not named":
         GRANT, "return {err = FOREIGN .. HOLD}" => "call('GET', HOLD)", foreign::a_hold_of_another_type_ends_nothing;

@@ -96,13 +96,16 @@ fn must_name(command: &Cmd, stage: &mut Stage<'_>, suffix: &str) -> Outcome {
 }
 
 /// What another program may have put in a place where the scripts expect a text of theirs.
-const FOREIGN: [&[&str]; 6] = [
+const FOREIGN: [&[&str]; 8] = [
     &["HSET", "field", "value"],
     &["SET", "hello"],
     &["SET", ""],
     &["SET", "12.5"],
     &["SET", "12 of them"],
     &["SET", "12345678901234567890"],
+    // Not even the server's own time gets there: after it Lua knows no next one.
+    &["SET", "9007199254740991"],
+    &["SET", "9999999999999999"],
 ];
 
 /// Puts it there. Answers the key with all that is in it.
@@ -155,6 +158,37 @@ pub(crate) fn a_fence_by_another_program_undoes_no_release(scripts: &Scripts, se
             same("what was there", &stage.ask::<Vec<u8>>(&["DUMP", &fence])?, &content)?;
             let _: i64 = stage.ask(&["DEL", &fence])?;
             stage.must_get(&beats("b"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The same where the waiters were. Of whoever had a place among them nothing is left to undo.
+pub(crate) fn a_queue_or_waiters_by_another_program_undo_no_release(
+    scripts: &Scripts,
+    server: &Server,
+) -> Outcome {
+    for suffix in ["q", "w"] {
+        for name in [RELEASE, CANCEL, BREAK] {
+            let mut stage = Stage::new(scripts, server)?;
+            stage.must_get(&tries("a"))?;
+            stage.must_wait(&waits("b"))?;
+            let (other, content) = put(&mut stage, suffix, &["SET", "hello"])?;
+            match name {
+                RELEASE => same("release", &stage.release("a")?, &(1, 0))?,
+                CANCEL => same("cancel", &stage.cancel("a")?, &0)?,
+                _ => same("break", &stage.break_holder("a")?, &(1, 0))?,
+            }
+            same("the holder", &stage.holder()?, &None)?;
+            same("a late renewal", &stage.renew("a", LONG)?, &if name == BREAK { 3 } else { 0 })?;
+            for request in [beats("b"), tries("c"), waits("c")] {
+                must_name(&stage.acquire_command(&request), &mut stage, suffix)?;
+            }
+            same("cancel of a place", &stage.cancel("c")?, &0)?;
+            same("what was there", &stage.ask::<Vec<u8>>(&["DUMP", &other])?, &content)?;
+            let _: i64 = stage.ask(&["DEL", &other])?;
+            let freed = if suffix == "q" { tries("c") } else { waits("b") };
+            stage.must_get(&freed)?;
         }
     }
     Ok(())

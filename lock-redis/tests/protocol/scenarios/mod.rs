@@ -57,7 +57,7 @@ scenarios! {
     foreign: a_hold_by_another_program_is_respected, a_queue_of_another_type_is_an_error_before_any_write,
         waiters_of_another_type_leave_nothing_for_ever, a_hold_of_another_type_ends_nothing,
         a_waiter_by_another_program_is_skipped, a_fence_by_another_program_is_an_error_before_any_write,
-        a_fence_by_another_program_undoes_no_release, a_mark_by_another_program_is_left_as_it_is;
+        a_fence_by_another_program_undoes_no_release, a_queue_or_waiters_by_another_program_undo_no_release, a_mark_by_another_program_is_left_as_it_is;
     faults: without_memory_nothing_is_acquired, without_memory_a_release_hands_over, without_memory_a_break_hands_over,
         without_memory_a_waiter_keeps_its_place, a_replica_refuses;
     keys: one_node_of_a_cluster_has_them_all, every_key_is_declared;
