@@ -9,11 +9,13 @@ use tokio::sync::watch;
 
 use crate::backend::{Lease, RedisBackend};
 use crate::keys::Keys;
-use crate::link::{Line, Link, Turn};
+use crate::line::Line;
+use crate::link::Link;
 use crate::mail::{Address, Expected};
 use crate::record::Acquired;
 use crate::scripts::ACQUIRE;
 use crate::supervisor::Contact;
+use crate::turn::Turn;
 
 /// How often a waiter asks to whom the server sends no messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -83,7 +85,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn try_once(self, link: &Link) -> Result<Option<Grant<Lease>>, LockError> {
+    async fn try_once(self, link: &Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         // Before the request: the hold may be broken before its answer is read.
         let address = self.backend.mail.hold(self.request.id(), self.request.signals());
         loop {
@@ -143,7 +145,7 @@ impl<'a> Attempt<'a> {
     /// Sends a request of one who waits. Answers also when that was.
     async fn ask_in_turn(
         &self,
-        link: &Link,
+        link: &Arc<Link>,
         intent: Intent,
         expected: &Expected,
     ) -> Result<(Acquired, Moment), LockError> {
@@ -154,13 +156,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Sends one request.
-    async fn ask(
-        &self,
-        link: &Link,
-        turn: Turn<'_>,
-        intent: Intent,
-        beat: u64,
-    ) -> Result<Acquired, LockError> {
+    async fn ask(&self, link: &Link, turn: Turn, intent: Intent, beat: u64) -> Result<Acquired, LockError> {
         let place = match intent {
             Intent::Wait => self.request.place().map_or(0, std::num::NonZeroU64::get),
             Intent::Try | Intent::Beat => 0,
@@ -173,7 +169,7 @@ impl<'a> Attempt<'a> {
             .arg(beat)
             .arg(self.who(link))
             .arg(place);
-        let answer: Value = turn.call(ACQUIRE, &command).await?;
+        let answer: Value = turn.call(ACQUIRE, command).await?;
         Acquired::read(&answer)
     }
 

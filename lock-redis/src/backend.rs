@@ -126,7 +126,7 @@ impl RedisBackend {
         let mut more = more;
         while more == 1 {
             let link = self.supervisor.link(Operation::Cancel)?;
-            more = link.call(CANCEL, keys.call(CANCEL).arg(id)).await?;
+            more = link.call(CANCEL, keys.call(CANCEL).arg(id).take()).await?;
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Backend for RedisBackend {
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let link = self.supervisor.link(Operation::Release)?;
         let id = lease.id.to_string();
-        let answer: Value = link.call(RELEASE, lease.keys.call(RELEASE).arg(&id)).await?;
+        let answer: Value = link.call(RELEASE, lease.keys.call(RELEASE).arg(&id).take()).await?;
         let (result, more) = handed_over(Operation::Release, &answer)?;
         let released = match result {
             1 => Released::Clean,
@@ -198,7 +198,7 @@ impl Backend for RedisBackend {
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         let link = self.supervisor.link(Operation::Inspect)?;
-        let answer: Vec<Value> = link.call(INSPECT, &self.keys(request.physical()).call(INSPECT)).await?;
+        let answer: Vec<Value> = link.call(INSPECT, self.keys(request.physical()).call(INSPECT)).await?;
         record::status(request.name(), &answer)
     }
 
@@ -207,7 +207,7 @@ impl Backend for RedisBackend {
         let keys = self.keys(request.physical());
         let mut command = keys.call(BREAK);
         command.arg(holder.as_str()).arg(BROKEN_IS_REMEMBERED.as_millis().to_string());
-        let (result, more) = handed_over(Operation::Break, &link.call(BREAK, &command).await?)?;
+        let (result, more) = handed_over(Operation::Break, &link.call(BREAK, command).await?)?;
         if result != 1 {
             return Ok(Broken::not_held());
         }

@@ -16,7 +16,8 @@
 //! * *The token* is max(last + 1, the server's time in microseconds), so it rises also when the server forgets everything.
 //! * *The connection.* There is one per client. It is never repaired, but replaced, and the server is told to close all earlier ones
 //!   that it knows before the new one is used: **no request of an old connection is carried out after its cancel**. A bounded number of
-//!   requests is under way; renewals go past those that wait for their turn.
+//!   requests is under way, whether their answers are waited for or not; renewals, and what ends a hold or a wait, go past those that
+//!   wait for their turn.
 //!
 //! The idea of a lease that is compared and deleted by a script, and what is wrong with it under pauses and failover, is that of
 //! Redis's own description of locks and of the discussion of Redlock between Martin Kleppmann and Salvatore Sanfilippo; that
@@ -39,8 +40,8 @@
 //! | future dropped | cancelled with the same id, whatever it has left | `cancellation::at_any_moment_of_an_acquire`, `cancellation::while_the_grant_is_on_its_way` |
 //! | lease expired | the holder has been told before; the first waiter asks 1 ms later, each further one 100 ms after the one before | `silence::a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock` |
 //! | late answer | lengthens no lease | `delays::of_the_granting_answer_do_not_lengthen_the_lease` |
-//! | … and others come meanwhile | the connection is kept | `delays::answers_that_are_late_one_after_the_other_break_nothing` |
-//! | thousands of requests at once | asked in turn, behind renewals | `crowds::thousands_of_requests_at_once_break_no_connection`, `crowds::a_renewal_goes_past_those_that_wait_for_their_turn` |
+//! | … and others come meanwhile | the connection is kept | `delays::answers_that_are_late_one_after_the_other_break_nothing`, `delays::answers_that_nobody_waits_for_break_nothing` |
+//! | thousands of requests at once | asked in turn, behind renewals, releases and cancels | `crowds::requests_that_wait_for_their_turn_break_no_connection`, `crowds::a_renewal_goes_past_those_that_wait_for_their_turn`, `crowds::what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn` |
 //! | thousands of holds far away | all renewed in one round trip | `crowds::thousands_of_holds_are_renewed_over_a_long_way` |
 //! | holder dead | free when its lease ends | `processes::a_killed_holder_keeps_the_lock_until_its_lease_ends_and_no_longer` |
 //! | waiter dead | passed over at once | `processes::a_killed_waiter_is_skipped_at_once` |
@@ -58,7 +59,7 @@
 //! | another primary | the old one is left at its first `READONLY` | `states::a_primary_that_another_has_replaced_is_left` |
 //! | flushed, deleted, stolen, broken | the holder is told which; tokens rise | `loss::everything_is_flushed`, `loss::the_key_is_deleted`, `loss::the_key_is_stolen`, `loss::a_broken_hold_is_told_at_once` |
 //! | address leads elsewhere and back | the old request takes nothing | `replies::an_old_request_takes_nothing_when_the_address_comes_back` |
-//! | another program's key | named, and not touched | `states::a_key_of_another_kind_is_named`, protocol `a_fence_by_another_program_undoes_no_release` |
+//! | another program's key | named, and not touched | `states::a_key_of_another_kind_is_named`, protocol `a_fence_by_another_program_undoes_no_release`, `a_queue_or_waiters_by_another_program_undo_no_release` |
 //! | out of memory | no new hold; no hold, place or hand-off is lost for it | `states::out_of_memory_ends_no_hold_and_no_hand_off`, `states::out_of_memory_costs_no_waiter_its_place` |
 //! | busy | waited for | `states::a_script_that_blocks_the_server_costs_no_hold` |
 //! | scripts forgotten | loaded again once, and sent again | `states::forgotten_scripts_cost_no_renewal`, `states::scripts_that_are_forgotten_again_and_again` |
@@ -73,8 +74,10 @@
 mod address;
 mod attempt;
 mod backend;
+mod earlier;
 mod groups;
 mod keys;
+mod line;
 mod link;
 mod mail;
 mod options;
@@ -83,6 +86,7 @@ mod scripts;
 mod server;
 mod supervisor;
 mod trouble;
+mod turn;
 
 pub use options::{RedisOptions, connect, lease_of};
 pub use scripts::{Script, scripts};

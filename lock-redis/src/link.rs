@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{Clock, LockError, Moment, Operation};
+use lock_core::{Host, LockError, Moment, Operation};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::Notify;
 
+use crate::earlier::Identity;
+use crate::line::{Line, Lines};
 use crate::scripts::Script;
-use crate::trouble::{breaks_connection, broken, explain, is_forgotten_script, is_no_primary};
-
-/// How many requests of a line may be under way: what else is sent waits for no more than their answers.
-const UNDER_WAY: usize = 256;
+use crate::trouble::{breaks_connection, broken, explain, is_no_primary};
+use crate::turn::Turn;
 
 /// A connection that is in order until it is [broken](Link::broken). It is never repaired: the next one is another link.
 pub(crate) struct Link {
@@ -30,70 +30,24 @@ pub(crate) struct Link {
     breakage: Arc<Breakage>,
     /// How long the server may say nothing while it is waited for.
     patience: Duration,
-    clock: Clock,
+    host: Host,
     /// When the server last answered, in nanoseconds of the clock.
     heard: AtomicU64,
 }
 
-/// By which the server knows a connection.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Identity {
-    /// The number of the connection in one run of the server, where the server tells.
-    pub(crate) number: Option<i64>,
-    /// The run of the server, where it tells.
-    pub(crate) run: Option<String>,
-}
-
-impl Identity {
-    /// Whether a server can be told to close the connection.
-    pub(crate) fn is_known(&self) -> bool {
-        self.number.is_some() && self.run.is_some()
-    }
-
-    /// Whether both are known to the same run of a server, as far as it tells which it is.
-    pub(crate) fn is_of_the_run_of(&self, other: &Self) -> bool {
-        self.run.is_some() && self.run == other.run
-    }
-}
-
-/// In which line a request stands until it is sent. Renewals stand in none: they are not to wait for whatever a client asks for
-/// besides.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Line {
-    /// Heartbeats, which keep a place that would be lost.
-    Heartbeats,
-    Others,
-}
-
 /// Whether a connection has broken, and who wants to know.
+#[derive(Default)]
 pub(crate) struct Breakage {
     is_broken: AtomicBool,
     noticed: Notify,
-    heartbeats: Semaphore,
-    others: Semaphore,
-}
-
-impl Default for Breakage {
-    fn default() -> Self {
-        let line = || Semaphore::new(UNDER_WAY);
-        Self { is_broken: AtomicBool::default(), noticed: Notify::new(), heartbeats: line(), others: line() }
-    }
+    lines: Lines,
 }
 
 impl Breakage {
     pub(crate) fn notice(&self) {
         self.is_broken.store(true, Ordering::Release);
         self.noticed.notify_one();
-        for line in [Line::Heartbeats, Line::Others] {
-            self.line(line).close();
-        }
-    }
-
-    fn line(&self, line: Line) -> &Semaphore {
-        match line {
-            Line::Heartbeats => &self.heartbeats,
-            Line::Others => &self.others,
-        }
+        self.lines.close();
     }
 
     async fn happens(&self) {
@@ -108,13 +62,13 @@ impl Link {
         connection: MultiplexedConnection,
         breakage: Arc<Breakage>,
         patience: Duration,
-        clock: Clock,
+        host: Host,
     ) -> Self {
-        let heard = AtomicU64::new(clock.now().as_nanoseconds());
+        let heard = AtomicU64::new(host.clock().now().as_nanoseconds());
         Self {
             connection,
             patience,
-            clock,
+            host,
             heard,
             channel: None,
             usable_from: Moment::from_nanoseconds(0),
@@ -129,20 +83,26 @@ impl Link {
     }
 
     /// Waits until a request may be sent.
-    pub(crate) async fn turn(&self, line: Line, operation: Operation) -> Result<Turn<'_>, LockError> {
-        match self.breakage.line(line).acquire().await {
-            Ok(permit) => Ok(Turn { link: self, _permit: permit }),
+    pub(crate) async fn turn(self: &Arc<Self>, line: Line, operation: Operation) -> Result<Turn, LockError> {
+        match Arc::clone(self.breakage.lines.get(line)).acquire_owned().await {
+            Ok(permit) => Ok(Turn::new(Arc::clone(self), permit)),
             Err(_) => Err(broken(operation)),
         }
     }
 
     /// Has the script called in its turn, and loads it first where the server has forgotten it.
     pub(crate) async fn call<T: FromRedisValue>(
-        &self,
+        self: &Arc<Self>,
         script: &Script,
-        command: &Cmd,
+        command: Cmd,
     ) -> Result<T, LockError> {
-        self.turn(Line::Others, script.operation()).await?.call(script, command).await
+        let operation = script.operation();
+        self.turn(Line::of(operation), operation).await?.call(script, command).await
+    }
+
+    /// Goes on with what is to be done on the connection when those who asked for it have gone.
+    pub(crate) fn spawn(&self, rest: impl Future<Output = ()> + Send + 'static) {
+        self.host.spawn(rest);
     }
 
     pub(crate) async fn load(&self, script: &Script) -> Result<(), LockError> {
@@ -164,9 +124,9 @@ impl Link {
     /// its way. Only a server that says nothing at all has not answered in time.
     async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut answer = pin!(answer);
-        let mut since = self.clock.now();
+        let mut since = self.host.clock().now();
         loop {
-            let left = since.plus(self.patience).since(self.clock.now());
+            let left = since.plus(self.patience).since(self.host.clock().now());
             // The second look is for an answer that came while this process stood still: now it can be read.
             for patience in [left, self.patience / 8] {
                 if let Ok(answer) = tokio::time::timeout(patience, answer.as_mut()).await {
@@ -186,7 +146,7 @@ impl Link {
     }
 
     fn hear(&self) {
-        self.heard.store(self.clock.now().as_nanoseconds(), Ordering::Relaxed);
+        self.heard.store(self.host.clock().now().as_nanoseconds(), Ordering::Relaxed);
     }
 
     /// Sends all of them before the first is answered; each has an answer of its own.
@@ -222,30 +182,6 @@ impl Link {
         } else {
             self.hear();
         }
-    }
-}
-
-/// The right to have a request under way. It ends with the answer.
-pub(crate) struct Turn<'a> {
-    link: &'a Link,
-    _permit: SemaphorePermit<'a>,
-}
-
-impl Turn<'_> {
-    /// Has the script called, and loads it first where the server has forgotten it.
-    pub(crate) async fn call<T: FromRedisValue>(
-        self,
-        script: &Script,
-        command: &Cmd,
-    ) -> Result<T, LockError> {
-        match self.link.send(command).await {
-            Err(error) if is_forgotten_script(&error) => {
-                self.link.load(script).await?;
-                self.link.send(command).await
-            }
-            answer => answer,
-        }
-        .map_err(|error| explain(script.operation(), error))
     }
 }
 

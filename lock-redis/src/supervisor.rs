@@ -16,8 +16,9 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
 use crate::address::{Language, client};
+use crate::earlier::Earlier;
 use crate::groups::Groups;
-use crate::link::{Breakage, Identity, Link};
+use crate::link::{Breakage, Link};
 use crate::mail::Mail;
 use crate::options::RedisOptions;
 use crate::record::Message;
@@ -95,7 +96,7 @@ impl Supervisor {
             closing: Notify::new(),
             warned: Mutex::default(),
         });
-        let link = this.connect(&[]).await?;
+        let link = this.connect(&Earlier::default()).await?;
         this.contact.send_replace(Contact::Good(Arc::clone(&link)));
         this.host.spawn(Arc::clone(&this).stay_connected(link));
         Ok(this)
@@ -138,7 +139,7 @@ impl Supervisor {
     async fn keep_connected(&self, mut link: Arc<Link>) {
         let clock = self.host.clock();
         let mut backoff = new_backoff();
-        let mut earlier = Vec::new();
+        let mut earlier = Earlier::default();
         loop {
             let since = clock.now();
             self.watch_over(&link).await;
@@ -151,12 +152,10 @@ impl Supervisor {
                 // It broke as soon as it was used, and the next may fare no better.
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
-            if link.identity.is_known() {
-                earlier.push(link.identity.clone());
-            }
+            earlier.remember(&link.identity);
             link = self.reconnect(&earlier, &mut backoff).await;
             // They are closed now. What another run of the server knows stays open until the address leads there again.
-            earlier.retain(|identity| !identity.is_of_the_run_of(&link.identity));
+            earlier.forget_those_of_the_run_of(&link.identity);
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
             tracing::info!(target: "distlock", server = %self.options.place, "contact restored");
             self.concerned.groups.all().for_each(|group| self.host.group_restored(group));
@@ -182,7 +181,7 @@ impl Supervisor {
         }
     }
 
-    async fn reconnect(&self, earlier: &[Identity], backoff: &mut Backoff) -> Arc<Link> {
+    async fn reconnect(&self, earlier: &Earlier, backoff: &mut Backoff) -> Arc<Link> {
         let mut told = String::new();
         loop {
             match self.connect(earlier).await {
@@ -202,7 +201,7 @@ impl Supervisor {
         }
     }
 
-    async fn connect(&self, earlier: &[Identity]) -> Result<Arc<Link>, LockError> {
+    async fn connect(&self, earlier: &Earlier) -> Result<Arc<Link>, LockError> {
         let failed = |error| explain(Operation::Connect, error);
         let newer = client(&self.options, Language::Resp3)?;
         let (mut link, language) = match self.open(&newer, Language::Resp3).await {
@@ -223,8 +222,8 @@ impl Supervisor {
                 .because("INFO is refused, and restart_delay needs to know since when the server runs")
                 .remedy("give the user INFO, or leave restart_delay out"));
         }
-        for identity in earlier.iter().filter(|identity| identity.is_of_the_run_of(&link.identity)) {
-            self.end(identity, &link).await?;
+        for number in earlier.of_the_run_of(&link.identity) {
+            self.end(number, &link).await?;
         }
         link.channel = self.listen(&link, language).await?;
         Ok(Arc::new(link))
@@ -248,9 +247,7 @@ impl Supervisor {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let patience = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
         match tokio::time::timeout(patience, connecting).await {
-            Ok(connection) => {
-                Ok(Link::new(connection?, breakage, self.request_timeout, self.host.clock().clone()))
-            }
+            Ok(connection) => Ok(Link::new(connection?, breakage, self.request_timeout, self.host.clone())),
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
@@ -300,8 +297,7 @@ impl Supervisor {
     }
 
     /// Makes sure that nothing that was sent on an earlier connection is carried out from now on.
-    async fn end(&self, earlier: &Identity, link: &Link) -> Result<(), LockError> {
-        let Some(number) = earlier.number else { return Ok(()) };
+    async fn end(&self, number: i64, link: &Link) -> Result<(), LockError> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(number);
         let answer: RedisResult<i64> = link.send(&kill).await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::Direction;
+use conformance_tests::servers::{Direction, TcpProxy};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, LockClient, LockGuard, Operation};
 
@@ -11,9 +11,11 @@ use crate::diary::{Diary, Event};
 use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
 
 cases!("crowds":
-    thousands_of_requests_at_once_break_no_connection,
+    requests_that_wait_for_their_turn_break_no_connection,
     a_renewal_goes_past_those_that_wait_for_their_turn,
     a_bounded_number_of_requests_is_under_way,
+    requests_that_were_given_up_are_under_way_until_they_are_answered,
+    what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn,
     thousands_of_holds_are_renewed_over_a_long_way,
     a_thousand_wait_on_one_connection,
     two_thousand_holds_are_renewed_together,
@@ -24,7 +26,20 @@ const WAITERS: u64 = 1000;
 const HOLDS: u64 = 2000;
 
 /// How many requests of a client may be under way.
-const MOST: u64 = 256;
+const MOST: usize = 256;
+
+/// So many ask at the same time that most of them wait for their turn.
+const CROWD: usize = 4 * MOST;
+
+/// Its server may say nothing for as long as answers are held back here.
+const PATIENT: &str = "lease=5m&timeout=50s";
+
+/// If there were more to come, they would come at once.
+const A_MOMENT: Duration = Duration::from_millis(500);
+
+fn asked(proxy: &TcpProxy) -> usize {
+    usize::try_from(proxy.requests(Operation::Acquire)).unwrap_or(usize::MAX)
+}
 
 /// Acquires so many locks at the same time, and does not let any of them go.
 async fn hold(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>> {
@@ -40,43 +55,58 @@ async fn hold(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>> {
     Ok(held)
 }
 
-/// The time for which they wait for their turn is not that for which the server says nothing.
-async fn thousands_of_requests_at_once_break_no_connection() -> Outcome {
+/// Each answer takes three seconds, and they are asked in five turns: the last of them waits for twelve seconds until it is sent, and
+/// that is not time in which the server says nothing.
+async fn requests_that_wait_for_their_turn_break_no_connection() -> Outcome {
+    let (turns, way) = (5_u32, Duration::from_secs(3));
     let stage = Stage::new().await?;
-    let client = stage.client("lease=20s&timeout=400ms").await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), "lease=60s&timeout=6s").await?;
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let connections = stage.connections().await?;
-    let held = hold(&client, 6000).await?;
+    proxy.delay(Direction::ToClient, way);
+    let began = Instant::now();
+    let held = hold(&client, turns as usize * MOST).await?;
+    let took = began.elapsed();
+    proxy.heal();
+    ensure!(took >= way * turns, "more than {MOST} were under way: all were asked within {took:?}");
     ensure!(stage.connections().await? == connections, "another connection was made");
     drop(held);
     soon("the releases", client.idle()).await?;
-    ensure!(stage.connections().await? == connections, "another connection was made");
     guard.release().await?;
     ensure!(!diary.events().contains(&Event::Suspect), "{:?}", diary.events());
     stage.nothing_is_left("after the releases").await
 }
 
-/// Each turn takes a second. Behind all of the others it would be too late.
+/// Each turn takes four seconds, and the renewal is due after ten: behind all of the others it would be too late.
 async fn a_renewal_goes_past_those_that_wait_for_their_turn() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=20s").await?;
+    let client = stage.client_at(proxy.address(), "lease=40s&timeout=7s").await?;
     let guard = client.lock(ROOM)?.acquire().await?;
-    proxy.delay(Direction::ToClient, Duration::from_secs(1));
-    let before = proxy.requests(Operation::Acquire);
-    let acquiring = hold(&client, 2000);
+    proxy.delay(Direction::ToClient, Duration::from_secs(4));
+    let before = asked(&proxy);
+    let acquiring = hold(&client, CROWD);
     let watching = async {
         until("it is renewed", || async { Ok(proxy.requests(Operation::Renew) > 0) }).await?;
-        let asked = proxy.requests(Operation::Acquire) - before;
+        let asked = asked(&proxy) - before;
         proxy.heal();
-        ensure!(asked < 2000, "it was sent behind all the others");
+        ensure!(asked < CROWD, "it was sent behind all the others");
         Ok(())
     };
     let (held, watched) = tokio::join!(acquiring, watching);
     watched?;
-    ensure!(held?.len() == 2000 && guard.hold().is_valid(), "not all are held");
+    ensure!(held?.len() == CROWD && guard.hold().is_valid(), "not all are held");
+    Ok(())
+}
+
+/// Waits until as many requests for other locks are under way as may be, and checks that it stays at that.
+async fn all_turns_are_taken(proxy: &TcpProxy) -> Outcome {
+    until("as many are under way as may be", || async { Ok(asked(proxy) >= MOST) }).await?;
+    tokio::time::sleep(A_MOMENT).await;
+    ensure!(asked(proxy) == MOST, "{} requests are under way", asked(proxy));
     Ok(())
 }
 
@@ -84,23 +114,92 @@ async fn a_renewal_goes_past_those_that_wait_for_their_turn() -> Outcome {
 async fn a_bounded_number_of_requests_is_under_way() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let ours = stage.client_at(proxy.address(), "lease=5m&timeout=50s").await?;
+    let ours = stage.client_at(proxy.address(), PATIENT).await?;
     proxy.blackhole(Direction::ToClient);
-    let acquiring = hold(&ours, 2000);
+    let acquiring = hold(&ours, CROWD);
     let watching = async {
-        until("as many are under way as may be", || async { Ok(proxy.requests(Operation::Acquire) >= MOST) })
-            .await?;
-        // If there were more to come, they would come at once.
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let asked = proxy.requests(Operation::Acquire);
+        let watched = all_turns_are_taken(&proxy).await;
         proxy.heal();
-        ensure!(asked == MOST, "{asked} requests are under way");
-        Ok(())
+        watched
     };
     let (held, watched) = tokio::join!(acquiring, watching);
     watched?;
-    ensure!(held?.len() == 2000, "not all were granted");
+    ensure!(held?.len() == CROWD, "not all were granted");
     ensure!(stage.connections().await?.len() == 1, "another connection was made");
+    Ok(())
+}
+
+/// Nobody waits for their answers any more, and the server has them before it all the same.
+async fn requests_that_were_given_up_are_under_way_until_they_are_answered() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), PATIENT).await?;
+    proxy.blackhole(Direction::ToClient);
+    let mut given_up = Vec::new();
+    for number in 0..MOST {
+        let lock = client.lock(format!("given up {number}"))?;
+        given_up.push(tokio::spawn(async move { lock.acquire().await.map(drop) }));
+    }
+    all_turns_are_taken(&proxy).await?;
+    for asking in given_up {
+        asking.abort();
+        ensure!(asking.await.is_err_and(|ended| ended.is_cancelled()), "it was answered");
+    }
+    let acquiring = hold(&client, MOST);
+    let watching = async {
+        tokio::time::sleep(A_MOMENT).await;
+        let watched = all_turns_are_taken(&proxy).await;
+        proxy.heal();
+        watched
+    };
+    let (held, watched) = tokio::join!(acquiring, watching);
+    watched?;
+    drop(held?);
+    soon("the releases", client.idle()).await?;
+    ensure!(stage.connections().await?.len() == 1, "another connection was made");
+    stage.nothing_is_left("after the releases").await
+}
+
+/// Others wait for the lock, and what is to be undone may be granted meanwhile.
+async fn what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), PATIENT).await?;
+    let other = stage.client(LONG).await?;
+    let (guard, _held) = (client.lock(ROOM)?.acquire().await?, other.lock("held")?.acquire().await?);
+    let _broken = other.lock("broken")?.acquire().await?;
+    let holder = other.status("broken").await?.holders.remove(0).id;
+    let waiter = Waiter::start(client.lock("held")?);
+    until("it waits", || async { Ok(stage.number(&["EXISTS", &key("held", 'q')]).await? == 1) }).await?;
+    // After this answer there is none before it that holds a turn.
+    client.status("held").await?;
+    let before = asked(&proxy);
+    proxy.blackhole(Direction::ToClient);
+    let acquiring = hold(&client, CROWD);
+    let watching = async {
+        until("the turns are taken", || async { Ok(asked(&proxy) >= before + MOST) }).await?;
+        drop(guard);
+        waiter.give_up().await?;
+        let breaking = client.break_holder("broken", &holder);
+        let watching = until("all three are asked for", || async {
+            let ends = [Operation::Release, Operation::Cancel, Operation::Break];
+            Ok(ends.iter().all(|operation| proxy.requests(*operation) > 0))
+        });
+        let watching = async {
+            let watched = watching.await;
+            let now = asked(&proxy);
+            proxy.heal();
+            watched?;
+            ensure!(now == before + MOST, "{} were sent before them", now - before);
+            Ok(())
+        };
+        let (broken, watched) = tokio::join!(breaking, watching);
+        broken?;
+        watched
+    };
+    let (held, watched) = tokio::join!(acquiring, watching);
+    watched?;
+    ensure!(held?.len() == CROWD, "not all were granted");
     Ok(())
 }
 

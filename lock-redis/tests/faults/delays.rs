@@ -18,6 +18,7 @@ cases!("delays":
     of_a_tenth_of_the_lease_are_borne,
     a_server_that_was_always_far_away_is_waited_for,
     answers_that_are_late_one_after_the_other_break_nothing,
+    answers_that_nobody_waits_for_break_nothing,
     everything_comes_in_pieces,
     replies_are_reset_halfway,
 );
@@ -119,9 +120,18 @@ async fn a_server_that_was_always_far_away_is_waited_for() -> Outcome {
 
 /// Each of them takes longer than the server may say nothing, and all the time there is another one.
 async fn answers_that_are_late_one_after_the_other_break_nothing() -> Outcome {
+    late_answers_break_nothing(|_| true).await
+}
+
+/// The others are the sign of life, although nobody waits for them any more.
+async fn answers_that_nobody_waits_for_break_nothing() -> Outcome {
+    late_answers_break_nothing(|step| step == 50).await
+}
+
+async fn late_answers_break_nothing(is_waited_for: impl Fn(u32) -> bool) -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=60s&timeout=1s").await?;
+    let client = stage.client_at(proxy.address(), "lease=60s&timeout=2s").await?;
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
@@ -129,10 +139,15 @@ async fn answers_that_are_late_one_after_the_other_break_nothing() -> Outcome {
     let mut asking = Vec::new();
     for step in 0..60_u32 {
         // The way becomes longer little by little, so that there is no pause between two answers.
-        proxy.delay(Direction::ToClient, Duration::from_millis(50) * step.min(40));
+        proxy.delay(Direction::ToClient, Duration::from_millis(100) * step.min(40));
         let client = client.clone();
-        asking.push(tokio::spawn(async move { client.status(ROOM).await.map(drop) }));
+        let asked = tokio::spawn(async move { client.status(ROOM).await.map(drop) });
         tokio::time::sleep(Duration::from_millis(100)).await;
+        if is_waited_for(step) {
+            asking.push(asked);
+        } else {
+            asked.abort();
+        }
     }
     for asked in asking {
         soon("the answer", asked).await???;

@@ -1,0 +1,84 @@
+//! Connections that may not have come to their end, although they were given up.
+
+use std::collections::VecDeque;
+
+/// Of how many runs of servers they are remembered: more than an address leads to before it leads back.
+const MOST: usize = 100;
+
+/// By which a server knows a connection.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Identity {
+    /// The number of the connection in one run of the server, where the server tells.
+    pub(crate) number: Option<i64>,
+    /// The run of the server, where it tells.
+    pub(crate) run: Option<String>,
+}
+
+/// What earlier connections are known by, the last ones: of each run of a server one, as none is used before that run has closed the
+/// one before it.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier(VecDeque<(String, i64)>);
+
+impl Earlier {
+    /// Remembers a connection that was given up, if a server can be told to close it.
+    pub(crate) fn remember(&mut self, identity: &Identity) {
+        if let (Some(run), Some(number)) = (&identity.run, identity.number) {
+            self.0.push_back((run.clone(), number));
+            if self.0.len() > MOST {
+                self.0.pop_front();
+            }
+        }
+    }
+
+    /// The numbers of those that this run of a server knows.
+    pub(crate) fn of_the_run_of(&self, identity: &Identity) -> impl Iterator<Item = i64> {
+        let is_of_it =
+            |(run, number): &(String, i64)| (identity.run.as_ref() == Some(run)).then_some(*number);
+        self.0.iter().filter_map(is_of_it)
+    }
+
+    /// They are closed.
+    pub(crate) fn forget_those_of_the_run_of(&mut self, identity: &Identity) {
+        self.0.retain(|(run, _)| identity.run.as_ref() != Some(run));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(run: usize) -> Identity {
+        Identity { number: i64::try_from(run).ok(), run: Some(run.to_string()) }
+    }
+
+    #[test]
+    fn they_are_remembered_until_the_address_leads_there_again() {
+        let mut earlier = Earlier::default();
+        (0..3).for_each(|run| earlier.remember(&identity(run)));
+        for _ in 0..2 {
+            assert_eq!(earlier.of_the_run_of(&identity(1)).collect::<Vec<_>>(), [1]);
+        }
+        earlier.forget_those_of_the_run_of(&identity(1));
+        assert_eq!(earlier.of_the_run_of(&identity(1)).count(), 0);
+        assert_eq!(earlier.of_the_run_of(&identity(2)).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn what_no_server_can_be_told_to_close_is_not_remembered() {
+        let mut earlier = Earlier::default();
+        earlier.remember(&Identity { number: Some(1), run: None });
+        earlier.remember(&Identity { number: None, run: Some("a".to_owned()) });
+        assert!(earlier.0.is_empty(), "{earlier:?}");
+        assert_eq!(earlier.of_the_run_of(&Identity::default()).count(), 0);
+    }
+
+    #[test]
+    fn a_server_that_starts_again_and_again_costs_no_memory() {
+        let mut earlier = Earlier::default();
+        for run in 0..10 * MOST {
+            earlier.remember(&identity(run));
+        }
+        assert_eq!(earlier.0.len(), MOST);
+        assert_eq!(earlier.of_the_run_of(&identity(10 * MOST - 1)).count(), 1);
+    }
+}

@@ -1,0 +1,79 @@
+//! Requests that are under way, a bounded number of them at a time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use lock_core::LockError;
+use redis::{Cmd, FromRedisValue, RedisResult, Value};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::coop::unconstrained;
+
+use crate::link::Link;
+use crate::scripts::Script;
+use crate::trouble::{explain, is_forgotten_script};
+
+/// The right to have a request under way. It ends with the answer, also where nobody waits for that any more.
+pub(crate) struct Turn {
+    link: Arc<Link>,
+    _permit: OwnedSemaphorePermit,
+}
+
+type Answered = (RedisResult<Value>, Turn);
+
+impl Turn {
+    pub(crate) fn new(link: Arc<Link>, permit: OwnedSemaphorePermit) -> Self {
+        Self { link, _permit: permit }
+    }
+
+    /// Has the script called, and loads it first where the server has forgotten it.
+    pub(crate) async fn call<T: FromRedisValue>(self, script: &Script, command: Cmd) -> Result<T, LockError> {
+        let failed = |error| explain(script.operation(), error);
+        let command = Arc::new(command);
+        let (mut answer, turn) = self.send(&command).await;
+        if answer.as_ref().is_err_and(is_forgotten_script) {
+            turn.link.load(script).await?;
+            answer = turn.send(&command).await.0;
+        }
+        redis::from_redis_value(answer.map_err(failed)?).map_err(|error| failed(error.into()))
+    }
+
+    fn send(self, command: &Arc<Cmd>) -> UnderWay {
+        let (link, command) = (Arc::clone(&self.link), Arc::clone(command));
+        let answered = async move {
+            let answer = self.link.send(&command).await;
+            (answer, self)
+        };
+        UnderWay { link, answered: Some(Box::pin(unconstrained(answered))), is_sent: false }
+    }
+}
+
+/// A request that is sent by the first poll. From then on its answer is waited for, whatever becomes of this: the server has it
+/// before it until then, and the answer is a sign of life.
+struct UnderWay {
+    link: Arc<Link>,
+    /// Unconstrained, so that the first poll sends it for certain: later than its cancel it must not be sent.
+    answered: Option<Pin<Box<dyn Future<Output = Answered> + Send>>>,
+    is_sent: bool,
+}
+
+impl Future for UnderWay {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
+        self.is_sent = true;
+        let Some(answered) = &mut self.answered else { return Poll::Pending };
+        let answer = ready!(answered.as_mut().poll(context));
+        self.answered = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(answered) = self.answered.take().filter(|_| self.is_sent) {
+            self.link.spawn(async move { drop(answered.await) });
+        }
+    }
+}
