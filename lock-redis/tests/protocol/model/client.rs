@@ -1,4 +1,5 @@
 //! What can happen next, and what the clients do then.
+use super::list::List;
 use super::rules::{Rule, Rules};
 use super::server::Violation;
 use super::world::{Answer, End, Id, Intent, LEASE, Line, Link, Push, Reply, Request, Role, World};
@@ -39,7 +40,8 @@ pub(crate) struct Bounds {
 impl World {
     /// All that can happen.
     pub(crate) fn steps(&self, rules: &Rules, bounds: Bounds) -> Vec<Step> {
-        let mut steps = vec![Step::Tick];
+        let mut steps = Vec::with_capacity(16);
+        steps.push(Step::Tick);
         for (index, client) in self.clients.iter().enumerate() {
             if let Some(link) = &client.link {
                 self.steps_with_link(rules, bounds, index, link, &mut steps);
@@ -151,7 +153,7 @@ impl World {
 
     /// The world after a step.
     pub(crate) fn after(&self, rules: &Rules, bounds: Bounds, step: Step) -> Result<Self, Violation> {
-        let mut world = self.clone();
+        let mut world = *self;
         world.take(rules, bounds, step)?;
         world.check()?;
         Ok(world)
@@ -161,20 +163,19 @@ impl World {
         if self.believers() > 1 {
             return Err("two believe that they hold the lock");
         }
-        let at_server =
-            self.server.queue.iter().map(|place| place.id).chain(self.server.hold.iter().map(|hold| hold.id));
-        for id in at_server {
-            let known = match self.clients[usize::from(id.client)].role {
-                Role::Idle => None,
-                Role::Dead => Some(id),
-                Role::Asks { id, .. }
-                | Role::Waits { id, .. }
-                | Role::Believes { id, .. }
-                | Role::Ends { id, .. } => Some(id),
-            };
-            if known != Some(id) {
-                return Err("something is left of an attempt that ended");
-            }
+        let is_over = |id: Id| match self.clients[usize::from(id.client)].role {
+            Role::Idle => true,
+            Role::Dead => false,
+            Role::Asks { id: known, .. }
+            | Role::Waits { id: known, .. }
+            | Role::Believes { id: known, .. }
+            | Role::Ends { id: known, .. } => known != id,
+        };
+        let server = &self.server;
+        if server.queue.iter().any(|place| is_over(place.id))
+            || server.hold.is_some_and(|hold| is_over(hold.id))
+        {
+            return Err("something is left of an attempt that ended");
         }
         Ok(())
     }
@@ -198,26 +199,26 @@ impl World {
             }
             Step::Arrive(index) => self.arrive(rules, index)?,
             Step::ArriveLate(index) => {
-                let requests = self.clients[index].old.get_or_insert_default();
-                let request = requests.remove(0);
-                self.run(rules, request, by(rules, index, Line::Old))?;
+                if let Some(request) = self.clients[index].old.as_mut().and_then(List::pop_first) {
+                    self.run(rules, request, by(rules, index, Line::Old))?;
+                }
             }
             Step::ReadReply(index) => {
-                if let Some(link) = &mut self.clients[index].link {
-                    let reply = link.replies.remove(0);
+                let link = self.clients[index].link.as_mut();
+                if let Some(reply) = link.and_then(|link| link.replies.pop_first()) {
                     self.read_reply(rules, bounds, index, reply);
                 }
             }
             Step::ReadPush(index) => {
-                if let Some(link) = &mut self.clients[index].link {
-                    let push = link.pushes.remove(0);
+                let link = self.clients[index].link.as_mut();
+                if let Some(push) = link.and_then(|link| link.pushes.pop_first()) {
                     self.read_push(rules, index, push);
                 }
             }
             Step::LosePush(index) => {
                 self.faults_left -= 1;
                 if let Some(link) = &mut self.clients[index].link {
-                    link.pushes.remove(0);
+                    link.pushes.pop_first();
                 }
             }
             Step::LoseConnection(index) => self.lose_connection(index),
@@ -267,8 +268,8 @@ impl World {
     }
 
     fn arrive(&mut self, rules: &Rules, index: usize) -> Result<(), Violation> {
-        let Some(link) = &mut self.clients[index].link else { return Ok(()) };
-        let request = link.requests.remove(0);
+        let link = self.clients[index].link.as_mut();
+        let Some(request) = link.and_then(|link| link.requests.pop_first()) else { return Ok(()) };
         let reply = self.run(rules, request, by(rules, index, Line::Current))?;
         if let Some(link) = &mut self.clients[index].link {
             link.replies.push(reply);
@@ -288,7 +289,7 @@ impl World {
     }
 
     fn change_line(&mut self, index: usize, from: Line, to: Line) {
-        for place in &mut self.server.queue {
+        for place in self.server.queue.iter_mut() {
             if usize::from(place.id.client) == index && place.line == from {
                 place.line = to;
             }

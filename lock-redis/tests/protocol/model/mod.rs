@@ -5,6 +5,8 @@
 //! rise, that nobody waits for ever, that nothing is left of an attempt that ended. And that it would find the flaws that it
 //! is there for: for each rule that is taken out it does.
 mod client;
+mod known;
+mod list;
 mod rules;
 mod search;
 mod server;

@@ -42,14 +42,15 @@ pub(crate) enum Rule {
 /// All rules but some.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    without: Vec<Rule>,
+    /// A bit for each that is taken out.
+    without: u32,
     /// The client that polls.
     pub(crate) poller: Option<u8>,
 }
 
 impl Rules {
     pub(crate) fn without(rules: &[Rule]) -> Self {
-        Self { without: rules.to_vec(), poller: None }
+        Self { without: rules.iter().fold(0, |without, rule| without | bit(*rule)), poller: None }
     }
 
     pub(crate) fn with_poller(self, client: u8) -> Self {
@@ -61,6 +62,10 @@ impl Rules {
     }
 
     pub(crate) fn drop(&self, rule: Rule) -> bool {
-        self.without.contains(&rule)
+        self.without & bit(rule) != 0
     }
+}
+
+fn bit(rule: Rule) -> u32 {
+    1 << rule as u32
 }

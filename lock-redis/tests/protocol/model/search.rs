@@ -1,10 +1,8 @@
 //! Goes through all states of the model, the nearest first.
-use std::collections::HashMap;
-use std::collections::hash_map::{DefaultHasher, Entry};
 use std::fmt::Write as _;
-use std::hash::{Hash as _, Hasher as _};
 
 use super::client::{Bounds, Step};
+use super::known::Known;
 use super::rules::Rules;
 use super::world::World;
 
@@ -25,8 +23,7 @@ struct Search<'a> {
     rules: &'a Rules,
     bounds: Bounds,
     start: World,
-    /// By fingerprints, of which no two states share one by chance.
-    known: HashMap<u128, u32>,
+    known: Known,
     /// How each state was reached first.
     reached: Vec<(u32, Step)>,
     /// Which state follows when nothing fails.
@@ -41,13 +38,13 @@ pub(crate) fn search(rules: &Rules, bounds: Bounds, most: usize) -> Found {
     let mut search = Search {
         rules,
         bounds,
-        start: start.clone(),
-        known: HashMap::new(),
+        start,
+        known: Known::default(),
         reached: Vec::new(),
         next: Vec::new(),
         front: Vec::new(),
     };
-    search.note(0, Step::Tick, start);
+    search.note(0, Step::Tick, &start);
     while !search.front.is_empty() {
         if search.reached.len() > most {
             return Found::TooMany;
@@ -71,12 +68,12 @@ impl Search<'_> {
     fn look_at(&mut self, index: u32, world: &World) -> Result<(), (&'static str, Step)> {
         let follows = world.next_without_faults(self.rules);
         let mut next = if world.somebody_waits() { None } else { Some(DONE) };
+        let believers = world.believers();
         for step in world.steps(self.rules, self.bounds) {
             let after = world.after(self.rules, self.bounds, step).map_err(|what| (what, step))?;
-            let gets_it = after.believers() > world.believers();
-            let reached = self.note(index, step, after);
+            let reached = self.note(index, step, &after);
             if step == follows && next.is_none() {
-                next = Some(if gets_it { DONE } else { reached });
+                next = Some(if after.believers() > believers { DONE } else { reached });
             }
         }
         // What follows is one of the steps.
@@ -84,18 +81,14 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn note(&mut self, from: u32, step: Step, world: World) -> u32 {
-        let index = u32::try_from(self.reached.len()).unwrap_or(DONE - 1);
-        match self.known.entry(fingerprint(&world)) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(vacant) => {
-                vacant.insert(index);
-                self.reached.push((from, step));
-                self.next.push(index);
-                self.front.push((index, world));
-                index
-            }
+    fn note(&mut self, from: u32, step: Step, world: &World) -> u32 {
+        let (index, is_new) = self.known.number(world);
+        if is_new {
+            self.reached.push((from, step));
+            self.next.push(index);
+            self.front.push((index, *world));
         }
+        index
     }
 
     /// A state from which what follows goes round in a circle.
@@ -131,7 +124,7 @@ impl Search<'_> {
             at = from;
         }
         let mut text = String::new();
-        let mut world = Ok(self.start.clone());
+        let mut world = Ok(self.start);
         for step in steps.into_iter().rev() {
             world = world.and_then(|world| world.after(self.rules, self.bounds, step));
             // Writing to a text does not fail.
@@ -141,43 +134,5 @@ impl Search<'_> {
             };
         }
         text
-    }
-}
-
-fn fingerprint(world: &World) -> u128 {
-    let mut bytes = Bytes(Vec::with_capacity(256));
-    world.hash(&mut bytes);
-    let half = |salt: u8| {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u8(salt);
-        hasher.write(&bytes.0);
-        u128::from(hasher.finish())
-    };
-    half(1) << 64 | half(2)
-}
-
-/// What a state is hashed from, in one piece: the numbers in it are small, and so many steps of a hash take long in a build
-/// that is not optimised.
-struct Bytes(Vec<u8>);
-
-impl std::hash::Hasher for Bytes {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn write_u8(&mut self, number: u8) {
-        self.0.push(number);
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.0.push(number.to_le_bytes()[0]);
-    }
-
-    fn write_isize(&mut self, number: isize) {
-        self.0.push(number.to_le_bytes()[0]);
-    }
-
-    fn finish(&self) -> u64 {
-        0
     }
 }

@@ -113,8 +113,7 @@ impl World {
     }
 
     fn promote(&mut self, rules: &Rules, me: Option<Id>) -> Result<Option<Id>, Violation> {
-        while !self.server.queue.is_empty() {
-            let place = self.server.queue.remove(0);
+        while let Some(place) = self.server.queue.pop_first() {
             let is_there = match place.line {
                 _ if me == Some(place.id) => true,
                 Line::Current | Line::Old => true,

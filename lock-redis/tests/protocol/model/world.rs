@@ -3,19 +3,31 @@
 //! Every time is an age or a remainder in ticks, which is cut off where more makes no difference, so that the model is finite
 //! although time goes on for ever. A message carries the age of the request that it answers: the client, which alone knows
 //! when it sent request number k, looks that up.
+use std::hash::{Hash, Hasher};
+
+use super::list::List;
 use super::rules::{Rule, Rules};
 
 /// The lease in ticks. An age of as much is too old for whatever it is the age of.
 pub(crate) const LEASE: u8 = 2;
 
+const MOST_CLIENTS: usize = 3;
+
 /// A fencing token is above what the clock says by less than this; the tokens of a tick ago are below it.
 const TOKENS_PER_TICK: i8 = 16;
 
 /// An attempt: whose, and which of that client's.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Id {
     pub(crate) client: u8,
     pub(crate) attempt: u8,
+}
+
+/// In one piece, as it is in nearly everything.
+impl Hash for Id {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(u32::from(self.client) << 8 | u32::from(self.attempt));
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -76,7 +88,7 @@ pub(crate) enum Line {
     Polls,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 pub(crate) struct Place {
     pub(crate) id: Id,
     pub(crate) left: u8,
@@ -90,20 +102,20 @@ pub(crate) struct Hold {
     pub(crate) left: u8,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, Hash, Debug, Default)]
 pub(crate) struct Server {
     pub(crate) hold: Option<Hold>,
-    pub(crate) queue: Vec<Place>,
+    pub(crate) queue: List<Place, 4>,
     /// Relative to the clock.
     pub(crate) fence: Option<i8>,
 }
 
 /// A connection: requests and answers in their order each, messages beside them.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, Hash, Debug, Default)]
 pub(crate) struct Link {
-    pub(crate) requests: Vec<Request>,
-    pub(crate) replies: Vec<Reply>,
-    pub(crate) pushes: Vec<Push>,
+    pub(crate) requests: List<Request, 4>,
+    pub(crate) replies: List<Reply, 4>,
+    pub(crate) pushes: List<Push, 4>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -145,21 +157,22 @@ pub(crate) enum Role {
     Dead,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 pub(crate) struct Client {
     pub(crate) role: Role,
     pub(crate) link: Option<Link>,
     /// What may still arrive by a connection that was given up.
-    pub(crate) old: Option<Vec<Request>>,
+    pub(crate) old: Option<List<Request, 8>>,
     pub(crate) next_attempt: u8,
     /// One heartbeat or renewal in a tick is enough.
     pub(crate) has_beaten: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 pub(crate) struct World {
     pub(crate) server: Server,
-    pub(crate) clients: Vec<Client>,
+    /// Where there are fewer, the others were dead from the beginning.
+    pub(crate) clients: [Client; MOST_CLIENTS],
     pub(crate) faults_left: u8,
     /// The last token that was given to anybody, relative to the clock. The server does not know it.
     pub(crate) last_token: Option<i8>,
@@ -178,19 +191,10 @@ fn older_request(request: &mut Request) {
 
 impl World {
     pub(crate) fn new(clients: usize, faults: u8) -> Self {
-        let client = Client {
-            role: Role::Idle,
-            link: Some(Link::default()),
-            old: None,
-            next_attempt: 0,
-            has_beaten: false,
-        };
-        Self {
-            server: Server::default(),
-            clients: vec![client; clients],
-            faults_left: faults,
-            last_token: None,
-        }
+        let none = Client { role: Role::Dead, link: None, old: None, next_attempt: 0, has_beaten: false };
+        let mut all = [none; MOST_CLIENTS];
+        all[..clients].fill(Client { role: Role::Idle, link: Some(Link::default()), ..none });
+        Self { server: Server::default(), clients: all, faults_left: faults, last_token: None }
     }
 
     /// Time passes, for all at once: their clocks have one rate.
@@ -203,13 +207,13 @@ impl World {
             hold.left -= 1;
         }
         server.hold = server.hold.filter(|hold| hold.left > 0);
-        for place in &mut server.queue {
+        for place in server.queue.iter_mut() {
             older(&mut place.age);
             place.left = place.left.saturating_sub(1);
         }
         // The keys end with the last deadline.
         if server.queue.iter().all(|place| place.left == 0) {
-            server.queue.clear();
+            server.queue = List::default();
         }
         let a_tick_ago = |token: i8| (token - TOKENS_PER_TICK).max(-1);
         server.fence = server.fence.map(a_tick_ago);
@@ -218,8 +222,11 @@ impl World {
 
     /// Who believes that it holds the lock, on the strength of what the present server has said.
     pub(crate) fn believers(&self) -> usize {
-        let believes = |client: &&Client| matches!(client.role, Role::Believes { is_from_before: false, .. });
-        self.clients.iter().filter(believes).count()
+        let mut believers = 0;
+        for client in &self.clients {
+            believers += usize::from(matches!(client.role, Role::Believes { is_from_before: false, .. }));
+        }
+        believers
     }
 
     /// All connections of the server are gone, and its data. A tick has to follow: it takes longer than a microsecond for
@@ -239,10 +246,12 @@ impl World {
 impl Client {
     fn tick(&mut self, rules: &Rules) {
         self.has_beaten = false;
-        self.old.iter_mut().flatten().for_each(older_request);
+        if let Some(old) = &mut self.old {
+            old.iter_mut().for_each(older_request);
+        }
         if let Some(link) = &mut self.link {
             link.requests.iter_mut().for_each(older_request);
-            for reply in &mut link.replies {
+            for reply in link.replies.iter_mut() {
                 match reply {
                     Reply::Acquire { age, .. } | Reply::Renew { age, .. } => older(age),
                     Reply::Ended { .. } => {}
@@ -266,7 +275,8 @@ impl Client {
     /// The client's side of the connection is gone, with all that was to be read from it. What it has sent may arrive yet.
     pub(crate) fn lose_link(&mut self) {
         if let Some(link) = self.link.take() {
-            self.old.get_or_insert_default().extend(link.requests);
+            let old = self.old.get_or_insert_default();
+            link.requests.iter().for_each(|request| old.push(*request));
         }
         match &mut self.role {
             Role::Asks { id, intent: Intent::Try, .. } => {

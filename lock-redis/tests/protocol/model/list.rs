@@ -1,0 +1,55 @@
+//! A few things in their order, in place: a state is copied for each step that is tried in it, and pieces of memory of its own
+//! for each list would take most of the time.
+use std::hash::{Hash, Hasher};
+
+/// The first of them are there; pushing more than there is room for is a defect of the model, and panics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List<T, const ROOM: usize>([Option<T>; ROOM]);
+
+impl<T: Copy, const ROOM: usize> Default for List<T, ROOM> {
+    fn default() -> Self {
+        Self([None; ROOM])
+    }
+}
+
+impl<T: Copy, const ROOM: usize> List<T, ROOM> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0[0].is_none()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map_while(Option::as_ref)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().map_while(Option::as_mut)
+    }
+
+    pub(crate) fn push(&mut self, item: T) {
+        let length = self.iter().count();
+        self.0[length] = Some(item);
+    }
+
+    pub(crate) fn pop_first(&mut self) -> Option<T> {
+        let first = self.0[0];
+        self.0.copy_within(1.., 0);
+        self.0[ROOM - 1] = None;
+        first
+    }
+
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        let all = *self;
+        *self = Self::default();
+        all.iter().filter(|item| is_kept(item)).for_each(|item| self.push(*item));
+    }
+}
+
+impl<T: Hash, const ROOM: usize> Hash for List<T, ROOM> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for item in self.0.iter().map_while(Option::as_ref) {
+            state.write_u8(1);
+            item.hash(state);
+        }
+        state.write_u8(0);
+    }
+}
