@@ -6,8 +6,9 @@ use crate::hold::{Hold, LossReason};
 ///
 /// The level comes before the event: when a callback runs, [`Hold::is_valid`] already says what it is told. Callbacks
 /// run on a dispatcher thread, never on the caller's runtime, one at a time and in order for each lock. One that blocks
-/// delays the later events of its own lock, and one that panics is logged; neither harms another lock. When 1024 events wait
-/// behind one that blocks, the oldest are dropped, and the log says how many.
+/// delays the later events of its own lock, and one that panics is logged; neither harms another lock, unless 64 block at once.
+/// Of more than 1024 events that wait behind one that blocks some are dropped: doubts and their ends first, then the oldest
+/// acquisitions and releases, and losses last. The log says how many. In all at most 262,144 events wait, and as many losses.
 ///
 /// Of each hold, [`on_acquired`](LockListener::on_acquired) comes first and [`on_abort`](LockListener::on_abort) or
 /// [`on_released`](LockListener::on_released) last. A grant that its waiter gave up before it had the lock in hand has no events.
