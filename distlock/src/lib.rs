@@ -20,7 +20,7 @@
 //! | level | event |
 //! |---|---|
 //! | `ERROR` | `lost`: a lock that is held has been lost (`reason`, `held`). Another holder may have what it protects |
-//! | `WARN` | `suspect`: contact is lost, and the lock is still held, for `remaining` if contact does not return. `renewals failed`: of so many `locks`, some of which it `names`; at most every ten seconds for each connection or session. `a grant was lost before its waiter had it`, for the second time `in_a_row` or more, with the `reason` and a `remedy`. What a server cannot do, contact lost |
+//! | `WARN` | `suspect`: contact is lost, and the lock is still held, for `remaining` if contact does not return. `renewals failed`: of so many `locks`, some of which it `names`; at most every ten seconds for each connection or session. `a grant was lost before its waiter had it`, for the second time `in_a_row` or more, with the `reason` and a `remedy`. `given up`: the client ends, and a release is not answered. What a server cannot do, contact lost |
 //! | `INFO` | `restored`: contact has returned in time |
 //! | `DEBUG` | `waiting`, `granted` (`holder`, `waited`), `not granted` (`why`), `released` (`held`); what is tried again |
 //!

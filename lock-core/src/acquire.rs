@@ -14,7 +14,7 @@ use crate::backend::{AcquireRequest, AnyLease, Grant, Term, Wait};
 use crate::engine::contained;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
-use crate::hold::{Granted, HoldCore, Lasting};
+use crate::hold::{Granted, HoldCore, Lasting, LossReason};
 use crate::janitor::{self, Chore};
 use crate::local::{Attempted, Occupant, Patience, Start, Undo};
 use crate::log;
@@ -36,12 +36,13 @@ pub(crate) fn drive(
     let mut unfinished = Unfinished { front, state: Progress::UnderWay };
     async move {
         let front = Arc::clone(&unfinished.front);
-        let mut lost_unseen = LostUnseen::new();
         let mut next = Some(start);
         while let Some(Start { attempt: request, patience }) = next {
             unfinished.is(Progress::UnderWay);
             let outcome = make_attempt(&front, &request, patience).await;
-            lost_unseen.follow(&front, &request, patience, outcome.as_ref()).await;
+            if !matches!(outcome, Some(Attempted::Granted(_))) {
+                front.nothing_lost_unseen();
+            }
             unfinished.is(Progress::Answered);
             next = if let Some(outcome) = outcome {
                 report(&front, &request, outcome)
@@ -111,6 +112,9 @@ async fn make_attempt(
     patience: Patience,
 ) -> Option<Outcome> {
     let client = front.client();
+    if patience != Patience::Once {
+        pause_after_losses(front, request).await?;
+    }
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let acquiring = contained(Operation::Acquire, client.backend.acquire(request));
@@ -139,38 +143,43 @@ fn refused(front: &Front, request: &AcquireRequest) -> Outcome {
 }
 
 /// Grants in a row that were lost before their waiter had them.
-struct LostUnseen {
+#[derive(Debug, Default)]
+pub(crate) struct LostUnseen {
     in_a_row: u32,
-    backoff: Backoff,
+    /// The number of the last of them.
+    last: Option<u64>,
+    /// Why, until the next attempt has paused for it.
+    not_paused_for: Option<LossReason>,
+    backoff: Option<Backoff>,
 }
 
 impl LostUnseen {
-    fn new() -> Self {
-        Self { in_a_row: 0, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE) }
+    /// The hold with this number is one of them. Several may have waited for it.
+    pub(crate) fn add(&mut self, number: u64, reason: LossReason) {
+        if self.last != Some(number) {
+            self.last = Some(number);
+            self.in_a_row = self.in_a_row.saturating_add(1);
+            self.not_paused_for = Some(reason);
+        }
     }
 
-    /// Pauses after such a grant, longer each time: the next attempt may fare no better.
-    async fn follow(
-        &mut self,
-        front: &Front,
-        request: &AcquireRequest,
-        patience: Patience,
-        outcome: Option<&Outcome>,
-    ) {
-        let lost = match outcome {
-            Some(Attempted::Granted(hold)) if patience != Patience::Once => hold.verify().err(),
-            _ => None,
-        };
-        let Some(reason) = lost else {
-            *self = Self::new();
-            return;
-        };
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        log::lost_unseen(front, reason, self.in_a_row);
-        let clock = front.clock();
-        let pause = clock.now().plus(self.backoff.next_pause());
-        let _ = until_stopped(request, clock.sleep_until(pause)).await;
+    /// Why the next attempt is to pause, and for how long: longer each time, as it may fare no better.
+    fn next_pause(&mut self) -> Option<(LossReason, Duration)> {
+        let reason = self.not_paused_for.take()?;
+        let backoff = self.backoff.get_or_insert_with(|| Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
+        Some((reason, backoff.next_pause()))
     }
+}
+
+/// Leaves the server in peace for a while when grants are lost before their waiters have them; `None` when it was stopped.
+async fn pause_after_losses(front: &Front, request: &AcquireRequest) -> Option<()> {
+    let (lost, in_a_row) = {
+        let mut unseen = front.lost_unseen.lock();
+        (unseen.next_pause(), unseen.in_a_row)
+    };
+    let Some((reason, pause)) = lost else { return Some(()) };
+    log::lost_unseen(front, reason, in_a_row);
+    until_stopped(request, front.clock().sleep_until(front.clock().now().plus(pause))).await
 }
 
 async fn until_stopped<T>(request: &AcquireRequest, future: impl Future<Output = T>) -> Option<T> {

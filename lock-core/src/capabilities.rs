@@ -88,7 +88,7 @@ pub struct Capabilities {
     pub names: NameRules,
     /// How long what a lost client has left behind lasts at the server at most: its places in queues, its grants. `None`
     /// when it lasts until it is undone: the core then repeats a release until it is answered, whatever the term of the
-    /// lease.
+    /// lease, or until the client ends.
     pub leftovers_last: Option<Duration>,
 }
 

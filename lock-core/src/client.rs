@@ -27,10 +27,11 @@ use crate::url::UrlOptions;
 /// the same client.
 ///
 /// Dropping the last clone, lock, guard and hold ends the client without ceremony, once the releases that are under way
-/// have been answered. A hold that was left behind by [`lock`](DistributedLock::lock) keeps the client, and is renewed for
+/// have been answered. Those that are not answered within a minute after the last clone and lock have gone are given up, with
+/// a line in the log, unless something else is held: the end of the client ends its connections. A hold that was left behind by [`lock`](DistributedLock::lock) keeps the client, and is renewed for
 /// ever. [`LockClient::close`] is the orderly way.
 #[derive(Clone)]
-pub struct LockClient(Arc<ClientCore>);
+pub struct LockClient(Arc<ClientCore>, Arc<Handle>);
 
 impl LockClient {
     /// The lock called `name`. Locks of one name made by one client are the same lock.
@@ -39,7 +40,7 @@ impl LockClient {
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn lock(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
         let front = ClientCore::front(&self.0, LockName::new(name)?)?;
-        Ok(Arc::new(ReentrantLock::new(front)))
+        Ok(Arc::new(ReentrantLock::new(front, Arc::clone(&self.1))))
     }
 
     /// Who holds the lock and who waits for it, as far as the backend can tell.
@@ -103,7 +104,8 @@ impl LockClient {
     /// `timeout`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unconfirmed`] when something was still held, or a release not certain, at the end of `timeout`.
+    /// [`ErrorKind::Unconfirmed`] when something was still held, or a release not certain, at the end of `timeout`. What is not
+    /// answered when this returns is given up, with a line in the log.
     ///
     /// # Cancel safety
     /// Dropped after its first poll it leaves the client closed to new acquisitions; call it again to finish.
@@ -122,6 +124,7 @@ impl LockClient {
             Ok(())
         });
         let _ = within(&core.clock, core.clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
+        core.janitor.closed();
         left_behind.map_or(Ok(()), Err)
     }
 }
@@ -129,6 +132,18 @@ impl LockClient {
 impl fmt::Debug for LockClient {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("LockClient").field("backend", &self.0.backend).finish_non_exhaustive()
+    }
+}
+
+/// What a user has of a client, in clones and locks. With the last of them all that is left is to end.
+pub(crate) struct Handle {
+    janitor: Arc<Janitor>,
+    clock: Clock,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.janitor.unused(self.clock.now());
     }
 }
 
@@ -460,7 +475,8 @@ impl Parts {
 
     fn finish<B: Backend>(self, backend: B) -> Result<LockClient, LockError> {
         let server = self.server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
-        Ok(LockClient(Arc::new(ClientCore {
+        let handle = Handle { janitor: Arc::clone(&self.janitor), clock: self.clock.clone() };
+        let core = ClientCore {
             server,
             backend: Box::new(Erased(backend)),
             engine: self.engine,
@@ -472,7 +488,8 @@ impl Parts {
             first_attempt: random_u128()?,
             attempts: AtomicU64::new(0),
             fronts: Mutex::default(),
-        })))
+        };
+        Ok(LockClient(Arc::new(core), Arc::new(handle)))
     }
 }
 

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::acquire::drive;
+use crate::acquire::{LostUnseen, drive};
 use crate::backend::{AcquireRequest, Mode, Wait};
 use crate::client::ClientCore;
 use crate::clock::{Clock, Moment, Sleep};
 use crate::dispatcher::Lane;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::hold::reports::Event;
-use crate::hold::{Declared, Hold, HoldCore, LossReason};
-use crate::janitor;
+use crate::hold::{Hold, HoldCore, Loss, LossReason};
+use crate::janitor::{self, Chore};
 use crate::keeper::within;
 use crate::listener::LockListener;
 use crate::local::{Attempt, Entered, Exited, LocalMutex, Patience, Prospect, Settled, Start, Ticket};
@@ -39,6 +39,7 @@ pub(crate) struct Front {
     lane: Arc<Lane>,
     /// The place in the server's queue that the last attempt lost, for the one that is made instead of it.
     lost_place: Mutex<Option<NonZeroU64>>,
+    pub(crate) lost_unseen: Mutex<LostUnseen>,
 }
 
 impl Attempt for Arc<AcquireRequest> {
@@ -69,6 +70,7 @@ impl Front {
             listener: Mutex::new(None),
             lane: Arc::default(),
             lost_place: Mutex::default(),
+            lost_unseen: Mutex::default(),
         }
     }
 
@@ -125,6 +127,11 @@ impl Front {
 
     pub(crate) fn keep_lost_place(&self, place: Option<NonZeroU64>) {
         *self.lost_place.lock() = place;
+    }
+
+    /// A grant has come to its waiter, or there was none.
+    pub(crate) fn nothing_lost_unseen(&self) {
+        *self.lost_unseen.lock() = LostUnseen::default();
     }
 
     /// Enters for `owner`: locally first, then remotely. `None` when it was not to be had in time.
@@ -231,11 +238,11 @@ impl Front {
     }
 
     /// The hold is lost, and says so already: frees the front, tells the listener, leaves nothing at the server.
-    pub(crate) fn hold_lost(self: &Arc<Self>, hold: &Arc<HoldCore>, reason: LossReason, declared: Declared) {
-        let known = hold.report_lost(reason);
+    pub(crate) fn hold_lost(self: &Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, chore: Chore) {
+        let known = hold.report_lost(loss.reason);
         hold.end_watch();
-        let start = self.local.lost(hold, &reason, |patience| self.new_attempt(patience));
-        janitor::clear_lost(hold, reason, declared, known);
+        let start = self.local.lost(hold, &loss.reason, |patience| self.new_attempt(patience));
+        janitor::clear_lost(hold, loss, known, chore);
         self.start_there(start);
     }
 

@@ -3,8 +3,11 @@
 //! Whoever releases a lock or gives up waiting hands the work over here and may go: the janitor goes on whether or not
 //! the future that asked for it still lives. It repeats a call until the server has answered, or, where what is left at
 //! the server ends by itself, until it has. When contact returns it does not wait for the end of its pause.
+//!
+//! It gives up when the client is closed, and a while after the client's last handle is gone: the end of the client ends its
+//! connections and sessions, and what is left of a lease ends with that.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +23,7 @@ use crate::engine::contained;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
 use crate::hold::reports::Known;
-use crate::hold::{Declared, HoldCore, LossReason};
+use crate::hold::{Declared, HoldCore, Loss, LossReason};
 use crate::keeper::{first_of, within};
 use crate::log;
 use crate::supervise::Backoff;
@@ -36,12 +39,24 @@ pub(crate) struct Janitor {
     /// When the last of those whose holds the core has ended has to have stopped.
     stopped_by: Mutex<Option<Moment>>,
     contact: watch::Sender<Contact>,
+    end: watch::Sender<End>,
 }
 
 #[derive(Debug, PartialEq)]
 enum Contact {
     Good,
     Lost,
+}
+
+/// Whether the client comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    /// It is in use.
+    NotYet,
+    /// No handle of it is left since then.
+    Unused(Moment),
+    /// It has been closed.
+    Closed,
 }
 
 impl Default for Janitor {
@@ -51,6 +66,7 @@ impl Default for Janitor {
             finished: Notify::new(),
             stopped_by: Mutex::new(None),
             contact: watch::Sender::new(Contact::Good),
+            end: watch::Sender::new(End::NotYet),
         }
     }
 }
@@ -106,6 +122,45 @@ impl Janitor {
             // Nobody waits for that.
             false
         });
+    }
+
+    /// The last handle of the client is gone.
+    pub(crate) fn unused(&self, since: Moment) {
+        self.end.send_if_modified(|end| {
+            let was_in_use = *end == End::NotYet;
+            if was_in_use {
+                *end = End::Unused(since);
+            }
+            was_in_use
+        });
+    }
+
+    /// The backend is closed: nothing that is left can be done any more.
+    pub(crate) fn closed(&self) {
+        self.end.send_replace(End::Closed);
+    }
+
+    /// Waits until what has been begun now is to be given up.
+    async fn gives_up(&self, client: &ClientCore) {
+        let clock = &client.clock;
+        let mut end = self.end.subscribe();
+        let mut tried_until = clock.now().plus(TRIED_FOR);
+        loop {
+            let seen = *end.borrow_and_update();
+            let until = match seen {
+                End::NotYet => Moment::FOREVER,
+                End::Unused(since) => tried_until.max(since.plus(TRIED_FOR)),
+                End::Closed => return,
+            };
+            if within(clock, until, end.changed()).await.is_some() {
+                continue;
+            }
+            if !client.keeper.holds_something() {
+                return;
+            }
+            // As long as something is held, the client lives on.
+            tried_until = clock.now().plus(TRIED_FOR);
+        }
     }
 
     /// What pauses goes on at once.
@@ -190,7 +245,8 @@ pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
     match hold.take_lease() {
         Some(lease) => {
             let leaving = Leaving { lease, hold: Arc::clone(hold), chore };
-            front.client().engine.run(release_until_certain(leaving, Some(report), first_answer));
+            let releasing = release_until_certain(leaving, Some(report), first_answer);
+            front.client().engine.run(unless_given_up(Arc::clone(front), releasing));
         }
         // Its loss has been reported meanwhile, and that is being followed up.
         None => report.certain(Released::Clean, Sent::First),
@@ -202,11 +258,12 @@ pub(crate) fn release(hold: &Arc<HoldCore>) -> Arc<Outcome> {
 ///
 /// Where the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: nobody else
 /// is to have it while the holder stops.
-pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Declared, known: Known) {
+pub(crate) fn clear_lost(hold: &Arc<HoldCore>, loss: Loss, known: Known, chore: Chore) {
+    let Loss { reason, declared } = loss;
     let front = Arc::clone(&hold.front);
     front.client().keeper.unregister(hold);
     let Some(lease) = hold.take_lease() else { return };
-    let leaving = Leaving { lease, hold: Arc::clone(hold), chore: Chore::begin(&front) };
+    let leaving = Leaving { lease, hold: Arc::clone(hold), chore };
     let nothing = OnFirstAnswer(None);
     let clock = front.clock().clone();
     let stopped_by = clock.now().plus(time_to_stop(front.client().settings.abort_margin));
@@ -214,13 +271,14 @@ pub(crate) fn clear_lost(hold: &Arc<HoldCore>, reason: LossReason, declared: Dec
         front.client().janitor.stops_by(stopped_by);
     }
     let hold = Arc::clone(hold);
-    front.client().engine.spawn(async move {
+    let engine_of = Arc::clone(&front);
+    engine_of.client().engine.spawn(async move {
         // Here, because whoever reports the loss may be the deadline thread, and a log may block.
         log::lost(&hold, reason, known);
         if declared == Declared::ByCore {
             clock.sleep_until(stopped_by).await;
         }
-        release_until_certain(leaving, None, nothing).await;
+        unless_given_up(front, release_until_certain(leaving, None, nothing)).await;
     });
 }
 
@@ -234,7 +292,26 @@ fn time_to_stop(abort_margin: Duration) -> Duration {
 pub(crate) fn cancel(front: &Arc<Front>, request: &Arc<AcquireRequest>) {
     let chore = request.signals.take_chore().unwrap_or_else(|| Chore::begin(front));
     let first_answer = OnFirstAnswer(Some(Arc::clone(front)));
-    front.client().engine.run(cancel_until_certain(chore, Arc::clone(request), first_answer));
+    let cancelling = cancel_until_certain(chore, Arc::clone(request), first_answer);
+    front.client().engine.run(unless_given_up(Arc::clone(front), cancelling));
+}
+
+/// How long a chore is tried for at least, from the end of the last handle of its client on.
+const TRIED_FOR: Duration = Duration::from_secs(60);
+
+/// Does a chore for as long as it can matter.
+async fn unless_given_up(front: Arc<Front>, chore: impl Future<Output = ()>) {
+    let client = front.client();
+    let (mut chore, mut gives_up) = (pin!(chore), pin!(client.janitor.gives_up(client)));
+    let is_done = poll_fn(|context| {
+        if chore.as_mut().poll(context).is_ready() {
+            return Poll::Ready(true);
+        }
+        gives_up.as_mut().poll(context).map(|()| false)
+    });
+    if !is_done.await {
+        log::given_up(&front);
+    }
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -149,11 +149,15 @@ impl Keeper {
         self.groups.lock().values().flat_map(Group::all).collect()
     }
 
+    pub(crate) fn holds_something(&self) -> bool {
+        self.groups.lock().values().any(|group| !group.holds.is_empty())
+    }
+
     /// Waits until nothing is held.
     pub(crate) async fn empty(&self) {
         loop {
             let emptied = self.emptied.notified();
-            if self.groups.lock().values().all(|group| group.holds.is_empty()) {
+            if !self.holds_something() {
                 return;
             }
             emptied.await;

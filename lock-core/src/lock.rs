@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::backend::Wait;
+use crate::client::Handle;
 use crate::clock::Clock;
 use crate::error::{ErrorKind, LockError, Operation};
 use crate::front::Front;
@@ -231,14 +232,15 @@ pub trait DistributedLockExt: DistributedLock {
 impl<L: DistributedLock + ?Sized> DistributedLockExt for L {}
 
 /// The main implementation of [`DistributedLock`]: a local reentrant FIFO mutex in front of a backend.
-#[derive(Debug)]
 pub struct ReentrantLock {
     front: Arc<Front>,
+    /// The client is in use for as long as this is.
+    _handle: Arc<Handle>,
 }
 
 impl ReentrantLock {
-    pub(crate) fn new(front: Arc<Front>) -> Self {
-        Self { front }
+    pub(crate) fn new(front: Arc<Front>, handle: Arc<Handle>) -> Self {
+        Self { front, _handle: handle }
     }
 
     async fn enter(&self, wait: Wait) -> Result<bool, LockError> {
@@ -255,6 +257,12 @@ impl ReentrantLock {
         let (hold, entries) = self.front.local.held_by(owner)?;
         let hold = Hold(hold);
         (!matches!(hold.end(), Some(HoldEnd::Lost(_)))).then_some((hold, entries))
+    }
+}
+
+impl fmt::Debug for ReentrantLock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ReentrantLock").field("front", &self.front).finish_non_exhaustive()
     }
 }
 

@@ -93,6 +93,16 @@ pub(crate) fn lost_unseen(front: &Front, reason: LossReason, in_a_row: u32) {
     );
 }
 
+/// The client ends, and what stands for the lock may be left at the server.
+pub(crate) fn given_up(front: &Front) {
+    warn!(
+        target: "distlock",
+        lock = %front.name(), server = %front.client().server,
+        "given up: the server has not answered, and the client ends; what is left of the lock ends with the lease, or with the \
+         client's connection"
+    );
+}
+
 pub(crate) fn released(hold: &Arc<HoldCore>, loss: Option<LossReason>) {
     debug!(
         target: "distlock",

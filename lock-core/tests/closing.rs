@@ -4,15 +4,54 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use lock_core::memory::faults::{Fault, Gate};
-use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
-use lock_core::{ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, HoldEnd, LossReason, Operation};
-use support::{ByHand, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next};
+use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notice};
+use lock_core::{
+    ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, Hold, HoldEnd, LockClient, LockListener,
+    LossReason, Operation,
+};
+use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next};
 
 const NAME: &str = "orders/42";
+
+/// Looks, when it is woken for the first time, whether a client is idle.
+struct Looks {
+    client: LockClient,
+    was_idle: Mutex<Option<bool>>,
+}
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        let is_idle = pin!(self.client.idle()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        self.was_idle.lock().unwrap().get_or_insert(is_idle);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_told_of_a_loss_and_waits_for_idle_waits_for_its_undoing() {
+    let timed = Timed::new();
+    let by_the_server = || assert!(timed.server.lose(&name(NAME), Loss::Delete, Notice::AtOnce));
+    let by_its_deadline = || {
+        timed.server.faults().sever();
+        timed.time.advance(LEASE);
+    };
+    for loses in [&by_the_server as &dyn Fn(), &by_its_deadline] {
+        let guard = timed.client.lock(NAME).unwrap().acquire().await.unwrap();
+        let looks = Arc::new(Looks { client: timed.client.clone(), was_idle: Mutex::default() });
+        let mut lost = pin!(guard.lost());
+        let waker = Waker::from(Arc::clone(&looks));
+        assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        loses();
+        assert!(lost.await.is_some());
+        assert_eq!(*looks.was_idle.lock().unwrap(), Some(false));
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn close_waits_for_releases() {
@@ -109,6 +148,82 @@ async fn close_waits_for_the_abort_margin_only_where_something_was_held() {
     assert_eq!(closing.await.unwrap().unwrap_err().kind(), ErrorKind::Unconfirmed);
     let passed = timed.clock.now().since(begun);
     assert!(passed < margin, "{passed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_answered_when_close_returns_is_given_up() {
+    let fails = |server: &MemoryServer| server.faults().sever();
+    let hangs = |server: &MemoryServer| {
+        server.faults().inject(Operation::Release, Fault::Delay(Gate::new()));
+    };
+    for goes_wrong in [&fails as &dyn Fn(&MemoryServer), &hangs] {
+        let server = MemoryServer::new();
+        let client = server.client().unwrap();
+        let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+        goes_wrong(&server);
+        drop(guard);
+        assert_eq!(client.close(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Unconfirmed);
+        tokio::time::timeout(SOON, client.idle()).await.expect("nothing goes on");
+        assert!(!server.is_empty());
+    }
+}
+
+/// A client whose handles are all gone, while what they held could not be released; and what tells whether it has ended.
+async fn left_alone(timed: &Timed) -> Weak<dyn LockListener> {
+    let lock = timed.other().lock(NAME).unwrap();
+    let listener: Arc<dyn LockListener> = Arc::new(|_: &Hold, _: &LossReason| {});
+    let ends_with_it = Arc::downgrade(&listener);
+    lock.set_listener(Some(listener));
+    let guard = lock.acquire().await.unwrap();
+    timed.server.faults().sever();
+    drop((guard, lock));
+    ends_with_it
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_last_handle_is_gone_gives_up_after_a_minute() {
+    let timed = Timed::new();
+    let client = left_alone(&timed).await;
+    timed.time.advance(Duration::from_secs(59));
+    assert!(client.upgrade().is_some(), "it gave up before");
+    eventually("the client ends", || {
+        timed.time.advance(Duration::from_secs(1));
+        client.upgrade().is_none()
+    })
+    .await;
+    assert!(!timed.server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_last_handle_is_gone_releases_what_it_can_within_a_minute() {
+    let timed = Timed::new();
+    let client = left_alone(&timed).await;
+    timed.time.advance(Duration::from_secs(50));
+    timed.server.faults().heal();
+    timed.time.advance(Duration::from_secs(9));
+    eventually("it is released", || timed.server.is_empty()).await;
+    eventually("the client ends", || client.upgrade().is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_still_holds_something_does_not_give_up() {
+    let timed = Timed::new();
+    let client = timed.other();
+    let held = client.lock("held").unwrap().acquire().await.unwrap();
+    let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    timed.server.faults().sever();
+    drop((guard, client));
+    for _ in 0..30 {
+        timed.time.advance(Duration::from_secs(10));
+        tokio::task::yield_now().await;
+    }
+    timed.server.faults().heal();
+    eventually("it is released", || {
+        timed.time.advance(Duration::from_secs(1));
+        timed.server.len() == 1
+    })
+    .await;
+    assert!(held.hold().is_valid());
 }
 
 #[test]

@@ -131,6 +131,34 @@ async fn granted_unseen<F: Future>(
     waiter
 }
 
+/// Lets time pass until the next grant.
+async fn granted_again(timed: &Timed, lock: &Arc<dyn DistributedLock>) {
+    eventually("it is granted again", || {
+        let is_granted = lock.is_locked();
+        if !is_granted {
+            timed.time.advance(Duration::from_millis(1));
+        }
+        is_granted
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grants_that_are_lost_before_their_waiter_has_looked_are_repeated_ever_more_slowly() {
+    let timed = Timed::new();
+    let lock = timed.client.lock(NAME).unwrap();
+    let waiter = granted_unseen(&timed.server, &lock, || lock.acquire()).await;
+    for round in 0..7 {
+        let lost_at = timed.clock.now();
+        assert!(timed.server.lose(&name(NAME), Loss::Delete, Notice::AtOnce));
+        granted_again(&timed, &lock).await;
+        let paused = timed.clock.now().since(lost_at);
+        let least = Duration::from_millis(5) * 2_u32.pow(round);
+        assert!(paused >= least, "{paused:?} after {round} losses before");
+    }
+    waiter.output().await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_is_lost_before_its_waiter_has_looked_does_not_end_the_wait() {
     let server = MemoryServer::new();
@@ -180,7 +208,9 @@ async fn an_owner_that_enters_again_after_an_unseen_loss_is_not_told_of_it() {
     let owner = Owner::new();
     let first = granted_unseen(&timed.server, &lock, || lock.acquire_as(owner, Wait::Forever)).await;
     timed.time.advance(Duration::from_secs(60));
-    let second = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
+    let second = ByHand::begun(lock.acquire_as(owner, Wait::Forever));
+    granted_again(&timed, &lock).await;
+    let second = second.output().await.unwrap().unwrap();
     let guards = (first.output().await.unwrap().unwrap(), second);
     assert!(guards.0.hold().is_valid());
     assert_eq!(guards.0.token(), guards.1.token());
@@ -206,7 +236,11 @@ async fn a_wait_whose_grant_is_lost_unseen_ends_at_its_deadline_all_the_same() {
     let waits = || lock.try_acquire_for(Duration::from_secs(5));
     let waiter = granted_unseen(&timed.server, &lock, waits).await;
     timed.server.lose(&name(NAME), Loss::Steal, Notice::AtOnce);
-    eventually("it waits at the server again", || timed.server.waiting_for(&name(NAME)) == 1).await;
+    eventually("it waits at the server again", || {
+        timed.time.advance(Duration::from_millis(1));
+        timed.server.waiting_for(&name(NAME)) == 1
+    })
+    .await;
     timed.time.advance(Duration::from_secs(5));
     // Without the lock, whether or not the server has told of the stranger by then.
     assert!(!matches!(waiter.output().await, Ok(Some(_))));

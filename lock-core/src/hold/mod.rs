@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::backend::{AnyLease, GroupId};
 use crate::clock::{Alarm, AlarmHandle, Moment};
 use crate::front::Front;
+use crate::janitor::Chore;
 use crate::local::Occupant;
 use crate::log;
 use crate::name::LockName;
@@ -205,6 +206,13 @@ pub(crate) enum Declared {
     ByCore,
 }
 
+/// A loss, as it is found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Loss {
+    pub(crate) reason: LossReason,
+    pub(crate) declared: Declared,
+}
+
 /// How long a hold lasts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lasting {
@@ -288,8 +296,10 @@ impl HoldCore {
     }
 
     fn lose(self: &Arc<Self>, reason: LossReason, declared: Declared) {
+        // Counted before anybody is told: whoever is told and then waits for `idle` waits for the undoing as well.
+        let chore = Chore::begin(&self.front);
         if self.state.lose(reason) {
-            self.front.hold_lost(self, reason, declared);
+            self.front.hold_lost(self, Loss { reason, declared }, chore);
         }
     }
 
@@ -343,6 +353,7 @@ impl HoldCore {
 
     /// The owner has the hold in hand: reports the acquisition, once, and what came of the hold if that was quicker.
     pub(crate) fn report_acquired(self: &Arc<Self>) {
+        self.front.nothing_lost_unseen();
         let has_ended =
             self.reports.acquired(|| self.state.contact(), |event| self.front.announce(event, self));
         if let (true, Phase::Lost(reason)) = (has_ended, self.state.phase()) {
@@ -378,10 +389,13 @@ struct Deadline(Weak<HoldCore>);
 impl Alarm for Deadline {
     fn ring(&self, now: Moment) -> Option<Moment> {
         let hold = self.0.upgrade()?;
+        // Counted before anybody is told, as in `lose`.
+        let chore = Chore::begin(&hold.front);
         match hold.state.expire(now.max(hold.front.clock().now()).as_nanoseconds(), LossReason::Expired) {
             Checked::Until(deadline) => Some(Moment::from_nanoseconds(deadline)),
             Checked::Expired => {
-                hold.front.hold_lost(&hold, LossReason::Expired, Declared::ByCore);
+                let loss = Loss { reason: LossReason::Expired, declared: Declared::ByCore };
+                hold.front.hold_lost(&hold, loss, chore);
                 None
             }
             Checked::Over => None,
@@ -406,5 +420,7 @@ impl Occupant for Arc<HoldCore> {
 
     fn lost_unseen(&self) {
         self.front.keep_lost_place(self.grant.place);
+        let reason = self.verify().err().unwrap_or(LossReason::Expired);
+        self.front.lost_unseen.lock().add(self.number, reason);
     }
 }
