@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
+use distlock::{Clock, Moment};
 use nix::errno::Errno;
 use nix::sys::signal::{self, SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{self, SignalKind};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::descendants::{self, Process};
 use crate::terminal::is_gone;
@@ -157,16 +158,16 @@ impl Child {
     ///
     /// # Cancel safety
     /// May be dropped and called again at any time.
-    pub(crate) async fn end_rest(&self, deadline: Instant) -> Sent {
+    pub(crate) async fn end_rest(&self, deadline: Moment) -> Sent {
         const INTERVAL: Duration = Duration::from_millis(20);
         const DYING: Duration = Duration::from_secs(1);
         let mut sent = Sent::default();
         while self.has_left_something() {
-            let now = Instant::now();
+            let now = Clock::system().now();
             if now >= deadline {
                 // Again and again, because one that is being killed may have started another.
                 sent = self.signal_all(Signal::SIGKILL);
-                if now >= deadline + DYING {
+                if now >= deadline.plus(DYING) {
                     return sent;
                 }
             }

@@ -3,9 +3,8 @@
 use std::future::pending;
 use std::time::Duration;
 
-use distlock::{Hold, LossReason};
+use distlock::{Clock, Hold, LossReason, Moment};
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, sleep_until};
 
 use crate::arguments::OnLost;
 use crate::child::{Change, Child, Sent};
@@ -15,6 +14,9 @@ use crate::exit::{self, Ending, Failure};
 use crate::job::{AfterStop, Job};
 use crate::report::Report;
 use crate::signals::Signals;
+
+/// Runs while the machine sleeps, as leases do.
+const CLOCK: Clock = Clock::system();
 
 /// A command that runs under the lock.
 pub(crate) struct Run<'a> {
@@ -38,9 +40,9 @@ pub(crate) enum Loss {
     /// It was reported and the command runs on.
     Ignored,
     /// The command and all that it has started were told to end, and are killed at this moment.
-    Terminating(Instant),
+    Terminating(Moment),
     /// They were killed.
-    Killed(Instant),
+    Killed(Moment),
 }
 
 /// What the run waits for.
@@ -83,7 +85,7 @@ impl Run<'_> {
         };
         let grace_over = async {
             match state {
-                Loss::Terminating(kill_at) => sleep_until(kill_at).await,
+                Loss::Terminating(kill_at) => CLOCK.sleep_until(kill_at).await,
                 _ => pending().await,
             }
         };
@@ -105,7 +107,7 @@ impl Run<'_> {
             return self.report.event(self.name, &Event::Lost { reason });
         }
         // Before anything else: others have the lock soon.
-        self.loss = Loss::Terminating(Instant::now() + self.grace);
+        self.loss = Loss::Terminating(self.kill_at());
         let sent = self.child.signal_all(Signal::SIGTERM);
         // A stopped process receives nothing but SIGKILL until it is continued.
         self.child.signal_all(Signal::SIGCONT);
@@ -113,8 +115,13 @@ impl Run<'_> {
         self.report_sent(Signal::SIGTERM, sent);
     }
 
+    /// When the grace is over. It begins when the lock is lost, not when that is noticed: others have the lock when it is over.
+    fn kill_at(&self) -> Moment {
+        CLOCK.now().plus(self.grace).minus(self.hold.overdue())
+    }
+
     fn kill(&mut self) {
-        self.loss = Loss::Killed(Instant::now());
+        self.loss = Loss::Killed(CLOCK.now());
         let sent = self.child.signal_all(Signal::SIGKILL);
         self.report_sent(Signal::SIGKILL, sent);
     }
@@ -173,7 +180,7 @@ impl Run<'_> {
         }
     }
 
-    async fn end_rest(&mut self, kill_at: Instant) {
+    async fn end_rest(&mut self, kill_at: Moment) {
         loop {
             let signal = tokio::select! {
                 sent = self.child.end_rest(kill_at) => return self.report_refused(Signal::SIGKILL, sent),

@@ -434,6 +434,26 @@ async fn a_hold_ends_at_the_length_that_the_client_bounds_it_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hold_tells_how_long_ago_its_deadline_was() {
+    let timed = Timed::new();
+    let (longest, later) = (Duration::from_secs(60), Duration::from_secs(2));
+    let builder = Timed::builder(&timed.clock).max_hold(longest);
+    let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
+    let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    let (hold, told_before) = (guard.hold(), client.lock("another").unwrap().acquire().await.unwrap());
+    assert!(timed.server.lose(&name("another"), Loss::Delete, Notice::AtOnce));
+    timed.time.advance(longest);
+    assert_eq!((hold.end(), hold.overdue()), (Some(HoldEnd::Lost(LossReason::Expired)), Duration::ZERO));
+    timed.time.advance(later);
+    assert_eq!(hold.overdue(), later);
+    // One that is lost for another reason has its deadline as well.
+    assert_eq!(told_before.hold().overdue(), later);
+    let unbound = timed.other().lock("unbound").unwrap().acquire().await.unwrap();
+    timed.time.advance(longest);
+    assert_eq!(unbound.hold().overdue(), Duration::ZERO);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bound_of_nothing_is_refused() {
     let refused = |builder: ClientBuilder| {
         let error = MemoryServer::new().client_with(MemoryOptions::new(), builder).unwrap_err();

@@ -1,6 +1,9 @@
 //! A lock that is lost while the command runs.
 
+use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
 
 use crate::support::{Place, assert_code, lives, until};
 
@@ -35,6 +38,25 @@ fn one_that_does_not_listen_is_killed_after_the_grace() {
     assert_eq!(job.event("terminating")["signal"], "SIGKILL");
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
     assert_eq!(job.event("exited")["signal"], "SIGKILL");
+    assert_eq!(job.code(), 76);
+    assert!(!lives(child));
+}
+
+/// Others have the lock when the grace is over, whether or not we have run meanwhile.
+#[test]
+fn the_grace_begins_with_the_loss_and_not_when_that_is_noticed() {
+    const GRACE: Duration = Duration::from_secs(4);
+    let place = Place::with("&max_hold=1s");
+    let mut job = place.exec(&["--grace", "4s"], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+    let child = job.pid_line();
+    job.signal(Signal::SIGSTOP);
+    thread::sleep(Duration::from_secs(1) + GRACE);
+    assert!(lives(child));
+    job.signal(Signal::SIGCONT);
+    let continued = Instant::now();
+    assert_eq!(job.event("terminating")["signal"], "SIGTERM");
+    assert_eq!(job.event("terminating")["signal"], "SIGKILL");
+    assert!(continued.elapsed() < GRACE, "{:?}", continued.elapsed());
     assert_eq!(job.code(), 76);
     assert!(!lives(child));
 }

@@ -23,11 +23,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Place {
     folder: TempDir,
     server: Option<String>,
+    options: &'static str,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), server: None }
+        Self::with("")
+    }
+
+    /// With these options for the locks of its folder: `&max_hold=1h`.
+    pub(crate) fn with(options: &'static str) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), server: None, options }
     }
 
     /// With the locks of a server.
@@ -41,7 +47,8 @@ impl Place {
         if let Some(url) = &self.server {
             return url.clone();
         }
-        format!("file:{}?gate_patience={}s", self.locks().display(), PATIENCE.as_secs())
+        let (locks, patience) = (self.locks(), PATIENCE.as_secs());
+        format!("file:{}?gate_patience={patience}s{}", locks.display(), self.options)
     }
 
     /// The folder of its locks.

@@ -94,6 +94,16 @@ impl Hold {
         }
     }
 
+    /// How long ago the hold's last deadline passed, whatever has become of the hold; zero before it, and where there is none.
+    ///
+    /// After a loss, this is how late the loss was noticed, as by a process that was stopped meanwhile: what the holder has to do
+    /// within the abort margin, it has to do in that much less.
+    pub fn overdue(&self) -> Duration {
+        // The clock first: a renewal may move the deadline meanwhile.
+        let now = self.0.now();
+        Duration::from_nanos(now.saturating_sub(self.0.state.last_deadline()))
+    }
+
     /// How long ago the lock was granted.
     pub fn age(&self) -> Duration {
         self.0.front.clock().now().since(self.0.granted_at)
