@@ -111,9 +111,9 @@ impl Child {
         }
     }
 
-    /// Whether the child's whole group has been interrupted. Nothing is noticed from then on.
-    pub(crate) fn was_interrupted_with_its_group(&mut self) -> bool {
-        self.witness.take().is_none_or(Witness::was_interrupted)
+    /// Whether the child's whole group may have been interrupted. Nothing is noticed from then on.
+    pub(crate) fn may_have_been_interrupted_with_its_group(&mut self) -> bool {
+        self.witness.take().is_none_or(|witness| witness.may_have_been_interrupted(self.pid))
     }
 
     /// Sends a signal to the child alone.
@@ -147,7 +147,7 @@ impl Child {
     }
 
     fn descendants(&self) -> Vec<Process> {
-        let witness = self.witness.as_ref().map(Witness::pid);
+        let witness = self.witness.as_ref().and_then(Witness::pid);
         descendants::all(&self.others.iter().copied().chain(witness).collect::<Vec<_>>())
     }
 

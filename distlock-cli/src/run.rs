@@ -168,7 +168,7 @@ impl Run<'_> {
     /// The child has ended. After a loss, whatever else it has started has to as well.
     async fn ended(mut self, ending: Ending) -> Ending {
         let reach = self.job.child_ended(&self.child);
-        let by_keyboard = self.child.was_interrupted_with_its_group();
+        let by_keyboard = self.child.may_have_been_interrupted_with_its_group();
         match self.loss {
             Loss::Terminating(kill_at) | Loss::Killed(kill_at) => {
                 self.end_rest(kill_at).await;

@@ -2,7 +2,8 @@
 //!
 //! A key that is pressed on the terminal reaches the command's whole process group, and only that. From how the command ends
 //! it cannot be seen whether it was a key. So a process of ours stands in the group and does nothing: what ends it by SIGINT
-//! was meant for all.
+//! was meant for all. It cannot tell when something else has ended it, or when it has never come there; then every interrupt
+//! that ends the command is taken for a key, as without a witness.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,15 +11,19 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::signal::{self, Signal};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::signal::{self, SigSet, Signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{self, Pid};
 use rustix::net::{SendFlags, send};
 
 /// What the process is called, by which it knows what it is.
 pub(crate) const NAME: &str = "distlock-witness";
+
+/// How long a witness may take to go into a group.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A process that stands in a group.
 #[derive(Debug)]
@@ -33,7 +38,13 @@ pub(crate) struct Witness {
 pub(crate) struct Line(Arc<OwnedFd>);
 
 impl Line {
-    /// Has the witness go into `group`, and returns when it is there.
+    fn new(ours: UnixStream) -> io::Result<Self> {
+        ours.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self(Arc::new(ours.into())))
+    }
+
+    /// Has the witness go into `group`, and returns when it is there, or after a while: a command must not wait for ever for one
+    /// that is stopped. It may come later.
     ///
     /// Async-signal-safe: nothing is called but `send` and `read`, and nothing allocated.
     pub(crate) fn send_into(&self, group: Pid) {
@@ -46,19 +57,25 @@ impl Line {
 }
 
 impl Witness {
-    /// Starts one, which is in our own group until it is sent into another.
+    /// Starts one, which is in a group of its own, where no key reaches it, until it is sent into another.
     pub(crate) fn start() -> io::Result<Self> {
+        Self::start_as(Command::new(ourselves()?))
+    }
+
+    fn start_as(mut program: Command) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let child = Command::new(ourselves()?)
+        let line = Line::new(ours)?;
+        let child = program
             .arg0(NAME)
             .env_clear()
             .current_dir("/")
+            .process_group(0)
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-        Ok(Self { pid, line: Line(Arc::new(ours.into())), end: None })
+        Ok(Self { pid, line, end: None })
     }
 
     /// The line to it.
@@ -66,8 +83,9 @@ impl Witness {
         &self.line
     }
 
-    pub(crate) fn pid(&self) -> Pid {
-        self.pid
+    /// Its number, until it has ended and the number may be another's.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.end.is_none().then_some(self.pid)
     }
 
     /// Notes how a process ended, if it is this one.
@@ -78,18 +96,26 @@ impl Witness {
         }
     }
 
-    /// Ends it, and answers whether an interrupt had done so before.
-    pub(crate) fn was_interrupted(mut self) -> bool {
-        while self.end.is_none() {
-            // The end that came first counts.
+    /// Ends it, and answers whether `group` may have been interrupted as a whole: not, where it stood there until now.
+    pub(crate) fn may_have_been_interrupted(mut self, group: Pid) -> bool {
+        self.look(Some(WaitPidFlag::WNOHANG));
+        let stood_there = self.end.is_none() && unistd::getpgid(Some(self.pid)) == Ok(group);
+        if self.end.is_none() {
+            // The signal that came first is how it has ended.
             let _ = signal::kill(self.pid, Signal::SIGKILL);
-            match waitpid(self.pid, None) {
-                Ok(status) => self.note(status),
+            self.look(None);
+        }
+        !(stood_there && matches!(self.end, Some(WaitStatus::Signaled(_, Signal::SIGKILL, _))))
+    }
+
+    fn look(&mut self, options: Option<WaitPidFlag>) {
+        loop {
+            match waitpid(self.pid, options) {
                 Err(Errno::EINTR) => {}
-                Err(_) => break,
+                Ok(status) => return self.note(status),
+                Err(_) => return,
             }
         }
-        matches!(self.end, Some(WaitStatus::Signaled(_, Signal::SIGINT, _)))
     }
 }
 
@@ -103,8 +129,12 @@ pub(crate) fn are_we() -> bool {
     std::env::args_os().next().is_some_and(|name| name == NAME)
 }
 
-/// Goes where it is sent, and does nothing until the one who has started us is gone.
+/// Goes where it is sent, and does nothing until the one who has started us is gone, or an interrupt comes.
 pub(crate) fn stand() {
+    let mut all_others = SigSet::all();
+    all_others.remove(Signal::SIGINT);
+    // What fails here is seen by how we end.
+    let _ = all_others.thread_set_mask();
     let read = |bytes: &mut [u8]| loop {
         match rustix::io::read(rustix::stdio::stdin(), &mut *bytes) {
             Err(rustix::io::Errno::INTR) => {}
@@ -117,5 +147,28 @@ pub(crate) fn stand() {
         && send(rustix::stdio::stdin(), &[0], SendFlags::NOSIGNAL).is_ok()
     {
         read(&mut group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn one_that_goes_nowhere_keeps_nothing_waiting_and_tells_nothing() {
+        let mut deaf = Command::new("sh");
+        deaf.args(["-c", "exec sleep 1000"]);
+        let witness = Witness::start_as(deaf).unwrap();
+        assert_eq!(unistd::getpgid(witness.pid()), Ok(witness.pid));
+        let (line, (sender, receiver)) = (witness.line().clone(), channel());
+        thread::spawn(move || {
+            line.send_into(unistd::getpgrp());
+            sender.send(()).unwrap();
+        });
+        receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(witness.may_have_been_interrupted(unistd::getpgrp()));
     }
 }

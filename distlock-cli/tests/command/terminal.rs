@@ -19,6 +19,7 @@ use crate::support::{DEFAULT_SIGNALS, PATIENCE, Place, is_stopped, lives, until}
 pub(crate) const PROMPT: &str = "at-the-prompt>";
 const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
+const CTRL_BACKSLASH: &str = "\x1c";
 pub(crate) const CTRL_Z: &str = "\x1a";
 
 /// A terminal with an interactive shell, in which `$D` is distlock on the locks of a place.
@@ -248,6 +249,53 @@ fn ctrl_c_ends_a_whole_script() {
     screen.press(CTRL_C);
     screen.expect_prompt_after(130);
     assert!(!place.file("went-on").exists());
+}
+
+#[test]
+fn ctrl_c_ends_a_whole_script_after_keys_that_the_command_survives() {
+    let place = Place::new();
+    let command = r#"trap "echo survived" QUIT; echo started; while :; do sleep 0.01; done"#;
+    std::fs::write(place.file("script"), format!("$D exec job -- sh -c '{command}'\ntouch went-on\n")).unwrap();
+    let mut screen = Screen::open(&place);
+    screen.enter("bash script");
+    screen.expect("started");
+    screen.press(CTRL_BACKSLASH);
+    screen.expect("survived");
+    screen.press(CTRL_C);
+    screen.expect_prompt_after(130);
+    assert!(!place.file("went-on").exists());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn ctrl_c_ends_a_whole_script_although_its_witness_has_been_killed() {
+    let place = Place::new();
+    std::fs::write(
+        place.file("script"),
+        "$D exec job -- sh -c 'echo started $$; exec sleep 1000'\ntouch went-on\n",
+    )
+    .unwrap();
+    let mut screen = Screen::open(&place);
+    screen.enter("bash script");
+    let witness = witness_in(screen.number_after("started "));
+    nix::sys::signal::kill(witness, nix::sys::signal::Signal::SIGKILL).unwrap();
+    until("the witness is gone", || !std::path::Path::new(&format!("/proc/{witness}")).exists());
+    screen.press(CTRL_C);
+    screen.expect_prompt_after(130);
+    assert!(!place.file("went-on").exists());
+}
+
+/// The witness in a group.
+#[cfg(target_os = "linux")]
+fn witness_in(group: Pid) -> Pid {
+    let folders = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).map(Pid::from_raw);
+    let is_witness = |pid: &Pid| {
+        nix::unistd::getpgid(Some(*pid)) == Ok(group)
+            && std::fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.starts_with(b"distlock-witness"))
+    };
+    pids.into_iter().find(is_witness).unwrap()
 }
 
 #[test]
