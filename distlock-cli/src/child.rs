@@ -36,7 +36,9 @@ pub(crate) struct Child {
     /// Stands in the child's group while that has the terminal.
     witness: Option<Witness>,
     /// Children of ours from before.
-    others: Vec<Pid>,
+    others: Vec<Process>,
+    /// It has ended, and its number may be another's.
+    has_ended: bool,
 }
 
 /// What came of a signal.
@@ -54,7 +56,7 @@ impl Child {
     pub(crate) fn spawn(
         command: &mut Command,
         witness: Option<Witness>,
-        others: Vec<Pid>,
+        others: Vec<Process>,
     ) -> io::Result<Self> {
         // Listening first, so that no change is missed; whoever has started us may have blocked the signal.
         let changes = unix::signal(SignalKind::child())?;
@@ -62,10 +64,10 @@ impl Child {
         descendants::adopt();
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        Ok(Self { pid: Pid::from_raw(pid), changes, witness, others })
+        Ok(Self { pid: Pid::from_raw(pid), changes, witness, others, has_ended: false })
     }
 
-    /// The number of the child and of its process group.
+    /// The number of the child and of its process group, which others may have once the child has ended.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
@@ -81,12 +83,12 @@ impl Child {
                 Ok(WaitStatus::StillAlive) => {
                     self.changes.recv().await;
                 }
-                Ok(status) if status.pid() == Some(self.pid) => match status {
-                    WaitStatus::Exited(_, code) => return Ok(Change::Exited(low_byte(code))),
-                    WaitStatus::Signaled(_, signal, _) => return Ok(Change::Killed(signal)),
-                    WaitStatus::Stopped(_, signal) => return Ok(Change::Stopped(signal)),
-                    _ => {}
-                },
+                Ok(status) if status.pid() == Some(self.pid) => {
+                    if let Some(change) = change_of(status) {
+                        self.has_ended = !matches!(change, Change::Stopped(_));
+                        return Ok(change);
+                    }
+                }
                 Ok(status) => self.note(status),
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
@@ -118,37 +120,50 @@ impl Child {
 
     /// Sends a signal to the child alone.
     pub(crate) fn signal(&self, signal: Signal) {
-        // It may have ended already, or belong to another user by now, as `sudo` does; neither leaves anything to do.
-        let _ = signal::kill(self.pid, signal);
+        if !self.has_ended {
+            // It may belong to another user by now, as `sudo` does, which leaves nothing to do.
+            let _ = signal::kill(self.pid, signal);
+        }
     }
 
     /// Sends a signal to the child's whole process group.
     pub(crate) fn signal_group(&self, signal: Signal) {
-        let _ = signal::killpg(self.pid, signal);
+        if self.has_its_group() {
+            let _ = signal::killpg(self.pid, signal);
+        }
     }
 
     /// Sends a signal to the child's process group, and to all that the child has started and that has left the group.
     pub(crate) fn signal_all(&self, signal: Signal) -> Sent {
         // The group first: that is one call, and nobody can slip away meanwhile.
-        let group = signal::killpg(self.pid, signal);
+        let group = self.has_its_group().then(|| signal::killpg(self.pid, signal));
         let mut sent = Sent::default();
         for process in self.descendants() {
-            let in_group = process.group == self.pid;
-            match if in_group { signal::kill(process.pid, None) } else { process.signal(signal) } {
+            let has_it = group.is_some() && process.group == self.pid;
+            match if has_it { process.probe() } else { process.signal(signal) } {
                 Ok(()) => sent.reached += 1,
                 Err(Errno::EPERM) => sent.refused.push(process.pid),
                 Err(_) => {}
             }
         }
-        if group == Err(Errno::EPERM) && sent.refused.is_empty() {
+        if group == Some(Err(Errno::EPERM)) && sent.refused.is_empty() {
             sent.refused.push(self.pid);
         }
         sent
     }
 
+    /// Whether the group with the child's number is the child's: once the child has ended, it may be of another program.
+    fn has_its_group(&self) -> bool {
+        let is_in_it = |process: &Process| process.group == self.pid;
+        !self.has_ended || !ADOPTS || self.descendants().iter().any(is_in_it)
+    }
+
     fn descendants(&self) -> Vec<Process> {
         let witness = self.witness.as_ref().and_then(Witness::pid);
-        descendants::all(&self.others.iter().copied().chain(witness).collect::<Vec<_>>())
+        let is_other = |process: &Process| {
+            Some(process.pid) == witness || self.others.iter().any(|other| other.is(process))
+        };
+        descendants::all(is_other)
     }
 
     /// After the end of the child: waits until nothing is left that it has started, and kills what is left at `deadline`.
@@ -188,7 +203,7 @@ impl Child {
 const ADOPTS: bool = cfg!(target_os = "linux");
 
 /// The children that this process has already: `helper & exec distlock exec …`.
-pub(crate) fn all() -> Vec<Pid> {
+pub(crate) fn all() -> Vec<Process> {
     if has_children() { descendants::children() } else { Vec::new() }
 }
 
@@ -200,6 +215,15 @@ fn has_children() -> bool {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return false,
         }
+    }
+}
+
+fn change_of(status: WaitStatus) -> Option<Change> {
+    match status {
+        WaitStatus::Exited(_, code) => Some(Change::Exited(low_byte(code))),
+        WaitStatus::Signaled(_, signal, _) => Some(Change::Killed(signal)),
+        WaitStatus::Stopped(_, signal) => Some(Change::Stopped(signal)),
+        _ => None,
     }
 }
 

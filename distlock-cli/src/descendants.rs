@@ -27,8 +27,8 @@ pub(crate) fn adopt() {
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }
 
-/// All that descend from this process and run, but for `others` and what descends from those.
-pub(crate) fn all(others: &[Pid]) -> Vec<Process> {
+/// All that descend from this process and run, but for what `is_other` says and what descends from that.
+pub(crate) fn all(is_other: impl Fn(&Process) -> bool) -> Vec<Process> {
     let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
     for process in processes() {
         children.entry(process.parent).or_default().push(process);
@@ -37,7 +37,7 @@ pub(crate) fn all(others: &[Pid]) -> Vec<Process> {
     let mut found = Vec::new();
     while let Some(parent) = parents.pop() {
         let ours = children.remove(&parent).unwrap_or_default();
-        for process in ours.into_iter().filter(|process| !others.contains(&process.pid)) {
+        for process in ours.into_iter().filter(|process| !is_other(process)) {
             parents.push(process.pid);
             found.push(process);
         }
@@ -46,9 +46,9 @@ pub(crate) fn all(others: &[Pid]) -> Vec<Process> {
 }
 
 /// The children that this process has.
-pub(crate) fn children() -> Vec<Pid> {
+pub(crate) fn children() -> Vec<Process> {
     let us = getpid();
-    processes().filter(|process| process.parent == us).map(|process| process.pid).collect()
+    processes().filter(|process| process.parent == us).collect()
 }
 
 impl Process {
@@ -69,18 +69,32 @@ impl Process {
             }
             Ok(_) | Err(rustix::io::Errno::SRCH) => Err(Errno::ESRCH),
             // An old kernel, or no descriptor left: better than nothing.
-            Err(_) => signal::kill(self.pid, signal),
+            Err(_) => self.kill(Some(signal)),
         }
     }
 
     /// Sends it a signal.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn signal(&self, signal: Signal) -> nix::Result<()> {
+        self.kill(Some(signal))
+    }
+
+    /// Whether it could be sent a signal.
+    pub(crate) fn probe(&self) -> nix::Result<()> {
+        self.kill(None)
+    }
+
+    fn kill(&self, signal: Option<Signal>) -> nix::Result<()> {
         if self.is_there() { signal::kill(self.pid, signal) } else { Err(Errno::ESRCH) }
     }
 
+    /// Whether the other is the same process, not another with its number.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        (self.pid, &self.started) == (other.pid, &other.started)
+    }
+
     fn is_there(&self) -> bool {
-        read(self.pid).is_some_and(|process| process.started == self.started)
+        read(self.pid).is_some_and(|process| process.is(self))
     }
 }
 
@@ -132,10 +146,11 @@ mod tests {
     fn a_child_is_found_and_its_signal_reaches_it_alone() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        let found = all(&[]).into_iter().find(|process| process.pid == pid).unwrap();
-        assert!(children().contains(&pid));
-        assert!(!all(&[pid]).contains(&found));
+        let found = all(|_| false).into_iter().find(|process| process.pid == pid).unwrap();
         let other = Process { started: "0".to_owned(), ..found.clone() };
+        assert!(children().iter().any(|child| child.is(&found)));
+        assert!(!all(|process| process.is(&found)).iter().any(|process| process.is(&found)));
+        assert!(all(|process| process.is(&other)).iter().any(|process| process.is(&found)));
         assert_eq!(other.signal(Signal::SIGKILL), Err(Errno::ESRCH));
         assert_eq!(found.signal(Signal::SIGTERM), Ok(()));
         assert!(!child.wait().unwrap().success());

@@ -12,6 +12,8 @@ mod exit_codes;
 mod holding;
 mod killed;
 mod loss;
+#[cfg(target_os = "linux")]
+mod numbers;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod queue;
