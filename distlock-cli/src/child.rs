@@ -3,15 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
-use std::time::Duration;
 
-use distlock::{Clock, Moment};
 use nix::errno::Errno;
 use nix::sys::signal::{self, SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{self, SignalKind};
-use tokio::time::sleep;
 
 use crate::descendants::{self, Process};
 use crate::terminal::is_gone;
@@ -44,8 +41,8 @@ pub(crate) struct Child {
 /// What came of a signal.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
-    /// How many have got it, as far as that can be seen.
-    pub(crate) reached: usize,
+    /// Those that have got it, as far as that can be seen.
+    pub(crate) reached: Vec<Pid>,
     /// Those that belong to another user.
     pub(crate) refused: Vec<Pid>,
 }
@@ -141,7 +138,7 @@ impl Child {
         for process in self.descendants() {
             let has_it = group.is_some() && process.group == self.pid;
             match if has_it { process.probe() } else { process.signal(signal) } {
-                Ok(()) => sent.reached += 1,
+                Ok(()) => sent.reached.push(process.pid),
                 Err(Errno::EPERM) => sent.refused.push(process.pid),
                 Err(_) => {}
             }
@@ -166,32 +163,8 @@ impl Child {
         descendants::all(is_other)
     }
 
-    /// After the end of the child: waits until nothing is left that it has started, and kills what is left at `deadline`.
-    /// Answers who cannot be killed.
-    ///
-    /// No system tells when that is so, so this looks again and again; only after a loss.
-    ///
-    /// # Cancel safety
-    /// May be dropped and called again at any time.
-    pub(crate) async fn end_rest(&self, deadline: Moment) -> Sent {
-        const INTERVAL: Duration = Duration::from_millis(20);
-        const DYING: Duration = Duration::from_secs(1);
-        let mut sent = Sent::default();
-        while self.has_left_something() {
-            let now = Clock::system().now();
-            if now >= deadline {
-                // Again and again, because one that is being killed may have started another.
-                sent = self.signal_all(Signal::SIGKILL);
-                if now >= deadline.plus(DYING) {
-                    return sent;
-                }
-            }
-            sleep(INTERVAL).await;
-        }
-        sent
-    }
-
-    fn has_left_something(&self) -> bool {
+    /// After the end of the child: whether anything is left that it has started.
+    pub(crate) fn has_left_something(&self) -> bool {
         if !ADOPTS {
             return !is_gone(self.pid);
         }

@@ -31,6 +31,8 @@ pub(crate) enum Event<'a> {
     Terminating { signal: Signal },
     /// A signal could not be sent to these, which belong to another user.
     Refused { signal: Signal, pids: Vec<Pid> },
+    /// These have not ended although SIGKILL was sent to them.
+    Survived { pids: Vec<Pid> },
     /// The command has ended with a code.
     Exited { code: u8 },
     /// A signal has ended the command.
@@ -57,7 +59,7 @@ pub(crate) enum Level {
 impl Event<'_> {
     pub(crate) fn level(&self) -> Level {
         match self {
-            Self::Lost { .. } | Self::Refused { .. } => Level::Error,
+            Self::Lost { .. } | Self::Refused { .. } | Self::Survived { .. } => Level::Error,
             Self::NotAcquired { .. }
             | Self::Suspect { .. }
             | Self::Restored
@@ -91,9 +93,9 @@ impl Event<'_> {
             Self::Lost { reason } => ("lost", json!({ "reason": word_for(*reason) })),
             Self::Terminating { signal } => ("terminating", json!({ "signal": signal.as_str() })),
             Self::Refused { signal, pids } => {
-                let pids: Vec<_> = pids.iter().map(|pid| pid.as_raw()).collect();
-                ("refused", json!({ "signal": signal.as_str(), "pids": pids }))
+                ("refused", json!({ "signal": signal.as_str(), "pids": numbers(pids) }))
             }
+            Self::Survived { pids } => ("survived", json!({ "pids": numbers(pids) })),
             Self::Exited { code } => ("exited", json!({ "code": code })),
             Self::Killed { signal } => ("exited", json!({ "signal": signal.as_str() })),
             Self::Released => ("released", json!({})),
@@ -132,7 +134,11 @@ impl Event<'_> {
                 "{} could not be sent to pid {}, which runs on as another user (end it by hand, and let distlock itself run \
                  as that user)",
                 signal.as_str(),
-                pids.iter().map(Pid::to_string).collect::<Vec<_>>().join(", ")
+                listed(pids)
+            ),
+            Self::Survived { pids } => format!(
+                "pid {} did not end at SIGKILL, and may still write: the system keeps it, as for a disk or a network file system                  that does not answer",
+                listed(pids)
             ),
             Self::Exited { code } => format!("the command ended with code {code}"),
             Self::Killed { signal } => format!("the command was ended by {}", signal.as_str()),
@@ -140,6 +146,14 @@ impl Event<'_> {
             Self::Unconfirmed { message } => message.clone(),
         }
     }
+}
+
+fn numbers(pids: &[Pid]) -> Vec<i32> {
+    pids.iter().map(|pid| pid.as_raw()).collect()
+}
+
+fn listed(pids: &[Pid]) -> String {
+    pids.iter().map(Pid::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn within(waited: Option<Duration>) -> String {
@@ -228,6 +242,14 @@ mod tests {
             r#"{"event":"refused","name":"a","signal":"SIGKILL","pids":[4714,4715]}"#
         );
         assert!(event.to_text("a").contains("could not be sent to pid 4714, 4715"));
+    }
+
+    #[test]
+    fn what_did_not_end_is_named() {
+        let event = Event::Survived { pids: vec![Pid::from_raw(4714), Pid::from_raw(4715)] };
+        assert_eq!(event.to_json("a").to_string(), r#"{"event":"survived","name":"a","pids":[4714,4715]}"#);
+        assert!(event.to_text("a").contains("pid 4714, 4715 did not end at SIGKILL"));
+        assert_eq!(event.level(), Level::Error);
     }
 
     #[test]

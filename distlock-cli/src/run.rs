@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use distlock::{Clock, Hold, LossReason, Moment};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use tokio::time::sleep;
 
 use crate::arguments::OnLost;
 use crate::child::{Change, Child, Sent};
@@ -17,6 +19,12 @@ use crate::signals::Signals;
 
 /// Runs while the machine sleeps, as leases do.
 const CLOCK: Clock = Clock::system();
+
+/// How long what has been killed may take to end.
+const DYING: Duration = Duration::from_secs(1);
+
+/// How often is looked for what is left, and what is left killed.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A command that runs under the lock.
 pub(crate) struct Run<'a> {
@@ -41,14 +49,16 @@ pub(crate) enum Loss {
     Ignored,
     /// The command and all that it has started were told to end, and are killed at this moment.
     Terminating(Moment),
-    /// They were killed.
-    Killed(Moment),
+    /// They are being killed, until this moment.
+    Killing(Moment),
+    /// What is left cannot be killed.
+    Killed,
 }
 
 /// What the run waits for.
 enum Happening {
     Lost(LossReason),
-    GraceOver,
+    KillDue,
     Child(Change),
     Signal(Signal),
     Contact(Event<'static>),
@@ -59,7 +69,7 @@ impl Run<'_> {
         loop {
             match self.next().await? {
                 Happening::Lost(reason) => self.lost(reason),
-                Happening::GraceOver => self.kill(),
+                Happening::KillDue => self.kill(),
                 Happening::Signal(signal) => self.pass_on(signal),
                 Happening::Contact(event) => self.report.event(self.name, &event),
                 Happening::Child(Change::Stopped(signal)) => self.stopped(signal),
@@ -83,16 +93,10 @@ impl Run<'_> {
                 _ => None,
             }
         };
-        let grace_over = async {
-            match state {
-                Loss::Terminating(kill_at) => CLOCK.sleep_until(kill_at).await,
-                _ => pending().await,
-            }
-        };
         Ok(tokio::select! {
             biased;
             Some(reason) = lost => Happening::Lost(reason),
-            () = grace_over => Happening::GraceOver,
+            () = kill_due(state) => Happening::KillDue,
             change = self.child.change() => {
                 Happening::Child(change.map_err(|error| Failure::of_system("wait for the command", error))?)
             }
@@ -120,22 +124,39 @@ impl Run<'_> {
         CLOCK.now().plus(self.grace).minus(self.hold.overdue())
     }
 
+    /// Kills what there is. To be called again and again: one that is being killed may have started another.
     fn kill(&mut self) {
-        self.loss = Loss::Killed(CLOCK.now());
+        let now = CLOCK.now();
         let sent = self.child.signal_all(Signal::SIGKILL);
-        self.report_sent(Signal::SIGKILL, sent);
+        match self.loss {
+            Loss::Killing(until) if now < until => {}
+            Loss::Killing(_) => {
+                self.loss = Loss::Killed;
+                self.report_survivors(sent.reached);
+            }
+            _ => {
+                self.loss = Loss::Killing(now.plus(DYING));
+                self.report_sent(Signal::SIGKILL, sent);
+            }
+        }
     }
 
     fn report_sent(&self, signal: Signal, sent: Sent) {
-        if sent.reached > 0 || sent.refused.is_empty() {
+        if !sent.reached.is_empty() || sent.refused.is_empty() {
             self.report.event(self.name, &Event::Terminating { signal });
         }
-        self.report_refused(signal, sent);
+        self.report_refused(signal, sent.refused);
     }
 
-    fn report_refused(&self, signal: Signal, sent: Sent) {
-        if !sent.refused.is_empty() {
-            self.report.event(self.name, &Event::Refused { signal, pids: sent.refused });
+    fn report_survivors(&self, pids: Vec<Pid>) {
+        if !pids.is_empty() {
+            self.report.event(self.name, &Event::Survived { pids });
+        }
+    }
+
+    fn report_refused(&self, signal: Signal, pids: Vec<Pid>) {
+        if !pids.is_empty() {
+            self.report.event(self.name, &Event::Refused { signal, pids });
         }
     }
 
@@ -151,7 +172,7 @@ impl Run<'_> {
             // Those that end the program must not leave its helpers behind, running without the lock.
             _ => {
                 let sent = self.child.signal_all(signal);
-                self.report_refused(signal, sent);
+                self.report_refused(signal, sent.refused);
             }
         }
     }
@@ -170,23 +191,40 @@ impl Run<'_> {
         let reach = self.job.child_ended(&self.child);
         let by_keyboard = self.child.may_have_been_interrupted_with_its_group();
         match self.loss {
-            Loss::Terminating(kill_at) | Loss::Killed(kill_at) => {
-                self.end_rest(kill_at).await;
-                Ending::Code(exit::LOST)
-            }
             Loss::None | Loss::Ignored => reach
                 .filter(|_| by_keyboard && ending == Ending::Signal(Signal::SIGINT))
                 .map_or(ending, Ending::Interrupted),
+            Loss::Terminating(_) | Loss::Killing(_) | Loss::Killed => {
+                self.end_rest().await;
+                Ending::Code(exit::LOST)
+            }
         }
     }
 
-    async fn end_rest(&mut self, kill_at: Moment) {
-        loop {
-            let signal = tokio::select! {
-                sent = self.child.end_rest(kill_at) => return self.report_refused(Signal::SIGKILL, sent),
-                signal = self.signals.next() => signal,
-            };
-            self.pass_on(signal);
+    /// Waits until nothing is left that the child has started, or it is certain that something cannot be killed.
+    ///
+    /// No system tells when nothing is left, so this looks again and again.
+    async fn end_rest(&mut self) {
+        if self.loss == Loss::Killed {
+            // What has come since then, as what another user's program has left, is killed now.
+            self.loss = Loss::Terminating(CLOCK.now());
         }
+        while self.loss != Loss::Killed && self.child.has_left_something() {
+            tokio::select! {
+                biased;
+                () = kill_due(self.loss) => self.kill(),
+                signal = self.signals.next() => self.pass_on(signal),
+                () = sleep(INTERVAL) => {}
+            }
+        }
+    }
+}
+
+/// Waits until it is time to kill what there is.
+async fn kill_due(loss: Loss) {
+    match loss {
+        Loss::Terminating(kill_at) => CLOCK.sleep_until(kill_at).await,
+        Loss::Killing(_) => sleep(INTERVAL).await,
+        Loss::None | Loss::Ignored | Loss::Killed => pending().await,
     }
 }

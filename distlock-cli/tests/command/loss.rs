@@ -61,6 +61,30 @@ fn the_grace_begins_with_the_loss_and_not_when_that_is_noticed() {
     assert!(!lives(child));
 }
 
+/// One that stops on its way out, as it can when it is being looked at, does not end at the first SIGKILL.
+#[test]
+#[cfg(target_os = "linux")]
+fn one_that_does_not_end_at_the_first_sigkill_is_killed_again() {
+    use nix::sys::ptrace::{Options, seize};
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+    let place = Place::new();
+    let mut job = place.exec(&["--grace", "200ms"], "trap '' TERM; echo $$; exec sleep 1000");
+    let child = job.pid_line();
+    seize(child, Options::PTRACE_O_TRACEEXIT).unwrap();
+    take_away(&place);
+    let mut has_stopped = false;
+    until("it ends", || match waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap() {
+        WaitStatus::PtraceEvent(..) => {
+            has_stopped = true;
+            false
+        }
+        status => matches!(status, WaitStatus::Signaled(..)),
+    });
+    assert!(has_stopped);
+    assert_eq!(job.code(), 76);
+}
+
 #[test]
 fn helpers_that_do_not_listen_are_killed_after_the_grace_although_the_command_has_ended() {
     let place = Place::new();
