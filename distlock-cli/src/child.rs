@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{self, SigSet, Signal};
@@ -13,6 +15,9 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::descendants::{self, Process};
 use crate::terminal::is_gone;
 use crate::witness::Witness;
+
+/// How often is looked for what the child has started.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 
 /// What has become of the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub(crate) struct Child {
     others: Vec<Process>,
     /// It has ended, and its number may be another's.
     has_ended: bool,
+    /// What was stopped with the child, and is to be continued with it.
+    stopped: Vec<Process>,
 }
 
 /// What came of a signal.
@@ -61,7 +68,7 @@ impl Child {
         descendants::adopt();
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        Ok(Self { pid: Pid::from_raw(pid), changes, witness, others, has_ended: false })
+        Ok(Self { pid: Pid::from_raw(pid), changes, witness, others, has_ended: false, stopped: Vec::new() })
     }
 
     /// The number of the child and of its process group, which others may have once the child has ended.
@@ -147,6 +154,41 @@ impl Child {
             sent.refused.push(self.pid);
         }
         sent
+    }
+
+    /// The child has stopped: stops what it has started and what runs on, until [`Self::continue_rest`].
+    ///
+    /// Its process group is being stopped already, and its programs may have something to do first, as to put the terminal in
+    /// order; those that do not stop soon are stopped as well.
+    pub(crate) fn stop_rest(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let begun = Instant::now();
+        loop {
+            let may_stop_by_itself = begun.elapsed() < PATIENCE;
+            let mut is_complete = true;
+            for process in self.descendants() {
+                if process.is_stopped || self.stopped.iter().any(|stopped| stopped.is(&process)) {
+                    continue;
+                }
+                // It may have started another just before.
+                is_complete = false;
+                if process.group != self.pid || !may_stop_by_itself {
+                    let _ = process.signal(Signal::SIGSTOP);
+                    self.stopped.push(process);
+                }
+            }
+            if is_complete || begun.elapsed() > 2 * PATIENCE {
+                return;
+            }
+            thread::sleep(INTERVAL);
+        }
+    }
+
+    /// Continues what [`Self::stop_rest`] has stopped.
+    pub(crate) fn continue_rest(&mut self) {
+        for process in self.stopped.drain(..) {
+            let _ = process.signal(Signal::SIGCONT);
+        }
     }
 
     /// Whether the group with the child's number is the child's: once the child has ended, it may be of another program.

@@ -15,6 +15,8 @@ use nix::unistd::{Pid, getpid};
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) group: Pid,
+    /// By a signal, or by one that traces it.
+    pub(crate) is_stopped: bool,
     parent: Pid,
     /// When it was started, which tells it from another that has its number later.
     started: String,
@@ -117,13 +119,15 @@ fn parse(pid: Pid, stat: &str) -> Option<Process> {
     const FIELDS_BETWEEN: usize = 16;
     // The program's name comes first, in brackets, and may have brackets and spaces in it.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    if matches!(fields.next()?, "Z" | "X") {
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
         return None;
     }
+    let is_stopped = matches!(state, "T" | "t");
     let mut number = || Some(Pid::from_raw(fields.next()?.parse().ok()?));
     let (parent, group) = (number()?, number()?);
     let started = fields.nth(FIELDS_BETWEEN)?.to_owned();
-    Some(Process { pid, group, parent, started })
+    Some(Process { pid, group, is_stopped, parent, started })
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -135,9 +139,15 @@ mod tests {
         let pid = Pid::from_raw(7);
         let stat =
             |state| format!("7 (a) b) (c) {state} 5 6 4 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 22 33");
-        let expected =
-            Process { pid, group: Pid::from_raw(6), parent: Pid::from_raw(5), started: "4711".to_owned() };
-        assert_eq!(parse(pid, &stat("S")), Some(expected));
+        let expected = |is_stopped| Process {
+            pid,
+            group: Pid::from_raw(6),
+            is_stopped,
+            parent: Pid::from_raw(5),
+            started: "4711".to_owned(),
+        };
+        assert_eq!(parse(pid, &stat("S")), Some(expected(false)));
+        assert_eq!(parse(pid, &stat("T")), Some(expected(true)));
         assert_eq!(parse(pid, &stat("Z")), None);
         assert_eq!(parse(pid, "7 (a"), None);
     }

@@ -2,7 +2,7 @@
 //!
 //! The shell knows our process group only; the child has one of its own, so that it can be ended as a whole. When the
 //! child stops, our group stops the same way, so that the shell notices; when the shell continues us, the child gets the
-//! terminal back and is continued.
+//! terminal back and is continued. A lease is not renewed meanwhile, so what runs under one stops as well, wherever it is.
 
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,17 @@ pub(crate) struct Job {
 enum Place {
     Foreground,
     Background,
+}
+
+/// What stops with the child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Following {
+    /// We, and all that the child has started.
+    Everything,
+    /// We alone.
+    Us,
+    /// Nothing: we have to stay awake to end the child.
+    Nothing,
 }
 
 /// What is to be done after the child has stopped.
@@ -68,16 +79,25 @@ impl Job {
     }
 
     /// The child has been stopped by `signal`. Returns when it is to be continued or left alone.
-    pub(crate) fn child_stopped(&mut self, child: &mut Child, signal: Signal) -> AfterStop {
-        let after = self.follow(child, signal);
+    pub(crate) fn child_stopped(
+        &mut self,
+        child: &mut Child,
+        signal: Signal,
+        following: Following,
+    ) -> AfterStop {
+        let after = self.follow(child, signal, following);
         self.left_stopped = after == AfterStop::Leave;
         after
     }
 
-    fn follow(&mut self, child: &mut Child, signal: Signal) -> AfterStop {
+    fn follow(&mut self, child: &mut Child, signal: Signal, following: Following) -> AfterStop {
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if wants_terminal && self.give_terminal(child) {
             return AfterStop::Continue;
+        }
+        if following == Following::Nothing {
+            // One that gets no terminal would ask for it again and again.
+            return if wants_terminal { AfterStop::Leave } else { AfterStop::Continue };
         }
         self.take_terminal_back(child);
         let requested = std::mem::take(&mut self.stop_requested);
@@ -86,6 +106,9 @@ impl Job {
             None if requested => Reach::Process,
             None => return AfterStop::Leave,
         };
+        if following == Following::Everything {
+            child.stop_rest();
+        }
         let stopped_for = stop(mirrored(signal), reach);
         let terminal_is_ours = self.give_terminal(child);
         if wants_terminal && !terminal_is_ours && stopped_for < SHORTEST_STOP {

@@ -9,11 +9,11 @@ use nix::unistd::Pid;
 use tokio::time::sleep;
 
 use crate::arguments::OnLost;
-use crate::child::{Change, Child, Sent};
+use crate::child::{Change, Child, INTERVAL, Sent};
 use crate::contact::Contact;
 use crate::event::Event;
 use crate::exit::{self, Ending, Failure};
-use crate::job::{AfterStop, Job};
+use crate::job::{AfterStop, Following, Job};
 use crate::report::Report;
 use crate::signals::Signals;
 
@@ -22,9 +22,6 @@ const CLOCK: Clock = Clock::system();
 
 /// How long what has been killed may take to end.
 const DYING: Duration = Duration::from_secs(1);
-
-/// How often is looked for what is left, and what is left killed.
-const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A command that runs under the lock.
 pub(crate) struct Run<'a> {
@@ -162,6 +159,7 @@ impl Run<'_> {
 
     fn pass_on(&mut self, signal: Signal) {
         match signal {
+            Signal::SIGTSTP if self.following() == Following::Nothing => {}
             Signal::SIGTSTP => self.job.request_stop(&self.child),
             // Otherwise it tells that we were continued, with which the child has been continued already; by now it may have
             // been stopped again.
@@ -178,12 +176,34 @@ impl Run<'_> {
     }
 
     fn stopped(&mut self, signal: Signal) {
-        // We stop with the child, and nobody may have renewed the lease meanwhile.
-        let after = self.job.child_stopped(&mut self.child, signal);
-        let lost_meanwhile = self.on_lost == OnLost::Terminate && !self.hold.is_valid();
-        if after == AfterStop::Continue && !lost_meanwhile {
+        if self.is_to_end() {
+            return;
+        }
+        let following = self.following();
+        let after = self.job.child_stopped(&mut self.child, signal, following);
+        // We have stopped with the child, and nobody may have renewed the lease meanwhile.
+        if self.is_to_end() {
+            return;
+        }
+        self.child.continue_rest();
+        if after == AfterStop::Continue {
             self.child.signal_group(Signal::SIGCONT);
         }
+    }
+
+    fn following(&self) -> Following {
+        let has_lease = self.hold.remaining().is_some();
+        match self.loss {
+            Loss::Terminating(_) | Loss::Killing(_) => Following::Nothing,
+            Loss::None if has_lease && self.on_lost == OnLost::Terminate => Following::Everything,
+            // Without a lease the lock stays held while we are stopped.
+            Loss::None | Loss::Ignored | Loss::Killed => Following::Us,
+        }
+    }
+
+    /// Whether there is a loss that is about to be told: then all that is stopped is continued, to end.
+    fn is_to_end(&self) -> bool {
+        self.loss == Loss::None && self.on_lost == OnLost::Terminate && !self.hold.is_valid()
     }
 
     /// The child has ended. After a loss, whatever else it has started has to as well.

@@ -14,7 +14,7 @@ use std::thread;
 
 use nix::unistd::Pid;
 
-use crate::support::{DEFAULT_SIGNALS, PATIENCE, Place, is_stopped, lives, until};
+use crate::support::{DEFAULT_SIGNALS, PATIENCE, Place, is_stopped, lives, until, until_file_has};
 
 pub(crate) const PROMPT: &str = "at-the-prompt>";
 const CTRL_C: &str = "\x03";
@@ -384,6 +384,53 @@ fn a_stopped_command_ends_when_its_lock_was_lost_meanwhile() {
     screen.expect("was lost");
     screen.expect_prompt_after(76);
     assert!(!lives(child));
+}
+
+#[test]
+fn ctrl_z_does_not_keep_a_command_from_being_killed_after_a_loss() {
+    let place = Place::new();
+    let mut screen = Screen::open(&place);
+    let command = r#"trap "" TERM; echo start""ed $$; exec sleep 1000"#;
+    screen.enter(&format!("$D exec --grace 3s job -- sh -c '{command}'"));
+    let child = screen.number_after("started ");
+    assert!(place.run(["break", "--yes", "job"]).status.success());
+    screen.expect("gets SIGTERM");
+    screen.press(CTRL_Z);
+    screen.expect("gets SIGKILL");
+    screen.expect_prompt_after(76);
+    assert!(!lives(child));
+}
+
+/// A lease runs out while the job is stopped, and others have the lock then.
+#[test]
+#[cfg(target_os = "linux")]
+fn with_a_lease_ctrl_z_stops_what_has_left_the_group_or_does_not_listen_and_fg_continues_it() {
+    let place = Place::with("&max_hold=1h");
+    let mut screen = Screen::open(&place);
+    let deaf = r#"trap "" TSTP; mkfifo pipe; echo $$ > deaf; read line < pipe"#;
+    std::fs::write(place.file("script"), deaf).unwrap();
+    let command = r#"setsid sleep 1000 & echo away $!; sh script & echo start""ed $$; read line"#;
+    screen.enter(&format!("$D exec job -- sh -c '{command}'"));
+    let away = screen.number_after("away ");
+    let child = screen.number_after("started ");
+    until_file_has(&place.file("deaf"), "\n");
+    let deaf = std::fs::read_to_string(place.file("deaf")).unwrap();
+    let deaf = Pid::from_raw(deaf.trim().parse().unwrap());
+    screen.press(CTRL_Z);
+    screen.expect("Stopped");
+    screen.expect(PROMPT);
+    for pid in [away, deaf, child] {
+        until("it stops", || is_stopped(pid));
+    }
+    screen.enter("fg");
+    for pid in [away, deaf, child] {
+        until("it goes on", || !is_stopped(pid));
+    }
+    screen.press("done\n");
+    screen.expect_prompt_after(0);
+    for pid in [away, deaf] {
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
 }
 
 #[test]
