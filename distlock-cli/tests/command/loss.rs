@@ -1,11 +1,13 @@
 //! A lock that is lost while the command runs.
 
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Place, assert_code, lives, until};
+use crate::support::{Place, Running, assert_code, lives, until};
 
 fn take_away(place: &Place) {
     assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
@@ -61,28 +63,74 @@ fn the_grace_begins_with_the_loss_and_not_when_that_is_noticed() {
     assert!(!lives(child));
 }
 
-/// One that stops on its way out, as it can when it is being looked at, does not end at the first SIGKILL.
+/// Whoever is traced can be kept on the way out.
 #[test]
 #[cfg(target_os = "linux")]
-fn one_that_does_not_end_at_the_first_sigkill_is_killed_again() {
-    use nix::sys::ptrace::{Options, seize};
+fn what_does_not_end_at_sigkill_is_named() {
+    use nix::sys::ptrace::{Options, cont, seize};
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
     let place = Place::new();
-    let mut job = place.exec(&["--grace", "200ms"], "trap '' TERM; echo $$; exec sleep 1000");
-    let child = job.pid_line();
-    seize(child, Options::PTRACE_O_TRACEEXIT).unwrap();
-    take_away(&place);
-    let mut has_stopped = false;
-    until("it ends", || match waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap() {
-        WaitStatus::PtraceEvent(..) => {
-            has_stopped = true;
-            false
-        }
-        status => matches!(status, WaitStatus::Signaled(..)),
-    });
-    assert!(has_stopped);
+    let start = |script| {
+        let mut job = place.exec(&["--grace", "200ms"], script);
+        let deaf = job.pid_line();
+        seize(deaf, Options::PTRACE_O_TRACEEXIT).unwrap();
+        take_away(&place);
+        assert_eq!(job.event("survived")["pids"], serde_json::json!([deaf.as_raw()]));
+        assert!(lives(deaf));
+        (job, deaf)
+    };
+    let let_go = |deaf| {
+        until("it ends", || {
+            let _ = cont(deaf, None);
+            matches!(waitpid(deaf, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::Signaled(..)))
+        });
+    };
+    // The command itself is waited for, and nothing else.
+    let (mut job, child) = start("trap '' TERM; echo $$; exec sleep 1000");
+    let_go(child);
     assert_eq!(job.code(), 76);
+    let (mut job, helper) = start(r#"setsid sh -c 'trap "" TERM; echo $$; exec sleep 1000' & wait"#);
+    assert_eq!(job.code(), 76);
+    let_go(helper);
+}
+
+/// Here distlock is the superuser, and may nevertheless signal none but its own: so the command is out of its reach.
+#[test]
+#[cfg(target_os = "linux")]
+fn one_that_runs_as_another_user_is_named_and_waited_for() {
+    if let Some(reason) = conformance_tests::servers::left_out("root") {
+        return eprintln!("a command that runs as another user: {reason}");
+    }
+    let superuser = "run it as root, or leave it out with DISTLOCK_SKIP=root";
+    assert!(nix::unistd::geteuid().is_root(), "this test needs two users: {superuser}");
+    let place = Place::new();
+    let distlock = place.distlock(
+        [
+            ["exec", "--json", "--grace", "200ms", "job", "--"].as_slice(),
+            &["setpriv", "--reuid=65534", "--clear-groups", "--", "sh", "-c", "echo $$; exec cat"],
+        ]
+        .concat(),
+    );
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-kill", "--"]).arg(distlock.get_program()).args(distlock.get_args());
+    command.env_remove("DISTLOCK_URL").process_group(0).stdin(Stdio::piped());
+    let mut job = Running::start(&mut command);
+    let child = job.pid_line();
+    take_away(&place);
+    for signal in ["SIGTERM", "SIGKILL"] {
+        let refused = job.event("refused");
+        assert_eq!(
+            (refused["signal"].as_str(), refused["pids"][0].as_i64()),
+            (Some(signal), Some(child.as_raw().into()))
+        );
+    }
+    assert!(lives(child) && job.runs());
+    job.close_input();
+    assert_eq!(job.code(), 76);
+    let rest = job.error_lines();
+    assert!(rest.iter().any(|line| line.contains(r#""exited""#)), "{rest:?}");
+    assert!(!rest.iter().any(|line| line.contains("survived")), "{rest:?}");
 }
 
 #[test]

@@ -12,10 +12,10 @@ mod exit_codes;
 mod holding;
 mod killed;
 mod loss;
-#[cfg(target_os = "linux")]
-mod numbers;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(target_os = "linux")]
+mod numbers;
 mod queue;
 #[cfg(feature = "redis")]
 mod redis;

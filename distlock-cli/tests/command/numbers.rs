@@ -47,7 +47,8 @@ fn a_program_that_has_the_number_of_a_command_that_has_ended_is_left_alone() {
         "trap 'echo told >> told' TERM\n(trap '' TERM; exec sleep 1000) &\necho > ready\nwhile :; do wait; done\n",
     )
     .unwrap();
-    std::fs::write(place.file("command"), "setsid sh helper &\necho $$ > command-pid\nexec sleep 1000\n").unwrap();
+    std::fs::write(place.file("command"), "setsid sh helper &\necho $$ > command-pid\nexec sleep 1000\n")
+        .unwrap();
     let status = in_a_namespace(
         &place,
         r#"

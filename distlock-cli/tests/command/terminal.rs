@@ -255,7 +255,8 @@ fn ctrl_c_ends_a_whole_script() {
 fn ctrl_c_ends_a_whole_script_after_keys_that_the_command_survives() {
     let place = Place::new();
     let command = r#"trap "echo survived" QUIT; echo started; while :; do sleep 0.01; done"#;
-    std::fs::write(place.file("script"), format!("$D exec job -- sh -c '{command}'\ntouch went-on\n")).unwrap();
+    std::fs::write(place.file("script"), format!("$D exec job -- sh -c '{command}'\ntouch went-on\n"))
+        .unwrap();
     let mut screen = Screen::open(&place);
     screen.enter("bash script");
     screen.expect("started");

@@ -4,12 +4,17 @@ use std::fs::File;
 use std::io::{ErrorKind, Write, pipe};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 
 use crate::support::{Place, Running, assert_code, lives, until};
 use crate::terminal::Screen;
+
+/// The grace of [`exec`], and how much later than that SIGKILL may come on a machine that stands still for seconds.
+const GRACE: Duration = Duration::from_secs(1);
+const ON_ANY_MACHINE: Duration = Duration::from_secs(8);
 
 const HOW_MUCH: [&[&str]; 5] = [&[], &["-q"], &["-v"], &["-vv"], &["--json"]];
 
@@ -66,8 +71,11 @@ fn a_lost_command_is_ended() {
         let command = &mut exec(&place, options, &["sh", "-c", script]);
         let mut job = Running::start_as_it_is(command.stderr(unread.stdio()));
         let child = job.pid_line();
+        let begun = Instant::now();
         assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
         until("the command ends", || !lives(child));
+        let killed_after = begun.elapsed();
+        assert!((GRACE..GRACE + ON_ANY_MACHINE).contains(&killed_after), "{options:?}: {killed_after:?}");
         assert_eq!(job.code(), 76, "{options:?}");
     }
 }
