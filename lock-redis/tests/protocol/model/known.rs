@@ -81,7 +81,8 @@ impl Hasher for Fingerprint {
     }
 
     fn write_isize(&mut self, number: isize) {
-        self.take(number.unsigned_abs() as u64);
+        #[allow(clippy::cast_sign_loss)] // which variant of an enumeration it is
+        self.take(number as u64);
     }
 
     fn write_usize(&mut self, number: usize) {

@@ -26,7 +26,10 @@ impl<T: Copy, const ROOM: usize> List<T, ROOM> {
     }
 
     pub(crate) fn push(&mut self, item: T) {
-        let length = self.iter().count();
+        let mut length = 0;
+        while self.0[length].is_some() {
+            length += 1;
+        }
         self.0[length] = Some(item);
     }
 
@@ -46,10 +49,15 @@ impl<T: Copy, const ROOM: usize> List<T, ROOM> {
 
 impl<T: Hash, const ROOM: usize> Hash for List<T, ROOM> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        for item in self.0.iter().map_while(Option::as_ref) {
-            state.write_u8(1);
+        // No iterator: in a build that is not optimised each step of one is several calls.
+        let mut position = 0;
+        while position < ROOM
+            && let Some(item) = &self.0[position]
+        {
             item.hash(state);
+            position += 1;
         }
-        state.write_u8(0);
+        // The end: nothing begins with that.
+        state.write_u8(u8::MAX);
     }
 }
