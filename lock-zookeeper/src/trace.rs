@@ -134,31 +134,40 @@ impl Trace {
         self.session().leave(self.leftover.clone());
     }
 
-    /// Makes sure that nothing is left, once.
+    /// Makes sure that nothing is left, once. What the servers refuse is left to the session: nobody else is to wait for it for as long
+    /// as the client lives.
     pub(crate) async fn undo(&self) -> Result<(), LockError> {
+        let undone = self.try_to_undo().await;
+        match &undone {
+            Ok(()) => self.gone(),
+            Err(error) if error.is_retryable() => {}
+            Err(_) => self.leave(),
+        }
+        undone
+    }
+
+    async fn try_to_undo(&self) -> Result<(), LockError> {
         let session = self.session();
         let (node, is_doubtful) = {
             let state = self.state();
             (state.node.clone(), state.is_doubtful)
         };
         match node {
-            _ if session.is_over() => {}
-            Node::Gone => {}
-            Node::None if !is_doubtful => {}
+            _ if session.is_over() => Ok(()),
+            Node::Gone => Ok(()),
+            Node::None if !is_doubtful => Ok(()),
             Node::Made(_) if !is_doubtful => {
                 session.reach().await;
                 match self.remove().await {
-                    Ok(_) => {}
-                    Err(failure) if failure.outcome() == Outcome::EndsWithSession => {}
-                    Err(failure) => return Err(failure.explain(Operation::Cancel)),
+                    Ok(_) => Ok(()),
+                    Err(failure) if failure.outcome() == Outcome::EndsWithSession => Ok(()),
+                    Err(failure) => Err(failure.explain(Operation::Cancel)),
                 }
             }
             Node::None | Node::Made(_) | Node::Perhaps => {
-                self.leftover.sweep(session, Operation::Cancel).await?;
+                self.leftover.sweep(session, Operation::Cancel).await
             }
         }
-        self.gone();
-        Ok(())
     }
 }
 
