@@ -19,7 +19,7 @@ use crate::hold::Lease;
 use crate::node::Recipe;
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::queue::{in_order, refuse_strangers};
-use crate::record::{broken, participant, stops_within, text_of};
+use crate::record::{broken, broken_unread, participant, stops_within, text_of};
 use crate::session::{Session, Told};
 use crate::sessions::Sessions;
 use crate::trace::Traces;
@@ -36,8 +36,11 @@ pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted)
 /// How many nodes are read in one request.
 const READ_TOGETHER: usize = 200;
 
-/// How long a holder may take to hear that its hold is broken: longer than a hold is not watched.
-const TOLD_BEFORE: Duration = Duration::from_millis(250);
+/// How long after a failure a node is looked at again that is to go.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How long a holder may take to hear that its hold is broken: longer than a hold is not watched, also on a busy machine.
+const TOLD_BEFORE: Duration = Duration::from_secs(1);
 
 pub(crate) struct ZooKeeperBackend {
     pub(crate) host: Host,
@@ -223,17 +226,17 @@ impl Backend for ZooKeeperBackend {
             return Ok(Broken::not_held());
         }
         let path = format!("{directory}/{}", holder.as_str());
-        let data = match session.read(std::slice::from_ref(&path)).await.map_err(explained)?.pop() {
-            Some(MultiReadResult::Data { data, .. }) => data,
+        let mark = match session.read(std::slice::from_ref(&path)).await.map_err(explained)?.pop() {
+            Some(MultiReadResult::Data { data, .. }) => broken(&data),
             Some(MultiReadResult::Error { err: Error::NoNode }) => return Ok(Broken::not_held()),
             // It may not be read, and who made it may be told all the same.
-            _ => Vec::new(),
+            _ => broken_unread(),
         };
-        match session.change(|writer| writer.add_set_data(&path, &broken(&data), None)).await {
+        match session.change(|writer| writer.add_set_data(&path, &mark, None)).await {
             Ok(_) => {
                 // Its holder hears of it, stops, and removes it before anybody else can have the lock.
                 let clock = self.host.clock();
-                let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&data)));
+                let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&mark)));
                 until_gone(&session, &path, stopped_by).await;
             }
             Err((_, failure)) if failure.is(&Error::NoNode) => return Ok(Broken::not_held()),
@@ -256,19 +259,26 @@ impl Backend for ZooKeeperBackend {
 
 /// Waits until a node is gone, for no longer than until then.
 async fn until_gone(session: &Session, path: &str, give_up: Moment) {
+    let clock = session.clock();
     let gone = async {
-        while let Ok(watched) = session.watch(path).await {
-            let Some(watched) = watched else { return };
-            if watched.watching.await == Told::Deleted {
-                return;
+        loop {
+            match session.watch(path).await {
+                Ok(Some(watched)) => {
+                    if watched.watching.await == Told::Deleted {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                // Whoever asks next is told so.
+                Err(failure) if failure.outcome() == Outcome::EndsWithSession => return,
+                Err(_) => clock.sleep_until(clock.now().plus(LOOK_AGAIN)).await,
             }
         }
-        std::future::pending::<()>().await;
     };
     tokio::select! {
         biased;
         () = gone => {}
-        () = session.clock().sleep_until(give_up) => {}
+        () = clock.sleep_until(give_up) => {}
     }
 }
 

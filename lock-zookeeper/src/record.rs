@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{FencingToken, HolderId, HolderInfo, LockError, Operation, Participant};
+use lock_core::{ErrorKind, FencingToken, HolderId, HolderInfo, LockError, Operation, Participant};
 use serde::{Deserialize, Serialize};
 use zookeeper_client::Stat;
 
@@ -11,6 +11,9 @@ use crate::trouble::nonsense;
 
 /// What is written into the node of a foreign program's holder before it is deleted on purpose.
 const BROKEN: &[u8] = b"broken";
+
+/// How long a holder may need to stop at the most: for so long whoever breaks its hold waits for it.
+const LONGEST_STOP: Duration = Duration::from_secs(300);
 
 /// What a client tells about itself.
 #[derive(Serialize, Deserialize)]
@@ -35,14 +38,19 @@ fn read(data: &[u8]) -> Option<Record> {
     serde_json::from_slice(data).ok()
 }
 
-/// The text that is written into the nodes of a client whose holds need so long to stop.
+/// The text that is written into the nodes of a client whose holds need so long to stop. Refused where that is too long to be waited
+/// for.
 pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[u8]>, LockError> {
+    if stops_within > LONGEST_STOP {
+        return Err(LockError::new(ErrorKind::InvalidOption, Operation::Connect)
+            .because(format!("an abort margin of {stops_within:?} is too long to be waited for: {LONGEST_STOP:?} is the longest"))
+            .remedy("make the abort margin (for the command: --grace) shorter"));
+    }
     let record = Record {
         host: info.host.clone(),
         pid: info.pid,
         label: info.label.clone(),
-        // Rounded up, and never so long that it could not be written down.
-        stops_within: u64::try_from(stops_within.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
+        stops_within: in_milliseconds(stops_within),
         broken: false,
     };
     let text =
@@ -50,15 +58,29 @@ pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[
     Ok(text.into_boxed_slice())
 }
 
-/// How long the holder whose node this is needs to stop; nothing if it does not say so.
+/// Rounded up, and never so long that it could not be written down.
+fn in_milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// How long the holder whose node this is needs to stop; nothing if it does not say so. It is not believed that it needs longer than
+/// it may.
 pub(crate) fn stops_within(data: &[u8]) -> Duration {
-    read(data).map_or(Duration::ZERO, |record| Duration::from_millis(record.stops_within))
+    let told = read(data).map(|record| Duration::from_millis(record.stops_within));
+    told.unwrap_or_default().min(LONGEST_STOP)
 }
 
 /// What stands in the node of a holder that is broken, in place of this.
 pub(crate) fn broken(data: &[u8]) -> Vec<u8> {
     let marked = read(data).and_then(|record| serde_json::to_vec(&Record { broken: true, ..record }).ok());
     marked.unwrap_or_else(|| BROKEN.to_vec())
+}
+
+/// The same in place of what may not be read: that of a holder of which nobody knows who it is, and which may need as long as any.
+pub(crate) fn broken_unread() -> Vec<u8> {
+    let stops_within = in_milliseconds(LONGEST_STOP);
+    let unknown = Record { host: String::new(), pid: 0, label: None, stops_within, broken: true };
+    serde_json::to_vec(&unknown).unwrap_or_else(|_| BROKEN.to_vec())
 }
 
 /// Whether this stands in the node of a holder that is broken.
@@ -71,8 +93,8 @@ pub(crate) fn participant(contender: &Contender, node: Option<(&[u8], &Stat)>) -
     let mut participant = Participant::new(HolderId::new(&contender.name));
     let Some((data, stat)) = node else { return participant };
     if let Some(record) = read(data) {
-        participant.host = Some(record.host);
-        participant.pid = Some(record.pid);
+        participant.host = Some(record.host).filter(|host| !host.is_empty());
+        participant.pid = Some(record.pid).filter(|pid| *pid != 0);
         participant.label = record.label;
     } else if let Ok(text) = std::str::from_utf8(data)
         && data != BROKEN
@@ -115,5 +137,42 @@ mod tests {
             assert!(is_broken(&broken(text)));
         }
         assert!(!is_broken(b"10.0.0.7") && !is_broken(b""));
+    }
+
+    #[test]
+    fn nobody_is_waited_for_for_ever() {
+        let text = br#"{"host":"h","pid":1,"stops_within":18446744073709551615}"#;
+        assert_eq!(stops_within(text), LONGEST_STOP);
+        assert_eq!(stops_within(&broken(text)), LONGEST_STOP);
+        let info = HolderInfo::of_this_process();
+        assert_eq!(stops_within(&text_of(&info, LONGEST_STOP).unwrap()), LONGEST_STOP);
+        let refused = text_of(&info, LONGEST_STOP + Duration::from_millis(1)).unwrap_err();
+        assert!(
+            refused.kind() == ErrorKind::InvalidOption && refused.to_string().contains("--grace"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_was_not_read_may_need_as_long_as_any() {
+        let marked = broken_unread();
+        assert!(is_broken(&marked));
+        assert_eq!(stops_within(&marked), LONGEST_STOP);
+        let contender = Contender { sequence: 1, name: "_c_-lock-0000000001".to_owned() };
+        let stat = Stat {
+            czxid: 7,
+            mzxid: 8,
+            pzxid: 7,
+            ctime: 0,
+            mtime: 0,
+            version: 1,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 1,
+            data_length: 0,
+            num_children: 0,
+        };
+        let participant = participant(&contender, Some((&marked, &stat)));
+        assert_eq!((participant.host, participant.pid), (None, None));
     }
 }
