@@ -10,12 +10,15 @@ use conformance_tests::servers::{
     Losing, NodeKind, TcpProxy, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer, left_out,
 };
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
-use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockName, Operation};
 use tokio::sync::Mutex;
 
 /// Short enough to wait for its end, and long enough for a busy machine: the client gives the server an eighth of it for an
 /// answer, and where several test programs start their servers at once, half a second has been too little.
-const SESSION: Duration = Duration::from_secs(8);
+const SESSION: Duration = Duration::from_secs(12);
+
+/// A busy machine may need a session's time and more for what it does otherwise at once.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Directories of locks are removed while the cases run, not only after most of them have ended.
 const CONTAINERS_CHECKED_EVERY: Duration = Duration::from_secs(1);
@@ -130,6 +133,19 @@ fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
     }
 }
 
+/// How often a client is connected: a busy server may not answer the first time, and what is looked at comes later.
+const CONNECTS_TRIED: usize = 5;
+
+async fn connect_patiently(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    for _ in 1..CONNECTS_TRIED {
+        match distlock::connect_with(address, builder.clone()).await {
+            Err(error) if error.kind() == ErrorKind::Unreachable => {}
+            answered => return answered,
+        }
+    }
+    distlock::connect_with(address, builder).await
+}
+
 /// Both harnesses differ in whose the nodes are, and in how a reply is lost.
 macro_rules! harness {
     ($harness:ident, $losing:expr, $options:expr) => {
@@ -151,6 +167,10 @@ macro_rules! harness {
                 Some(SESSION)
             }
 
+            fn patience(&self) -> Duration {
+                PATIENCE
+            }
+
             async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
                 Self::connect(&self.0.url(), builder).await
             }
@@ -160,7 +180,7 @@ macro_rules! harness {
             }
 
             async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                distlock::connect_with(address, builder).await
+                connect_patiently(address, builder).await
             }
 
             async fn leftovers(&self) -> Outcome<Vec<String>> {

@@ -9,7 +9,7 @@ use lock_core::{DistributedLockExt, ErrorKind, LockError, TakenAway};
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, connect, refusal, soon, until};
+use crate::stage::{LONG, ROOM, Stage, connect, connect_patiently, refusal, soon, until};
 
 cases!("access":
     nodes_of_their_creator_are_nobody_elses,
@@ -21,6 +21,7 @@ cases!("access":
     where_nothing_may_be_listed,
     where_nothing_may_be_deleted,
     a_refused_release_keeps_nobody_out_for_long,
+    a_refused_cancel_keeps_nobody_out_for_long,
     a_release_that_is_refused_is_repeated_until_it_is_permitted,
     a_permission_that_is_taken_away_while_holding_and_waiting,
     a_quota_that_is_used_up,
@@ -29,6 +30,9 @@ cases!("access":
     sasl_refuses_a_wrong_password_once,
     passwords_are_shown_nowhere,
 );
+
+/// A session whose end can be waited for, and that a busy machine keeps.
+const SOON_OVER: &str = "session_timeout=9s";
 
 const CREATORS: &str = "session_timeout=60s&acl=creator";
 
@@ -57,8 +61,8 @@ fn everybody(rights: &str) -> Access {
 async fn nodes_of_their_creator_are_nobody_elses() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &Access::anybody()).await?;
-    let one = connect(&stage.url_as("one:right", CREATORS)).await?;
-    let other = connect(&stage.url_as("other:right", CREATORS)).await?;
+    let one = connect_patiently(&stage.url_as("one:right", CREATORS)).await?;
+    let other = connect_patiently(&stage.url_as("other:right", CREATORS)).await?;
     let guard = one.lock(ROOM)?.acquire().await?;
     // Who it is stands in the node, which may not be read; that it is there, and since when, is no secret.
     let theirs = other.status(ROOM).await?;
@@ -75,8 +79,8 @@ async fn nodes_of_their_creator_are_nobody_elses() -> Outcome {
 async fn behind_a_node_that_may_not_be_read() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &Access::anybody()).await?;
-    let one = connect(&stage.url_as("one:right", CREATORS)).await?;
-    let other = connect(&stage.url_as("other:right", CREATORS)).await?;
+    let one = connect_patiently(&stage.url_as("one:right", CREATORS)).await?;
+    let other = connect_patiently(&stage.url_as("other:right", CREATORS)).await?;
     let nobody = stage.client(LONG).await?;
     for _ in 0..2 {
         let held = one.lock(ROOM)?.acquire().await?;
@@ -105,16 +109,17 @@ async fn behind_a_node_that_may_not_be_read() -> Outcome {
 
 async fn a_directory_of_somebody_else_is_refused_at_once() -> Outcome {
     let stage = Stage::new().await?;
-    let one = connect(&stage.url_as("one:right", CREATORS)).await?;
+    let one = connect_patiently(&stage.url_as("one:right", CREATORS)).await?;
     stage.works(&one).await?;
     let guard = one.lock(ROOM)?.acquire().await?;
-    for other in [connect(&stage.url_as("other:right", CREATORS)).await?, stage.client(LONG).await?] {
+    for other in [connect_patiently(&stage.url_as("other:right", CREATORS)).await?, stage.client(LONG).await?]
+    {
         is_denied(&other, ROOM).await?;
         let looked = refusal(other.status(ROOM).await)?;
         ensure!(looked.kind() == ErrorKind::Denied, "{looked:?}");
     }
     let own = one.status(ROOM).await?;
-    let other = connect(&stage.url_as("other:right", CREATORS)).await?;
+    let other = connect_patiently(&stage.url_as("other:right", CREATORS)).await?;
     let broken = refusal(other.break_holder(ROOM, &own.holders[0].id).await)?;
     ensure!(broken.kind() == ErrorKind::Denied, "{broken:?}");
     stage.is_held_by(&guard, "after all that").await?;
@@ -124,12 +129,12 @@ async fn a_directory_of_somebody_else_is_refused_at_once() -> Outcome {
 /// With the scheme `digest` no server refuses anybody.
 async fn another_password_is_another_user() -> Outcome {
     let stage = Stage::new().await?;
-    stage.works(&connect(&stage.url_as("me:right-word", CREATORS)).await?).await?;
-    let wrong = connect(&stage.url_as("me:wrong-word", CREATORS)).await?;
+    stage.works(&connect_patiently(&stage.url_as("me:right-word", CREATORS)).await?).await?;
+    let wrong = connect_patiently(&stage.url_as("me:wrong-word", CREATORS)).await?;
     let error = is_denied(&wrong, ROOM).await?;
     let shown = format!("{error} {error:?} {error:#?} {wrong:?} {wrong:#?}");
     ensure!(!shown.contains("wrong-word"), "{shown}");
-    stage.works(&connect(&stage.url_as("me:right-word", CREATORS)).await?).await
+    stage.works(&connect_patiently(&stage.url_as("me:right-word", CREATORS)).await?).await
 }
 
 /// Its data cannot be written, so it is listed instead.
@@ -188,7 +193,7 @@ async fn where_nothing_may_be_listed() -> Outcome {
 async fn where_nothing_may_be_deleted() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;
-    let client = stage.client("session_timeout=4s").await?;
+    let client = stage.client(SOON_OVER).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
     let released = soon("the release", guard.release()).await?;
     let error = refusal(released)?;
@@ -202,7 +207,7 @@ async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
     let stage = Stage::new().await?;
     let directory = stage.directory(ROOM);
     room_with(&stage, &everybody("crwa")).await?;
-    let (client, other) = (stage.client("session_timeout=6s").await?, stage.client(LONG).await?);
+    let (client, other) = (stage.client(SOON_OVER).await?, stage.client(LONG).await?);
     let guard = client.lock(ROOM)?.acquire().await?;
     let ended = guard.hold().clone();
     let waiter = stage.in_line(&other, 2).await?;
@@ -213,6 +218,34 @@ async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
     stage.server.set_access(&directory, &Access::anybody()).await?;
     next.release().await?;
     stage.works(&client).await
+}
+
+/// Also where it is not known whether there is anything to remove.
+async fn a_refused_cancel_keeps_nobody_out_for_long() -> Outcome {
+    let stage = Stage::new().await?;
+    let directory = stage.directory(ROOM);
+    let foreign = format!("{directory}/_c_somebody-lock-");
+    room_with(&stage, &Access::anybody()).await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), SOON_OVER).await?;
+    let other = stage.client(LONG).await?;
+    for is_doubtful in [false, true] {
+        stage.server.set_access(&directory, &everybody("crwa")).await?;
+        let held = stage.server.create(&foreign, b"", NodeKind::Numbered).await?;
+        if is_doubtful {
+            proxy.hold_reply(ZooKeeperRequest::Create);
+        }
+        let dropped = stage.in_line(&client, 2).await?;
+        let waiter = stage.in_line(&other, 3).await?;
+        dropped.give_up().await?;
+        proxy.let_replies_go();
+        stage.server.delete(&held).await?;
+        let (next, _) = waiter.granted().await?;
+        stage.server.set_access(&directory, &Access::anybody()).await?;
+        next.release().await?;
+        stage.works(&client).await?;
+    }
+    Ok(())
 }
 
 /// For longer than a lease would last. Another lock keeps the session, and what is kept of the hold does not count.
@@ -256,7 +289,7 @@ async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome 
 }
 
 async fn a_quota_that_is_used_up() -> Outcome {
-    let stage = Stage::with(ZooKeeperOptions::new().enforced_quotas()).await?;
+    let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
     // The folder, the room, and the holder's node.
@@ -319,27 +352,33 @@ async fn a_server_that_has_too_much_to_do() -> Outcome {
     Ok(())
 }
 
+fn users_of_sasl() -> ZooKeeperOptions {
+    ZooKeeperOptions::new().sasl_user("app", "p@ss/wo:rd%").sasl_user("other", "word")
+}
+
 async fn sasl_lets_its_users_in() -> Outcome {
-    let options = ZooKeeperOptions::new().sasl_user("app", "p@ss/wo:rd%").sasl_user("other", "word");
-    let stage = Stage::with(options).await?;
-    let app = connect(&stage.url(CREATORS)).await?;
+    let stage = Stage::sharing(users_of_sasl()).await?;
+    let proxy = stage.proxy()?;
+    let app = stage.client_at(proxy.address(), CREATORS).await?;
     stage.works(&app).await?;
-    let other = connect(&stage.url_as("other:word", "auth=sasl&acl=creator")).await?;
+    let other = connect_patiently(&stage.url_as("other:word", "auth=sasl&acl=creator")).await?;
     is_denied(&other, ROOM).await?;
     let guard = app.lock(ROOM)?.acquire().await?;
     // Who it is is told to every new connection.
-    stage.server.restart(conformance_tests::servers::Data::Kept).await?;
-    soon("contact", async { while app.status(ROOM).await.is_err() {} }).await?;
-    stage.is_held_by(&guard, "after the restart").await?;
+    let connected = proxy.requests(ZooKeeperRequest::Connect);
+    proxy.cut();
+    until("a new connection", || async { Ok(proxy.requests(ZooKeeperRequest::Connect) > connected) }).await?;
+    until("contact", || async { Ok(app.status(ROOM).await.is_ok()) }).await?;
+    stage.is_held_by(&guard, "in the new connection").await?;
     guard.release().await?;
     stage.works(&app).await
 }
 
 async fn sasl_refuses_a_wrong_password_once() -> Outcome {
-    let stage = Stage::with(ZooKeeperOptions::new().sasl_user("app", "right-opening")).await?;
+    let stage = Stage::sharing(users_of_sasl()).await?;
     for login in ["app:wrong-opening", "nobody:wrong-opening"] {
         let url = stage.url_as(login, "auth=sasl&session_timeout=6s");
-        let error = refusal(soon("the answer", connect(&url)).await?)?;
+        let error = refusal(soon("the answer", connect_patiently(&url)).await?)?;
         ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
         let shown = format!("{error} {error:?} {error:#?}");
         ensure!(!shown.contains("wrong-opening"), "{shown}");

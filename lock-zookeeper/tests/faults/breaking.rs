@@ -3,19 +3,20 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{NodeKind, ZooKeeperRequest};
+use conformance_tests::servers::{Access, NodeKind, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, HolderId, LossReason, TakenAway};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::helper::Helper;
-use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect_patiently, soon};
 
 cases!("breaking":
     a_broken_hold_is_told_as_broken_at_once,
     a_broken_hold_is_told_as_broken_in_its_first_moments,
     a_broken_hold_is_its_holders_until_the_abort_margin_is_over,
     a_hold_that_is_broken_twice_is_its_holders_for_as_long,
+    a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped,
     a_holder_that_stands_still_keeps_a_broken_lock_no_longer_than_its_margin,
     the_hold_of_a_foreign_program_is_broken,
     who_does_not_hold_is_not_broken,
@@ -26,12 +27,13 @@ cases!("breaking":
 /// The next heartbeat is due after ten seconds.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
+/// A holder that has asked for time to stop hears of it before its node goes also where it is busy.
 async fn broken_after(hold_for: Duration) -> Outcome {
     let stage = Stage::new().await?;
-    let (ours, operator, third) =
-        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
+    let ours = stage.client("session_timeout=60s&abort_margin=1s").await?;
+    let (operator, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = ours.lock(ROOM)?;
-    for _ in 0..5 {
+    for _ in 0..4 {
         let diary = Diary::of(&lock);
         let guard = soon("the lock", lock.acquire()).await??;
         let waiter = Waiter::of(&third)?;
@@ -66,14 +68,14 @@ async fn a_broken_hold_is_told_as_broken_in_its_first_moments() -> Outcome {
 }
 
 /// Longer than a holder is given that has asked for no time to stop.
-const MARGIN: Duration = Duration::from_secs(3);
+const MARGIN: Duration = Duration::from_secs(5);
 
-const STOPS_WITHIN_THREE_SECONDS: &str = "session_timeout=60s&abort_margin=3s";
+const SLOW_TO_STOP: &str = "session_timeout=60s&abort_margin=5s";
 
 /// So that what it still writes is written before anybody else has the lock.
 async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcome {
     let stage = Stage::new().await?;
-    let (ours, operator) = (stage.client(STOPS_WITHIN_THREE_SECONDS).await?, stage.client(LONG).await?);
+    let (ours, operator) = (stage.client(SLOW_TO_STOP).await?, stage.client(LONG).await?);
     let third = stage.client(LONG).await?;
     let lock = ours.lock(ROOM)?;
     let diary = Diary::of(&lock);
@@ -94,7 +96,7 @@ async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcom
 /// Whoever comes second finds out what the first one has overwritten.
 async fn a_hold_that_is_broken_twice_is_its_holders_for_as_long() -> Outcome {
     let stage = Stage::new().await?;
-    let (ours, operator) = (stage.client(STOPS_WITHIN_THREE_SECONDS).await?, stage.client(LONG).await?);
+    let (ours, operator) = (stage.client(SLOW_TO_STOP).await?, stage.client(LONG).await?);
     let third = stage.client(LONG).await?;
     let guard = soon("the lock", ours.lock(ROOM)?.acquire()).await??;
     let waiter = stage.in_line(&third, 2).await?;
@@ -116,6 +118,30 @@ async fn a_hold_that_is_broken_twice_is_its_holders_for_as_long() -> Outcome {
     let (next, granted) = waiter.granted().await?;
     ensure!(granted >= began + MARGIN, "another had it {:?} later", granted - began);
     Ok(next.release().await?)
+}
+
+/// How the servers know the user `one` with the password `right`.
+const ONE: &str = "one:25t/edoTCqPAqf44bC6R0TuAIaY=";
+
+/// Who breaks it may write that into its node, and may not read how long it takes to stop.
+async fn a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped() -> Outcome {
+    let stage = Stage::new().await?;
+    let ours = connect_patiently(&stage.url_as("one:right", SLOW_TO_STOP)).await?;
+    let operator = stage.client(LONG).await?;
+    let lock = ours.lock(ROOM)?;
+    let diary = Diary::of(&lock);
+    let guard = soon("the lock", lock.acquire()).await??;
+    let access = Access::new().grant("cdrwa", "digest", ONE).grant("w", "world", "anyone");
+    stage.server.set_access(&stage.path(0).await?, &access).await?;
+    let holder = HolderId::new(stage.nodes().await?[0].as_str());
+    let began = Instant::now();
+    let broken = soon("the answer", operator.break_holder(ROOM, &holder)).await??;
+    let took = began.elapsed();
+    ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::Broken && !guard.hold().is_valid(), "{reason:?}");
+    ensure!(took >= MARGIN, "another could have had it {took:?} later");
+    stage.works(&operator).await
 }
 
 /// Neither itself nor its session does anything about it.

@@ -40,8 +40,12 @@ fn since(before: &[u64], proxy: &TcpProxy) -> Vec<u64> {
     counts(proxy).iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
-/// Holds so many locks, each with a name of its own.
-async fn hold_many(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>> {
+/// Holds so many locks, each with the name that `name_of` gives to its number.
+async fn hold_many(
+    client: &LockClient,
+    count: usize,
+    name_of: impl Fn(usize) -> String,
+) -> Outcome<Vec<LockGuard>> {
     let (mut guards, mut acquiring) = (Vec::with_capacity(count), JoinSet::new());
     for number in 0..count {
         if acquiring.len() == 64
@@ -49,7 +53,7 @@ async fn hold_many(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>>
         {
             guards.push(guard??);
         }
-        let lock = client.lock(format!("many-{number}"))?;
+        let lock = client.lock(name_of(number))?;
         acquiring.spawn(async move { lock.acquire().await });
     }
     while let Some(guard) = soon("a lock", acquiring.join_next()).await? {
@@ -79,11 +83,16 @@ async fn bytes_of_sessions(stage: &Stage) -> Outcome<Vec<usize>> {
 /// The paths of a session have to fit into one message, of the client when it connects again and of the servers when it ends.
 const MOST_BYTES: usize = 128 * 1024;
 
+/// Of such names a session carries a little more than two hundred.
+fn long_name(number: usize) -> String {
+    format!("{}{number}", "long-".repeat(98))
+}
+
 async fn more_locks_than_one_session_takes() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
-    let guards = hold_many(&client, 2_200).await?;
+    let guards = hold_many(&client, 350, long_name).await?;
     let sessions = bytes_of_sessions(&stage).await?;
     ensure!(sessions.len() > 1 && sessions.iter().all(|bytes| *bytes <= MOST_BYTES), "{sessions:?}");
     // Whatever is granted in the second one is as good as in the first, also after a loss of contact.
@@ -94,8 +103,8 @@ async fn more_locks_than_one_session_takes() -> Outcome {
         Ok(proxy.requests(ZooKeeperRequest::Connect) >= connected + sessions.len() as u64)
     })
     .await?;
-    for number in [0, 1_000, 2_000, 2_199] {
-        let name = format!("many-{number}");
+    for number in [0, 150, 300, 349] {
+        let name = long_name(number);
         ensure!(other.lock(&name)?.try_acquire().await?.is_none(), "{number}: held twice");
         let guard = guards.iter().find(|guard| guard.hold().name().as_str() == name);
         let guard = guard.ok_or_else(|| Failure::new(format!("{name} was not acquired")))?;
@@ -107,7 +116,7 @@ async fn more_locks_than_one_session_takes() -> Outcome {
         soon(format!("the loss of {name}"), guard.lost()).await?;
     }
     let valid = guards.iter().filter(|guard| guard.hold().is_valid()).count();
-    ensure!(valid == 2_196, "{valid} are still held");
+    ensure!(valid == 346, "{valid} are still held");
     drop(guards);
     soon("the end", client.close(Duration::from_secs(60))).await??;
     let sessions = bytes_of_sessions(&stage).await?;
@@ -134,11 +143,11 @@ async fn ended_holds_take_no_place_in_a_session() -> Outcome {
     Ok(())
 }
 
-async fn heartbeats(holds: usize) -> Outcome<u64> {
+async fn a_thousand_holds_cost_one_heartbeat() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "session_timeout=12s").await?;
-    let guards = hold_many(&client, holds).await?;
+    let guards = hold_many(&client, 1_000, |number| format!("many-{number}")).await?;
     let (before, began) = (counts(&proxy), Instant::now());
     // A sixth of a session is two seconds.
     tokio::time::sleep(Duration::from_secs(7)).await;
@@ -146,15 +155,9 @@ async fn heartbeats(holds: usize) -> Outcome<u64> {
     let beats = spent[8];
     ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "some are lost");
     let most = began.elapsed().as_secs() + 2;
-    ensure!(beats >= 2 && beats <= most, "{holds} holds: {beats} heartbeats: {KINDS:?} {spent:?}");
+    ensure!(beats >= 2 && beats <= most, "{beats} heartbeats: {KINDS:?} {spent:?}");
     let others: u64 = spent[..4].iter().chain(&spent[5..8]).sum();
-    ensure!(others <= most, "{holds} holds: {KINDS:?} {spent:?}");
-    Ok(beats)
-}
-
-async fn a_thousand_holds_cost_one_heartbeat() -> Outcome {
-    let (of_many, of_one) = tokio::try_join!(heartbeats(1_000), heartbeats(1))?;
-    ensure!(of_many <= of_one + 3, "{of_many} heartbeats for a thousand, {of_one} for one");
+    ensure!(others <= most, "{KINDS:?} {spent:?}");
     Ok(())
 }
 
@@ -217,13 +220,13 @@ async fn a_held_lock_costs_one_listing() -> Outcome {
 async fn an_idle_client_costs_a_few_signs_of_life() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "session_timeout=6s").await?;
+    let client = stage.client_at(proxy.address(), "session_timeout=15s").await?;
     stage.works(&client).await?;
     let (before, began) = (counts(&proxy), Instant::now());
     tokio::time::sleep(Duration::from_secs(7)).await;
     let spent: u64 = since(&before, &proxy).iter().sum();
-    // One in a sixth of the session, which is a second.
-    ensure!(spent <= began.elapsed().as_secs() + 2, "{spent}");
+    // One in a fifth of the session, which is three seconds.
+    ensure!(spent <= began.elapsed().as_secs() / 3 + 2, "{spent}");
     ensure!(proxy.requests(ZooKeeperRequest::Connect) == 1, "it has connected again");
     stage.works(&client).await
 }

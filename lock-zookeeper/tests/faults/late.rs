@@ -15,12 +15,16 @@ cases!("late":
     a_creation_that_arrives_after_it_was_done_again,
 );
 
+/// A release is waited for as long as the hold would have lasted. Of such a session that is three seconds and more after the client
+/// library has found that a connection is dead.
+const RELEASES_ANEW: &str = "session_timeout=15s";
+
 /// The way of `old` is closed with requests on it; the client goes by the other one, and has done so when this is answered.
 async fn a_delete_that_arrives_when_the_lock_is_held_anew() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
     let switch = Switch::to(old.address()).await?;
-    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    let client = stage.client_at(switch.address(), RELEASES_ANEW).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
     old.blackhole(Direction::ToServer);
     switch.turn_to(new.address());
@@ -39,7 +43,7 @@ async fn a_delete_that_arrives_when_others_hold_and_wait() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
     let switch = Switch::to(old.address()).await?;
-    let client = stage.client_at(switch.address(), IMPATIENT).await?;
+    let client = stage.client_at(switch.address(), RELEASES_ANEW).await?;
     let (second, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let guard = client.lock(ROOM)?.acquire().await?;
     let next = stage.in_line(&second, 2).await?;

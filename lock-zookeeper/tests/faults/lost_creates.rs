@@ -6,7 +6,7 @@ use conformance_tests::servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, ErrorKind, LockClient};
 
 use crate::case::{cases, ensure};
-use crate::stage::{IMPATIENT, LONG, LOSSES, Loss, Lost, ROOM, Stage, Waiter, connect, soon};
+use crate::stage::{IMPATIENT, LONG, LOSSES, Loss, Lost, ROOM, Stage, Waiter, connect_patiently, soon};
 
 cases!("lost_creates":
     of_a_free_lock,
@@ -160,7 +160,7 @@ async fn and_of_everything_that_finds_out_what_came_of_it() -> Outcome {
     }
     // And now the removal finds out what has come of it.
     for loss in LOSSES {
-        let client = connect(&stage.url_at(proxy.address(), IMPATIENT)).await?;
+        let client = connect_patiently(&stage.url_at(proxy.address(), IMPATIENT)).await?;
         let lock = client.lock(ROOM)?;
         loss.of_next(&proxy, CREATE);
         loss.of_next(&proxy, ZooKeeperRequest::Sync);

@@ -30,7 +30,7 @@ use conformance_tests::faults::{Program, case, diary, helper, logs, switch};
 use conformance_tests::servers::left_out;
 
 fn main() -> ExitCode {
-    if let Some(ended) = helper::run_if_asked(stage::connect) {
+    if let Some(ended) = helper::run_if_asked(stage::connect_patiently) {
         return ended;
     }
     logs::keep();

@@ -8,7 +8,7 @@ use conformance_tests::servers::{NodeKind, ZooKeeperOptions};
 use lock_core::{DistributedLockExt, ErrorKind};
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect_patiently, refusal, soon, until};
 
 cases!("paths":
     missing_directories_are_made_and_removed_by_the_server,
@@ -23,24 +23,26 @@ cases!("paths":
     a_folder_that_belongs_to_a_session,
 );
 
-async fn quick() -> Outcome<Stage> {
+/// Directories that are empty are removed at once. With the highest of them.
+async fn quick() -> Outcome<(Stage, String)> {
     let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_millis(30));
-    let mut stage = Stage::with(options).await?;
-    "/missing/so/far".clone_into(&mut stage.root);
-    Ok(stage)
+    let mut stage = Stage::sharing(options).await?;
+    let missing = stage.root.clone();
+    stage.root += "/so/far";
+    Ok((stage, missing))
 }
 
 async fn missing_directories_are_made_and_removed_by_the_server() -> Outcome {
-    let stage = quick().await?;
+    let (stage, missing) = quick().await?;
     let client = stage.client(LONG).await?;
     stage.works(&client).await?;
     // They are containers, all of them.
-    stage.is_gone("/missing").await?;
+    stage.is_gone(&missing).await?;
     stage.works(&client).await
 }
 
 async fn directories_that_are_removed_all_the_time() -> Outcome {
-    let stage = quick().await?;
+    let (stage, missing) = quick().await?;
     let mut users = Vec::new();
     for _ in 0..3 {
         let client = stage.client(LONG).await?;
@@ -58,7 +60,7 @@ async fn directories_that_are_removed_all_the_time() -> Outcome {
     for user in users {
         soon("the user", user).await???;
     }
-    stage.is_gone("/missing").await
+    stage.is_gone(&missing).await
 }
 
 async fn children_that_are_none_of_ours() -> Outcome {
@@ -291,7 +293,7 @@ async fn a_folder_that_belongs_to_a_session() -> Outcome {
     let guard = client.lock(ROOM)?.acquire().await?;
     let path = stage.path(0).await?;
     let url = stage.server.url_of(&[stage.server.address()], &path, &[]);
-    let below = connect(&url).await?;
+    let below = connect_patiently(&url).await?;
     for waits in [true, false] {
         let lock = below.lock("x")?;
         let answer = if waits {

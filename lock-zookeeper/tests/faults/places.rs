@@ -6,7 +6,7 @@ use lock_core::{DistributedLockExt, ErrorKind};
 use tokio::net::TcpStream;
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, connect, refusal, soon, until};
+use crate::stage::{LONG, ROOM, Stage, connect, connect_patiently, refusal, soon, until};
 
 cases!("places":
     behind_tls_with_an_authority_of_its_own,
@@ -17,7 +17,6 @@ async fn works(stage: &Stage, options: &str) -> Outcome {
     // The port for TLS is opened after the other one.
     until("the port is open", || async { Ok(TcpStream::connect(stage.server.address()).await.is_ok()) })
         .await?;
-    until("TLS is spoken", || async { Ok(stage.client(options).await.is_ok()) }).await?;
     let (one, other) = (stage.client(options).await?, stage.client(options).await?);
     let held = one.lock(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
@@ -57,7 +56,7 @@ async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
     // A certificate that the server did not ask for says nobody's name.
     let client = &files(&stage.server)?.client;
     let options = format!("acl=creator&cert={}&key={}", client.certificate.display(), client.key.display());
-    let nameless = connect(&format!("{}&{options}", stage.url(""))).await?;
+    let nameless = connect_patiently(&format!("{}&{options}", stage.url(""))).await?;
     let answer = soon("the answer", nameless.lock("mine")?.acquire()).await?.map(drop);
     let error = refusal(answer)?;
     ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("acl=creator"), "{error:?}");

@@ -17,9 +17,9 @@ cases!("processes":
     a_killed_waiter_is_skipped,
 );
 
-const SESSION: Duration = Duration::from_secs(3);
+const SESSION: Duration = Duration::from_secs(6);
 
-const SHORT: &str = "session_timeout=3s";
+const SHORT: &str = "session_timeout=6s";
 
 /// The news of the grant waits for it in the socket, and is over when it runs on.
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {

@@ -1,15 +1,16 @@
 //! Sessions that end while their client lives: all that it had is gone from the server, or goes a little later.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Data, ZooKeeperOptions, ZooKeeperRequest};
+use conformance_tests::servers::{TcpProxy, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, ErrorKind, LossReason};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{LONG, Lost, ROOM, Stage, Waiter, connect, refusal, soon, until};
+use crate::logs;
+use crate::stage::{LONG, Lost, ROOM, Stage, Waiter, connect_patiently, refusal, soon, until};
 
 cases!("sessions":
     the_node_of_a_dying_session_is_not_adopted,
@@ -25,67 +26,61 @@ cases!("sessions":
     a_timeout_that_is_too_short_for_the_margin_is_refused,
 );
 
-/// A server that was started again gives every session its whole time once more: the client has given its session up by then.
-async fn dying(stage: &Stage, diary: &Diary) -> Outcome {
-    stage.server.kill()?;
-    diary.abort().await?;
-    // The client library gives up after 1.4 of a session's timeout; then the client opens another one.
-    tokio::time::sleep(Duration::from_secs(7)).await;
-    stage.server.begin_restart(Data::Kept)?;
-    // Whoever asks while it starts may not be answered at all; who asks a busy one, late.
-    let mut answers_within = Duration::from_millis(300);
-    let serves = async {
-        loop {
-            match tokio::time::timeout(answers_within, stage.server.role()).await {
-                Ok(Ok(_)) => return,
-                Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
-                Err(_) => answers_within = answers_within * 3 / 2,
-            }
-        }
-    };
-    soon("the server serves", serves).await
-}
-
+/// Soon over for its client.
 const DYING: &str = "session_timeout=6s";
 
+/// The client gives its session up, which lives on at the server for a minute, and has contact again.
+async fn gives_up(stage: &Stage, proxy: &TcpProxy, session: i64) -> Outcome {
+    proxy.sever();
+    ensure!(
+        stage.server.prolong_session(session).await?,
+        "the session ended before its client could give it up"
+    );
+    let servers = format!("servers={}", proxy.address());
+    let session = format!("session={session:#x}");
+    until("the client has given its session up", || async {
+        Ok(!logs::lines_with(&["the session has ended", &servers, &session]).is_empty())
+    })
+    .await?;
+    proxy.heal();
+    Ok(())
+}
+
 async fn the_node_of_a_dying_session_is_not_adopted() -> Outcome {
-    let stage = Stage::with(ZooKeeperOptions::new()).await?;
-    let client = stage.client(DYING).await?;
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), DYING).await?;
     let lock = client.lock(ROOM)?;
-    let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    let (old, token) = (stage.path(0).await?, guard.token());
-    dying(&stage, &diary).await?;
-    let answers = Instant::now();
+    let (old, session, token) = (stage.path(0).await?, stage.session(0).await?, guard.token());
+    gives_up(&stage, &proxy, session).await?;
     drop(guard);
-    ensure!(stage.server.node(&old).await?.is_some(), "the old session ended before the new one began");
-    let again = soon("the lock", lock.acquire()).await??;
-    ensure!(stage.server.node(&old).await?.is_none(), "the old session still holds the lock");
+    let again = stage.in_line(&client, 2).await?;
+    stage.waits(1).await?;
+    ensure!(stage.path(0).await? == old && !again.is_finished(), "it holds, and its dying node is first");
+    ensure!(stage.server.close_session(session).await?, "the old session has ended by itself");
+    let (again, _) = again.granted().await?;
     stage.is_held_by(&again, "in the new session").await?;
     ensure!(again.token() > token, "{:?} after {token:?}", again.token());
-    // Six seconds, a tick, and what the machine needs.
-    ensure!(answers.elapsed() < Duration::from_secs(25), "after {:?}", answers.elapsed());
     Ok(again.release().await?)
 }
 
 /// Its client, which lives, stands at the end of the queue again.
 async fn the_node_of_a_dying_waiter_is_waited_for_no_longer_than_its_session() -> Outcome {
-    let stage = Stage::with(ZooKeeperOptions::new()).await?;
-    let (client, other) = (stage.client(DYING).await?, stage.client(LONG).await?);
-    let mine = client.lock("another room")?;
-    let diary = Diary::of(&mine);
-    let _mine = mine.acquire().await?;
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (client, other) = (stage.client_at(proxy.address(), DYING).await?, stage.client(LONG).await?);
     let held = other.lock(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
-    let dead = stage.path(1).await?;
-    dying(&stage, &diary).await?;
-    match held.release().await {
-        // Contact had not returned yet. It is released as soon as it has.
-        Err(error) if error.kind() == ErrorKind::Unconfirmed => {}
-        released => released?,
-    }
+    let (dead, session) = (stage.path(1).await?, stage.session(1).await?);
+    gives_up(&stage, &proxy, session).await?;
+    stage.nodes_are(3).await?;
+    held.release().await?;
+    stage.nodes_are(2).await?;
+    stage.waits(1).await?;
+    ensure!(stage.path(0).await? == dead && !waiter.is_finished(), "it holds, and its dying node is first");
+    ensure!(stage.server.close_session(session).await?, "the old session has ended by itself");
     let (guard, _) = waiter.granted().await?;
-    ensure!(stage.server.node(&dead).await?.is_none(), "it holds, and its dying node is first");
     stage.is_held_by(&guard, "in the new session").await?;
     guard.release().await?;
     stage.nothing_is_left("at the end").await
@@ -269,7 +264,7 @@ async fn a_timeout_that_the_server_does_not_agree_to_is_told_once() -> Outcome {
     soon("the loss", guard.lost()).await?;
     drop(guard);
     stage.works(&client).await?;
-    let told = crate::logs::lines_with(&["WARN", "asked=87s", "negotiated=60s"]);
+    let told = logs::lines_with(&["WARN", "asked=87s", "negotiated=60s"]);
     ensure!(told.len() == 1, "{told:?}");
     Ok(())
 }
@@ -277,7 +272,7 @@ async fn a_timeout_that_the_server_does_not_agree_to_is_told_once() -> Outcome {
 /// The servers insist on longer sessions than were asked for, or on shorter ones.
 async fn a_timeout_that_is_too_short_for_the_margin_is_refused() -> Outcome {
     let stage = Stage::new().await?;
-    let error = refusal(connect(&stage.url("session_timeout=10m&abort_margin=45s")).await)?;
+    let error = refusal(connect_patiently(&stage.url("session_timeout=10m&abort_margin=45s")).await)?;
     ensure!(error.kind() == ErrorKind::InvalidOption && !error.is_retryable(), "{error:?}");
     let text = error.to_string();
     ensure!(text.contains("session_timeout") && text.contains("margin"), "{text}");

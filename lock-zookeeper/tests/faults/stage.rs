@@ -5,34 +5,56 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
 use conformance_tests::servers::{
-    Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
+    Data, Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
 };
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, DistributedLockExt, FencingToken, LockClient, LockError, LockGuard, LockUrl};
-use tokio::sync::Mutex;
+use lock_core::{
+    ClientBuilder, DistributedLockExt, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl,
+};
+use tokio::sync::OnceCell;
 
 use crate::case::ensure;
 
 /// A session that outlasts every case: what happens at all does not happen because it ends.
 pub const LONG: &str = "session_timeout=60s";
 
-/// A session whose unanswered requests do not take long.
-pub const IMPATIENT: &str = "session_timeout=6s";
+/// A session whose unanswered requests do not take long, and in which a busy machine has time for those that are answered.
+pub const IMPATIENT: &str = "session_timeout=8s";
 
-/// The server that cases share, once one of them has asked for it.
-static SHARED: Mutex<Option<Arc<ZooKeeperServer>>> = Mutex::const_new(None);
+/// A server that cases share, once one of them has asked for it.
+type Shared = Arc<OnceCell<Arc<ZooKeeperServer>>>;
+
+/// The servers that cases share: those who ask for the same have the same.
+static SHARED: Mutex<Vec<(ZooKeeperOptions, Shared)>> = Mutex::new(Vec::new());
+
+/// Whose turn it is with the server that is stopped and started again.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A client of the servers that `url` names.
 pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_zookeeper::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
+}
+
+/// How often a client is connected whose first connection is not what a case is about: a busy server may not answer in time.
+const CONNECTS_TRIED: usize = 5;
+
+/// The same for a client that is there before anything is looked at.
+pub async fn connect_patiently(url: &str) -> Result<LockClient, LockError> {
+    for _ in 1..CONNECTS_TRIED {
+        match connect(url).await {
+            Err(error) if error.kind() == ErrorKind::Unreachable => {}
+            answered => return answered,
+        }
+    }
+    connect(url).await
 }
 
 /// The error that has to be there.
@@ -74,33 +96,70 @@ impl Loss {
 
 /// Ends what cases share.
 pub fn end_shared() {
-    drop(SHARED.blocking_lock().take());
+    let shared = std::mem::take(&mut *shared());
+    drop(shared);
+}
+
+fn shared() -> MutexGuard<'static, Vec<(ZooKeeperOptions, Shared)>> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The server with these options that cases share.
+async fn shared_with(options: ZooKeeperOptions) -> Outcome<Arc<ZooKeeperServer>> {
+    let server = {
+        let mut shared = shared();
+        if let Some((_, server)) = shared.iter().find(|(of_server, _)| *of_server == options) {
+            Arc::clone(server)
+        } else {
+            let server = Shared::default();
+            shared.push((options.clone(), Arc::clone(&server)));
+            server
+        }
+    };
+    let start = || async move { Ok(Arc::new(ZooKeeperServer::start_with(options).await?)) };
+    server.get_or_try_init(start).await.cloned()
+}
+
+fn new_root() -> String {
+    format!("/faults-{}", FOLDERS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A folder for locks at a server.
 pub struct Stage {
     pub server: Arc<ZooKeeperServer>,
     pub root: String,
+    _turn: Option<tokio::sync::MutexGuard<'static, ()>>,
 }
 
 impl Stage {
     /// A folder of its own at the server that cases share.
     pub async fn new() -> Outcome<Self> {
-        let mut shared = SHARED.lock().await;
-        let server = if let Some(server) = &*shared {
-            Arc::clone(server)
-        } else {
-            // Directories that are empty stay: what cases count does not depend on when they were last removed.
-            let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_secs(3600));
-            Arc::clone(shared.insert(Arc::new(ZooKeeperServer::start_with(options).await?)))
-        };
-        Ok(Self { server, root: format!("/faults-{}", FOLDERS.fetch_add(1, Ordering::Relaxed)) })
+        // Directories that are empty stay: what cases count does not depend on when they were last removed.
+        let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_secs(3600));
+        Self::sharing(options.enforced_quotas()).await
+    }
+
+    /// A folder of its own at the server with these options that cases share.
+    pub async fn sharing(options: ZooKeeperOptions) -> Outcome<Self> {
+        Ok(Self { server: shared_with(options).await?, root: new_root(), _turn: None })
+    }
+
+    /// A server with which cases take turns: what is done to it is done to all who are connected.
+    pub async fn alone() -> Outcome<Self> {
+        let turn = TURN.lock().await;
+        let server = shared_with(ZooKeeperOptions::new()).await?;
+        // Whoever was here before may have ended in the middle.
+        let _ = server.resume();
+        if server.role().await.is_err() {
+            server.restart(Data::Kept).await?;
+        }
+        Ok(Self { server, root: new_root(), _turn: Some(turn) })
     }
 
     /// A server of its own.
     pub async fn with(options: ZooKeeperOptions) -> Outcome<Self> {
         let server = Arc::new(ZooKeeperServer::start_with(options).await?);
-        Ok(Self { server, root: "/locks".to_owned() })
+        Ok(Self { server, root: "/locks".to_owned(), _turn: None })
     }
 
     pub fn proxy(&self) -> Outcome<TcpProxy> {
@@ -124,12 +183,12 @@ impl Stage {
 
     /// A client with these options, straight to the server.
     pub async fn client(&self, options: &str) -> Outcome<LockClient> {
-        Ok(connect(&self.url(options)).await?)
+        Ok(connect_patiently(&self.url(options)).await?)
     }
 
     /// A client with these options that goes through whatever listens at `address`.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
-        Ok(connect(&self.url_at(address, options)).await?)
+        Ok(connect_patiently(&self.url_at(address, options)).await?)
     }
 
     /// The directory of a lock.

@@ -74,7 +74,7 @@ impl Visit {
 
     /// Opens a session without any rights.
     pub(super) async fn stranger(address: SocketAddr) -> Outcome<Self> {
-        let mut visit = Self::open(address, &connect(0, &[0; 16])).await?;
+        let mut visit = Self::open(address, &connect(0, &[0; 16], SESSION)).await?;
         match visit.connected().await? {
             0 => Err(Failure::new("no session was given")),
             _ => Ok(visit),
@@ -86,7 +86,7 @@ impl Visit {
     pub(super) async fn close_session(address: SocketAddr, session: i64) -> Outcome<bool> {
         let closing = async {
             let close = Writer::new().int(1).int(operation::CLOSE).message();
-            let hello = [connect(session, &password(session)), close].concat();
+            let hello = [connect(session, &password(session), SESSION), close].concat();
             let mut visit = Self::open(address, &hello).await?;
             if visit.connected().await? == 0 {
                 return Ok(false);
@@ -94,6 +94,16 @@ impl Visit {
             visit.answer_to(1).await?.or_refuse("the close of a session").map(|_| true)
         };
         within(closing).await
+    }
+
+    /// Has the session of a client that is away last for the longest time that the server allows, from now on. Answers whether there
+    /// was still one.
+    pub(super) async fn prolong_session(address: SocketAddr, session: i64) -> Outcome<bool> {
+        let prolonging = async {
+            let mut visit = Self::open(address, &connect(session, &password(session), i32::MAX)).await?;
+            Ok(visit.connected().await? != 0)
+        };
+        within(prolonging).await
     }
 
     async fn open(address: SocketAddr, hello: &[u8]) -> Outcome<Self> {
@@ -247,9 +257,9 @@ fn malformed(malformed: Malformed) -> Failure {
     Failure::new(malformed.to_string())
 }
 
-fn connect(session: i64, password: &[u8; 16]) -> Vec<u8> {
+fn connect(session: i64, password: &[u8; 16], timeout: i32) -> Vec<u8> {
     // The version, the last change seen, and that a server without its ensemble will not do.
-    Writer::new().int(0).long(0).int(SESSION).long(session).bytes(password).bool(false).message()
+    Writer::new().int(0).long(0).int(timeout).long(session).bytes(password).bool(false).message()
 }
 
 /// The password that a server gives to the client of a session: the first numbers of Java's generator, from a seed that

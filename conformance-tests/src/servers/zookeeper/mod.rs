@@ -354,6 +354,18 @@ impl ZooKeeperServer {
         Ok(was_there || closed)
     }
 
+    /// Has a session whose client is away last for the longest time that the server allows, from now on. Answers whether there was
+    /// still such a session.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether it is done.
+    pub async fn prolong_session(&self, session: i64) -> Outcome<bool> {
+        Visit::prolong_session(self.plain_address(), session).await
+    }
+
     async fn visit<T>(&self, path: &str, what: impl AsyncFnOnce(&mut Visit) -> Outcome<T>) -> Outcome<T> {
         let outcome = Visit::pay(self.plain_address(), what).await;
         outcome.map_err(|failure| self.process().failure(&format!("did not do it at {path} ({failure})")))
