@@ -210,9 +210,7 @@ impl Pool {
             seeking.check()?;
             // What room there may be, is of no use to this one.
             self.open_at_least(1);
-            within(clock, deadline, changed)
-                .await
-                .ok_or_else(|| self.opener.failure().unwrap_or_else(|| self.no_room()))?;
+            within(clock, deadline, changed).await.ok_or_else(|| self.why_no_room())?;
         }
     }
 
@@ -233,6 +231,13 @@ impl Pool {
         };
         self.open_as_needed();
         waiting.await.unwrap_or_else(|_| Err(gone(Operation::Acquire)))
+    }
+
+    fn why_no_room(&self) -> LockError {
+        // Where none may be opened, it says nothing that one could not be once.
+        let is_full = self.connections() >= self.settings.max_connections;
+        let failure = if is_full { None } else { self.opener.failure() };
+        failure.unwrap_or_else(|| self.no_room())
     }
 
     fn no_room(&self) -> LockError {
