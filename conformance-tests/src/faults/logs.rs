@@ -36,10 +36,31 @@ pub fn keep() {
 /// their own, as a rule.
 #[must_use]
 pub fn lines_with(texts: &[&str]) -> Vec<String> {
-    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    String::from_utf8_lossy(&lines)
-        .lines()
-        .filter(|line| texts.iter().all(|text| line.contains(text)))
-        .map(str::to_owned)
-        .collect()
+    let Some((rare, others)) = texts.split_last() else { return Vec::new() };
+    let log = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let log = String::from_utf8_lossy(&log);
+    // The log is long, and nobody can log meanwhile: most of it is only looked through for one text.
+    let mut found = Vec::new();
+    let mut rest = &*log;
+    while let Some(place) = rest.find(rare) {
+        let begin = rest[..place].rfind('\n').map_or(0, |end| end + 1);
+        let (line, after) = rest[begin..].split_once('\n').unwrap_or((&rest[begin..], ""));
+        if others.iter().all(|text| line.contains(text)) {
+            found.push(line.to_owned());
+        }
+        rest = after;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_found_by_all_texts() {
+        LINES.lock().unwrap_or_else(PoisonError::into_inner).extend(b"a b\nb\nb a a\nb a");
+        assert_eq!(lines_with(&["b", "a"]), ["a b", "b a a", "b a"]);
+        assert_eq!(lines_with(&["c", "a"]), Vec::<String>::new());
+    }
 }

@@ -99,9 +99,7 @@ async fn a_table_that_may_not_be_written_is_named(flavour: MySqlFlavour) -> Outc
 /// What would end waits, hide answers, or refuse to write tokens.
 async fn what_a_server_sets_for_everybody_is_set_right(flavour: MySqlFlavour) -> Outcome {
     let settings = "SET SESSION TRANSACTION READ ONLY; SET sql_select_limit=0, autocommit=0, wait_timeout=1";
-    let grants = ["CREATE, SELECT, INSERT, UPDATE ON locks.*"];
-    let options = MySqlOptions::new(flavour).database("locks").user("app", "secret", &grants);
-    let stage = Stage::with(options).await?;
+    let stage = Stage::alone_with_table(flavour).await?;
     stage.server.query(&format!("SET GLOBAL init_connect='{settings}'")).await?;
     for options in ["lease=10m", "lease=10m&fencing=table"] {
         let client = stage.client(options).await?;
@@ -141,7 +139,7 @@ async fn a_server_that_is_offline_for_a_while_ends_no_wait(flavour: MySqlFlavour
     if flavour == MySqlFlavour::MariaDb {
         return Ok(());
     }
-    let stage = Stage::new(flavour).await?;
+    let stage = Stage::alone(flavour).await?;
     let client = stage.client("lease=4s").await?;
     let name = format!("room{}", stage.server.address().port());
     let mut session = stage.server.session().await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use conformance_tests::servers::MySqlFlavour;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind};
 
@@ -18,7 +18,7 @@ cases!("demotion":
 );
 
 async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with(MySqlOptions::new(flavour)).await?;
+    let stage = Stage::alone(flavour).await?;
     stage.server.query("SET GLOBAL read_only = 1").await?;
     let answer = connect(&stage.server.url()).await;
     let error = answer.err().ok_or_else(|| Failure::new("the server was taken for a primary"))?;
@@ -28,7 +28,7 @@ async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
 }
 
 async fn a_holder_at_a_demoted_server_is_told(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
+    let stage = Stage::alone(flavour).await?;
     let client = stage.client(WATCHFUL).await?;
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
@@ -44,7 +44,7 @@ async fn a_holder_at_a_demoted_server_is_told(flavour: MySqlFlavour) -> Outcome 
 }
 
 async fn a_demoted_server_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
+    let stage = Stage::alone(flavour).await?;
     let client = stage.client(LONG).await?;
     stage.server.query("SET GLOBAL read_only = 1").await?;
     let kind = client.lock(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
@@ -58,7 +58,7 @@ async fn a_demoted_server_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
 }
 
 async fn a_server_that_is_demoted_during_a_wait_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
+    let stage = Stage::alone(flavour).await?;
     let client = stage.client(LONG).await?;
     let mut session = stage.server.session().await?;
     session.query("SELECT GET_LOCK('distlock:room', 0)").await?;

@@ -30,7 +30,7 @@ async fn a_grant_that_arrives_after_the_lease_is_not_believed(flavour: MySqlFlav
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let (holder, next) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let slow = stage.client_at(proxy.address(), "lease=2s").await?;
+    let slow = stage.client_at(proxy.address(), "lease=6s").await?;
     let held = holder.lock(ROOM)?.acquire().await?;
     proxy.hold_reply(Operation::Acquire);
     let first = Waiter::of(&slow)?;
@@ -55,12 +55,12 @@ async fn a_grant_that_took_long_is_checked_first(flavour: MySqlFlavour) -> Outco
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let client = stage.client_at(proxy.address(), "lease=4s").await?;
+    let client = stage.client_at(proxy.address(), "lease=8s").await?;
     let held = holder.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     // More than a renewal interval, and more than the lease.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
     let checks = proxy.requests(Operation::Renew);
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
@@ -113,11 +113,11 @@ async fn the_reply_to_a_release_is_lost(flavour: MySqlFlavour) -> Outcome {
 async fn the_reply_to_a_check_is_late(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=8s").await?;
+    let client = stage.client_at(proxy.address(), "lease=16s").await?;
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    proxy.delay(Direction::ToClient, Duration::from_millis(2500));
+    proxy.delay(Direction::ToClient, Duration::from_secs(5));
     diary.suspect().await?;
     proxy.heal();
     diary.restored().await?;
@@ -161,11 +161,11 @@ async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) ->
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let client = stage.client_at(proxy.address(), "lease=16s").await?;
+    let client = stage.client_at(proxy.address(), "lease=32s&timeout=6s").await?;
     let held = holder.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
-    // The wait was looked at, and will be again after two intervals, of four seconds each.
+    // The wait was looked at, and will be again after two intervals, of eight seconds each.
     until("the first look", || async { Ok(proxy.requests(Operation::Inspect) > 0) }).await?;
     let (looks, waits) = (proxy.requests(Operation::Inspect), proxy.requests(Operation::Acquire));
     // The wait has lasted for more than an interval then, so that its grant is checked.
@@ -186,7 +186,7 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let client = stage.client_at(proxy.address(), "lease=16s").await?;
+    let client = stage.client_at(proxy.address(), "lease=32s&timeout=6s").await?;
     let held = holder.lock(ROOM)?.acquire().await?;
     proxy.hold_reply(Operation::Acquire);
     let waiter = Waiter::of(&client)?;
@@ -194,7 +194,7 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     let waits = proxy.requests(Operation::Acquire);
     held.release().await?;
     soon("the grant", proxy.reply_is_held()).await?;
-    // The first look comes after an interval, of four seconds; those after it are a tenth of a second apart.
+    // The first look comes after an interval, of eight seconds; those after it are a tenth of a second apart.
     let looked = || async { Ok(proxy.requests(Operation::Inspect) >= 5) };
     until("it was looked at often", looked).await?;
     proxy.let_replies_go();

@@ -1,11 +1,12 @@
 //! What becomes of locks at a real MariaDB and a real MySQL when things fail: processes, connections, statements, the server
 //! itself and its permissions.
 //!
-//! Each case has a server of its own, and is run on both. Most of them wait most of the time, so that several run at once, and
+//! Each case has a server for itself, and is run on both. Most of them wait most of the time, so that several run at once, and
 //! this program has a main function of its own.
 #![allow(unreachable_pub)] // everything here is of this program alone
 
 mod case;
+mod servers;
 mod stage;
 
 mod access;

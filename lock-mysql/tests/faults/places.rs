@@ -67,7 +67,7 @@ async fn client_certificates(flavour: MySqlFlavour) -> Outcome {
 }
 
 async fn a_unix_socket(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
+    let stage = Stage::alone(flavour).await?;
     let client = connect(&stage.server.unix_url()).await?;
     stage.works(&client).await
 }

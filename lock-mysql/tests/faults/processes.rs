@@ -20,7 +20,7 @@ cases!("processes":
 /// Were it freed at the end of the lease, the next would have to wait for minutes.
 async fn a_killed_holder_frees_the_lock_at_once(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let mut holder = Helper::start(&with_options(&stage.server.url(), LONG), ROOM).await?;
+    let mut holder = Helper::start(&with_options(&stage.url(), LONG), ROOM).await?;
     holder.acquired().await?;
     let client = stage.client(LONG).await?;
     let waiter = Waiter::of(&client)?;
@@ -34,7 +34,7 @@ async fn a_killed_waiter_leaves_the_queue(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     let held = client.lock(ROOM)?.acquire().await?;
-    let mut first = Helper::start(&with_options(&stage.server.url(), LONG), ROOM).await?;
+    let mut first = Helper::start(&with_options(&stage.url(), LONG), ROOM).await?;
     stage.queued(1).await?;
     let second = stage.client(LONG).await?;
     let waiter = Waiter::of(&second)?;
@@ -48,7 +48,7 @@ async fn a_killed_waiter_leaves_the_queue(flavour: MySqlFlavour) -> Outcome {
 
 async fn a_stopped_holder_keeps_the_lock_for_its_lease(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let mut holder = Helper::start(&with_options(&stage.server.url(), "lease=3s"), ROOM).await?;
+    let mut holder = Helper::start(&with_options(&stage.url(), "lease=6s"), ROOM).await?;
     holder.acquired().await?;
     let client = stage.client(LONG).await?;
     let waiter = Waiter::of(&client)?;
@@ -58,7 +58,7 @@ async fn a_stopped_holder_keeps_the_lock_for_its_lease(flavour: MySqlFlavour) ->
     let (guard, granted) = waiter.granted().await?;
     let took = granted.duration_since(stopped);
     // It was heard of in the last interval before it was stopped.
-    ensure!(took > Duration::from_secs(2), "granted after {took:?}");
+    ensure!(took > Duration::from_secs(4), "granted after {took:?}");
     holder.resume().await?;
     holder.says("lost: its lease expired").await?;
     ensure!(guard.hold().is_valid(), "what the stopped holder did ended the next hold");
@@ -70,7 +70,7 @@ async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it(flavo
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     let held = client.lock(ROOM)?.acquire().await?;
-    let mut sleeper = Helper::start(&with_options(&stage.server.url(), "lease=2s"), ROOM).await?;
+    let mut sleeper = Helper::start(&with_options(&stage.url(), "lease=4s"), ROOM).await?;
     stage.queued(1).await?;
     sleeper.stop().await?;
     held.release().await?;

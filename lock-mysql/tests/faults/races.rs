@@ -13,7 +13,7 @@ cases!("races":
     a_grant_that_races_the_end_of_the_wait,
 );
 
-const ROUNDS: u32 = 5000;
+const ROUNDS: u32 = 2000;
 
 /// Each outcome is met at least that often, one time in so many; and others at most.
 const SHARE: u32 = 20;

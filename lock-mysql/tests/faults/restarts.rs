@@ -80,7 +80,7 @@ async fn while_several_connections_are_unused_and_a_try_does_not_notice(flavour:
 
 /// The server counts connections anew, and what has ended is ended by its number.
 async fn and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outcome {
-    leaves_the_old_numbers_alone(&Stage::new(flavour).await?).await
+    leaves_the_old_numbers_alone(&Stage::alone(flavour).await?).await
 }
 
 /// In that hour the server's local time is that of two moments.

@@ -3,13 +3,13 @@
 use std::pin::pin;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use conformance_tests::servers::MySqlFlavour;
 use lock_core::{DistributedLockExt, ErrorKind, LossReason};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::middleman::{Middleman, Way, url_without_password};
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, connect, poll_times, soon, until};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, poll_times, reach, soon, until};
 
 cases!("rewritten":
     what_was_granted_and_interrupted_is_given_back,
@@ -29,7 +29,7 @@ async fn rewriting(
     old: &'static str,
     new: &'static str,
 ) -> Outcome<(Stage, Middleman)> {
-    let stage = Stage::with(MySqlOptions::new(flavour).user("plain", "", &[])).await?;
+    let stage = Stage::new(flavour).await?;
     let route = move |text: &str| (Way::First, text.replace(old, new));
     let middleman = Middleman::start(stage.server.address(), route).await?;
     Ok((stage, middleman))
@@ -40,7 +40,7 @@ async fn what_was_granted_and_interrupted_is_given_back(flavour: MySqlFlavour) -
     let wait = "GET_LOCK('distlock:room',86400)";
     let longer = "GET_LOCK('distlock:room',86400)*GET_LOCK('gate',86400)";
     let (stage, middleman) = rewriting(flavour, wait, longer).await?;
-    let (client, other) = (connect(&middleman.url(LONG)).await?, connect(&middleman.url(LONG)).await?);
+    let (client, other) = (reach(&middleman.url(LONG)).await?, reach(&middleman.url(LONG)).await?);
     let mut gate = stage.server.session().await?;
     gate.query("SELECT GET_LOCK('gate', 0)").await?;
     let mut stranger = stage.server.session().await?;
@@ -69,8 +69,8 @@ async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Out
     let release = "SELECT /*distlock release*/";
     let earlier = "DO RELEASE_LOCK('distlock:room');SELECT /*distlock release*/";
     let (stage, middleman) = rewriting(flavour, release, earlier).await?;
-    let ours = connect(&middleman.url(LONG)).await?;
-    let theirs = connect(&url_without_password(stage.server.address(), LONG)).await?;
+    let ours = reach(&middleman.url(LONG)).await?;
+    let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
     let guard = ours.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
@@ -83,7 +83,7 @@ async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Out
 
 async fn what_nobody_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
-    let client = connect(&middleman.url(WATCHFUL)).await?;
+    let client = reach(&middleman.url(WATCHFUL)).await?;
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
@@ -98,8 +98,8 @@ async fn what_nobody_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome 
 async fn what_another_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
     // Time for somebody else to wait.
-    let ours = connect(&middleman.url("lease=16s")).await?;
-    let theirs = connect(&url_without_password(stage.server.address(), LONG)).await?;
+    let ours = reach(&middleman.url("lease=16s")).await?;
+    let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
     let lock = ours.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
@@ -118,7 +118,7 @@ async fn a_session_that_has_become_anothers_gives_no_lock(flavour: MySqlFlavour)
     let acquire = "SELECT /*distlock acquire*/";
     let marked = "SET @distlock=1;SELECT /*distlock acquire*/";
     let (stage, middleman) = rewriting(flavour, acquire, marked).await?;
-    let client = connect(&middleman.url(LONG)).await?;
+    let client = reach(&middleman.url(LONG)).await?;
     let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
     ensure!(!matches!(answer, Ok(Some(_))), "a lock was given that another client may have");
     soon("the undoing", client.idle()).await?;
@@ -129,7 +129,7 @@ async fn a_session_that_has_become_anothers_is_a_loss(flavour: MySqlFlavour) -> 
     let check = "SELECT /*distlock renew*/";
     let marked = "SET @distlock=1;SELECT /*distlock renew*/";
     let (stage, middleman) = rewriting(flavour, check, marked).await?;
-    let client = connect(&middleman.url(WATCHFUL)).await?;
+    let client = reach(&middleman.url(WATCHFUL)).await?;
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;

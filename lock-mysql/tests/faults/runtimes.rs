@@ -14,7 +14,7 @@ cases!("runtimes":
 /// The server frees the lock when the connection is closed, which nobody does but the end of its runtime.
 async fn a_hold_ends_with_the_runtime_of_its_connection(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
-    let url = with_options(&with_options(&stage.server.url(), LONG), "engine=caller");
+    let url = with_options(&with_options(&stage.url(), LONG), "engine=caller");
     let (guard, runtime) = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let guard = runtime.block_on(async { connect(&url).await?.lock(ROOM)?.acquire().await })?;

@@ -81,7 +81,7 @@ async fn a_waiter_whom_nothing_reaches_is_passed_over(flavour: MySqlFlavour) -> 
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let (holder, next) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let silent = stage.client_at(proxy.address(), "lease=3s").await?;
+    let silent = stage.client_at(proxy.address(), "lease=6s").await?;
     let held = holder.lock(ROOM)?.acquire().await?;
     let first = Waiter::of(&silent)?;
     stage.queued(1).await?;
@@ -106,8 +106,8 @@ async fn a_wait_that_the_server_has_forgotten_begins_anew(flavour: MySqlFlavour)
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    // It is looked at after an interval, of five seconds.
-    let client = stage.client_at(proxy.address(), "lease=20s").await?;
+    // It is looked at after an interval, of fifteen seconds.
+    let client = stage.client_at(proxy.address(), "lease=60s").await?;
     let held = holder.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
@@ -127,7 +127,7 @@ async fn a_wait_that_ends_in_silence_is_an_error(flavour: MySqlFlavour) -> Outco
     let client = stage.client_at(proxy.address(), "lease=10m&timeout=500ms").await?;
     let held = holder.lock(ROOM)?.acquire().await?;
     let lock = client.lock(ROOM)?;
-    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(8)).await });
     stage.queued(1).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);

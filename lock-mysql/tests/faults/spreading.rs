@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use conformance_tests::servers::MySqlFlavour;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, LossReason, Operation};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::middleman::{Carrier, Middleman, Way, url_without_password};
-use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, connect, soon, until};
+use crate::stage::{LONG, ROOM, Stage, WATCHFUL, Waiter, connect, reach, soon, until};
 
 cases!("spreading":
     one_statement_here_and_one_there_is_refused,
@@ -19,7 +19,7 @@ cases!("spreading":
 );
 
 async fn one_statement_here_and_one_there_is_refused(flavour: MySqlFlavour) -> Outcome {
-    let stage = plain(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     let turns = AtomicUsize::new(0);
     let middleman = Middleman::start(stage.server.address(), move |text| {
         let is_even = turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
@@ -34,9 +34,9 @@ async fn one_statement_here_and_one_there_is_refused(flavour: MySqlFlavour) -> O
 
 /// Two clients whose statements come to one connection of the server would both be given the lock there.
 async fn after_connecting_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
-    let stage = plain(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     let middleman = middleman_that_spreads(&stage, Operation::Acquire).await?;
-    let client = connect(&middleman.url(LONG)).await?;
+    let client = reach(&middleman.url(LONG)).await?;
     let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
     ensure!(!matches!(answer, Ok(Some(_))), "a lock was given that another connection has");
     soon("the undoing", client.idle()).await?;
@@ -44,13 +44,13 @@ async fn after_connecting_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
 }
 
 async fn after_the_grant_is_a_loss(flavour: MySqlFlavour) -> Outcome {
-    let stage = plain(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     let middleman = middleman_that_spreads(&stage, Operation::Renew).await?;
-    let client = connect(&middleman.url(WATCHFUL)).await?;
+    let client = reach(&middleman.url(WATCHFUL)).await?;
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    let waiter = Waiter::of(&connect(&url_without_password(stage.server.address(), LONG)).await?)?;
+    let waiter = Waiter::of(&reach(&url_without_password(stage.server.address(), LONG)).await?)?;
     // The hold ends before the lock is free.
     let (next, _) = waiter.granted().await?;
     ensure!(!guard.hold().is_valid(), "two hold the lock");
@@ -65,19 +65,14 @@ async fn after_the_grant_is_a_loss(flavour: MySqlFlavour) -> Outcome {
 
 /// As a pool of connections does: both would be given the lock, because to the server they are one.
 async fn of_one_connection_over_two_clients_is_refused(flavour: MySqlFlavour) -> Outcome {
-    let stage = plain(flavour).await?;
+    let stage = Stage::new(flavour).await?;
     let carrier = Carrier::start(stage.server.address()).await?;
-    let client = connect(&carrier.url(LONG)).await?;
+    let client = reach(&carrier.url(LONG)).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
     let answer = connect(&carrier.url(LONG)).await;
     let error = answer.err().ok_or_else(|| Failure::new("a second client was let in"))?;
     ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");
     Ok(guard.release().await?)
-}
-
-/// A server with a user who has no password.
-async fn plain(flavour: MySqlFlavour) -> Outcome<Stage> {
-    Stage::with(MySqlOptions::new(flavour).user("plain", "", &[])).await
 }
 
 /// Sends what is for `operation` on the second connection, and all else on the first.

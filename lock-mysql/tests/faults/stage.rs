@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 
 pub use conformance_tests::faults::{ROOM, Waiter, poll_times, soon, until, with_options};
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions, Row, TcpProxy};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, DistributedLockExt, LockClient, LockError, LockUrl};
+
+use crate::servers::Server;
 
 /// A lease that outlasts every case: what happens at all does not happen because it ends.
 pub const LONG: &str = "lease=10m";
@@ -16,45 +18,114 @@ pub const WATCHFUL: &str = "lease=10m&validation_interval=50ms";
 /// For holders that are killed: they notice soon, and a MySQL 5.7 that does not notice frees their locks with the lease.
 pub const KILLABLE: &str = "lease=8s&validation_interval=200ms";
 
+/// The schema of performance takes more memory than all the rest.
+fn thrifty(options: MySqlOptions) -> MySqlOptions {
+    options.setting("performance-schema", "0")
+}
+
+/// The one number in what a statement was answered.
+pub fn number_of(statement: &str, rows: Vec<Row>) -> Outcome<u64> {
+    let value = rows.into_iter().flatten().flatten().next();
+    let number = value.as_deref().and_then(|value| value.parse().ok());
+    number.ok_or_else(|| Failure::new(format!("{statement:?} was answered {value:?}")))
+}
+
 /// A client of the server that `url` names.
 pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_mysql::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
 }
 
+/// What tokens are written to.
+pub const TABLE: &str = "locks.distlock_locks";
+
+/// As [`connect`], again and again while a machine that is busy with something else keeps the server from answering in time.
+pub async fn reach(url: &str) -> Outcome<LockClient> {
+    let connecting = async {
+        loop {
+            match connect(url).await {
+                Err(error) if error.is_retryable() => {}
+                answer => return answer,
+            }
+        }
+    };
+    Ok(soon("a connection", connecting).await??)
+}
+
 /// A server.
 pub struct Stage {
-    pub server: MySqlServer,
+    pub server: Server,
+    /// As whom clients come, and to which database; `None` where it is as the server's own URL says.
+    login: Option<(&'static str, &'static str)>,
 }
 
 impl Stage {
+    /// A server that other cases have had, for a user who has no privilege. A case that changes a setting of the server, or a
+    /// privilege, has one [alone](Self::alone).
     pub async fn new(flavour: MySqlFlavour) -> Outcome<Self> {
+        Self::shared(flavour, ("locks:secret", "")).await
+    }
+
+    /// As [`Self::new`], for a user who may keep a table in a database.
+    pub async fn with_table(flavour: MySqlFlavour) -> Outcome<Self> {
+        Self::shared(flavour, ("app:secret", "locks")).await
+    }
+
+    /// As [`Self::new`]. There is a user `plain`, too, who has no password.
+    async fn shared(flavour: MySqlFlavour, login: (&'static str, &'static str)) -> Outcome<Self> {
+        let options = MySqlOptions::new(flavour)
+            .database("locks")
+            .user("locks", "secret", &[])
+            .user("app", "secret", &["CREATE, SELECT, INSERT, UPDATE ON locks.*"])
+            .user("plain", "", &[]);
+        Ok(Self { server: Server::shared(flavour, thrifty(options)).await?, login: Some(login) })
+    }
+
+    /// A server of its own, for a user who has no privilege.
+    pub async fn alone(flavour: MySqlFlavour) -> Outcome<Self> {
         Self::with(MySqlOptions::new(flavour)).await
     }
 
-    /// A server with a database in which its user may keep a table.
-    pub async fn with_table(flavour: MySqlFlavour) -> Outcome<Self> {
+    /// A server of its own, for a user who may keep a table in a database.
+    pub async fn alone_with_table(flavour: MySqlFlavour) -> Outcome<Self> {
         let grants = ["CREATE, SELECT, INSERT, UPDATE ON locks.*"];
         Self::with(MySqlOptions::new(flavour).database("locks").user("app", "secret", &grants)).await
     }
 
+    /// A server of its own that is started like that.
     pub async fn with(options: MySqlOptions) -> Outcome<Self> {
-        // It takes more memory than all the rest.
-        let options = options.setting("performance-schema", "0");
-        Ok(Self { server: MySqlServer::start_with(options).await? })
+        Self::telling(thrifty(options)).await
+    }
+
+    /// As [`Self::with`], with what the server tells of itself unless it is told otherwise.
+    pub async fn telling(options: MySqlOptions) -> Outcome<Self> {
+        Ok(Self { server: Server::alone(options).await?, login: None })
     }
 
     pub fn proxy(&self) -> Outcome<TcpProxy> {
         self.server.proxy(lock_mysql::operation_of)
     }
 
+    /// How a client finds the server.
+    pub fn url(&self) -> String {
+        self.url_at(self.server.address())
+    }
+
+    /// How a client finds it that goes through whatever listens at `address`.
+    fn url_at(&self, address: SocketAddr) -> String {
+        match self.login {
+            Some((login, database)) => format!("mysql://{login}@{address}/{database}?tls=off"),
+            None => self.server.url_at(address),
+        }
+    }
+
     /// A client with these options, straight to the server.
     pub async fn client(&self, options: &str) -> Outcome<LockClient> {
-        Ok(connect(&with_options(&self.server.url(), options)).await?)
+        reach(&with_options(&self.url(), options)).await
     }
 
     /// A client with these options that goes through whatever listens at `address`.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
-        Ok(connect(&with_options(&self.server.url_at(address), options)).await?)
+        reach(&with_options(&self.url_at(address), options)).await
     }
 
     /// Where the server is, as in the log.
@@ -63,9 +134,7 @@ impl Stage {
     }
 
     pub async fn number(&self, statement: &str) -> Outcome<u64> {
-        let value = self.server.value(statement).await?;
-        let number = value.as_deref().and_then(|value| value.parse().ok());
-        number.ok_or_else(|| Failure::new(format!("{statement:?} was answered {value:?}")))
+        number_of(statement, self.server.query(statement).await?)
     }
 
     /// The connection that holds the lock, if any does.

