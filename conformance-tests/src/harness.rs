@@ -85,6 +85,12 @@ pub trait Harness: Send + Sync + 'static {
     /// Makes a client of this place, with the settings of `builder`.
     async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError>;
 
+    /// As [`Harness::client`], with a lease that outlasts every case, if the backend has leases and the harness can choose: for
+    /// cases that hold much for long and are not about its end.
+    async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        self.client(builder).await
+    }
+
     /// What is left at the server by now, one line each: locks, queue entries, sessions, files. A thing that is meant to
     /// stay (a counter) is not left behind.
     async fn leftovers(&self) -> Outcome<Vec<String>>;

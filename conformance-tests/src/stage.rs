@@ -50,11 +50,20 @@ impl Stage {
 
     /// A new client with settings, closed at the end of the case.
     pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Outcome<LockClient> {
-        let client = self.harness.client(builder).await.during("make a client")?;
+        Ok(self.opened(self.harness.client(builder).await.during("make a client")?))
+    }
+
+    /// A new client whose holds a machine that stands still does not end, closed at the end of the case.
+    pub(crate) async fn lasting_client(&self) -> Outcome<LockClient> {
+        let client = self.harness.lasting_client(ClientBuilder::new()).await;
+        Ok(self.opened(client.during("make a client")?))
+    }
+
+    fn opened(&self, client: LockClient) -> LockClient {
         if let Ok(mut opened) = self.opened.lock() {
             opened.0.push(client.clone());
         }
-        Ok(client)
+        client
     }
 
     /// A new client elsewhere: in a process of its own where the backend reaches so far, else on a thread.
@@ -132,17 +141,29 @@ impl Stage {
     pub(crate) async fn queued(&self, client: &LockClient, name: &str, count: usize) -> Outcome {
         let lock = LockName::new(name)?;
         let lock = &lock;
+        let deadline = Instant::now() + self.patience();
         self.until(&format!("{count} waiting for {name:?}"), || async move {
-            Ok(self.harness.waiting_for(client, lock).await? == count)
+            match self.harness.waiting_for(client, lock).await {
+                // A server that is busy may not answer in time.
+                Err(_) if Instant::now() < deadline => Ok(false),
+                waiting => Ok(waiting? == count),
+            }
         })
         .await
     }
 
     /// What the server says of the lock; `None` where it says nothing.
     pub(crate) async fn status(&self, client: &LockClient, name: &str) -> Outcome<Option<LockStatus>> {
+        let deadline = Instant::now() + self.patience();
         match client.capabilities().inspection {
             Inspection::None => Ok(None),
-            _ => Ok(Some(client.status(name).await?)),
+            _ => loop {
+                match client.status(name).await {
+                    // A server that is busy may not answer in time.
+                    Err(error) if error.is_retryable() && Instant::now() < deadline => {}
+                    answer => return Ok(Some(answer?)),
+                }
+            },
         }
     }
 

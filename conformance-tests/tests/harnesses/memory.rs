@@ -13,6 +13,9 @@ use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
 const LEASE: Duration = Duration::from_secs(3);
 
+/// Outlasts every case.
+const LASTING: Duration = Duration::from_secs(600);
+
 /// A server whose clients have no lease: it tells of a loss at once.
 pub(crate) struct WithoutLease(Place);
 
@@ -31,9 +34,9 @@ impl Place {
         Self { server: MemoryServer::new(), lease, gate: Mutex::default() }
     }
 
-    fn options(&self) -> MemoryOptions {
+    fn options(&self, lease: Duration) -> MemoryOptions {
         match self.lease {
-            Some(lease) => MemoryOptions::new().lease(lease).replies(Replies::Later),
+            Some(_) => MemoryOptions::new().lease(lease).replies(Replies::Later),
             None => MemoryOptions::new(),
         }
     }
@@ -88,7 +91,11 @@ macro_rules! harness {
             }
 
             async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                self.0.server.client_with(self.0.options(), builder)
+                self.0.server.client_with(self.0.options(LEASE), builder)
+            }
+
+            async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                self.0.server.client_with(self.0.options(LASTING), builder)
             }
 
             async fn leftovers(&self) -> Outcome<Vec<String>> {

@@ -14,7 +14,10 @@ use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Oper
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(5);
+
+/// Outlasts every case.
+const LASTING: Duration = Duration::from_secs(600);
 
 /// A server whose users need no permission at all. A reply that is lost ends the connection.
 pub(crate) struct MariaDb(Place);
@@ -37,6 +40,17 @@ struct Place {
     fencing: &'static str,
     /// Who has stolen locks: they are held for as long as it lives.
     thief: Mutex<Option<MySqlSession>>,
+}
+
+/// No case is about connecting, and a busy machine may keep the server from answering in time.
+async fn connect_patiently(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    for _ in 0..3 {
+        match distlock::connect_with(address, builder.clone()).await {
+            Err(error) if error.is_retryable() => {}
+            answer => return answer,
+        }
+    }
+    distlock::connect_with(address, builder).await
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -73,10 +87,10 @@ impl Place {
         Ok(Self { server, proxy, prefix, losing, fencing, thief: Mutex::default() })
     }
 
-    fn url(&self) -> String {
+    fn url(&self, lease: Duration) -> String {
         let address = self.proxy.address();
         let (user, database) = if self.fencing == "table" { ("locks", "locks") } else { ("plain", "") };
-        let (lease, prefix, fencing) = (LEASE.as_secs(), &self.prefix, self.fencing);
+        let (lease, prefix, fencing) = (lease.as_secs(), &self.prefix, self.fencing);
         format!("mysql://{user}:secret@{address}/{database}?lease={lease}s&prefix={prefix}&fencing={fencing}")
     }
 
@@ -180,15 +194,19 @@ macro_rules! harness {
             }
 
             async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                Self::connect(&self.0.url(), builder).await
+                Self::connect(&self.0.url(LEASE), builder).await
+            }
+
+            async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                Self::connect(&self.0.url(LASTING), builder).await
             }
 
             fn address(&self) -> Option<String> {
-                Some(self.0.url())
+                Some(self.0.url(LEASE))
             }
 
             async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                distlock::connect_with(address, builder).await
+                connect_patiently(address, builder).await
             }
 
             async fn leftovers(&self) -> Outcome<Vec<String>> {

@@ -14,6 +14,9 @@ use tokio::sync::Mutex;
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.
 const LEASE: Duration = Duration::from_secs(3);
 
+/// Outlasts every case.
+const LASTING: Duration = Duration::from_secs(600);
+
 /// What a client may do at the least, and nothing else: the suite runs with that.
 const LEAST: &str = "~distlock:* resetchannels &distlock:* -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname +subscribe +publish +pubsub|numsub \
@@ -66,9 +69,9 @@ impl Place {
         Ok(Self { server, proxy, prefix, losing })
     }
 
-    fn url(&self) -> String {
+    fn url(&self, lease: Duration) -> String {
         let url = self.server.url_at(self.proxy.address());
-        format!("{url}?lease={}s&prefix={}", LEASE.as_secs(), self.prefix)
+        format!("{url}?lease={}s&prefix={}", lease.as_secs(), self.prefix)
     }
 
     /// The key of the hold. The names that are taken away in the suite are at the server what they are elsewhere.
@@ -142,7 +145,11 @@ macro_rules! harness {
             }
 
             async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                Self::connect(&self.0.url(), builder).await
+                Self::connect(&self.0.url(LEASE), builder).await
+            }
+
+            async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                Self::connect(&self.0.url(LASTING), builder).await
             }
 
             fn rounds(&self, many: u32) -> u32 {
@@ -150,7 +157,7 @@ macro_rules! harness {
             }
 
             fn address(&self) -> Option<String> {
-                Some(self.0.url())
+                Some(self.0.url(LEASE))
             }
 
             async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
