@@ -31,7 +31,9 @@ const DRIVERS: &[Driver] = &[
         schemes: &["memory"],
         #[cfg(feature = "memory")]
         functions: Some(Functions {
-            connect: |url, builder| Box::pin(async move { lock_core::memory::connect(&url, builder) }),
+            connect: |url, builder| {
+                Box::pin(async move { lock_core::memory::MemoryServer::connect(&url, builder) })
+            },
             lease_of: lock_core::memory::lease_of,
         }),
         #[cfg(not(feature = "memory"))]

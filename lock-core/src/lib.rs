@@ -2,9 +2,9 @@
 //!
 //! A lock is a local reentrant FIFO mutex in front of a remote lock. This crate has the contract
 //! ([`DistributedLock`]), everything that needs to be right once (queueing, deadlines, cancellation, renewal, loss), the
-//! SPI that a backend author writes ([`backend`]), and a reference backend that lives in the process ([`memory`]).
+//! SPI that a backend author writes ([`spi`]), and a reference backend that lives in the process ([`memory`]).
 //!
-//! Users start from the facade crate `distlock`; backend authors start from [`backend`].
+//! Users start from the facade crate `distlock`; backend authors start from [`spi`].
 //!
 //! # What is promised
 //! * Between two holders of one lock there is no overlap **as long as the backend's own promise holds**; each backend's
@@ -15,59 +15,34 @@
 //! * A dropped future leaves nothing behind.
 #![forbid(unsafe_code)]
 
-mod acquire;
-pub mod backend;
-mod capabilities;
-mod client;
-mod clock;
-mod deadline;
-mod dispatcher;
-mod engine;
-mod error;
-mod front;
-mod guard;
-mod hold;
-mod host;
-mod janitor;
-mod keeper;
-mod listener;
-mod local;
-mod lock;
-mod log;
+mod api;
 pub mod memory;
-mod name;
-mod owner;
-mod process;
-mod secret;
-mod signals;
-mod status;
-mod supervise;
-mod sync;
-mod token;
-mod url;
-mod validity;
-mod waking;
+mod policy;
+mod runtime;
+pub mod spi;
+mod types;
 
-pub use backend::{
-    AcquireRequest, AttemptId, Backend, Grant, GroupId, Host, InspectRequest, LeaseState, Mode, Released,
-    Term, Wait,
+pub use api::builder::ClientBuilder;
+pub use api::client::LockClient;
+pub use api::guard::LockGuard;
+pub use api::hold::Hold;
+pub use api::listener::LockListener;
+pub use api::lock::{DistributedLock, DistributedLockExt};
+pub use api::reentrant::ReentrantLock;
+pub use runtime::clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
+pub use runtime::engine::EngineChoice;
+pub use runtime::waker::with_waker;
+pub use spi::{
+    AcquireRequest, AttemptId, Backend, Backoff, Grant, GroupId, Host, InspectRequest, LeaseState, Mode,
+    Released, Signals, Term, Wait,
 };
-pub use capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
-pub use client::{ClientBuilder, LockClient};
-pub use clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
-pub use engine::EngineChoice;
-pub use error::{ErrorKind, LockError, Operation};
-pub use guard::LockGuard;
-pub use hold::{Hold, HoldEnd, LossReason};
-pub use listener::LockListener;
-pub use lock::{DistributedLock, DistributedLockExt, ReentrantLock};
-pub use name::{CharacterSet, LockName, NameRules, PhysicalName};
-pub use owner::Owner;
-pub use process::ProcessOrigin;
-pub use secret::Secret;
-pub use signals::Signals;
-pub use status::{Broken, HolderId, HolderInfo, LockStatus, Others, Participant, TakenAway};
-pub use supervise::Backoff;
-pub use token::FencingToken;
-pub use url::{LockUrl, UrlOptions};
-pub use waking::with_waker;
+pub use types::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
+pub use types::error::{ErrorKind, LockError, Operation};
+pub use types::loss::{HoldEnd, LossReason};
+pub use types::name::{CharacterSet, LockName, NameRules, PhysicalName};
+pub use types::origin::ProcessOrigin;
+pub use types::owner::Owner;
+pub use types::secret::Secret;
+pub use types::status::{Broken, HolderId, HolderInfo, LockStatus, Others, Participant, TakenAway};
+pub use types::token::FencingToken;
+pub use types::url::{LockUrl, UrlOptions};

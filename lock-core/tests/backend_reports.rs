@@ -10,7 +10,7 @@ mod odd {
     use std::time::Duration;
 
     use async_trait::async_trait;
-    use lock_core::backend::Released;
+    use lock_core::Released;
     use lock_core::{
         AcquireRequest, Backend, Broken, Capabilities, CharacterSet, ErrorKind, Grant, GroupId, HolderId,
         Host, InspectRequest, LeaseState, LockError, LockStatus, LossReason, NameRules, Operation, Reach,

@@ -75,7 +75,7 @@ impl World {
         assert_eq!(self.server.waiting_for(&name(NAME)), 0, "{what}: queued");
         assert!(!self.lock.is_locked(), "{what}: held locally");
         assert!(self.server.is_empty(), "{what}: held at the server");
-        // The front works: neither closed nor occupied by a ghost.
+        // The lock works: neither closed nor occupied by a ghost.
         let guard = tokio::time::timeout(SOON, self.lock.acquire()).await;
         guard
             .unwrap_or_else(|_| panic!("{what}: the next one waits for ever"))

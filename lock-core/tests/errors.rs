@@ -86,7 +86,7 @@ mod never {
     use std::sync::Arc;
 
     use async_trait::async_trait;
-    use lock_core::backend::Released;
+    use lock_core::Released;
     use lock_core::{
         AcquireRequest, Backend, Broken, Capabilities, Grant, GroupId, HolderId, InspectRequest, LeaseState,
         LockError, LockStatus,

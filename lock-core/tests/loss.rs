@@ -509,7 +509,7 @@ async fn a_failing_remote_unlock_frees_the_local_front() {
     lock.lock().await.unwrap();
     assert_eq!(lock.unlock().await.unwrap_err().kind(), ErrorKind::Server);
     assert!(!lock.is_locked());
-    // The janitor goes on, so the next owner gets the lock from the server as well.
+    // The clean-up goes on, so the next owner gets the lock from the server as well.
     tokio::time::timeout(SOON, lock.lock()).await.unwrap().unwrap();
     lock.unlock().await.unwrap();
 }

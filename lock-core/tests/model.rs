@@ -7,14 +7,19 @@
 #![allow(dead_code)] // the rooms have entrances that no model uses
 #![allow(missing_docs, unreachable_pub)] // the rooms are private here, and documented where they are public
 
-#[path = "../src/local/mod.rs"]
+#[path = "../src/policy/local/mod.rs"]
 mod local;
-#[path = "../src/hold/reports.rs"]
+#[path = "../src/policy/hold/reports.rs"]
 mod reports;
-#[path = "../src/hold/state.rs"]
+#[path = "../src/policy/hold/state.rs"]
 mod state;
-#[path = "../src/waking.rs"]
-mod waking;
+#[path = "../src/runtime/waker.rs"]
+mod waker;
+
+/// Where the modules look for what they import.
+mod runtime {
+    pub(crate) use super::{sync, waker};
+}
 
 mod sync {
     pub(crate) use loom::sync::MutexGuard;

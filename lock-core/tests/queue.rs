@@ -6,12 +6,17 @@
 #![allow(dead_code)] // the room has entrances that this test does not use
 #![allow(missing_docs, unreachable_pub)] // the room is private here, and documented where it is public
 
-#[path = "../src/local/mod.rs"]
+#[path = "../src/policy/local/mod.rs"]
 mod local;
-#[path = "../src/sync.rs"]
+#[path = "../src/runtime/sync.rs"]
 mod sync;
-#[path = "../src/waking.rs"]
-mod waking;
+#[path = "../src/runtime/waker.rs"]
+mod waker;
+
+/// Where the module looks for what it imports.
+mod runtime {
+    pub(crate) use super::{sync, waker};
+}
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::backend::Released;
+use lock_core::Released;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
 use tokio::sync::oneshot;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::backend::Released;
+use lock_core::Released;
 use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 

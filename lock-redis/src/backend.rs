@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::backend::Released;
+use lock_core::Released;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing,
     Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus, NameRules,

@@ -92,7 +92,7 @@ async fn a_failing_release_frees_the_local_queue(stage: &Stage) -> Outcome {
     let mut release = ByHand::new(guard.release());
     let released = release.poll();
     stage
-        .until("the front is free, and the server is what fails", || async {
+        .until("the lock is free here, and the server is what fails", || async {
             let kind = lock.try_acquire().await.map_err(|error| error.kind());
             Ok(matches!(kind, Err(ErrorKind::Unreachable)))
         })

@@ -6,10 +6,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::backend::AttemptId;
-use crate::error::{ErrorKind, LockError, Operation};
-use crate::sync::Mutex;
-use crate::waking::with_waker;
+use crate::runtime::sync::Mutex;
+use crate::runtime::waker::with_waker;
+use crate::spi::AttemptId;
+use crate::types::error::{ErrorKind, LockError, Operation};
 
 /// What happens to one request.
 #[derive(Debug, Clone)]
@@ -212,7 +212,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::waking::waker_with_an_end;
+    use crate::runtime::waker::waker_with_an_end;
 
     #[test]
     fn a_waker_that_is_replaced_may_come_back_with_a_fault() {

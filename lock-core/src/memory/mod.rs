@@ -27,24 +27,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::backend::{
+use crate::runtime::clock::Clock;
+use crate::runtime::sync::Mutex;
+use crate::spi::{
     AcquireRequest, Backend, Grant, GroupId, Host, InspectRequest, LeaseState, Released, Term, Wait,
 };
-use crate::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
-use crate::client::{ClientBuilder, LockClient};
-use crate::clock::Clock;
-use crate::error::{LockError, Operation};
-use crate::name::{CharacterSet, LockName, NameRules};
-use crate::status::{Broken, HolderId, LockStatus};
-use crate::sync::Mutex;
-use crate::url::LockUrl;
+use crate::types::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
+use crate::types::error::{LockError, Operation};
+use crate::types::name::{CharacterSet, LockName, NameRules};
+use crate::types::status::{Broken, HolderId, LockStatus};
+use crate::types::url::{LockUrl, UrlOptions};
 use faults::{Faults, Outage};
 use server::{Fate, Requested, Server};
 
 pub use server::{Loss, Told};
 
 #[cfg(doc)]
-use crate::signals::Signals;
+use crate::spi::Signals;
 
 /// A lock server in this process. Cheap to clone; every clone is the same server.
 ///
@@ -83,32 +82,19 @@ impl MemoryServer {
         SERVERS.lock().entry(name.to_owned()).or_insert_with(Self::new).clone()
     }
 
-    /// A client without leases, with the default settings.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when the system has no threads left.
-    pub fn client(&self) -> Result<LockClient, LockError> {
-        self.client_with(MemoryOptions::default(), ClientBuilder::new().clock(self.0.clock().clone()))
+    /// The clock that leases run by.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.0.clock()
     }
 
-    /// A client with settings. The builder's clock must be the server's.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when the lease is too short for the abort margin.
-    pub fn client_with(
-        &self,
-        options: MemoryOptions,
-        builder: ClientBuilder,
-    ) -> Result<LockClient, LockError> {
-        let server = Arc::clone(&self.0);
-        builder.build(|host| {
-            options.lease.map_or(Ok(()), |lease| host.check_lease(lease))?;
-            let capabilities = match options.lease {
-                Some(lease) => capabilities().with_leftovers_gone_after(lease),
-                None => capabilities(),
-            };
-            Ok(MemoryBackend { server, host, options, capabilities, group: GroupId::new(0) })
-        })
+    /// A client's backend at this server.
+    pub(crate) fn backend(&self, options: MemoryOptions, host: Host) -> Result<MemoryBackend, LockError> {
+        options.lease.map_or(Ok(()), |lease| host.check_lease(lease))?;
+        let capabilities = match options.lease {
+            Some(lease) => capabilities().with_leftovers_gone_after(lease),
+            None => capabilities(),
+        };
+        Ok(MemoryBackend { server: Arc::clone(&self.0), host, options, capabilities, group: GroupId::new(0) })
     }
 
     /// What goes wrong, and when.
@@ -166,6 +152,10 @@ impl MemoryOptions {
         Self::default()
     }
 
+    pub(crate) fn from_url_options(options: &mut UrlOptions) -> Result<Self, LockError> {
+        Ok(Self { lease: options.take_duration("lease")?, ..Self::default() })
+    }
+
     /// When replies come; at once by default.
     #[must_use]
     pub fn replies(mut self, replies: Replies) -> Self {
@@ -179,19 +169,6 @@ impl MemoryOptions {
         self.lease = Some(length);
         self
     }
-}
-
-/// Connects to what a `memory:` URL says: `memory:` or `memory:name`, with `?lease=DURATION` and the common options.
-///
-/// # Errors
-/// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.
-pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    let mut options = url.options();
-    let builder = builder.with_url_options(&mut options)?;
-    let memory = MemoryOptions { lease: options.take_duration("lease")?, ..MemoryOptions::default() };
-    options.finish()?;
-    let builder = builder.server(format!("memory:{}", url.path()));
-    MemoryServer::named(url.path()).client_with(memory, builder)
 }
 
 /// The length of the lease that a `memory:` URL asks for, if it asks for one.
@@ -212,13 +189,13 @@ fn capabilities() -> Capabilities {
 
 /// What a client remembers of a grant: by which id the server knows it, and what became of it.
 #[derive(Debug)]
-struct MemoryLease {
+pub(crate) struct MemoryLease {
     requested: Requested,
     fate: Arc<Fate>,
 }
 
 #[derive(Debug)]
-struct MemoryBackend {
+pub(crate) struct MemoryBackend {
     server: Arc<Server>,
     host: Host,
     options: MemoryOptions,

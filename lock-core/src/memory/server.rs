@@ -9,15 +9,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::faults::{Faults, Outage};
-use crate::backend::{AcquireRequest, AttemptId, LeaseState};
-use crate::clock::{Alarm, AlarmHandle, Clock, Moment};
-use crate::hold::LossReason;
-use crate::name::{LockName, PhysicalName};
-use crate::signals::Signals;
-use crate::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
-use crate::sync::Mutex;
-use crate::token::FencingToken;
-use crate::waking::with_waker;
+use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
+use crate::runtime::sync::Mutex;
+use crate::runtime::waker::with_waker;
+use crate::spi::Signals;
+use crate::spi::{AcquireRequest, AttemptId, LeaseState};
+use crate::types::loss::LossReason;
+use crate::types::name::{LockName, PhysicalName};
+use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
+use crate::types::token::FencingToken;
 
 /// How a lock is taken from its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,7 +263,7 @@ impl Server {
             lease: None,
             info: Arc::new(HolderInfo { host: "elsewhere".to_owned(), pid: 0, origin: None, label: None }),
             since: SystemTime::now(),
-            signals: Signals::new(crate::backend::Wait::Forever),
+            signals: Signals::new(crate::spi::Wait::Forever),
             waker: None,
         };
         self.locks.lock().entry(name.clone()).or_default().queue.push_front(stranger);
@@ -369,12 +369,12 @@ impl Alarm for LeaseEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Wait;
-    use crate::waking::waker_with_an_end;
+    use crate::runtime::waker::waker_with_an_end;
+    use crate::spi::Wait;
 
     fn wants(server: &Arc<Server>, id: u128) -> (Requested, Option<Arc<Fate>>) {
         let name = LockName::new("a").unwrap();
-        let physical = super::super::capabilities().names.apply(&name);
+        let physical = crate::memory::capabilities().names.apply(&name);
         let holder = Arc::new(HolderInfo::of_this_process());
         let request = AcquireRequest::new(AttemptId::new(id), name, physical.clone(), Wait::Forever, holder);
         let requested = Requested { id: AttemptId::new(id), name: physical, lease: None };

@@ -2,6 +2,7 @@
 //! `docs/architecture.md` says why they hold.
 
 mod dependencies;
+mod layers;
 mod links;
 mod rust_sources;
 mod text_files;
@@ -59,6 +60,7 @@ const RULES: &[Rule] = &[
     ("everything that is logged has the target distlock", rust_sources::one_log_target),
     ("crates depend on each other in one direction", dependencies::direction),
     ("only programs with arguments depend on an argument parser", dependencies::argument_parser),
+    ("the folders of the core import downwards", layers::import_downwards),
     ("the core depends on no client crate, and on little else", dependencies::core_stays_small),
     ("every crate takes the lints of the workspace", text_files::lints_of_the_workspace),
     ("no file is too long to be one room", text_files::length),

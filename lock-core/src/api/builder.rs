@@ -1,0 +1,256 @@
+//! The settings of a client, and how it is made of a backend.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::client::LockClient;
+use crate::policy::cleanup::Cleanup;
+use crate::policy::contact::Contact;
+use crate::policy::context::{AttemptIds, ClientContext, Settings};
+use crate::policy::groups::{GroupReports, HeldGroups};
+use crate::policy::remote::Remote;
+use crate::policy::renewal::Renewer;
+use crate::runtime::clock::Clock;
+use crate::runtime::deadline;
+use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
+use crate::spi::{Backend, Erased, Host};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::status::HolderInfo;
+use crate::types::url::UrlOptions;
+
+/// Makes a [`LockClient`] of a backend, with the settings that every backend has.
+#[derive(Debug, Clone)]
+pub struct ClientBuilder {
+    clock: Clock,
+    engine: EngineChoice,
+    settings: Settings,
+    label: Option<String>,
+    server: Option<Arc<str>>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            clock: Clock::system(),
+            engine: EngineChoice::Own,
+            settings: Settings { abort_margin: Duration::ZERO, max_hold: None },
+            label: None,
+            server: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// A builder with the default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the options that every backend has out of a URL's: `engine=own|caller`, `abort_margin=DURATION`,
+    /// `max_hold=DURATION`, `label=TEXT`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], naming the option.
+    pub fn with_url_options(mut self, options: &mut UrlOptions) -> Result<Self, LockError> {
+        if let Some(engine) =
+            options.take_choice("engine", &[("own", EngineChoice::Own), ("caller", EngineChoice::Caller)])?
+        {
+            self.engine = engine;
+        }
+        if let Some(margin) = options.take_duration("abort_margin")? {
+            // Whoever made the builder knows what it needs to stop; a URL can only add to that.
+            self.settings.abort_margin = self.settings.abort_margin.max(margin);
+        }
+        if let Some(longest) = options.take_duration("max_hold")? {
+            self.settings.max_hold = Some(longest);
+        }
+        if let Some(label) = options.take("label") {
+            self.label = Some(label);
+        }
+        Ok(self)
+    }
+
+    /// Where the client's work runs; a thread of its own by default.
+    #[must_use]
+    pub fn engine(mut self, engine: EngineChoice) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// Where the time comes from; the machine's clock by default.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How long a holder needs to stop after it has been told of a loss; nothing by default. Holds are declared lost that
+    /// much earlier.
+    #[must_use]
+    pub fn abort_margin(mut self, margin: Duration) -> Self {
+        self.settings.abort_margin = margin;
+        self
+    }
+
+    /// The greatest length of a hold, after which it is lost although it could be renewed; without a bound by default. Zero
+    /// is refused.
+    #[must_use]
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.settings.max_hold = Some(longest);
+        self
+    }
+
+    /// What the client is called for people who ask who holds a lock; at most 256 characters.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Where the server is, for errors and the log: host and port, database, path; as whom one comes there, and anything
+    /// secret, left out. Backends set it; else errors name the backend.
+    #[must_use]
+    pub fn server(mut self, server: impl Into<String>) -> Self {
+        self.server = Some(server.into().into());
+        self
+    }
+
+    /// Makes a client of a backend that needs no connection.
+    ///
+    /// # Errors
+    /// Whatever `make` answers; [`ErrorKind::InvalidOption`] for an engine on the caller's runtime without one.
+    pub fn build<B: Backend>(
+        self,
+        make: impl FnOnce(Host) -> Result<B, LockError>,
+    ) -> Result<LockClient, LockError> {
+        let (parts, host) = self.prepare()?;
+        let backend = {
+            let _entered = parts.engine.handle().enter();
+            make(host).map_err(|error| parts.about(error))?
+        };
+        parts.finish(backend)
+    }
+
+    /// Makes a client of a backend that connects first, on the client's engine.
+    ///
+    /// # Errors
+    /// Whatever `make` answers; [`ErrorKind::InvalidOption`] for an engine on the caller's runtime without one.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the attempt to connect.
+    pub async fn connect<B, F>(self, make: impl FnOnce(Host) -> F) -> Result<LockClient, LockError>
+    where
+        B: Backend,
+        F: Future<Output = Result<B, LockError>> + Send + 'static,
+    {
+        let (parts, host) = self.prepare()?;
+        let mut connecting = AbortOnDrop(parts.engine.spawn(make(host)));
+        let connected = (&mut connecting.0).await.unwrap_or_else(|error| {
+            Err(LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because(format!("the attempt to connect was ended: {error}"))
+                .caused_by(error))
+        });
+        let backend = connected.map_err(|error| parts.about(error))?;
+        parts.finish(backend)
+    }
+
+    fn prepare(self) -> Result<(Parts, Host), LockError> {
+        deadline::start().map_err(|error| {
+            LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because(format!("no thread to keep deadlines: {error}"))
+                .remedy("check the limits on threads and open files")
+                .caused_by(error)
+        })?;
+        if self.settings.max_hold == Some(Duration::ZERO) {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+                .because("max_hold is zero, so that every hold would be over as soon as it begins")
+                .remedy(
+                    "give the greatest length of a hold, or leave max_hold out for holds without a bound",
+                ));
+        }
+        if self.label.as_ref().is_some_and(|label| label.chars().count() > LONGEST_LABEL) {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+                .because(format!("the label has more than {LONGEST_LABEL} characters"))
+                .remedy("make it shorter: servers show it to people who look at locks"));
+        }
+        let engine = Engine::start(self.engine)?;
+        let mut holder = HolderInfo::of_this_process();
+        holder.label = self.label;
+        let parts = Parts {
+            engine,
+            clock: self.clock,
+            settings: self.settings,
+            holder: Arc::new(holder),
+            server: self.server,
+            held: Arc::default(),
+            contact: Arc::default(),
+        };
+        let host = parts.host();
+        Ok((parts, host))
+    }
+}
+
+/// It stands beside each lock at the server.
+const LONGEST_LABEL: usize = 256;
+
+/// A client without its backend.
+struct Parts {
+    engine: Engine,
+    clock: Clock,
+    settings: Settings,
+    holder: Arc<HolderInfo>,
+    server: Option<Arc<str>>,
+    held: Arc<HeldGroups>,
+    contact: Arc<Contact>,
+}
+
+impl Parts {
+    fn about(&self, error: LockError) -> LockError {
+        match &self.server {
+            Some(server) => error.at(server),
+            None => error,
+        }
+    }
+
+    fn host(&self) -> Host {
+        Host {
+            clock: self.clock.clone(),
+            tasks: Arc::clone(self.engine.backend_tasks()),
+            holder: Arc::clone(&self.holder),
+            groups: Arc::new(GroupReports {
+                held: Arc::clone(&self.held),
+                contact: Arc::clone(&self.contact),
+                clock: self.clock.clone(),
+            }),
+            abort_margin: self.settings.abort_margin,
+        }
+    }
+
+    fn finish<B: Backend>(self, backend: B) -> Result<LockClient, LockError> {
+        let server = self.server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
+        let remote = Arc::new(Remote {
+            backend: Box::new(Erased(backend)),
+            engine: self.engine,
+            clock: self.clock,
+            server,
+        });
+        Ok(LockClient::new(ClientContext {
+            renewer: Renewer::new(Arc::clone(&remote), Arc::clone(&self.held)),
+            cleanup: Cleanup::new(Arc::clone(&remote), self.contact, self.held, self.settings.abort_margin),
+            remote,
+            settings: self.settings,
+            holder: self.holder,
+            attempts: AttemptIds::beginning_at(random_u128()?),
+        }))
+    }
+}
+
+fn random_u128() -> Result<u128, LockError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        LockError::new(ErrorKind::Internal, Operation::Connect)
+            .because(format!("the system has no random numbers: {error}"))
+    })?;
+    Ok(u128::from_ne_bytes(bytes))
+}

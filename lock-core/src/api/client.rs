@@ -1,0 +1,200 @@
+//! What connecting to a backend gives: the way to its locks.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::handle::Handle;
+use crate::api::lock::DistributedLock;
+use crate::api::reentrant::ReentrantLock;
+use crate::api::registry::Registry;
+use crate::policy::context::ClientContext;
+use crate::policy::remote::Remote;
+use crate::runtime::engine::{AbortOnDrop, contained};
+use crate::runtime::race::within;
+use crate::spi::InspectRequest;
+use crate::types::capabilities::{Breaking, Capabilities, Inspection};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::LossReason;
+use crate::types::name::LockName;
+use crate::types::status::{Broken, HolderId, LockStatus};
+
+/// A client of one backend: makes locks, tells who holds them, and closes in good order. Cheap to clone; every clone is
+/// the same client.
+///
+/// Dropping the last clone, lock, guard and hold ends the client without ceremony, once the releases that are under way
+/// have been answered. Those that are not answered within a minute after the last clone and lock have gone are given up, with
+/// a line in the log, unless something else is held: the end of the client ends its connections. A hold that was left behind
+/// by [`lock`](DistributedLock::lock) keeps the client, and is renewed for ever. [`LockClient::close`] is the orderly way.
+#[derive(Clone)]
+pub struct LockClient(Arc<Client>);
+
+struct Client {
+    context: Arc<ClientContext>,
+    locks: Registry,
+    handle: Arc<Handle>,
+}
+
+impl LockClient {
+    pub(crate) fn new(context: ClientContext) -> Self {
+        let context = Arc::new(context);
+        let handle = Arc::new(Handle::of(&context));
+        Self(Arc::new(Client { context, locks: Registry::default(), handle }))
+    }
+
+    /// The lock called `name`. Locks of one name made by one client are the same lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
+    pub fn lock(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
+        let Client { context, locks, handle } = &*self.0;
+        let (entry, announcer) = locks.get(LockName::new(name)?, context)?;
+        Ok(Arc::new(ReentrantLock::new(entry, announcer, Arc::clone(handle))))
+    }
+
+    /// Who holds the lock and who waits for it, as far as the backend can tell.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where it cannot; [`ErrorKind::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; it changes nothing.
+    pub async fn status(&self, name: impl AsRef<str>) -> Result<LockStatus, LockError> {
+        let request = self.inspect_request(LockName::new(name)?);
+        if self.capabilities().inspection == Inspection::None {
+            return Err(self.unsupported(Operation::Inspect, &request.name));
+        }
+        let name = request.name.clone();
+        let asked = self
+            .on_engine(Operation::Inspect, |remote| async move { remote.backend.inspect(&request).await });
+        asked.await.map_err(|error| error.on(&name).during(Operation::Inspect))
+    }
+
+    /// Takes the lock from `holder`, who reports it as lost: from that holder or from nobody.
+    ///
+    /// The program that held the lock runs on until it notices. Only the fencing token keeps what it still writes out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where a lock cannot be taken away; [`ErrorKind::Unreachable`].
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll it may or may not have taken the lock away.
+    pub async fn break_holder(&self, name: impl AsRef<str>, holder: &HolderId) -> Result<Broken, LockError> {
+        let request = self.inspect_request(LockName::new(name)?);
+        if self.capabilities().breaking == Breaking::Unsupported {
+            return Err(self.unsupported(Operation::Break, &request.name));
+        }
+        let (name, holder) = (request.name.clone(), holder.clone());
+        let broken = self.on_engine(Operation::Break, |remote| async move {
+            remote.backend.break_holder(&request, &holder).await
+        });
+        broken.await.map_err(|error| error.on(&name).during(Operation::Break))
+    }
+
+    /// What the backend can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.0.context.backend().capabilities()
+    }
+
+    /// Waits until every release and every undone wait is certain.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; it changes nothing.
+    pub async fn idle(&self) {
+        self.0.context.cleanup.idle().await;
+    }
+
+    /// Closes the client in good order: refuses new acquisitions, ends waits with [`ErrorKind::Closed`], and waits until
+    /// everything that is held has been released, for at most `timeout`.
+    ///
+    /// What is still held then is lost to its holders, who are told ([`LossReason::ClientClosed`]), and released after the
+    /// abort margin; that, where there is such a hold, and up to two seconds for the backend to answer, come on top of
+    /// `timeout`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unconfirmed`] when something was still held, or a release not certain, at the end of `timeout`. What is not
+    /// answered when this returns is given up, with a line in the log.
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll it leaves the client closed to new acquisitions; call it again to finish.
+    pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
+        let Client { context, locks, .. } = &*self.0;
+        locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
+        let clock = context.clock();
+        let all_done = async {
+            context.renewer.empty().await;
+            context.cleanup.idle().await;
+        };
+        let in_time = within(clock, clock.now().plus(timeout), all_done).await;
+        let left_behind = if in_time.is_some() { None } else { Some(self.end_holds().await) };
+        let closing = self.on_engine(Operation::Close, |remote| async move {
+            remote.backend.close().await;
+            Ok(())
+        });
+        let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
+        context.cleanup.closed();
+        left_behind.map_or(Ok(()), Err)
+    }
+
+    /// Takes what is still held from its holders, tells them, and releases it.
+    async fn end_holds(&self) -> LockError {
+        let context = &self.0.context;
+        let holds = context.renewer.all_holds();
+        let releases = context.cleanup.pending();
+        for hold in &holds {
+            hold.revoke(LossReason::ClientClosed);
+        }
+        let (clock, now) = (context.clock(), context.clock().now());
+        let stopped_by = context.cleanup.stopped_by().map_or(now, |moment| moment.max(now));
+        let _ = within(clock, stopped_by.plus(CLOSE_BACKEND_WITHIN), context.cleanup.idle()).await;
+        LockError::new(ErrorKind::Unconfirmed, Operation::Close)
+            .at(context.server())
+            .because(format!("{} locks were still held and {releases} releases not answered", holds.len()))
+            .remedy("release every lock before close, or give close more time")
+    }
+
+    /// Calls the backend on the engine, where its connections live, whatever the caller runs on.
+    async fn on_engine<T, F>(
+        &self,
+        operation: Operation,
+        call: impl FnOnce(Arc<Remote>) -> F,
+    ) -> Result<T, LockError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, LockError>> + Send + 'static,
+    {
+        let remote = &self.0.context.remote;
+        let call = contained(operation, call(Arc::clone(remote)));
+        let mut calling = AbortOnDrop(remote.engine.spawn(call));
+        let answer = (&mut calling.0).await.unwrap_or_else(|error| {
+            Err(LockError::new(ErrorKind::Closed, operation)
+                .because("the runtime that the client's work runs on has ended")
+                .caused_by(error))
+        });
+        answer.map_err(|error| error.at(&remote.server))
+    }
+
+    fn inspect_request(&self, name: LockName) -> InspectRequest {
+        InspectRequest { physical: self.capabilities().names.apply(&name), name }
+    }
+
+    fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {
+        LockError::new(ErrorKind::Unsupported, operation)
+            .on(name)
+            .at(self.0.context.server())
+            .because(format!("the backend {:?} has no way to do it", self.capabilities().backend))
+    }
+}
+
+impl fmt::Debug for LockClient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LockClient")
+            .field("backend", &self.0.context.remote.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long the backend may take to end its connections, and the releases that `close` itself began to be answered.
+const CLOSE_BACKEND_WITHIN: Duration = Duration::from_secs(1);

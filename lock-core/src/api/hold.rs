@@ -1,0 +1,128 @@
+//! A held lock, as its holder sees it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::policy::hold::HoldCore;
+use crate::policy::hold::state::Phase;
+use crate::types::loss::{HoldEnd, LossReason};
+use crate::types::name::LockName;
+use crate::types::token::FencingToken;
+
+/// A held lock. Cheap to clone; every clone tells the same.
+///
+/// A hold does not keep the lock held: the [`LockGuard`](crate::LockGuard), or the owner who called `lock`, does.
+#[derive(Clone)]
+pub struct Hold(pub(crate) Arc<HoldCore>);
+
+impl Hold {
+    /// The lock.
+    pub fn name(&self) -> &LockName {
+        self.0.name()
+    }
+
+    /// The fencing token, on a backend that has them.
+    pub fn token(&self) -> Option<FencingToken> {
+        self.0.grant.token
+    }
+
+    /// Whether the lock is held now, by the clock: it has been neither lost nor released, and its deadline has not
+    /// passed.
+    ///
+    /// Between this answer and whatever follows it the process may be paused for any length of time. Only the
+    /// [fencing token](FencingToken) protects against that.
+    pub fn is_valid(&self) -> bool {
+        self.0.remaining() != Some(Duration::ZERO)
+    }
+
+    /// How long the hold is valid if no renewal succeeds from now on; `None` where there is no lease, zero when it has
+    /// ended.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.0.remaining()
+    }
+
+    /// How long ago the hold's last deadline passed, whatever has become of the hold; zero before it, and where there is none.
+    ///
+    /// After a loss, this is how late the loss was noticed, as by a process that was stopped meanwhile: what the holder has to do
+    /// within the abort margin, it has to do in that much less.
+    pub fn overdue(&self) -> Duration {
+        self.0.overdue()
+    }
+
+    /// How long ago the lock was granted.
+    pub fn age(&self) -> Duration {
+        self.0.age()
+    }
+
+    /// How the hold ended, if it has.
+    pub fn end(&self) -> Option<HoldEnd> {
+        ended(&self.0.phase())
+    }
+
+    /// Waits until the hold is lost, and tells why; `None` when it has been released instead, so that a task that waits for
+    /// this ends with the hold. In a `select!`, `Some(reason) = hold.lost()` leaves a release aside.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
+        watch(&self.0, |phase| match ended(phase)? {
+            HoldEnd::Lost(reason) => Some(Some(reason)),
+            HoldEnd::Released => Some(None),
+        })
+    }
+
+    /// Waits until the hold has ended, one way or the other.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
+        watch(&self.0, ended)
+    }
+
+    /// A descriptor that keeps the lock held for as long as any process has it open, on a backend that works that way:
+    /// a child that inherits it keeps the lock even when this process is killed.
+    #[cfg(unix)]
+    pub fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
+        self.0.grant.descriptor.as_ref()
+    }
+}
+
+fn watch<T, W>(hold: &Arc<HoldCore>, wanted: W) -> impl Future<Output = T> + Send + use<T, W>
+where
+    W: Fn(&Phase<LossReason>) -> Option<T> + Send,
+{
+    let mut watcher = Watcher { hold: Arc::clone(hold), place: None };
+    poll_fn(move |context| {
+        let Watcher { hold, place } = &mut watcher;
+        hold.poll(place, context, &wanted)
+    })
+}
+
+fn ended(phase: &Phase<LossReason>) -> Option<HoldEnd> {
+    match phase {
+        Phase::Released => Some(HoldEnd::Released),
+        Phase::Lost(reason) => Some(HoldEnd::Lost(*reason)),
+        Phase::Standing | Phase::Releasing => None,
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, formatter)
+    }
+}
+
+struct Watcher {
+    hold: Arc<HoldCore>,
+    place: Option<u64>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.hold.unwatch(place);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What users call: clients, locks, guards, holds, listeners.
+
+mod announcer;
+pub(crate) mod builder;
+pub(crate) mod client;
+pub(crate) mod guard;
+mod handle;
+pub(crate) mod hold;
+pub(crate) mod listener;
+pub(crate) mod lock;
+mod memory;
+pub(crate) mod reentrant;
+mod registry;
+mod scope;

@@ -1,0 +1,78 @@
+//! The locks of one client by name: what is about one name shares one entry.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use crate::api::announcer::Announcer;
+use crate::policy::context::ClientContext;
+use crate::policy::entry::Entry;
+use crate::runtime::sync::Mutex;
+use crate::types::error::LockError;
+use crate::types::name::LockName;
+
+#[derive(Default)]
+pub(crate) struct Registry(Mutex<Locks>);
+
+#[derive(Default)]
+struct Locks {
+    by_name: HashMap<LockName, Registered>,
+    closed: Option<LockError>,
+}
+
+struct Registered {
+    entry: Weak<Entry>,
+    announcer: Weak<Announcer>,
+}
+
+impl Registered {
+    /// The entry, if it is in use. An entry keeps its announcer.
+    fn get(&self) -> Option<(Arc<Entry>, Arc<Announcer>)> {
+        Some((self.entry.upgrade()?, self.announcer.upgrade()?))
+    }
+}
+
+impl Registry {
+    /// The entry of this name, made if none is in use, and what announces its events.
+    pub(crate) fn get(
+        &self,
+        name: LockName,
+        context: &Arc<ClientContext>,
+    ) -> Result<(Arc<Entry>, Arc<Announcer>), LockError> {
+        let mut locks = self.0.lock();
+        if let Some(error) = &locks.closed {
+            return Err(error.clone().on(&name));
+        }
+        if let Some(registered) = locks.by_name.get(&name).and_then(Registered::get) {
+            return Ok(registered);
+        }
+        let announcer = Arc::<Announcer>::default();
+        let observer: Arc<Announcer> = Arc::clone(&announcer);
+        let entry = Arc::new(Entry::new(name.clone(), Arc::clone(context), observer));
+        let registered = Registered { entry: Arc::downgrade(&entry), announcer: Arc::downgrade(&announcer) };
+        locks.forget_unused();
+        locks.by_name.insert(name, registered);
+        Ok((entry, announcer))
+    }
+
+    /// Refuses acquisitions with this error from now on, also those that wait.
+    pub(crate) fn close(&self, error: &LockError) {
+        let entries: Vec<_> = {
+            let mut locks = self.0.lock();
+            locks.closed = Some(error.clone());
+            locks.by_name.values().filter_map(|registered| registered.entry.upgrade()).collect()
+        };
+        for entry in entries {
+            entry.undo(entry.local.close(error));
+        }
+    }
+}
+
+impl Locks {
+    /// Makes room before the map grows: what is not in use takes no more room than what is.
+    fn forget_unused(&mut self) {
+        if self.by_name.len() == self.by_name.capacity() {
+            self.by_name.retain(|_, registered| registered.entry.strong_count() > 0);
+            self.by_name.shrink_to(2 * self.by_name.len());
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Which owner the calling code acts for, and scopes that release what they locked.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::thread;
+
+use tokio::runtime::Handle;
+use tokio::task;
+
+use crate::api::hold::Hold;
+use crate::policy::entry::Entry;
+use crate::runtime::sync::Mutex;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::owner::{Kind, Owner};
+
+impl Owner {
+    /// The owner that the calling code acts for: its scope, else its task, else its thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoOwner`] outside a scope, a task and a runtime's `block_on`.
+    pub fn current() -> Result<Self, LockError> {
+        if let Ok(scope) = SCOPE.try_with(|scope| scope.owner) {
+            return Ok(scope);
+        }
+        if let Some(id) = task::try_id() {
+            return Ok(Self(Kind::Task(id)));
+        }
+        if Handle::try_current().is_ok() {
+            return Ok(Self(Kind::Thread(thread::current().id())));
+        }
+        Err(LockError::new(ErrorKind::NoOwner, Operation::Acquire)
+            .because("the call came from outside a tokio runtime")
+            .remedy("use acquire(), whose guard is its own owner, or run the call in Owner::new().scope(…)"))
+    }
+
+    /// Runs `future` as this owner: `lock` and `unlock` inside it act for the owner, whatever task polls it.
+    ///
+    /// Entries made by `lock` inside the scope and not ended by `unlock` are released when the future completes or is
+    /// dropped. Guards are not touched. Scopes nest; the innermost one counts.
+    ///
+    /// # Cancel safety
+    /// Dropping the returned future drops `future` and releases what it still holds, in the background.
+    pub async fn scope<F: Future>(self, future: F) -> F::Output {
+        let outer = SCOPE.try_with(Arc::clone).ok();
+        let scope = Arc::new(Scope { owner: self, outer, entries: Mutex::new(HashMap::new()) });
+        let _at_end = ReleaseAtEnd(Arc::clone(&scope));
+        SCOPE.scope(scope, future).await
+    }
+}
+
+tokio::task_local! {
+    static SCOPE: Arc<Scope>;
+}
+
+/// What one run of [`Owner::scope`] has locked and not unlocked yet.
+struct Scope {
+    owner: Owner,
+    outer: Option<Arc<Scope>>,
+    entries: Mutex<HashMap<u64, Entries>>,
+}
+
+struct Entries {
+    lock: Arc<Entry>,
+    /// The hold that was entered: what comes after its loss is somebody else's to undo.
+    hold: Hold,
+    count: u64,
+}
+
+/// The Java face entered `lock` for `owner`: if that is the current scope's owner, its end will undo it.
+pub(crate) fn note_entry(owner: Owner, lock: &Arc<Entry>, hold: &Hold) {
+    let _ = SCOPE.try_with(|scope| {
+        if scope.owner == owner {
+            let mut entries = scope.entries.lock();
+            let fresh = || Entries { lock: Arc::clone(lock), hold: hold.clone(), count: 0 };
+            let entry = entries.entry(lock.id()).or_insert_with(fresh);
+            if !Arc::ptr_eq(&entry.hold.0, &hold.0) {
+                *entry = fresh();
+            }
+            entry.count += 1;
+        }
+    });
+}
+
+/// The Java face left `lock` for `owner`: one entry less to undo, in the innermost scope that made one.
+pub(crate) fn note_exit(owner: Owner, lock: &Entry) {
+    let _ = SCOPE.try_with(|scope| {
+        let mut next = Some(scope);
+        while let Some(scope) = next {
+            if scope.owner == owner && scope.forget_entry(lock.id()) {
+                return;
+            }
+            next = scope.outer.as_ref();
+        }
+    });
+}
+
+impl Scope {
+    fn forget_entry(&self, lock: u64) -> bool {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&lock) else {
+            return false;
+        };
+        entry.count -= 1;
+        if entry.count == 0 {
+            entries.remove(&lock);
+        }
+        true
+    }
+}
+
+struct ReleaseAtEnd(Arc<Scope>);
+
+impl Drop for ReleaseAtEnd {
+    fn drop(&mut self) {
+        let entries = std::mem::take(&mut *self.0.entries.lock());
+        for entry in entries.into_values() {
+            for _ in 0..entry.count {
+                entry.lock.leave_in_background(self.0.owner, &entry.hold.0);
+            }
+        }
+    }
+}

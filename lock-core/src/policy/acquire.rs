@@ -1,0 +1,165 @@
+//! Acquiring a lock: entering the local mutex, and waiting there until the wait is decided.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::policy::cleanup::no_answer;
+use crate::policy::entry::Entry;
+use crate::policy::hold::HoldCore;
+use crate::policy::local::{Entered, Patience, Prospect, Settled, Ticket};
+use crate::runtime::clock::{Moment, Sleep};
+use crate::spi::Wait;
+use crate::types::error::{LockError, Operation};
+use crate::types::owner::Owner;
+
+impl Entry {
+    /// Enters for `owner`: locally first, then remotely. `None` when it was not to be had in time.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        owner: Owner,
+        wait: Wait,
+    ) -> Result<Option<Arc<HoldCore>>, LockError> {
+        let patience = Patience::from(wait);
+        let (entered, start) = self.local.enter(owner, patience, |patience| self.new_attempt(patience));
+        let settled = match entered {
+            Entered::Reentered(hold) => {
+                hold.report_acquired();
+                return Ok(Some(hold));
+            }
+            Entered::Refused => Settled::Refused,
+            Entered::Failed(error) => Settled::Failed(error),
+            Entered::Lost(reason) => {
+                // The loss may have been found here before it was reported, and then the next in the queue is served.
+                self.start_there(start);
+                Settled::Lost(reason)
+            }
+            Entered::Waiting(ticket) => {
+                let wait = QueuedWait::new(self, ticket, patience);
+                self.start_here(start);
+                wait.await
+            }
+        };
+        match settled {
+            Settled::Granted(hold) => {
+                hold.report_acquired();
+                Ok(Some(hold))
+            }
+            Settled::Refused => Ok(None),
+            Settled::Failed(error) => Err(self.about(error).during(Operation::Acquire)),
+            Settled::Lost(reason) => Err(self.lost(Operation::Acquire, reason)),
+        }
+    }
+}
+
+/// A place in the local queue.
+///
+/// Dropping it leaves the queue; a grant that was on its way to it goes to the next, or back to the server.
+struct QueuedWait {
+    entry: Arc<Entry>,
+    /// `None` when the wait has been decided.
+    ticket: Option<Ticket>,
+    deadline: Option<Sleep>,
+    /// Runs when the time is up and the server has not been heard of yet.
+    first_word: Option<Sleep>,
+    patience: Patience,
+    since: Moment,
+    /// Whether it was not decided at the first look.
+    has_waited: bool,
+}
+
+/// However short a wait is, the server gets this long for its first answer, as it does when one tries once: an answer
+/// that is on its way is no outage. One that is heard of ends a short wait in time.
+const FIRST_WORD: Duration = Duration::from_secs(1);
+
+impl QueuedWait {
+    fn new(entry: &Arc<Entry>, ticket: Ticket, patience: Patience) -> Self {
+        Self {
+            entry: Arc::clone(entry),
+            ticket: Some(ticket),
+            deadline: None,
+            first_word: None,
+            patience,
+            since: entry.clock().now(),
+            has_waited: false,
+        }
+    }
+
+    /// Whether the time is up. One who tries once waits for the answer, whenever it comes.
+    fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Patience::Until(until) = self.patience else {
+            return Poll::Pending;
+        };
+        let clock = self.entry.clock();
+        let sleep = self.deadline.get_or_insert_with(|| clock.sleep_until(Moment::from_nanoseconds(until)));
+        Pin::new(sleep).poll(context)
+    }
+
+    /// Whether the server has been heard of, or has had time enough.
+    fn poll_first_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(ticket) = self.ticket else { return Poll::Ready(()) };
+        let clock = self.entry.clock();
+        let asked_at = match self.entry.local.prospect(ticket) {
+            Prospect::None => return Poll::Ready(()),
+            Prospect::Attempt(attempt) if attempt.signals.poll_contact(context).is_ready() => {
+                return Poll::Ready(());
+            }
+            Prospect::Attempt(_) => self.since,
+            // The holder before was one of this client until a moment ago.
+            Prospect::Answer => clock.now(),
+        };
+        let until = asked_at.plus(FIRST_WORD);
+        let sleep = self.first_word.get_or_insert_with(|| clock.sleep_until(until));
+        Pin::new(sleep).poll(context)
+    }
+}
+
+impl Future for QueuedWait {
+    type Output = Settled<Arc<HoldCore>, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(ticket) = self.ticket else {
+            return Poll::Pending;
+        };
+        let settled = match self.entry.local.poll(ticket, context) {
+            Poll::Ready(settled) => settled,
+            Poll::Pending => {
+                if !std::mem::replace(&mut self.has_waited, true) {
+                    self.entry.logged().waiting(&self.entry.client.holder);
+                }
+                if self.poll_deadline(context).is_pending() || self.poll_first_word(context).is_pending() {
+                    return Poll::Pending;
+                }
+                let (settled, undo) = self.entry.local.give_up(ticket, no_answer);
+                self.entry.undo(undo);
+                settled
+            }
+        };
+        self.ticket = None;
+        self.log(&settled);
+        Poll::Ready(settled)
+    }
+}
+
+impl QueuedWait {
+    fn log(&self, settled: &Settled<Arc<HoldCore>, LockError>) {
+        let (lock, waited) = (self.entry.logged(), self.entry.clock().now().since(self.since));
+        match settled {
+            Settled::Granted(hold) => lock.granted(&self.entry.client.holder, hold.grant.token, waited),
+            Settled::Refused => lock.not_granted(waited, &"another holder has it, or comes before"),
+            Settled::Failed(error) => lock.not_granted(waited, error),
+            Settled::Lost(reason) => lock.not_granted(waited, reason),
+        }
+    }
+}
+
+impl Drop for QueuedWait {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            let undo = self.entry.local.leave(ticket);
+            self.entry.undo(undo);
+        }
+    }
+}

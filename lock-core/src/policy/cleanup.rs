@@ -1,0 +1,448 @@
+//! Releases and cancels, again and again, until it is certain that nothing is left.
+//!
+//! What releases a lock or gives up waiting hands the work over here and may go: the clean-up goes on whether or not
+//! the future that asked for it still lives. It repeats a call until the server has answered, or, where what is left at
+//! the server ends by itself, until it has. When contact returns it does not wait for the end of its pause.
+//!
+//! It gives up when the client is closed, and a while after the client's last handle is gone: the end of the client ends its
+//! connections and sessions, and what is left of a lease ends with that.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::policy::client_end::ClientEnd;
+use crate::policy::contact::{Contact, Return};
+use crate::policy::groups::HeldGroups;
+use crate::policy::hold::reports::Known;
+use crate::policy::hold::{Declared, HoldCore, Loss};
+use crate::policy::log;
+use crate::policy::remote::Remote;
+use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::engine::contained;
+use crate::runtime::pending::{Pending, PendingWork};
+use crate::runtime::race::{first_of, within};
+use crate::runtime::sync::Mutex;
+use crate::runtime::waker::with_waker;
+use crate::spi::{AcquireRequest, AnyLease, Backoff, Released, TIMER_SLIP};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::name::LockName;
+
+/// What waits for the first answer to a release or a cancel.
+pub(crate) trait Successor: Send + Sync {
+    /// The answer is overdue: a wait that ends now has failed.
+    fn overdue(&self, error: &LockError);
+
+    /// The answer has come, whatever it is, or never will.
+    fn proceed(self: Arc<Self>);
+}
+
+/// The clean-up of one client.
+pub(crate) struct Cleanup {
+    remote: Arc<Remote>,
+    contact: Arc<Contact>,
+    abort_margin: Duration,
+    pending: Arc<PendingWork>,
+    /// When the last of those whose holds the core has ended has to have stopped.
+    stopped_by: Mutex<Option<Moment>>,
+    end: Arc<ClientEnd>,
+}
+
+impl Cleanup {
+    pub(crate) fn new(
+        remote: Arc<Remote>,
+        contact: Arc<Contact>,
+        held: Arc<HeldGroups>,
+        abort_margin: Duration,
+    ) -> Self {
+        let end = Arc::new(ClientEnd::new(remote.clock.clone(), held));
+        Self { remote, contact, abort_margin, pending: Arc::default(), stopped_by: Mutex::default(), end }
+    }
+
+    /// The last handle of the client is gone.
+    pub(crate) fn unused(&self) {
+        self.end.unused();
+    }
+
+    /// The backend is closed: nothing that is left can be done any more.
+    pub(crate) fn closed(&self) {
+        self.end.closed();
+    }
+
+    /// Counts something that is about to be handed over.
+    pub(crate) fn expect(&self) -> Pending {
+        self.pending.begin()
+    }
+
+    /// Waits until everything that was handed over is certain.
+    pub(crate) async fn idle(&self) {
+        self.pending.finished().await;
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.count()
+    }
+
+    /// When everybody whose hold was ended by the core has to have stopped, if there was such a hold.
+    pub(crate) fn stopped_by(&self) -> Option<Moment> {
+        *self.stopped_by.lock()
+    }
+
+    /// When an owner stops waiting for the release of this hold.
+    pub(crate) fn answers_by(&self, hold: &HoldCore) -> Moment {
+        let bound = self.remote.clock.now().plus(RELEASE_TIMEOUT);
+        hold.deadline().map_or(bound, |deadline| deadline.min(bound))
+    }
+
+    /// Releases a hold that its owner has ended, and that is not renewed any more. The successor goes on at the first answer.
+    pub(crate) fn release(&self, hold: &Arc<HoldCore>, successor: Arc<dyn Successor>) -> Arc<Outcome> {
+        let outcome = Arc::new(Outcome::default());
+        let report =
+            Report { hold: Arc::clone(hold), outcome: Arc::clone(&outcome), due: self.answers_by(hold) };
+        let first_answer = FirstAnswer(Some(successor));
+        match hold.take_lease() {
+            Some(lease) => {
+                let releasing =
+                    Releasing { lease, hold: Arc::clone(hold), first_answer, report: Some(report) };
+                let task = self.task(hold.gone_by());
+                self.remote.engine.run(self.unless_given_up(hold.name(), releasing.until_certain(task)));
+            }
+            // Its loss has been reported meanwhile, and that is being followed up.
+            None => report.certain(Released::Clean, Sent::First),
+        }
+        outcome
+    }
+
+    /// Makes sure that nothing of a lost hold is left at the server.
+    ///
+    /// Where the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no other
+    /// client is to have it while the holder stops.
+    pub(crate) fn clear_lost(&self, hold: &Arc<HoldCore>, loss: Loss, known: Known, undoing: Pending) {
+        let Loss { reason, declared } = loss;
+        let Some(lease) = hold.take_lease() else { return };
+        let releasing =
+            Releasing { lease, hold: Arc::clone(hold), first_answer: FirstAnswer(None), report: None };
+        let task = Task { counted: undoing, ..self.task(hold.gone_by()) };
+        let clock = self.remote.clock.clone();
+        let stopped_by = clock.now().plus(time_to_stop(self.abort_margin));
+        if declared == Declared::ByCore {
+            let mut latest = self.stopped_by.lock();
+            *latest = (*latest).max(Some(stopped_by));
+        }
+        let hold = Arc::clone(hold);
+        let releasing = self.unless_given_up(hold.name(), releasing.until_certain(task));
+        self.remote.engine.spawn(async move {
+            // Here, because the loss may be reported by the deadline thread, and a log may block.
+            hold.log_loss(reason, known);
+            if declared == Declared::ByCore {
+                clock.sleep_until(stopped_by).await;
+            }
+            releasing.await;
+        });
+    }
+
+    /// Undoes an attempt that no waiter wants any more, or that has failed without a known outcome. The successor goes on at
+    /// the first answer.
+    pub(crate) fn cancel(&self, request: &Arc<AcquireRequest>, successor: Arc<dyn Successor>) {
+        let leftovers_last = self.remote.backend.capabilities().leftovers_last;
+        let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| self.remote.clock.now().plus(longest));
+        let mut task = self.task(gone_by);
+        if let Some(counted) = request.signals.take_undoing() {
+            task.counted = counted;
+        }
+        let first_answer = FirstAnswer(Some(successor));
+        let cancelling = cancel_until_certain(task, Arc::clone(request), first_answer);
+        self.remote.engine.run(self.unless_given_up(&request.name, cancelling));
+    }
+
+    /// Does a task for as long as it can matter.
+    fn unless_given_up(
+        &self,
+        name: &LockName,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (end, name, server) = (Arc::clone(&self.end), name.clone(), Arc::clone(&self.remote.server));
+        async move {
+            let (mut task, mut given_up) = (pin!(task), pin!(end.comes()));
+            let is_done = poll_fn(|context| {
+                if task.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(true);
+                }
+                given_up.as_mut().poll(context).map(|()| false)
+            });
+            if !is_done.await {
+                log::Lock { name: &name, server: &server }.given_up();
+            }
+        }
+    }
+
+    fn task(&self, gone_by: Moment) -> Task {
+        Task {
+            remote: Arc::clone(&self.remote),
+            counted: self.pending.begin(),
+            pauses: Pauses {
+                clock: self.remote.clock.clone(),
+                backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+                contact: self.contact.watch(),
+                gone_by,
+            },
+        }
+    }
+}
+
+/// What each piece of the clean-up has.
+struct Task {
+    remote: Arc<Remote>,
+    counted: Pending,
+    pauses: Pauses,
+}
+
+/// The pauses between the requests of one task.
+struct Pauses {
+    clock: Clock,
+    backoff: Backoff,
+    contact: Return,
+    /// From when on the server has ended by itself what is to be undone.
+    gone_by: Moment,
+}
+
+impl Pauses {
+    /// Waits until it is time for another request; `None` when that is not needed any more.
+    async fn next(&mut self) -> Option<()> {
+        let due = self.clock.now().plus(self.backoff.next_pause()).min(self.gone_by);
+        first_of(self.clock.sleep_until(due), self.contact.noticed()).await;
+        (self.clock.now() < self.gone_by).then_some(())
+    }
+}
+
+/// What comes after the first answer; also when the task is dropped unanswered, because the runtime that it ran on has ended.
+struct FirstAnswer(Option<Arc<dyn Successor>>);
+
+impl FirstAnswer {
+    /// Waits for an answer, and says when it is overdue.
+    async fn awaiting<T>(
+        &self,
+        clock: &Clock,
+        answer: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        let Some(successor) = &self.0 else { return answer.await };
+        let mut answer = pin!(answer);
+        let overdue = clock.now().plus(OVERDUE);
+        if let Some(answered) = within(clock, overdue, answer.as_mut()).await {
+            return answered;
+        }
+        successor.overdue(&no_answer());
+        answer.await
+    }
+
+    fn answered(&mut self) {
+        if let Some(successor) = self.0.take() {
+            successor.proceed();
+        }
+    }
+}
+
+impl Drop for FirstAnswer {
+    fn drop(&mut self) {
+        self.answered();
+    }
+}
+
+/// How long a holder has to stop that hears of the loss now. It may hear of it, and may stop, a little late.
+fn time_to_stop(abort_margin: Duration) -> Duration {
+    if abort_margin.is_zero() { abort_margin } else { abort_margin.saturating_add(TIMER_SLIP) }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// From when on an answer is overdue, so that a wait that ends does not take the silence for another holder.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, first_answer: FirstAnswer) {
+    let Task { remote, counted: _counted, mut pauses } = task;
+    // Goes on before the task is counted no more.
+    let mut first_answer = first_answer;
+    loop {
+        let cancelling = contained(Operation::Cancel, remote.backend.cancel(&request));
+        let Err(error) = first_answer.awaiting(&remote.clock, cancelling).await else { return };
+        tracing::debug!(target: "distlock", lock = %request.name, %error, "an attempt could not be undone yet");
+        first_answer.answered();
+        if pauses.next().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// A hold that has ended and may still be at the server. The lease is here and nowhere else, and goes with this.
+struct Releasing {
+    lease: AnyLease,
+    hold: Arc<HoldCore>,
+    first_answer: FirstAnswer,
+    report: Option<Report>,
+}
+
+impl Releasing {
+    async fn until_certain(self, task: Task) {
+        let Task { remote, counted: _counted, mut pauses } = task;
+        let Self { lease, hold, mut first_answer, mut report } = self;
+        let mut sent = Sent::First;
+        loop {
+            let releasing = contained(Operation::Release, remote.backend.release(&lease));
+            let answer = first_answer.awaiting(&remote.clock, releasing);
+            match report_when_due(&mut report, &remote.clock, answer).await {
+                Ok(released) => {
+                    drop(lease);
+                    if let Some(report) = report.take() {
+                        report.certain(released, sent);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(target: "distlock", lock = %hold.name(), %error, "a release failed");
+                    report = report.and_then(|report| report.failed(error));
+                }
+            }
+            first_answer.answered();
+            sent = Sent::Again;
+            if report_when_due(&mut report, &remote.clock, pauses.next()).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Which request of a release was answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    First,
+    Again,
+}
+
+/// Tells the owner, and the hold, what came of a release.
+struct Report {
+    hold: Arc<HoldCore>,
+    outcome: Arc<Outcome>,
+    /// When it is told at the latest, certain or not.
+    due: Moment,
+}
+
+/// Does a part of a release, and makes the report meanwhile if it is due: those who watch the hold do not wait for a server
+/// that may never answer.
+async fn report_when_due<T>(report: &mut Option<Report>, clock: &Clock, part: impl Future<Output = T>) -> T {
+    let mut part = pin!(part);
+    if let Some(Report { due, .. }) = report {
+        if let Some(done) = within(clock, *due, part.as_mut()).await {
+            return done;
+        }
+        drop(report.take());
+    }
+    part.await
+}
+
+impl Report {
+    fn certain(self, released: Released, sent: Sent) {
+        // On a repeated request "not yours" means that an earlier one arrived.
+        let loss = match released {
+            Released::WasLost(reason) if sent == Sent::First => Some(reason),
+            Released::Clean | Released::WasLost(_) => None,
+        };
+        self.hold.finish_release(loss);
+        let lost = |reason| LockError::lost(Operation::Release, self.hold.name(), reason);
+        self.outcome.set(loss.map_or(Ok(()), |reason| Err(self.about(lost(reason)))));
+    }
+
+    /// Goes on when the next request may fare better; else the owner is told now.
+    fn failed(self, error: LockError) -> Option<Self> {
+        if error.is_retryable() {
+            return Some(self);
+        }
+        self.hold.finish_release(None);
+        self.outcome.set(Err(self.about(error).during(Operation::Release)));
+        None
+    }
+
+    /// The error, with the lock and the server that it is about.
+    fn about(&self, error: LockError) -> LockError {
+        error.on(self.hold.name()).at(self.hold.server())
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.hold.finish_release(None);
+        self.outcome.set(Err(self.about(unconfirmed())));
+    }
+}
+
+/// The failure of a wait behind a release or a cancel that is not answered.
+pub(crate) fn no_answer() -> LockError {
+    LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+        .because("the server has not answered the previous release")
+        .remedy("check the server, or wait longer")
+        .retryable()
+}
+
+/// A release whose outcome is not known.
+pub(crate) fn unconfirmed() -> LockError {
+    LockError::new(ErrorKind::Unconfirmed, Operation::Release)
+        .because("the server has not answered in time")
+        .remedy("the release is repeated in the background; the lease ends the hold at the latest")
+}
+
+/// What came of a release, once it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome(Mutex<OutcomeState>);
+
+#[derive(Debug, Default)]
+struct OutcomeState {
+    result: Option<Result<(), LockError>>,
+    waiting: Option<Waker>,
+}
+
+impl Outcome {
+    /// The first one to tell decides.
+    fn set(&self, result: Result<(), LockError>) {
+        let waiting = {
+            let mut state = self.0.lock();
+            state.result.get_or_insert(result);
+            std::mem::take(&mut state.waiting)
+        };
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<(), LockError>> {
+        with_waker(context, |waker| {
+            let mut state = self.0.lock();
+            if let Some(result) = &state.result {
+                return Poll::Ready(result.clone());
+            }
+            std::mem::swap(&mut state.waiting, waker);
+            Poll::Pending
+        })
+    }
+}
+
+/// How long a release is waited for where no lease bounds it.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::waker::waker_with_an_end;
+
+    #[test]
+    fn a_waker_that_is_replaced_may_come_back_with_the_outcome() {
+        let outcome = Arc::new(Outcome::default());
+        let sets = Arc::clone(&outcome);
+        let waker = waker_with_an_end(move || sets.set(Ok(())));
+        assert!(outcome.poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert!(outcome.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(outcome.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+}

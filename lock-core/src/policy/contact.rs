@@ -1,0 +1,49 @@
+//! Whether the server is in contact: what pauses between requests goes on when contact returns.
+
+use tokio::sync::watch;
+
+#[derive(Debug)]
+pub(crate) struct Contact(watch::Sender<State>);
+
+#[derive(Debug, PartialEq)]
+enum State {
+    Good,
+    Lost,
+}
+
+/// Notices when contact returns.
+pub(crate) struct Return(watch::Receiver<State>);
+
+impl Default for Contact {
+    fn default() -> Self {
+        Self(watch::Sender::new(State::Good))
+    }
+}
+
+impl Contact {
+    pub(crate) fn lost(&self) {
+        self.0.send_if_modified(|state| {
+            *state = State::Lost;
+            // Only a return ends a pause.
+            false
+        });
+    }
+
+    pub(crate) fn returned(&self) {
+        self.0.send_if_modified(|state| std::mem::replace(state, State::Good) == State::Lost);
+    }
+
+    pub(crate) fn watch(&self) -> Return {
+        Return(self.0.subscribe())
+    }
+}
+
+impl Return {
+    /// Waits until contact has returned since the last call.
+    pub(crate) async fn noticed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The client is gone, and contact with it.
+            std::future::pending().await
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Drives a backend on behalf of the local queue: one attempt at a time, retried while there are waiters, undone when there
+//! are none.
+//!
+//! An attempt is stopped from outside when its last waiter has left. The future of the backend is then dropped, whatever
+//! it was doing, and the clean-up undoes the attempt. A grant that arrives when no waiter is left is given back at once.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::policy::cleanup::{Outcome as ReleaseOutcome, Successor};
+use crate::policy::entry::Entry;
+use crate::policy::hold::reports::Event;
+use crate::policy::hold::{Granted, HoldCore, Home, Lasting, Loss};
+use crate::policy::local::{Attempted, Occupant, Patience, Start, Undo};
+use crate::policy::log;
+use crate::runtime::clock::Clock;
+use crate::runtime::engine::contained;
+use crate::runtime::pending::Pending;
+use crate::runtime::sync::Mutex;
+use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Term, Validity, Wait};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::LossReason;
+use crate::types::name::LockName;
+
+type Outcome = Attempted<Arc<HoldCore>, LockError>;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes the attempt, and those that follow from it, until the queue needs none.
+pub(crate) fn drive(
+    entry: Arc<Entry>,
+    start: Start<Arc<AcquireRequest>>,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Made now and not at the first poll, which a runtime that has ended never makes.
+    let mut unfinished = Unfinished { entry, state: Progress::UnderWay };
+    async move {
+        let entry = Arc::clone(&unfinished.entry);
+        let mut next = Some(start);
+        while let Some(Start { attempt: request, patience }) = next {
+            unfinished.is(Progress::UnderWay);
+            let outcome = make_attempt(&entry, &request, patience).await;
+            if !matches!(outcome, Some(Attempted::Granted(_))) {
+                entry.nothing_lost_unseen();
+            }
+            unfinished.is(Progress::Answered);
+            next = if let Some(outcome) = outcome {
+                report(&entry, &request, outcome)
+            } else {
+                entry.cancel(&request);
+                None
+            };
+        }
+    }
+}
+
+fn report(
+    entry: &Arc<Entry>,
+    request: &Arc<AcquireRequest>,
+    outcome: Outcome,
+) -> Option<Start<Arc<AcquireRequest>>> {
+    let may_have_left_something = matches!(outcome, Attempted::Failed(_) | Attempted::Void);
+    // Counted before anybody is told: whoever is told and then waits for `idle` waits for the undoing as well.
+    let _counted = may_have_left_something.then(|| entry.client.cleanup.expect());
+    if matches!(outcome, Attempted::Void) {
+        entry.keep_lost_place(request.signals.place());
+    }
+    let (undo, next) = entry.local.attempted(outcome, |patience| entry.new_attempt(patience));
+    entry.undo(undo);
+    if may_have_left_something {
+        entry.cancel(request);
+    } else {
+        // If it was stopped too late to notice: what there was to undo has been handed over by now.
+        drop(request.signals.take_undoing());
+    }
+    next
+}
+
+/// Tells the queue when an attempt is dropped unfinished.
+struct Unfinished {
+    entry: Arc<Entry>,
+    state: Progress,
+}
+
+#[derive(PartialEq)]
+enum Progress {
+    UnderWay,
+    Answered,
+}
+
+impl Unfinished {
+    fn is(&mut self, state: Progress) {
+        self.state = state;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.state == Progress::Answered {
+            return;
+        }
+        let ended = LockError::new(ErrorKind::Closed, Operation::Acquire)
+            .because("the runtime that the client's work runs on has ended");
+        let _ = self.entry.local.close(&ended);
+    }
+}
+
+/// Makes one attempt until it has an outcome; `None` when it was stopped because nobody waits any more.
+async fn make_attempt(
+    entry: &Arc<Entry>,
+    request: &Arc<AcquireRequest>,
+    patience: Patience,
+) -> Option<Outcome> {
+    let (backend, clock) = (entry.client.backend(), entry.clock());
+    if patience != Patience::Once {
+        pause_after_losses(entry, request).await?;
+    }
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        let acquiring = contained(Operation::Acquire, backend.acquire(request));
+        match until_stopped(request, acquiring).await? {
+            Ok(Some(grant)) => return Some(hold_of(entry, request, grant)),
+            Ok(None) => return Some(refused(entry, request)),
+            Err(error) if error.is_retryable() && patience != Patience::Once => {
+                tracing::debug!(target: "distlock", lock = %entry.name(), %error, "an attempt failed and is repeated");
+                request.signals.unreachable(error);
+            }
+            Err(error) => return Some(Attempted::Failed(error)),
+        }
+        let pause = clock.now().plus(backoff.next_pause());
+        until_stopped(request, clock.sleep_until(pause)).await?;
+    }
+}
+
+/// The backend has not got it: an answer when the time is up, else nothing that anyone could be told.
+fn refused(entry: &Entry, request: &AcquireRequest) -> Outcome {
+    let now = entry.clock().now();
+    match request.wait() {
+        Wait::Try => Attempted::Refused { by: u64::MAX },
+        Wait::Until(deadline) if now >= deadline => Attempted::Refused { by: now.as_nanoseconds() },
+        Wait::Until(_) | Wait::Forever => Attempted::Void,
+    }
+}
+
+/// Leaves the server in peace for a while when grants are lost before their waiters have them; `None` when it was stopped.
+async fn pause_after_losses(entry: &Entry, request: &AcquireRequest) -> Option<()> {
+    let Some(pause) = entry.pause_after_losses() else { return Some(()) };
+    until_stopped(request, entry.clock().sleep_until(entry.clock().now().plus(pause))).await
+}
+
+async fn until_stopped<T>(request: &AcquireRequest, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        request.signals.poll_stopped(context).map(|()| None)
+    })
+    .await
+}
+
+/// Makes a hold of a grant, unless its lease is of no use or it has been lost already.
+fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLease>) -> Outcome {
+    let client = &entry.client;
+    let lasting = match grant.term {
+        Term::UntilReported => Lasting::UntilReported,
+        Term::Leased { anchor, length } => match Validity::new(length, client.settings.abort_margin) {
+            Ok(validity) => {
+                let ends_by_itself = client.backend().capabilities().leftovers_last.is_some();
+                let gone_after = ends_by_itself.then(|| validity.length_at_most());
+                Lasting::Leased { anchor, validity, gone_after }
+            }
+            Err(error) => return Attempted::Failed(error),
+        },
+    };
+    let granted = Granted {
+        lease: Mutex::new(Some(grant.lease)),
+        group: grant.group,
+        token: grant.token,
+        place: request.signals.place(),
+        lasting,
+        #[cfg(unix)]
+        descriptor: grant.descriptor,
+    };
+    let home: Arc<Entry> = Arc::clone(entry);
+    let hold = HoldCore::new(home, granted, client.settings.max_hold);
+    client.renewer.register(&hold);
+    let reported: std::sync::Weak<HoldCore> = Arc::downgrade(&hold);
+    let lost_before = request.signals.bind(reported).or_else(|| client.renewer.end_of(hold.grant.group));
+    if let Some(reason) = lost_before {
+        hold.declare_lost(reason);
+    }
+    if !hold.is_standing() {
+        // The loss may have come before the registration, and then found nothing to undo.
+        client.renewer.unregister(&hold);
+    }
+    Attempted::Granted(hold)
+}
+
+impl Entry {
+    /// Makes an attempt, its first poll on this thread.
+    pub(super) fn start_here(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
+        if let Some(start) = start {
+            self.client.engine().run(drive(Arc::clone(self), start).instrument(log::span(self.name())));
+        }
+    }
+
+    /// Makes an attempt on the engine: the caller has nothing to do with it.
+    pub(super) fn start_there(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
+        if let Some(start) = start {
+            self.client.engine().spawn(drive(Arc::clone(self), start).instrument(log::span(self.name())));
+        }
+    }
+
+    /// Gives back what no waiter wants.
+    pub(crate) fn undo(self: &Arc<Self>, undo: Undo<Arc<HoldCore>, Arc<AcquireRequest>>) {
+        match undo {
+            Undo::Nothing => {}
+            Undo::Attempt(request) => request.signals.stop(self.client.cleanup.expect()),
+            Undo::Hold(hold) => {
+                // If it is lost already, what follows finds nothing to release.
+                let _ = hold.begin_release();
+                drop(self.give_back(&hold));
+            }
+        }
+    }
+
+    /// Ends a hold at the server.
+    pub(super) fn give_back(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Arc<ReleaseOutcome> {
+        self.client.renewer.unregister(hold);
+        let successor: Arc<Self> = Arc::clone(self);
+        self.client.cleanup.release(hold, successor)
+    }
+
+    fn cancel(self: &Arc<Self>, request: &Arc<AcquireRequest>) {
+        let successor: Arc<Self> = Arc::clone(self);
+        self.client.cleanup.cancel(request, successor);
+    }
+}
+
+/// The next in the queue may try when a release or a cancel has been answered.
+impl Successor for Entry {
+    fn overdue(&self, error: &LockError) {
+        self.local.overdue(error);
+    }
+
+    fn proceed(self: Arc<Self>) {
+        let start = self.local.cleared(|patience| self.new_attempt(patience));
+        if start.is_none() {
+            // A waiter that comes later has not waited, and takes its place at the end.
+            self.keep_lost_place(None);
+        }
+        self.start_there(start);
+    }
+}
+
+/// What a hold needs of its lock.
+impl Home for Entry {
+    fn name(&self) -> &LockName {
+        self.name()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock()
+    }
+
+    fn server(&self) -> &Arc<str> {
+        self.client.server()
+    }
+
+    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        self.observer.announce(event, hold);
+    }
+
+    /// Frees the lock here, calls the listener, leaves nothing at the server.
+    fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, undoing: Pending) {
+        let known = hold.report_lost(loss.reason);
+        hold.end_watch();
+        let start = self.local.lost(hold, &loss.reason, |patience| self.new_attempt(patience));
+        self.client.renewer.unregister(hold);
+        self.client.cleanup.clear_lost(hold, loss, known, undoing);
+        self.start_there(start);
+    }
+
+    fn expect_undoing(&self) -> Pending {
+        self.client.cleanup.expect()
+    }
+
+    fn seen(&self) {
+        self.nothing_lost_unseen();
+    }
+
+    fn lost_unseen(&self, hold: &HoldCore, reason: LossReason) {
+        self.add_lost_unseen(hold, reason);
+    }
+}

@@ -1,0 +1,175 @@
+//! What one client has of one lock: the local mutex in front of it, and the way to the server. There is one entry for each
+//! client and name, shared by everything that is about this name.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::policy::context::ClientContext;
+use crate::policy::hold::HoldCore;
+use crate::policy::hold::reports::Event;
+use crate::policy::local::{Attempt, LocalMutex, Patience};
+use crate::policy::log;
+use crate::policy::lost_unseen::LostUnseen;
+use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::sync::Mutex;
+use crate::spi::{AcquireRequest, Mode, Signals, Wait, Waiters};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::LossReason;
+use crate::types::name::{LockName, PhysicalName};
+use crate::types::owner::Owner;
+
+/// Hears what happens to the holds of a lock. No code of users runs in here.
+pub(crate) trait Observer: Send + Sync {
+    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
+}
+
+pub(crate) struct Entry {
+    id: u64,
+    name: LockName,
+    physical: PhysicalName,
+    pub(super) client: Arc<ClientContext>,
+    pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
+    pub(super) observer: Arc<dyn Observer>,
+    /// The place in the server's queue that the last attempt lost, for the one that is made instead of it.
+    lost_place: Mutex<Option<NonZeroU64>>,
+    lost_unseen: Mutex<LostUnseen>,
+}
+
+static NEXT_ENTRY: AtomicU64 = AtomicU64::new(0);
+
+impl Entry {
+    pub(crate) fn new(name: LockName, client: Arc<ClientContext>, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            id: NEXT_ENTRY.fetch_add(1, Ordering::Relaxed),
+            physical: client.backend().capabilities().names.apply(&name),
+            name,
+            client,
+            local: LocalMutex::new(),
+            observer,
+            lost_place: Mutex::default(),
+            lost_unseen: Mutex::default(),
+        }
+    }
+
+    /// A number that no other entry of this process has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        self.client.clock()
+    }
+
+    pub(super) fn logged(&self) -> log::Lock<'_> {
+        log::Lock { name: &self.name, server: self.client.server() }
+    }
+
+    pub(super) fn new_attempt(self: &Arc<Self>, patience: Patience) -> Arc<AcquireRequest> {
+        let waiters: std::sync::Weak<Self> = Arc::downgrade(self);
+        let signals = Signals::for_waiters(patience.into(), waiters);
+        if let (Some(place), Patience::Until(_)) = (self.lost_place.lock().take(), patience) {
+            signals.keep_place(place);
+        }
+        Arc::new(AcquireRequest {
+            id: self.client.attempts.next(),
+            name: self.name.clone(),
+            physical: self.physical.clone(),
+            mode: Mode::Exclusive,
+            holder: Arc::clone(&self.client.holder),
+            signals,
+        })
+    }
+
+    pub(super) fn keep_lost_place(&self, place: Option<NonZeroU64>) {
+        *self.lost_place.lock() = place;
+    }
+
+    /// A grant has come to its waiter, or there was none.
+    pub(super) fn nothing_lost_unseen(&self) {
+        *self.lost_unseen.lock() = LostUnseen::default();
+    }
+
+    /// The hold was lost before its waiter saw it: another attempt starts from its place in the server's queue.
+    pub(super) fn add_lost_unseen(&self, hold: &HoldCore, reason: LossReason) {
+        self.keep_lost_place(hold.grant.place);
+        self.lost_unseen.lock().add(hold.number(), reason);
+    }
+
+    pub(super) fn pause_after_losses(&self) -> Option<Duration> {
+        let pause = self.lost_unseen.lock().next_pause()?;
+        self.logged().lost_unseen(pause.reason, pause.in_a_row);
+        Some(pause.length)
+    }
+
+    /// The error, with the lock and the server that it is about.
+    pub(crate) fn about(&self, error: LockError) -> LockError {
+        error.on(&self.name).at(self.client.server())
+    }
+
+    pub(crate) fn lost(&self, operation: Operation, reason: LossReason) -> LockError {
+        self.about(LockError::lost(operation, &self.name, reason))
+    }
+
+    pub(super) fn not_owner(&self, owner: Owner) -> LockError {
+        LockError::new(ErrorKind::NotOwner, Operation::Release)
+            .on(&self.name)
+            .because(format!("{owner:?} has no entry"))
+            .remedy("unlock in the task or scope that locked, once for each lock")
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Waiters for Entry {
+    fn next_end(&self, moment: u64) -> Option<u64> {
+        self.local.next_end(moment)
+    }
+}
+
+impl Attempt for Arc<AcquireRequest> {
+    type Failure = LockError;
+
+    fn extend(&self, until: u64) {
+        self.signals.extend(until);
+    }
+
+    fn outage(&self) -> Option<LockError> {
+        self.signals.outage()
+    }
+
+    fn obstacle(&self) -> Option<LockError> {
+        self.signals.obstacle()
+    }
+}
+
+impl From<Wait> for Patience {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::Try => Self::Once,
+            wait => Self::Until(wait.deadline().as_nanoseconds()),
+        }
+    }
+}
+
+impl From<Patience> for Wait {
+    fn from(patience: Patience) -> Self {
+        match patience {
+            Patience::Once => Self::Try,
+            Patience::Until(until) => match Moment::from_nanoseconds(until) {
+                Moment::FOREVER => Self::Forever,
+                moment => Self::Until(moment),
+            },
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What a client holds, group by group, and when each group is to be renewed.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::policy::contact::Contact;
+use crate::policy::hold::HoldCore;
+use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::sync::Mutex;
+use crate::spi::{GroupId, Groups};
+use crate::types::loss::LossReason;
+
+/// Everything that a client holds.
+#[derive(Default)]
+pub(crate) struct HeldGroups {
+    groups: Mutex<HashMap<GroupId, Group>>,
+    ended: Mutex<Ended>,
+    emptied: Notify,
+}
+
+/// Groups that were lost, the last ones.
+#[derive(Default)]
+struct Ended {
+    reasons: HashMap<GroupId, LossReason>,
+    order: VecDeque<GroupId>,
+}
+
+/// So many lost groups are remembered. A grant that is on its way for longer than it takes a client to lose as many
+/// connections does not arrive.
+const MOST_ENDED: usize = 1 << 14;
+
+impl Ended {
+    fn add(&mut self, group: GroupId, reason: LossReason) {
+        if self.reasons.insert(group, reason).is_some() {
+            return;
+        }
+        self.order.push_back(group);
+        if self.order.len() > MOST_ENDED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.reasons.remove(&oldest);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Group {
+    holds: HashMap<usize, Kept>,
+    /// Wakes the group's task, if it has one, because something is due earlier than it thinks.
+    task: Option<Arc<Notify>>,
+}
+
+struct Kept {
+    hold: Arc<HoldCore>,
+    renew_at: Moment,
+}
+
+impl HeldGroups {
+    /// Takes up a new hold. Answers what wakes the task of its group when the caller has to start that task.
+    pub(crate) fn add(&self, hold: &Arc<HoldCore>) -> Option<Arc<Notify>> {
+        let renew_at = hold.first_renewal();
+        let mut groups = self.groups.lock();
+        let group = groups.entry(hold.grant.group).or_default();
+        let is_first_due = group.holds.values().all(|kept| renew_at < kept.renew_at);
+        group.holds.insert(key(hold), Kept { hold: Arc::clone(hold), renew_at });
+        if renew_at == Moment::FOREVER {
+            return None;
+        }
+        if let Some(task) = &group.task {
+            if is_first_due {
+                task.notify_one();
+            }
+            return None;
+        }
+        let task = Arc::new(Notify::new());
+        group.task = Some(Arc::clone(&task));
+        Some(task)
+    }
+
+    /// Remembers that a group is lost, for what is granted in it and not registered yet.
+    pub(crate) fn end_group(&self, group: GroupId, reason: LossReason) {
+        self.ended.lock().add(group, reason);
+    }
+
+    /// Why everything in the group is lost, if it is.
+    pub(crate) fn end_of(&self, group: GroupId) -> Option<LossReason> {
+        self.ended.lock().reasons.get(&group).copied()
+    }
+
+    /// Has everything in the group that has a lease renewed now.
+    pub(crate) fn renew_now(&self, group: GroupId, now: Moment) {
+        let mut groups = self.groups.lock();
+        let Some(group) = groups.get_mut(&group) else { return };
+        for kept in group.holds.values_mut().filter(|kept| kept.renew_at != Moment::FOREVER) {
+            kept.renew_at = kept.renew_at.min(now);
+        }
+        if let Some(task) = &group.task {
+            task.notify_one();
+        }
+    }
+
+    /// Lets go of a hold that has ended, or whose release begins.
+    pub(crate) fn remove(&self, hold: &Arc<HoldCore>) {
+        let mut groups = self.groups.lock();
+        let Some(group) = groups.get_mut(&hold.grant.group) else {
+            return;
+        };
+        let removed = group.holds.remove(&key(hold));
+        // A group that has a task is left to it: the next hold comes sooner, more often than not.
+        if group.holds.is_empty() && group.task.is_none() {
+            groups.remove(&hold.grant.group);
+        }
+        let is_empty = groups.values().all(|group| group.holds.is_empty());
+        drop(groups);
+        drop(removed);
+        if is_empty {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    pub(crate) fn holds_of(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
+        let groups = self.groups.lock();
+        groups.get(&group).map(Group::all).unwrap_or_default()
+    }
+
+    pub(crate) fn all_holds(&self) -> Vec<Arc<HoldCore>> {
+        self.groups.lock().values().flat_map(Group::all).collect()
+    }
+
+    pub(crate) fn holds_something(&self) -> bool {
+        self.groups.lock().values().any(|group| !group.holds.is_empty())
+    }
+
+    /// Waits until nothing is held.
+    pub(crate) async fn empty(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if !self.holds_something() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    /// When the group's next renewal is due; `None` when there is nothing to renew, and its task ends.
+    pub(super) fn next_due(&self, id: GroupId) -> Option<Moment> {
+        let mut groups = self.groups.lock();
+        let group = groups.get_mut(&id)?;
+        let due = group.holds.values().map(|kept| kept.renew_at).filter(|due| *due != Moment::FOREVER).min();
+        if due.is_none() {
+            group.task = None;
+            if group.holds.is_empty() {
+                groups.remove(&id);
+            }
+        }
+        due
+    }
+
+    pub(super) fn leased(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
+        let groups = self.groups.lock();
+        let Some(group) = groups.get(&group) else {
+            return Vec::new();
+        };
+        group
+            .holds
+            .values()
+            .filter(|kept| kept.renew_at != Moment::FOREVER)
+            .map(|kept| Arc::clone(&kept.hold))
+            .collect()
+    }
+
+    pub(super) fn put_off(&self, hold: &Arc<HoldCore>, renew_at: Moment) {
+        let mut groups = self.groups.lock();
+        if let Some(kept) =
+            groups.get_mut(&hold.grant.group).and_then(|group| group.holds.get_mut(&key(hold)))
+        {
+            kept.renew_at = renew_at;
+        }
+    }
+}
+
+impl Group {
+    fn all(&self) -> Vec<Arc<HoldCore>> {
+        self.holds.values().map(|kept| Arc::clone(&kept.hold)).collect()
+    }
+}
+
+impl fmt::Debug for HeldGroups {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("HeldGroups")
+            .field("groups", &self.groups.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn key(hold: &Arc<HoldCore>) -> usize {
+    Arc::as_ptr(hold).addr()
+}
+
+/// What a backend reports of a group reaches everything in it.
+pub(crate) struct GroupReports {
+    pub(crate) held: Arc<HeldGroups>,
+    pub(crate) contact: Arc<Contact>,
+    pub(crate) clock: Clock,
+}
+
+impl Groups for GroupReports {
+    fn suspect(&self, group: GroupId) {
+        self.contact.lost();
+        for hold in self.held.holds_of(group) {
+            hold.declare_suspect();
+        }
+    }
+
+    fn restored(&self, group: GroupId) {
+        self.contact.returned();
+        self.held.renew_now(group, self.clock.now());
+    }
+
+    fn lost(&self, group: GroupId, reason: LossReason) {
+        self.held.end_group(group, reason);
+        for hold in self.held.holds_of(group) {
+            hold.declare_lost(reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lost_groups_of_a_long_life_are_not_all_remembered() {
+        let held = HeldGroups::default();
+        let groups = 3 * MOST_ENDED as u64;
+        for number in 0..groups {
+            held.end_group(GroupId::new(number), LossReason::ConnectionLost);
+            held.end_group(GroupId::new(number), LossReason::SessionClosed);
+        }
+        let ended = held.ended.lock();
+        assert_eq!((ended.reasons.len(), ended.order.len()), (MOST_ENDED, MOST_ENDED));
+        drop(ended);
+        assert_eq!(held.end_of(GroupId::new(groups - 1)), Some(LossReason::SessionClosed));
+        assert_eq!(held.end_of(GroupId::new(0)), None);
+    }
+}

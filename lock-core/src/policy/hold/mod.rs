@@ -1,0 +1,398 @@
+//! A held lock inside: its deadline, its lease, and its one end.
+
+pub(crate) mod reports;
+pub(crate) mod state;
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::policy::local::Occupant;
+use crate::policy::log;
+use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
+use crate::runtime::pending::Pending;
+use crate::runtime::sync::Mutex;
+use crate::spi::{AnyLease, GroupId, Reported, Validity};
+use crate::types::loss::LossReason;
+use crate::types::name::LockName;
+use crate::types::token::FencingToken;
+use reports::{Event, Known, Reports};
+use state::{Checked, HoldState, Phase, Renewed};
+
+/// What a hold belongs to: the entry of its lock.
+pub(crate) trait Home: Send + Sync {
+    fn name(&self) -> &LockName;
+
+    fn clock(&self) -> &Clock;
+
+    /// Where the server is, for the log.
+    fn server(&self) -> &Arc<str>;
+
+    /// Has the listener called. No code of users runs in here.
+    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
+
+    /// The hold is lost, and says so already: what follows from it for all others.
+    fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, undoing: Pending);
+
+    /// Counts what a loss leaves to be undone.
+    fn expect_undoing(&self) -> Pending;
+
+    /// A hold has come into the hands of its owner.
+    fn seen(&self);
+
+    /// The hold was lost before its waiter saw it: another attempt is made in its stead.
+    fn lost_unseen(&self, hold: &HoldCore, reason: LossReason);
+}
+
+pub(crate) struct HoldCore {
+    home: Arc<dyn Home>,
+    pub(crate) grant: Granted,
+    granted_at: Moment,
+    /// That no other hold of this process has.
+    number: u64,
+    state: HoldState<LossReason>,
+    /// When the hold ends although it is renewed, if the client bounds it.
+    longest: Moment,
+    alarm: Mutex<Option<AlarmHandle>>,
+    reports: Reports<LossReason>,
+}
+
+/// What the server gave, and what follows from it.
+pub(crate) struct Granted {
+    /// Until the work that ends the hold at the server takes it: what a user keeps of an ended hold keeps nothing there.
+    pub(crate) lease: Mutex<Option<AnyLease>>,
+    pub(crate) group: GroupId,
+    pub(crate) token: Option<FencingToken>,
+    /// Where the attempt stood in the server's queue, if it did.
+    pub(crate) place: Option<NonZeroU64>,
+    pub(crate) lasting: Lasting,
+    #[cfg(unix)]
+    pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
+}
+
+/// Who found that a hold is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// The backend: the server does not have it any more.
+    ByBackend,
+    /// The core, in time for the holder to stop: the server may have it still.
+    ByCore,
+}
+
+/// A loss, as it is found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Loss {
+    pub(crate) reason: LossReason,
+    pub(crate) declared: Declared,
+}
+
+/// How long a hold lasts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lasting {
+    UntilReported,
+    Leased {
+        anchor: Moment,
+        validity: Validity,
+        /// How long the server keeps a lease that is not renewed, at most; `None` where that does not end by itself.
+        gone_after: Option<Duration>,
+    },
+}
+
+static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
+
+impl HoldCore {
+    /// A hold that begins now and lasts for no longer than `max_hold`.
+    pub(crate) fn new(home: Arc<dyn Home>, grant: Granted, max_hold: Option<Duration>) -> Arc<Self> {
+        let granted_at = home.clock().now();
+        let longest = max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length));
+        let deadline = match grant.lasting {
+            Lasting::UntilReported => longest,
+            Lasting::Leased { anchor, validity, .. } => validity.deadline(anchor).min(longest),
+        };
+        let hold = Arc::new(Self {
+            home,
+            grant,
+            granted_at,
+            number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
+            state: HoldState::new(deadline.as_nanoseconds()),
+            longest,
+            alarm: Mutex::new(None),
+            reports: Reports::new(),
+        });
+        hold.watch_deadline(deadline);
+        hold
+    }
+
+    fn watch_deadline(self: &Arc<Self>, deadline: Moment) {
+        if deadline != Moment::FOREVER {
+            let alarm = Arc::new(Deadline(Arc::downgrade(self)));
+            *self.alarm.lock() = Some(self.home.clock().schedule(deadline, alarm));
+        }
+    }
+
+    /// A number that no other hold of this process has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        self.home.name()
+    }
+
+    pub(crate) fn server(&self) -> &Arc<str> {
+        self.home.server()
+    }
+
+    pub(crate) fn phase(&self) -> Phase<LossReason> {
+        self.state.phase()
+    }
+
+    pub(crate) fn is_standing(&self) -> bool {
+        self.state.phase() == Phase::Standing
+    }
+
+    /// How long the hold is valid without a renewal; `None` where there is no lease, zero when it has ended.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        match self.state.remaining(|| self.now()) {
+            u64::MAX => None,
+            nanoseconds => Some(Duration::from_nanos(nanoseconds)),
+        }
+    }
+
+    /// How long ago the last deadline passed, whatever has become of the hold.
+    pub(crate) fn overdue(&self) -> Duration {
+        // The clock first: a renewal may move the deadline meanwhile.
+        let now = self.now();
+        Duration::from_nanos(now.saturating_sub(self.state.last_deadline()))
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.home.clock().now().since(self.granted_at)
+    }
+
+    fn logged(&self) -> log::Held<'_> {
+        log::Held { lock: log::Lock { name: self.name(), server: self.server() }, token: self.grant.token }
+    }
+
+    pub(crate) fn log_loss(&self, reason: LossReason, known: Known) {
+        match known {
+            Known::Yes => self.logged().lost(reason, self.age()),
+            Known::NotYet => self.logged().lost_before_known(reason),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.home.clock().now().as_nanoseconds()
+    }
+
+    /// A renewal that was sent at `anchor` has been acknowledged.
+    pub(crate) fn renewed(self: &Arc<Self>, anchor: Moment) {
+        let Lasting::Leased { validity, .. } = self.grant.lasting else {
+            return self.declare_restored();
+        };
+        let deadline = validity.deadline(anchor).min(self.longest);
+        if self.state.renew(deadline.as_nanoseconds(), || self.now()) == Renewed::Restored {
+            self.logged().restored();
+            self.report_contact();
+        }
+    }
+
+    pub(crate) fn declare_suspect(self: &Arc<Self>) {
+        if self.state.suspect() {
+            self.logged().suspect(self.remaining());
+            self.report_contact();
+        }
+    }
+
+    pub(crate) fn declare_restored(self: &Arc<Self>) {
+        if self.state.restore() {
+            self.logged().restored();
+            self.report_contact();
+        }
+    }
+
+    /// The backend has found the hold lost, unless it has ended or its release has begun.
+    ///
+    /// One that an operator has broken may still be there: it is the operator who takes it, and the holder gets the abort margin.
+    pub(crate) fn declare_lost(self: &Arc<Self>, reason: LossReason) {
+        let declared = if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend };
+        self.lose(reason, declared);
+    }
+
+    /// The core takes the hold from its holder, who gets the abort margin to stop.
+    pub(crate) fn revoke(self: &Arc<Self>, reason: LossReason) {
+        self.lose(reason, Declared::ByCore);
+    }
+
+    fn lose(self: &Arc<Self>, reason: LossReason, declared: Declared) {
+        // Counted before the loss is reported: one who hears of it and then waits for `idle` waits for the undoing as well.
+        let undoing = self.home.expect_undoing();
+        if self.state.lose(reason) {
+            Arc::clone(&self.home).hold_lost(self, Loss { reason, declared }, undoing);
+        }
+    }
+
+    /// From when on the server has certainly ended the lease by itself, if it is not renewed; never, where what is left there
+    /// does not end by itself.
+    pub(crate) fn gone_by(&self) -> Moment {
+        match self.grant.lasting {
+            Lasting::Leased { gone_after: Some(longest), .. } => {
+                Moment::from_nanoseconds(self.state.last_deadline()).plus(longest)
+            }
+            _ => Moment::FOREVER,
+        }
+    }
+
+    /// The lease, unless the hold's end at the server has begun.
+    pub(crate) fn lease(&self) -> Option<AnyLease> {
+        self.grant.lease.lock().clone()
+    }
+
+    /// Hands the lease over to what ends the hold at the server; `None` when that is done already.
+    pub(crate) fn take_lease(&self) -> Option<AnyLease> {
+        self.grant.lease.lock().take()
+    }
+
+    /// Until when the server may believe that this client holds the lock, if nothing renews it.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        match self.grant.lasting {
+            Lasting::UntilReported => None,
+            Lasting::Leased { .. } => Some(Moment::from_nanoseconds(self.state.last_deadline())),
+        }
+    }
+
+    /// When the lease is to be renewed for the first time; never, where there is none.
+    pub(crate) fn first_renewal(&self) -> Moment {
+        match self.grant.lasting {
+            Lasting::UntilReported => Moment::FOREVER,
+            Lasting::Leased { anchor, validity, .. } => anchor.plus(validity.interval()),
+        }
+    }
+
+    /// How long after a renewal the next one is due; `None` where there is no lease.
+    pub(crate) fn renewal_interval(&self) -> Option<Duration> {
+        match self.grant.lasting {
+            Lasting::UntilReported => None,
+            Lasting::Leased { validity, .. } => Some(validity.interval()),
+        }
+    }
+
+    /// Waits for a phase that `wanted` maps to something. `watcher` remembers the place between polls.
+    pub(crate) fn poll<T>(
+        &self,
+        watcher: &mut Option<u64>,
+        context: &mut Context<'_>,
+        wanted: impl Fn(&Phase<LossReason>) -> Option<T>,
+    ) -> Poll<T> {
+        self.state.poll(watcher, context, wanted)
+    }
+
+    /// Forgets a watcher that was dropped.
+    pub(crate) fn unwatch(&self, watcher: u64) {
+        self.state.unwatch(watcher);
+    }
+
+    /// The release has been answered, or is not waited for any longer.
+    pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
+        if self.state.finish(loss) {
+            self.logged().released(loss, self.age());
+            self.reports.ended(Event::Released, |event| self.home.announce(event, self));
+        }
+        self.end_watch();
+    }
+
+    pub(crate) fn end_watch(&self) {
+        let alarm = self.alarm.lock().take();
+        drop(alarm);
+    }
+
+    /// The owner has the hold in hand: reports the acquisition, once, and what came of the hold if that was quicker.
+    pub(crate) fn report_acquired(self: &Arc<Self>) {
+        self.home.seen();
+        let has_ended =
+            self.reports.acquired(|| self.state.contact(), |event| self.home.announce(event, self));
+        if let (true, Phase::Lost(reason)) = (has_ended, self.state.phase()) {
+            self.log_loss(reason, Known::Yes);
+        }
+    }
+
+    /// Reports the loss to an owner who has the hold in hand.
+    pub(crate) fn report_lost(self: &Arc<Self>, reason: LossReason) -> Known {
+        self.reports.ended(Event::Abort(reason), |event| self.home.announce(event, self))
+    }
+
+    fn report_contact(self: &Arc<Self>) {
+        self.reports.contact_changed(|| self.state.contact(), |event| self.home.announce(event, self));
+    }
+}
+
+impl fmt::Debug for HoldCore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Hold")
+            .field("name", self.name())
+            .field("token", &self.grant.token)
+            .field("phase", &self.state.phase())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rings when the hold's deadline has come, as it was when the alarm was set: renewals do not touch the alarm, it looks
+/// again instead.
+struct Deadline(Weak<HoldCore>);
+
+impl Alarm for Deadline {
+    fn ring(&self, now: Moment) -> Option<Moment> {
+        let hold = self.0.upgrade()?;
+        // Counted before the loss is reported, as in `lose`.
+        let undoing = hold.home.expect_undoing();
+        match hold.state.expire(now.max(hold.home.clock().now()).as_nanoseconds(), LossReason::Expired) {
+            Checked::Until(deadline) => Some(Moment::from_nanoseconds(deadline)),
+            Checked::Expired => {
+                let loss = Loss { reason: LossReason::Expired, declared: Declared::ByCore };
+                Arc::clone(&hold.home).hold_lost(&hold, loss, undoing);
+                None
+            }
+            Checked::Over => None,
+        }
+    }
+}
+
+/// What a backend reports of the hold that came of its attempt.
+impl Reported for HoldCore {
+    fn lost(self: Arc<Self>, reason: LossReason) {
+        self.declare_lost(reason);
+    }
+
+    fn suspect(self: Arc<Self>) {
+        self.declare_suspect();
+    }
+
+    fn restored(self: Arc<Self>) {
+        self.declare_restored();
+    }
+}
+
+impl Occupant for Arc<HoldCore> {
+    type Loss = LossReason;
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn verify(&self) -> Result<(), LossReason> {
+        self.state.verify(|| self.now(), LossReason::Expired)
+    }
+
+    fn begin_release(&self) -> Result<(), LossReason> {
+        self.state.begin_release(|| self.now(), LossReason::Expired)
+    }
+
+    fn lost_unseen(&self) {
+        let reason = self.verify().err().unwrap_or(LossReason::Expired);
+        self.home.lost_unseen(self, reason);
+    }
+}

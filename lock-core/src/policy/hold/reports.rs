@@ -1,0 +1,108 @@
+//! What a listener hears of one hold, and in which order: the acquisition first, then doubts and their end, then how the hold
+//! ended.
+//!
+//! What happens before the owner has the hold in hand waits until it has. A waiter that leaves before hears of nothing, and
+//! nothing is reported of a hold that no owner ever had.
+
+use super::state::Contact;
+use crate::runtime::sync::Mutex;
+
+/// What a listener is called for. `R` is the reason of a loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event<R> {
+    Acquired,
+    Released,
+    Suspect,
+    Restored,
+    Abort(R),
+}
+
+/// What has been reported of one hold.
+///
+/// `announce` is called with the mutex held, which keeps the reports in order: it must not call anything of users.
+#[derive(Debug)]
+pub(crate) struct Reports<R>(Mutex<Reported<R>>);
+
+#[derive(Debug)]
+enum Reported<R> {
+    /// Nothing: the owner does not have the hold in hand yet. It may have ended already.
+    Nothing { end: Option<Event<R>> },
+    /// The acquisition, and this contact.
+    Held(Contact),
+    /// The end.
+    End,
+}
+
+/// Whether the owner has had the hold in hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Yes,
+    NotYet,
+}
+
+impl<R> Reports<R> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Reported::Nothing { end: None }))
+    }
+
+    /// The owner has the hold in hand. Answers whether that is the first time, and the hold has ended meanwhile.
+    pub(crate) fn acquired(
+        &self,
+        contact: impl FnOnce() -> Option<Contact>,
+        mut announce: impl FnMut(Event<R>),
+    ) -> bool {
+        let mut reported = self.0.lock();
+        let Reported::Nothing { end } = &mut *reported else { return false };
+        let end = end.take();
+        announce(Event::Acquired);
+        let has_ended = end.is_some();
+        if let Some(end) = end {
+            *reported = Reported::End;
+            announce(end);
+        } else {
+            *reported = Reported::Held(Contact::Good);
+            reported.follow(contact(), announce);
+        }
+        has_ended
+    }
+
+    /// Contact has been lost or has returned: `contact` says how it is now, while the hold stands.
+    pub(crate) fn contact_changed(
+        &self,
+        contact: impl FnOnce() -> Option<Contact>,
+        announce: impl FnOnce(Event<R>),
+    ) {
+        self.0.lock().follow(contact(), announce);
+    }
+
+    /// The hold has ended, and nothing is reported afterwards. Answers whether the owner has had it in hand.
+    pub(crate) fn ended(&self, event: Event<R>, announce: impl FnOnce(Event<R>)) -> Known {
+        let mut reported = self.0.lock();
+        match &mut *reported {
+            Reported::Nothing { end } => {
+                end.get_or_insert(event);
+                Known::NotYet
+            }
+            Reported::Held(_) => {
+                *reported = Reported::End;
+                announce(event);
+                Known::Yes
+            }
+            Reported::End => Known::Yes,
+        }
+    }
+}
+
+impl<R> Reported<R> {
+    fn follow(&mut self, contact: Option<Contact>, announce: impl FnOnce(Event<R>)) {
+        let (Self::Held(reported), Some(contact)) = (self, contact) else { return };
+        if *reported == contact {
+            return;
+        }
+        *reported = contact;
+        announce(match contact {
+            Contact::Good => Event::Restored,
+            Contact::Suspect => Event::Suspect,
+        });
+    }
+}

@@ -1,0 +1,241 @@
+//! How a hold ends: in exactly one way.
+//!
+//! ```text
+//!   Standing ── begin_release ──▶ Releasing ── finish ──▶ Ended(released or lost)
+//!      └──────── lose, expire ──────────────────────────▶ Ended(lost)
+//! ```
+//!
+//! Whoever makes a transition out of *Standing* is told so and is alone in that; everybody else is told that they came
+//! too late. That is why a loss is announced once, and never after the release has begun. Times are nanoseconds of the
+//! client's clock.
+
+use std::collections::BTreeMap;
+use std::task::{Context, Poll, Waker};
+
+use crate::runtime::sync::Mutex;
+use crate::runtime::waker::with_waker;
+
+/// The state of one hold. `R` is the reason of a loss.
+#[derive(Debug)]
+pub(crate) struct HoldState<R> {
+    inner: Mutex<Inner<R>>,
+}
+
+#[derive(Debug)]
+struct Inner<R> {
+    phase: Phase<R>,
+    /// From this moment on the hold is not valid.
+    deadline: u64,
+    contact: Contact,
+    watchers: BTreeMap<u64, Waker>,
+    next_watcher: u64,
+}
+
+/// Where a hold stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase<R> {
+    Standing,
+    Releasing,
+    Released,
+    Lost(R),
+}
+
+/// How contact with the server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contact {
+    Good,
+    Suspect,
+}
+
+/// What a renewal did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    /// The deadline is later now.
+    Extended,
+    /// The same, and contact had been suspect before.
+    Restored,
+    /// It came too late: the deadline had passed, or the hold had ended.
+    TooLate,
+}
+
+/// What a look at the deadline found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Checked {
+    /// The hold stands until then.
+    Until(u64),
+    /// The deadline has passed, and this call has made that a loss.
+    Expired,
+    /// The hold had ended, or its release has begun.
+    Over,
+}
+
+impl<R: Clone> HoldState<R> {
+    pub(crate) fn new(deadline: u64) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                phase: Phase::Standing,
+                deadline,
+                contact: Contact::Good,
+                watchers: BTreeMap::new(),
+                next_watcher: 0,
+            }),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase<R> {
+        self.inner.lock().phase.clone()
+    }
+
+    /// How contact is, while the hold stands.
+    pub(crate) fn contact(&self) -> Option<Contact> {
+        let inner = self.inner.lock();
+        matches!(inner.phase, Phase::Standing).then_some(inner.contact)
+    }
+
+    /// How long the hold is valid from now on, in nanoseconds: for ever without a deadline, not at all when it has ended.
+    /// `now` is read after the mutex is held: a deadline that a renewal has moved meanwhile would be compared with a moment at
+    /// which it did not count any more.
+    pub(crate) fn remaining(&self, now: impl FnOnce() -> u64) -> u64 {
+        let inner = self.inner.lock();
+        match inner.phase {
+            Phase::Standing if inner.deadline == u64::MAX => u64::MAX,
+            Phase::Standing => inner.deadline.saturating_sub(now()),
+            _ => 0,
+        }
+    }
+
+    /// The deadline as it was last, whatever became of the hold.
+    pub(crate) fn last_deadline(&self) -> u64 {
+        self.inner.lock().deadline
+    }
+
+    /// Moves the deadline. `now` is read after the mutex is held, so that nobody who has seen the hold expired sees it
+    /// valid again.
+    pub(crate) fn renew(&self, deadline: u64, now: impl FnOnce() -> u64) -> Renewed {
+        let mut inner = self.inner.lock();
+        if !matches!(inner.phase, Phase::Standing) || now() >= inner.deadline {
+            return Renewed::TooLate;
+        }
+        inner.deadline = inner.deadline.max(deadline);
+        match std::mem::replace(&mut inner.contact, Contact::Good) {
+            Contact::Good => Renewed::Extended,
+            Contact::Suspect => Renewed::Restored,
+        }
+    }
+
+    /// Notes that contact is lost. Answers whether that is news.
+    pub(crate) fn suspect(&self) -> bool {
+        let mut inner = self.inner.lock();
+        matches!(inner.phase, Phase::Standing)
+            && std::mem::replace(&mut inner.contact, Contact::Suspect) == Contact::Good
+    }
+
+    /// Notes that contact has returned although nothing was renewed. Answers whether that is news.
+    pub(crate) fn restore(&self) -> bool {
+        let mut inner = self.inner.lock();
+        matches!(inner.phase, Phase::Standing)
+            && std::mem::replace(&mut inner.contact, Contact::Good) == Contact::Suspect
+    }
+
+    /// Declares the hold lost. Answers whether this call did it.
+    pub(crate) fn lose(&self, reason: R) -> bool {
+        let mut inner = self.inner.lock();
+        if !matches!(inner.phase, Phase::Standing) {
+            return false;
+        }
+        inner.phase = Phase::Lost(reason);
+        let watchers = std::mem::take(&mut inner.watchers);
+        drop(inner);
+        wake(watchers);
+        true
+    }
+
+    /// Declares the hold lost for `reason` if its deadline has passed.
+    pub(crate) fn expire(&self, now: u64, reason: R) -> Checked {
+        let mut inner = self.inner.lock();
+        match inner.phase {
+            Phase::Standing if now < inner.deadline => return Checked::Until(inner.deadline),
+            Phase::Standing => {}
+            _ => return Checked::Over,
+        }
+        inner.phase = Phase::Lost(reason);
+        let watchers = std::mem::take(&mut inner.watchers);
+        drop(inner);
+        wake(watchers);
+        Checked::Expired
+    }
+
+    /// Begins the release: from here on the hold cannot be lost any more. Refused when it has been lost, or has expired
+    /// and nobody has said so yet.
+    pub(crate) fn begin_release(&self, now: impl FnOnce() -> u64, expired: R) -> Result<(), R> {
+        let mut inner = self.inner.lock();
+        match &inner.phase {
+            Phase::Standing if now() >= inner.deadline => Err(expired),
+            Phase::Standing => {
+                inner.phase = Phase::Releasing;
+                Ok(())
+            }
+            Phase::Lost(reason) => Err(reason.clone()),
+            Phase::Releasing | Phase::Released => Ok(()),
+        }
+    }
+
+    /// Answers whether the hold stands and has not expired.
+    pub(crate) fn verify(&self, now: impl FnOnce() -> u64, expired: R) -> Result<(), R> {
+        let inner = self.inner.lock();
+        match &inner.phase {
+            // Most holds without a lease have no deadline, and the clock need not be asked.
+            Phase::Standing if inner.deadline != u64::MAX && now() >= inner.deadline => Err(expired),
+            Phase::Standing => Ok(()),
+            Phase::Lost(reason) => Err(reason.clone()),
+            Phase::Releasing | Phase::Released => Err(expired),
+        }
+    }
+
+    /// Ends a release: released, or found to have been lost for a reason. Answers whether this call did it.
+    pub(crate) fn finish(&self, loss: Option<R>) -> bool {
+        let mut inner = self.inner.lock();
+        if !matches!(inner.phase, Phase::Releasing) {
+            return false;
+        }
+        inner.phase = loss.map_or(Phase::Released, Phase::Lost);
+        let watchers = std::mem::take(&mut inner.watchers);
+        drop(inner);
+        wake(watchers);
+        true
+    }
+
+    /// Waits for a phase that `wanted` maps to something. `watcher` remembers the place between polls.
+    pub(crate) fn poll<T>(
+        &self,
+        watcher: &mut Option<u64>,
+        context: &mut Context<'_>,
+        wanted: impl Fn(&Phase<R>) -> Option<T>,
+    ) -> Poll<T> {
+        with_waker(context, |waker| {
+            let mut inner = self.inner.lock();
+            if let Some(found) = wanted(&inner.phase) {
+                return Poll::Ready(found);
+            }
+            let place = *watcher.get_or_insert_with(|| {
+                let place = inner.next_watcher;
+                inner.next_watcher += 1;
+                place
+            });
+            *waker = waker.take().and_then(|waker| inner.watchers.insert(place, waker));
+            Poll::Pending
+        })
+    }
+
+    /// Forgets a watcher that was dropped.
+    pub(crate) fn unwatch(&self, watcher: u64) {
+        let waker = self.inner.lock().watchers.remove(&watcher);
+        drop(waker);
+    }
+}
+
+fn wake(watchers: BTreeMap<u64, Waker>) {
+    for waker in watchers.into_values() {
+        waker.wake();
+    }
+}

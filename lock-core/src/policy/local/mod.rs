@@ -1,0 +1,410 @@
+//! The local reentrant FIFO mutex that stands in front of the remote lock: one for each client and name.
+//!
+//! It is a state machine under one mutex and does no I/O: each call answers what the caller must do next. At any time at
+//! most one of these is going on for the name, and everybody else stands in the queue:
+//!
+//! ```text
+//!            enter            granted               exit
+//!   Free ──────────▶ Attempting ───────▶ Held ──────────────▶ Clearing ──▶ Free
+//!     ▲                 │   ▲              │                     ▲
+//!     └── refused, ─────┘   └─ next head   └── lost ──▶ Free     │
+//!         failed            │                                    │
+//!                           └── the last waiter left ────────────┘
+//! ```
+//!
+//! * *Attempting*: one attempt at the remote lock, on behalf of whoever is at the head of the queue **when it is granted**.
+//!   A head that leaves passes the attempt on, and with it the place in the remote queue.
+//! * *Clearing*: a release or a cancel has been sent and not answered for the first time. Nobody starts an attempt
+//!   meanwhile, so that a client never queues behind itself.
+//! * A loss frees the mutex although its owner has not unlocked; a tombstone tells that owner so, once, unless all of its
+//!   entries end before without a caller who could take the answer.
+//! * A grant that is lost before its waiter has looked has not been known to anyone: the waiter returns to its place in the
+//!   queue and another attempt is made. One that tries once is told of the loss.
+//!
+//! The model checker in `tests/model.rs` explores these transitions together with the hold's own states.
+
+mod queue;
+mod state;
+
+use std::hash::Hash;
+use std::task::{Context, Poll, Waker};
+
+use crate::runtime::sync::Mutex;
+use crate::runtime::waker::with_waker;
+use state::{Occupancy, Sighting, State};
+
+/// What the mutex needs to know of a hold.
+pub(crate) trait Occupant: Clone {
+    /// Why a hold was lost.
+    type Loss: Clone;
+
+    /// A number that no other hold has, nor ever had.
+    fn number(&self) -> u64;
+
+    /// Whether both are the same hold.
+    fn is_same(&self, other: &Self) -> bool {
+        self.number() == other.number()
+    }
+
+    /// Answers whether the hold still stands.
+    fn verify(&self) -> Result<(), Self::Loss>;
+
+    /// Ends the hold by its owner's will: it cannot be lost any more from here on.
+    fn begin_release(&self) -> Result<(), Self::Loss>;
+
+    /// It was lost before the waiter that it was meant for has seen it: another attempt is made in its stead.
+    fn lost_unseen(&self);
+}
+
+/// What the mutex needs to know of an attempt.
+pub(crate) trait Attempt: Clone {
+    /// Why a wait failed.
+    type Failure: Clone;
+
+    /// The attempt is also wanted by someone who waits until then.
+    fn extend(&self, until: u64);
+
+    /// Why a wait that ends now must not be reported as "held by someone else", if it must not.
+    fn obstacle(&self) -> Option<Self::Failure>;
+
+    /// The same, when it is known that the server is away, and not just unknown whether it is.
+    fn outage(&self) -> Option<Self::Failure>;
+}
+
+/// How long somebody waits, in nanoseconds of the client's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Tries once.
+    Once,
+    /// Waits until then.
+    Until(u64),
+}
+
+impl Patience {
+    fn is_over_by(self, moment: u64) -> bool {
+        match self {
+            Self::Once => true,
+            Self::Until(until) => until <= moment,
+        }
+    }
+}
+
+/// Who owns an entry: what the mutex compares.
+pub(crate) trait Holder: Copy + Eq + Hash {}
+
+impl<O: Copy + Eq + Hash> Holder for O {}
+
+pub(crate) type Ticket = u64;
+
+/// The local mutex. `O` owns, `H` is held, `A` is attempted.
+pub(crate) struct LocalMutex<O, H: Occupant, A: Attempt> {
+    state: Mutex<State<O, H, A>>,
+}
+/// How a wait ended.
+#[derive(Debug, Clone)]
+pub(crate) enum Settled<H: Occupant, F> {
+    Granted(H),
+    Refused,
+    Failed(F),
+    Lost(H::Loss),
+}
+
+/// An attempt that the caller must now make, and report with [`LocalMutex::attempted`].
+#[must_use = "nobody else makes this attempt"]
+#[derive(Debug)]
+pub(crate) struct Start<A> {
+    pub(crate) attempt: A,
+    pub(crate) patience: Patience,
+}
+
+/// What came of [`LocalMutex::enter`].
+pub(crate) enum Entered<H: Occupant, F> {
+    Reentered(H),
+    Waiting(Ticket),
+    Refused,
+    Failed(F),
+    Lost(H::Loss),
+}
+
+/// What a wait whose time is up may still be decided by.
+pub(crate) enum Prospect<A> {
+    /// Nothing: it has failed.
+    None,
+    /// The first answer to a release or a cancel, after which the server can be asked.
+    Answer,
+    /// An attempt that is under way.
+    Attempt(A),
+}
+
+/// What came of an attempt.
+///
+/// An attempt that failed, or is void, may have left something behind: the caller undoes it and reports
+/// [`LocalMutex::cleared`].
+pub(crate) enum Attempted<H, F> {
+    Granted(H),
+    /// It was not to be had by then, in nanoseconds of the client's clock; for one who tries once, that is for ever.
+    Refused {
+        by: u64,
+    },
+    Failed(F),
+    /// It came to nothing although there is time left: whoever waits needs another.
+    Void,
+}
+
+/// What the caller must undo after [`LocalMutex::attempted`] or [`LocalMutex::leave`]; [`LocalMutex::cleared`] follows.
+#[must_use = "what nobody wants must be given back"]
+pub(crate) enum Undo<H, A> {
+    Nothing,
+    /// Stop the attempt and undo it.
+    Attempt(A),
+    /// Release the hold.
+    Hold(H),
+}
+
+/// What came of [`LocalMutex::exit`].
+pub(crate) enum Exited<H: Occupant> {
+    NotOwner,
+    Lost(H::Loss),
+    StillHeld,
+    /// That was the last entry: release the hold, then call [`LocalMutex::cleared`].
+    Release(H),
+}
+impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::new(State::new()) }
+    }
+
+    /// Enters for `owner`, reenters, or takes a place in the queue.
+    pub(crate) fn enter(
+        &self,
+        owner: O,
+        patience: Patience,
+        make: impl FnOnce(Patience) -> A,
+    ) -> (Entered<H, A::Failure>, Option<Start<A>>) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        let entered = state.enter(owner, patience, &mut wakers);
+        let start = state.start_next(make, &mut wakers);
+        let entered = match entered {
+            // Started or refused in the same breath: whoever tries once does not stand behind somebody.
+            Entered::Waiting(ticket) if start.is_none() => state.settle_if_hopeless(ticket),
+            entered => entered,
+        };
+        drop(state);
+        wake(wakers);
+        (entered, start)
+    }
+
+    /// Enters once more for `owner`, who has `hold` in hand.
+    pub(crate) fn reenter(&self, owner: O, hold: &H) -> Result<(), Option<H::Loss>> {
+        let mut state = self.state.lock();
+        match &mut state.occupancy {
+            Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.hold.is_same(hold) => {
+                tenancy.hold.verify().map_err(Some)?;
+                tenancy.entries += 1;
+                tenancy.sighting = Sighting::Seen;
+                Ok(())
+            }
+            _ => Err(None),
+        }
+    }
+
+    /// Looks whether the wait of `ticket` has been decided.
+    pub(crate) fn poll(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Settled<H, A::Failure>> {
+        with_waker(context, |waker| {
+            let mut state = self.state.lock();
+            if let Some(settled) = state.take_settled(ticket) {
+                return Poll::Ready(settled);
+            }
+            if let Some(waiter) = state.waiter(ticket) {
+                std::mem::swap(&mut waiter.waker, waker);
+            }
+            Poll::Pending
+        })
+    }
+
+    /// Ends the wait of `ticket` at its deadline: what has been decided by now counts, else it is refused, or has failed
+    /// when nobody has said that someone else holds the lock. `no_answer` is the failure of a head that stands behind a
+    /// release or a cancel without an answer.
+    pub(crate) fn give_up(
+        &self,
+        ticket: Ticket,
+        no_answer: impl FnOnce() -> A::Failure,
+    ) -> (Settled<H, A::Failure>, Undo<H, A>) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        if let Some(settled) = state.take_settled(ticket) {
+            return (settled, Undo::Nothing);
+        }
+        let obstacle = match &state.occupancy {
+            Occupancy::Attempting { attempt, .. } => attempt.obstacle(),
+            Occupancy::Clearing { overdue: None } if state.head() == Some(ticket) => Some(no_answer()),
+            Occupancy::Clearing { overdue } => overdue.clone(),
+            _ => None,
+        };
+        let (undo, waiter) = state.leave(ticket, &mut wakers);
+        drop(state);
+        drop(waiter);
+        wake(wakers);
+        (obstacle.map_or(Settled::Refused, Settled::Failed), undo)
+    }
+
+    /// What the wait of `ticket`, whose time is up, may still be decided by. The waiter is woken when that changes.
+    pub(crate) fn prospect(&self, ticket: Ticket) -> Prospect<A> {
+        let mut state = self.state.lock();
+        let is_head = state.head() == Some(ticket);
+        state.queue.time_is_up(ticket);
+        match &state.occupancy {
+            Occupancy::Attempting { attempt, .. } => Prospect::Attempt(attempt.clone()),
+            Occupancy::Clearing { overdue: None } if is_head => Prospect::Answer,
+            _ => Prospect::None,
+        }
+    }
+
+    /// The next moment later than `moment` at which a waiter stops waiting.
+    pub(crate) fn next_end(&self, moment: u64) -> Option<u64> {
+        self.state.lock().queue.next_end(moment)
+    }
+
+    /// Ends the wait of `ticket` because nobody looks at it any more.
+    pub(crate) fn leave(&self, ticket: Ticket) -> Undo<H, A> {
+        let mut wakers = Vec::new();
+        let (undo, waiter) = self.state.lock().leave(ticket, &mut wakers);
+        drop(waiter);
+        wake(wakers);
+        undo
+    }
+
+    /// Reports what came of an attempt. Answers what nobody wants, and the attempt that follows.
+    pub(crate) fn attempted(
+        &self,
+        outcome: Attempted<H, A::Failure>,
+        make: impl FnOnce(Patience) -> A,
+    ) -> (Undo<H, A>, Option<Start<A>>) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        let undo = state.attempted(outcome, &mut wakers);
+        let start = state.start_next(make, &mut wakers);
+        drop(state);
+        wake(wakers);
+        (undo, start)
+    }
+
+    /// Ends one entry of `owner`, who gets the answer. With `of`, only an entry into that hold: the owner may have lost it
+    /// and have another one by now.
+    pub(crate) fn exit(
+        &self,
+        owner: O,
+        of: Option<&H>,
+        make: impl FnOnce(Patience) -> A,
+    ) -> (Exited<H>, Option<Start<A>>) {
+        self.end_entry(|state, wakers| state.exit(owner, of, wakers), make)
+    }
+
+    /// The same for an entry that ends without a caller who could take the answer: a loss is still to be said to the owner
+    /// when it ends its other entries.
+    pub(crate) fn exit_in_silence(
+        &self,
+        owner: O,
+        of: &H,
+        make: impl FnOnce(Patience) -> A,
+    ) -> (Exited<H>, Option<Start<A>>) {
+        self.end_entry(|state, wakers| state.exit_in_silence(owner, of, wakers), make)
+    }
+
+    fn end_entry(
+        &self,
+        end: impl FnOnce(&mut State<O, H, A>, &mut Vec<Waker>) -> Exited<H>,
+        make: impl FnOnce(Patience) -> A,
+    ) -> (Exited<H>, Option<Start<A>>) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        let exited = end(&mut state, &mut wakers);
+        let start = state.start_next(make, &mut wakers);
+        drop(state);
+        wake(wakers);
+        (exited, start)
+    }
+
+    /// Reports that a release or a cancel has been answered for the first time, whatever the answer.
+    pub(crate) fn cleared(&self, make: impl FnOnce(Patience) -> A) -> Option<Start<A>> {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        if matches!(state.occupancy, Occupancy::Clearing { .. }) {
+            state.occupancy = Occupancy::Free;
+        }
+        let start = state.start_next(make, &mut wakers);
+        drop(state);
+        wake(wakers);
+        start
+    }
+
+    /// Reports that the answer to a release or a cancel is overdue: a wait that ends now ends with `failure`.
+    ///
+    /// Those who try once are told so now.
+    pub(crate) fn overdue(&self, failure: &A::Failure) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        if let Occupancy::Clearing { overdue } = &mut state.occupancy {
+            *overdue = Some(failure.clone());
+            state.settle_those_who_try_once(&Settled::Failed(failure.clone()), &mut wakers);
+            wakers.extend(state.queue.wakers_when_time_is_up());
+        }
+        drop(state);
+        wake(wakers);
+    }
+
+    /// Reports that `hold` has been lost. The caller has set the level before.
+    pub(crate) fn lost(
+        &self,
+        hold: &H,
+        loss: &H::Loss,
+        make: impl FnOnce(Patience) -> A,
+    ) -> Option<Start<A>> {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        state.lost(hold, loss, &mut wakers);
+        let start = state.start_next(make, &mut wakers);
+        drop(state);
+        wake(wakers);
+        start
+    }
+
+    /// Refuses everyone from now on, and everyone who waits.
+    pub(crate) fn close(&self, failure: &A::Failure) -> Undo<H, A> {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        state.closed = Some(failure.clone());
+        for ticket in state.queue.tickets() {
+            state.settle(ticket, Settled::Failed(failure.clone()), &mut wakers);
+        }
+        let undo = state.abandon_attempt();
+        drop(state);
+        wake(wakers);
+        undo
+    }
+
+    /// The hold, and the number of its owner's entries, if `owner` has it.
+    pub(crate) fn held_by(&self, owner: O) -> Option<(H, u64)> {
+        match &self.state.lock().occupancy {
+            Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.entries > 0 => {
+                Some((tenancy.hold.clone(), tenancy.entries))
+            }
+            _ => None,
+        }
+    }
+
+    /// The hold, whoever has it.
+    pub(crate) fn held(&self) -> Option<H> {
+        match &self.state.lock().occupancy {
+            Occupancy::Held(tenancy) => Some(tenancy.hold.clone()),
+            _ => None,
+        }
+    }
+}
+
+fn wake(wakers: Vec<Waker>) {
+    for waker in wakers {
+        waker.wake();
+    }
+}

@@ -1,0 +1,170 @@
+//! What the log says of locks, in one place, so that each event has the same fields wherever it comes from.
+//!
+//! Everything that distlock logs, in whatever crate, has the target `distlock`. The crate's documentation lists the events.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::field::debug as debug_value;
+use tracing::{Span, debug, error, info, warn};
+
+use crate::runtime::clock::Moment;
+use crate::types::loss::LossReason;
+use crate::types::name::LockName;
+use crate::types::status::HolderInfo;
+use crate::types::token::FencingToken;
+
+/// The span of what is done for a lock at the server.
+pub(crate) fn span(lock: &LockName) -> Span {
+    tracing::debug_span!(target: "distlock", "lock", name = %lock)
+}
+
+/// A lock at a server.
+#[derive(Clone, Copy)]
+pub(crate) struct Lock<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) server: &'a str,
+}
+
+impl Lock<'_> {
+    pub(crate) fn waiting(self, holder: &HolderInfo) {
+        let Self { name, server } = self;
+        debug!(target: "distlock", lock = %name, holder = %Holder(holder), %server, "waiting");
+    }
+
+    pub(crate) fn granted(self, holder: &HolderInfo, token: Option<FencingToken>, waited: Duration) {
+        let Self { name, server } = self;
+        debug!(
+            target: "distlock",
+            lock = %name, holder = %Holder(holder), token = token.map(display), ?waited, %server, "granted"
+        );
+    }
+
+    pub(crate) fn not_granted(self, waited: Duration, why: &dyn fmt::Display) {
+        let Self { name, server } = self;
+        debug!(target: "distlock", lock = %name, %why, ?waited, %server, "not granted");
+    }
+
+    /// A grant was lost before its waiter had it, and another attempt follows. Once is bad luck; from the second in a row on it
+    /// is a warning, and a rarer one the longer that goes on.
+    pub(crate) fn lost_unseen(self, reason: LossReason, in_a_row: u32) {
+        if in_a_row < 2 || !in_a_row.is_power_of_two() {
+            return;
+        }
+        let remedy = match reason {
+            LossReason::Expired => {
+                "lengthen the lease or max_hold, or find out why the server's answer or this process is so late"
+            }
+            _ => "find out at the server who takes or deletes what stands for the lock, or ends its session",
+        };
+        let Self { name, server } = self;
+        warn!(
+            target: "distlock",
+            lock = %name, %reason, in_a_row, remedy, %server,
+            "a grant was lost before its waiter had it; the attempt is repeated"
+        );
+    }
+
+    /// The client ends, and what stands for the lock may be left at the server.
+    pub(crate) fn given_up(self) {
+        let Self { name, server } = self;
+        warn!(
+            target: "distlock",
+            lock = %name, %server,
+            "given up: the server has not answered, and the client ends; what is left of the lock ends with the lease, or with \
+             the client's connection"
+        );
+    }
+}
+
+/// A hold of a lock at a server.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'a> {
+    pub(crate) lock: Lock<'a>,
+    pub(crate) token: Option<FencingToken>,
+}
+
+impl Held<'_> {
+    pub(crate) fn suspect(self, remaining: Option<Duration>) {
+        let Self { lock: Lock { name, server }, token } = self;
+        warn!(
+            target: "distlock",
+            lock = %name, token = token.map(display), remaining = remaining.map(debug_value), %server,
+            "suspect: contact is lost, and the lock is still held"
+        );
+    }
+
+    pub(crate) fn restored(self) {
+        let Self { lock: Lock { name, server }, token } = self;
+        info!(
+            target: "distlock",
+            lock = %name, token = token.map(display), %server,
+            "restored: contact has returned, and the lock was held throughout"
+        );
+    }
+
+    pub(crate) fn lost(self, reason: LossReason, held: Duration) {
+        let Self { lock: Lock { name, server }, token } = self;
+        error!(target: "distlock", lock = %name, token = token.map(display), %reason, ?held, %server, "lost");
+    }
+
+    /// A loss that the owner never knew of costs it nothing.
+    pub(crate) fn lost_before_known(self, reason: LossReason) {
+        let Self { lock: Lock { name, server }, token } = self;
+        debug!(
+            target: "distlock",
+            lock = %name, token = token.map(display), %reason, %server, "lost before its waiter had it"
+        );
+    }
+
+    pub(crate) fn released(self, found_lost: Option<LossReason>, held: Duration) {
+        let Self { lock: Lock { name, server }, token } = self;
+        debug!(
+            target: "distlock",
+            lock = %name, token = token.map(display), ?held, found_lost = found_lost.map(display), %server,
+            "released"
+        );
+    }
+}
+
+/// How many names of locks stand in one line.
+const NAMES: usize = 3;
+
+/// How often renewals that fail are a warning, in each group.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+/// The renewals of a group that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    /// From when on a failure is a warning again.
+    warn_from: Option<Moment>,
+}
+
+impl Failures {
+    pub(crate) fn report(&mut self, locks: &[&LockName], why: &str, server: &str, now: Moment) {
+        if locks.is_empty() {
+            return;
+        }
+        let names: Vec<_> = locks.iter().take(NAMES).map(|name| name.as_str()).collect();
+        let locks = locks.len();
+        if self.warn_from.is_none_or(|from| now >= from) {
+            self.warn_from = Some(now.plus(WARN_EVERY));
+            warn!(target: "distlock", locks, ?names, error = %why, %server, "renewals failed");
+        } else {
+            debug!(target: "distlock", locks, ?names, error = %why, %server, "renewals failed");
+        }
+    }
+}
+
+/// How a client calls itself in the log.
+struct Holder<'a>(&'a HolderInfo);
+
+impl fmt::Display for Holder<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(holder) = self;
+        if let Some(label) = &holder.label {
+            write!(formatter, "{label}@")?;
+        }
+        write!(formatter, "{}:{}", holder.host, holder.pid)
+    }
+}

@@ -1,0 +1,17 @@
+//! What is written once for all backends: the local queue, the attempt, renewal, the clean-up, how a hold ends.
+
+mod acquire;
+pub(crate) mod cleanup;
+mod client_end;
+pub(crate) mod contact;
+pub(crate) mod context;
+mod driver;
+pub(crate) mod entry;
+pub(crate) mod groups;
+pub(crate) mod hold;
+pub(crate) mod local;
+mod log;
+mod lost_unseen;
+mod release;
+pub(crate) mod remote;
+pub(crate) mod renewal;

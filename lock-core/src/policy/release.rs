@@ -1,0 +1,52 @@
+//! Releasing a lock: leaving the local mutex, and ending the hold at the server.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use crate::policy::cleanup::unconfirmed;
+use crate::policy::entry::Entry;
+use crate::policy::hold::HoldCore;
+use crate::policy::local::Exited;
+use crate::runtime::race::within;
+use crate::types::error::{LockError, Operation};
+use crate::types::owner::Owner;
+
+impl Entry {
+    /// Ends one entry of `owner`, into the hold `of` if that is given. The first poll ends it; the rest goes on even if
+    /// nobody waits for it.
+    pub(crate) async fn release(
+        self: &Arc<Self>,
+        owner: Owner,
+        of: Option<&Arc<HoldCore>>,
+    ) -> Result<(), LockError> {
+        let (exited, start) = self.local.exit(owner, of, |patience| self.new_attempt(patience));
+        self.start_there(start);
+        match exited {
+            Exited::StillHeld => Ok(()),
+            Exited::NotOwner => Err(self.not_owner(owner)),
+            Exited::Lost(reason) => Err(self.lost(Operation::Release, reason)),
+            Exited::Release(hold) => self.release_remotely(&hold).await,
+        }
+    }
+
+    async fn release_remotely(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Result<(), LockError> {
+        let cleanup = &self.client.cleanup;
+        let until = cleanup.answers_by(hold);
+        let outcome = self.give_back(hold);
+        let answer = poll_fn(|context| outcome.poll(context));
+        if let Some(result) = within(self.clock(), until, answer).await {
+            return result;
+        }
+        hold.finish_release(None);
+        Err(self.about(unconfirmed()))
+    }
+
+    /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
+    pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) {
+        let (exited, start) = self.local.exit_in_silence(owner, hold, |patience| self.new_attempt(patience));
+        self.start_there(start);
+        if let Exited::Release(hold) = exited {
+            drop(self.give_back(&hold));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Renews what a client holds, group by group, and declares what is lost.
+//!
+//! A group has one task, which lives as long as the group has holds with a lease, and a little longer. It sleeps until the first of them is
+//! due and then renews all of them in one call, so that holds of a group come to be renewed together. The time is taken
+//! before the call, and is the anchor of whatever the server acknowledges. A call that takes longer than the interval
+//! between renewals is dropped and made again: it is one of the three that a lease has time for.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::policy::groups::HeldGroups;
+use crate::policy::hold::HoldCore;
+use crate::policy::log;
+use crate::policy::remote::Remote;
+use crate::runtime::clock::Clock;
+use crate::runtime::engine::contained;
+use crate::runtime::race::{first_of, within};
+use crate::spi::{GroupId, LeaseState};
+use crate::types::error::Operation;
+use crate::types::loss::LossReason;
+
+/// Renews what is held for as long as it is.
+pub(crate) struct Renewer {
+    remote: Arc<Remote>,
+    held: Arc<HeldGroups>,
+}
+
+/// After a failure a renewal is sent again this many times in an interval.
+const RETRIES_IN_AN_INTERVAL: u32 = 8;
+
+impl Renewer {
+    pub(crate) fn new(remote: Arc<Remote>, held: Arc<HeldGroups>) -> Self {
+        Self { remote, held }
+    }
+
+    /// Takes up a new hold.
+    pub(crate) fn register(&self, hold: &Arc<HoldCore>) {
+        if let Some(woken) = self.held.add(hold) {
+            let task = GroupTask {
+                remote: Arc::downgrade(&self.remote),
+                held: Arc::clone(&self.held),
+                clock: self.remote.clock.clone(),
+                group: hold.grant.group,
+                failures: log::Failures::default(),
+            };
+            self.remote.engine.spawn(task.run(woken));
+        }
+    }
+
+    /// Lets go of a hold that has ended, or whose release begins.
+    pub(crate) fn unregister(&self, hold: &Arc<HoldCore>) {
+        self.held.remove(hold);
+    }
+
+    /// Why everything in the group is lost, if it is.
+    pub(crate) fn end_of(&self, group: GroupId) -> Option<LossReason> {
+        self.held.end_of(group)
+    }
+
+    pub(crate) fn all_holds(&self) -> Vec<Arc<HoldCore>> {
+        self.held.all_holds()
+    }
+
+    /// Waits until nothing is held.
+    pub(crate) async fn empty(&self) {
+        self.held.empty().await;
+    }
+}
+
+/// The task of one group.
+///
+/// While it sleeps it keeps no client alive, so that one whose last handle goes can end.
+struct GroupTask {
+    remote: Weak<Remote>,
+    held: Arc<HeldGroups>,
+    clock: Clock,
+    group: GroupId,
+    failures: log::Failures,
+}
+
+impl GroupTask {
+    async fn run(mut self, woken: Arc<Notify>) {
+        loop {
+            let due = {
+                let Some(remote) = self.remote.upgrade() else { return };
+                let Some(due) = self.held.next_due(self.group) else { return };
+                if self.clock.now() >= due {
+                    self.renew(&remote).await;
+                    continue;
+                }
+                due
+            };
+            first_of(self.clock.sleep_until(due), woken.notified()).await;
+        }
+    }
+
+    async fn renew(&mut self, remote: &Remote) {
+        let leased = self.held.leased(self.group).into_iter();
+        let (holds, leases): (Vec<_>, Vec<_>) =
+            leased.filter_map(|hold| hold.lease().map(|lease| (hold, lease))).unzip();
+        let interval = holds.iter().filter_map(|hold| hold.renewal_interval()).min().unwrap_or(Duration::MAX);
+        let anchor = self.clock.now();
+        let renewing = contained(Operation::Renew, remote.backend.renew(self.group, &leases));
+        let answer = within(&self.clock, anchor.plus(interval), renewing).await;
+        let retry_at = self.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
+        let (states, why) = match answer {
+            Some(Ok(states)) => (states, "the server has not said whether they are held".to_owned()),
+            Some(Err(error)) => (Vec::new(), error.to_string()),
+            None => (Vec::new(), format!("no answer within {interval:?}")),
+        };
+        let mut failed = Vec::new();
+        let states = states.into_iter().chain(std::iter::repeat(LeaseState::Unknown));
+        for (hold, state) in holds.iter().zip(states) {
+            let next = anchor.plus(hold.renewal_interval().unwrap_or(interval));
+            match state {
+                LeaseState::Held => {
+                    self.held.put_off(hold, next);
+                    hold.renewed(anchor);
+                }
+                LeaseState::HeldFrom(moment) => {
+                    self.held.put_off(hold, next);
+                    hold.renewed(moment.min(anchor));
+                }
+                LeaseState::Lost(reason) => hold.declare_lost(reason),
+                LeaseState::Unknown => {
+                    self.held.put_off(hold, retry_at);
+                    hold.declare_suspect();
+                    failed.push(hold.name());
+                }
+            }
+        }
+        self.failures.report(&failed, &why, &remote.server, self.clock.now());
+    }
+}

@@ -1,0 +1,47 @@
+//! Counts work that is not certain yet, and waits until there is none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+#[derive(Debug, Default)]
+pub(crate) struct PendingWork {
+    count: AtomicUsize,
+    finished: Notify,
+}
+
+impl PendingWork {
+    /// Counts one piece of work, for as long as what is returned lives.
+    pub(crate) fn begin(self: &Arc<Self>) -> Pending {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        Pending(Arc::clone(self))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Waits until there is none.
+    pub(crate) async fn finished(&self) {
+        loop {
+            let finished = self.finished.notified();
+            if self.count() == 0 {
+                return;
+            }
+            finished.await;
+        }
+    }
+}
+
+/// One piece of work that is not certain yet.
+#[derive(Debug)]
+pub(crate) struct Pending(Arc<PendingWork>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.finished.notify_waiters();
+        }
+    }
+}

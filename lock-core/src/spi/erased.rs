@@ -1,0 +1,77 @@
+//! Backends and leases whose types the core has forgotten.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{AcquireRequest, Backend, Grant, GroupId, InspectRequest, LeaseState, Released};
+use crate::types::capabilities::Capabilities;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::status::{Broken, HolderId, LockStatus};
+
+/// A lease whose type the core has forgotten.
+pub(crate) type AnyLease = Arc<dyn Any + Send + Sync>;
+
+/// A backend whose type of lease the core has forgotten.
+#[async_trait]
+pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
+    fn capabilities(&self) -> &Capabilities;
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<AnyLease>>, LockError>;
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError>;
+    async fn renew(&self, group: GroupId, leases: &[AnyLease]) -> Result<Vec<LeaseState>, LockError>;
+    async fn release(&self, lease: &AnyLease) -> Result<Released, LockError>;
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError>;
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
+    async fn close(&self);
+}
+
+/// Forgets the type of a backend's lease.
+#[derive(Debug)]
+pub(crate) struct Erased<B>(pub(crate) B);
+
+impl<B: Backend> Erased<B> {
+    fn recall(lease: &AnyLease) -> Result<Arc<B::Lease>, LockError> {
+        Arc::clone(lease).downcast().map_err(|_| {
+            LockError::new(ErrorKind::Internal, Operation::Renew)
+                .because("a lease of another backend was handed in")
+        })
+    }
+}
+
+#[async_trait]
+impl<B: Backend> AnyBackend for Erased<B> {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<AnyLease>>, LockError> {
+        Ok(self.0.acquire(request).await?.map(Grant::erase))
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        self.0.cancel(request).await
+    }
+
+    async fn renew(&self, group: GroupId, leases: &[AnyLease]) -> Result<Vec<LeaseState>, LockError> {
+        let leases = leases.iter().map(Self::recall).collect::<Result<Vec<_>, _>>()?;
+        self.0.renew(group, &leases).await
+    }
+
+    async fn release(&self, lease: &AnyLease) -> Result<Released, LockError> {
+        self.0.release(&*Self::recall(lease)?).await
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        self.0.inspect(request).await
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        self.0.break_holder(request, holder).await
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+}

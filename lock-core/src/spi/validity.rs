@@ -1,0 +1,131 @@
+//! How long a lease is good for, and how often it is renewed: the one formula, for all backends.
+//!
+//! With `V` the lease's length at the server and `anchor` the moment **before** the last acknowledged renewal was sent,
+//! the hold is valid until
+//!
+//! ```text
+//! D = anchor + V·(1 − 2ρ) − J − C
+//! ```
+//!
+//! * `ρ` = 1 %: how fast the clocks of client and server may drift apart, each way;
+//! * `J` = 100 ms: how late the deadline thread may be woken;
+//! * `C` = the abort margin: what the holder needs to stop before anyone else can have the lock.
+//!
+//! It is renewed every `H = min(V/4, (V·(1 − 2ρ) − J − C)/3)`, so that three renewals in a row may fail. A lease in which
+//! that leaves too little time between renewals is refused.
+
+use std::time::Duration;
+
+use crate::runtime::clock::Moment;
+use crate::types::error::{ErrorKind, LockError, Operation};
+
+/// How late whoever waits for a moment may be woken.
+pub(crate) const TIMER_SLIP: Duration = Duration::from_millis(100);
+
+/// The drift, twice, as a fraction of the lease: one fiftieth.
+const DRIFT_DIVISOR: u32 = 50;
+
+/// Renewing more often than this many times in a lease means that the abort margin has eaten the lease.
+const MOST_RENEWALS: u32 = 20;
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The validity of one length of lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Validity {
+    length: Duration,
+    usable: Duration,
+    interval: Duration,
+}
+
+impl Validity {
+    /// The validity of leases of `length` whose holders need `abort_margin` to stop.
+    pub(crate) fn new(length: Duration, abort_margin: Duration) -> Result<Self, LockError> {
+        let usable = length
+            .saturating_sub(length / DRIFT_DIVISOR)
+            .saturating_sub(TIMER_SLIP)
+            .saturating_sub(abort_margin);
+        let interval = (length / 4).min(usable / 3);
+        if interval < SHORTEST_INTERVAL.max(length / MOST_RENEWALS) {
+            return Err(too_short(length, abort_margin));
+        }
+        Ok(Self { length, usable, interval })
+    }
+
+    /// Until when a hold is valid whose last acknowledged renewal was sent at `anchor`.
+    pub(crate) fn deadline(&self, anchor: Moment) -> Moment {
+        anchor.plus(self.usable)
+    }
+
+    /// How long a lease lasts at a server whose clock is slow.
+    pub(crate) fn length_at_most(&self) -> Duration {
+        self.length.saturating_add(self.length / DRIFT_DIVISOR)
+    }
+
+    /// How long after `anchor` the next renewal is sent.
+    pub(crate) fn interval(&self) -> Duration {
+        self.interval
+    }
+}
+
+fn too_short(length: Duration, abort_margin: Duration) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+        .because(format!(
+            "a lease of {} leaves no time to renew it when the holder needs {} to stop",
+            humantime::format_duration(length),
+            humantime::format_duration(abort_margin)
+        ))
+        .remedy("make the lease longer, or the abort margin (for the command: --grace) shorter")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn thirty_seconds_are_renewed_every_seven_and_a_half() {
+        let validity = Validity::new(30 * SECOND, Duration::ZERO).unwrap();
+        assert_eq!(validity.interval(), Duration::from_millis(7500));
+        assert_eq!(validity.deadline(Moment::from_nanoseconds(0)).as_nanoseconds(), 29_300_000_000);
+    }
+
+    #[test]
+    fn a_margin_that_eats_the_lease_is_refused_and_the_text_says_which_to_change() {
+        let error = Validity::new(12 * SECOND, 10 * SECOND).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        let text = error.to_string();
+        assert!(text.contains("12s") && text.contains("10s") && text.contains("--grace"), "{text}");
+        assert!(Validity::new(13 * SECOND, 10 * SECOND).is_ok());
+    }
+
+    #[test]
+    fn a_third_of_any_lease_is_an_acceptable_margin() {
+        for milliseconds in 1000..5000 {
+            let lease = Duration::from_millis(milliseconds);
+            assert!(Validity::new(lease, lease / 3).is_ok(), "{lease:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_holder_has_stopped_before_the_server_gives_the_lock_away(
+            lease in 1_u64..600_000, margin in 0_u64..600_000, anchor in 0_u64..1 << 60, drift in -100_i64..=100
+        ) {
+            let lease = Duration::from_millis(lease);
+            let margin = Duration::from_millis(margin);
+            if let Ok(validity) = Validity::new(lease, margin) {
+                let anchor = Moment::from_nanoseconds(anchor);
+                // The server starts counting at the anchor at the earliest; its clock may run fast by 1 %.
+                let length = i128::try_from(lease.as_nanos()).unwrap();
+                let given_away = i128::from(anchor.as_nanoseconds()) + length - length * i128::from(drift) / 10_000;
+                let stopped = validity.deadline(anchor).plus(TIMER_SLIP + margin);
+                prop_assert!(i128::from(stopped.as_nanoseconds()) <= given_away);
+                prop_assert!(validity.deadline(anchor) >= anchor.plus(3 * validity.interval()));
+            }
+        }
+    }
+}

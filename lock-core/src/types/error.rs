@@ -1,0 +1,297 @@
+//! The one error type: what failed, on which lock, why, and what to do about it.
+//!
+//! Two axes are kept apart. The [`ErrorKind`] says what happened and is what a program matches on;
+//! [`LockError::is_retryable`] says whether the same call may well succeed later. An unreachable server is
+//! retryable today and may not be tomorrow, without its kind changing.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::types::loss::LossReason;
+use crate::types::name::LockName;
+
+/// What went wrong, as far as a program can act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The hold that the call was about has been lost; [`LockError::loss`] has the reason.
+    Lost,
+    /// The caller does not hold the lock. Nothing was changed.
+    NotOwner,
+    /// There is nobody to own the lock: the call was made outside a task, a runtime and an owner's scope.
+    NoOwner,
+    /// The server could not be reached, or did not answer. Nothing is held.
+    Unreachable,
+    /// The call was sent and its outcome is not known; work on it goes on in the background.
+    Unconfirmed,
+    /// The server refused: wrong credentials, a missing permission, a folder that belongs to someone else.
+    Denied,
+    /// The backend cannot do this, and says so in its capabilities.
+    Unsupported,
+    /// The name of the lock is empty or longer than 512 bytes.
+    InvalidName,
+    /// An option, a URL or a setting is not acceptable.
+    InvalidOption,
+    /// The client has been closed, or the runtime that it ran on has ended.
+    Closed,
+    /// The server answered with an error of its own, or with something that makes no sense.
+    Server,
+    /// A defect of distlock or of a backend.
+    Internal,
+}
+
+impl ErrorKind {
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Lost => "the lock was lost",
+            Self::NotOwner => "the caller does not hold it",
+            Self::NoOwner => "there is no task, runtime or scope to own it",
+            Self::Unreachable => "the backend cannot be reached",
+            Self::Unconfirmed => "the outcome is not known",
+            Self::Denied => "access was refused",
+            Self::Unsupported => "the backend does not support it",
+            Self::InvalidName => "the name is not acceptable",
+            Self::InvalidOption => "an option is not acceptable",
+            Self::Closed => "the client is closed",
+            Self::Server => "the backend reported an error",
+            Self::Internal => "internal error",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.describe())
+    }
+}
+
+/// What was being done when an error arose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Reading a URL, an option or a name.
+    Configure,
+    /// Opening a client.
+    Connect,
+    /// Acquiring a lock, or reentering one.
+    Acquire,
+    /// Undoing an acquisition that nobody waits for any more.
+    Cancel,
+    /// Renewing a lease.
+    Renew,
+    /// Releasing a lock.
+    Release,
+    /// Reading who holds a lock and who waits for it.
+    Inspect,
+    /// Taking a lock away from its holder.
+    Break,
+    /// Closing a client.
+    Close,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Configure => "configure",
+            Self::Connect => "connect",
+            Self::Acquire => "acquire",
+            Self::Cancel => "cancel",
+            Self::Renew => "renew",
+            Self::Release => "release",
+            Self::Inspect => "inspect",
+            Self::Break => "break",
+            Self::Close => "close",
+        })
+    }
+}
+
+/// An error of a lock operation. Cheap to clone; never contains a secret.
+///
+/// Its text names the operation, the lock, the server, the cause and, where there is one, the remedy.
+///
+/// ```
+/// use lock_core::{ErrorKind, LockError, LockName, Operation};
+///
+/// let error = LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+///     .on(&LockName::new("orders/42")?)
+///     .because("no answer within 2s")
+///     .remedy("check that the server runs")
+///     .retryable();
+/// assert_eq!(
+///     error.to_string(),
+///     "cannot acquire lock \"orders/42\": the backend cannot be reached: no answer within 2s \
+///      (check that the server runs)"
+/// );
+/// assert!(error.is_retryable());
+/// # Ok::<(), LockError>(())
+/// ```
+#[derive(Clone)]
+pub struct LockError(Arc<Details>);
+
+#[derive(Debug, Clone)]
+struct Details {
+    kind: ErrorKind,
+    operation: Operation,
+    name: Option<LockName>,
+    server: Option<Arc<str>>,
+    cause: Cow<'static, str>,
+    remedy: Cow<'static, str>,
+    retryable: bool,
+    loss: Option<LossReason>,
+    underlying: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Details {
+    fn text(&self) -> String {
+        let name = self.name.as_ref().map(|name| format!(" lock {name:?}"));
+        let reason = self.loss.map(|reason| format!(": {reason}"));
+        let cause = if self.cause.is_empty() { None } else { Some(format!(": {}", self.cause)) };
+        let remedy = if self.remedy.is_empty() { None } else { Some(format!(" ({})", self.remedy)) };
+        let (name, server) = (name.unwrap_or_default(), self.place().unwrap_or_default());
+        let what = format!("cannot {}{name}{server}: {}", self.operation, self.kind);
+        [Some(what), reason, cause, remedy].into_iter().flatten().collect()
+    }
+}
+
+impl Details {
+    fn place(&self) -> Option<String> {
+        let server = self.server.as_ref()?;
+        match self.operation {
+            // An option is wrong wherever the server is.
+            Operation::Configure => None,
+            Operation::Connect => Some(format!(" to {server}")),
+            Operation::Close => Some(format!(" the client of {server}")),
+            _ => Some(format!(" at {server}")),
+        }
+    }
+}
+
+impl LockError {
+    /// A new error with nothing but its kind and the operation that failed.
+    pub fn new(kind: ErrorKind, operation: Operation) -> Self {
+        Self(Arc::new(Details {
+            kind,
+            operation,
+            name: None,
+            server: None,
+            cause: Cow::Borrowed(""),
+            remedy: Cow::Borrowed(""),
+            retryable: false,
+            loss: None,
+            underlying: None,
+        }))
+    }
+
+    /// The error of a hold that was lost for `reason`.
+    pub fn lost(operation: Operation, name: &LockName, reason: LossReason) -> Self {
+        Self::new(ErrorKind::Lost, operation).on(name).with(|details| details.loss = Some(reason))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Details)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+
+    /// Names the lock that the failed operation was about.
+    #[must_use]
+    pub fn on(self, name: &LockName) -> Self {
+        self.with(|details| details.name = Some(name.clone()))
+    }
+
+    /// Names the server that the failed operation was about.
+    pub(crate) fn at(self, server: &Arc<str>) -> Self {
+        self.with(|details| details.server = Some(Arc::clone(server)))
+    }
+
+    /// Says what was being done, where that is known better than to who made the error.
+    #[must_use]
+    pub fn during(self, operation: Operation) -> Self {
+        self.with(|details| details.operation = operation)
+    }
+
+    /// Says in words why it failed. The text must not contain a secret.
+    #[must_use]
+    pub fn because(self, cause: impl Into<Cow<'static, str>>) -> Self {
+        self.with(|details| details.cause = cause.into())
+    }
+
+    /// Says what the reader can do about it.
+    #[must_use]
+    pub fn remedy(self, remedy: impl Into<Cow<'static, str>>) -> Self {
+        self.with(|details| details.remedy = remedy.into())
+    }
+
+    /// Marks that the same call may well succeed later.
+    #[must_use]
+    pub fn retryable(self) -> Self {
+        self.with(|details| details.retryable = true)
+    }
+
+    /// Attaches the error beneath, for [`LockError::underlying`]. What it says belongs into [`LockError::because`] as well. Its
+    /// `Display` and `Debug` must not contain a secret.
+    #[must_use]
+    pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.with(|details| details.underlying = Some(Arc::new(source)))
+    }
+
+    /// The server that it was about, if it was about one: where it is, and never as whom one comes.
+    pub fn server(&self) -> Option<&str> {
+        self.0.server.as_deref()
+    }
+
+    /// The error beneath, for programs: its text is part of this error's own, and so it is no
+    /// [`source`](StdError::source).
+    pub fn underlying(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.underlying.as_deref().map(|error| error as _)
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What was being done.
+    pub fn operation(&self) -> Operation {
+        self.0.operation
+    }
+
+    /// The lock that it was about, if it was about one.
+    pub fn name(&self) -> Option<&LockName> {
+        self.0.name.as_ref()
+    }
+
+    /// Why the hold was lost, when the kind is [`ErrorKind::Lost`].
+    pub fn loss(&self) -> Option<LossReason> {
+        self.0.loss
+    }
+
+    /// Whether the same call may well succeed later without anyone changing anything.
+    pub fn is_retryable(&self) -> bool {
+        self.0.retryable
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0.text())
+    }
+}
+
+/// Without a [`source`](StdError::source): the text says every cause, and a program that prints the whole chain says each once.
+impl StdError for LockError {}
+
+impl fmt::Debug for LockError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LockError")
+            .field("kind", &self.0.kind)
+            .field("operation", &self.0.operation)
+            .field("name", &self.0.name)
+            .field("text", &self.to_string())
+            .field("retryable", &self.0.retryable)
+            .field("underlying", &self.0.underlying)
+            .finish()
+    }
+}

@@ -1,0 +1,12 @@
+//! Words without behaviour: names, owners, tokens, status, capabilities, errors, URLs, secrets.
+
+pub(crate) mod capabilities;
+pub(crate) mod error;
+pub(crate) mod loss;
+pub(crate) mod name;
+pub(crate) mod origin;
+pub(crate) mod owner;
+pub(crate) mod secret;
+pub(crate) mod status;
+pub(crate) mod token;
+pub(crate) mod url;

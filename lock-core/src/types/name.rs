@@ -1,0 +1,273 @@
+//! Names of locks, and the one rule that maps them to what a server accepts.
+//!
+//! A lock may be called anything: any UTF-8 text of 1 to 512 bytes. Servers are pickier (a file name has no `/`,
+//! MySQL stops at 64 characters), so every backend declares its [`NameRules`] and the core maps a [`LockName`] to a
+//! [`PhysicalName`] with one rule that never gives two names the same result:
+//!
+//! * a name stays as it is when all its characters are in the set, it has no `~`, it is short enough and it does not
+//!   begin with a dot (so `.` and `..` never reach a file system, and no lock hides from a listing);
+//! * any other name becomes `prefix~hash`: what is readable of it, with `_` for each character outside the set, then
+//!   `~`, then the first 160 bits of the name's SHA-256 in lower-case base 32 (`a`–`z`, `2`–`7`).
+//!
+//! Only mapped names contain a `~`, so a mapped name never equals an unmapped one, and two mapped names differ unless
+//! SHA-256 collides in its first 160 bits.
+//!
+//! # Test vectors
+//! For the rules of a file system (`A`–`Z`, `a`–`z`, `0`–`9`, `-`, `_`, `.`; at most 200 bytes):
+//!
+//! ```
+//! use lock_core::{CharacterSet, LockName, NameRules};
+//!
+//! let rules = NameRules::new(CharacterSet::PORTABLE, 200);
+//! for (name, physical) in [
+//!     ("nightly-report", "nightly-report"),
+//!     ("A", "A"),
+//!     ("a", "a"),
+//!     ("a/b", "a_b~yfgn3qbt6zfz32ua5jtvz4uauak6m4sr"),
+//!     ("a_b", "a_b"),
+//!     ("../x", "_._x~224wvf6ri7nkvze6xb5fzj57xqua46kv"),
+//!     ("..", "_.~l3a7pzya6n6d2czjqhieqvp4gs4uvkqv"),
+//!     ("a~b", "a_b~sqksrzphpsnb6prpzpev6icvn5kpetlq"),
+//!     ("🔒", "_~nlq5f3roswjoultgkzqukcqj73mv65ss"),
+//! ] {
+//!     assert_eq!(rules.apply(&LockName::new(name)?).as_str(), physical, "{name}");
+//! }
+//! # Ok::<(), lock_core::LockError>(())
+//! ```
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::types::error::{ErrorKind, LockError, Operation};
+
+/// The name of a lock: any UTF-8 text of 1 to 512 bytes. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockName(Arc<str>);
+
+impl LockName {
+    /// The greatest length of a name, in bytes.
+    pub const MAX_LENGTH: usize = 512;
+
+    /// Checks and makes a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`] when it is empty or longer than [`LockName::MAX_LENGTH`] bytes.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, LockError> {
+        let name = name.as_ref();
+        let invalid = |cause: String| {
+            LockError::new(ErrorKind::InvalidName, Operation::Configure)
+                .because(cause)
+                .remedy("use 1 to 512 bytes of UTF-8")
+        };
+        match name.len() {
+            0 => Err(invalid("it is empty".to_owned())),
+            length if length > Self::MAX_LENGTH => Err(invalid(format!("it has {length} bytes"))),
+            _ => Ok(Self(Arc::from(name))),
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, formatter)
+    }
+}
+
+impl AsRef<str> for LockName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for LockName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for LockName {
+    type Err = LockError;
+
+    fn from_str(text: &str) -> Result<Self, LockError> {
+        Self::new(text)
+    }
+}
+
+/// The name under which a server knows a lock: a [`LockName`] after [`NameRules::apply`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PhysicalName(Arc<str>);
+
+impl PhysicalName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PhysicalName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Which characters a server takes as they are. `~` is never one of them: it marks mapped names.
+#[derive(Debug, Clone, Copy)]
+pub struct CharacterSet {
+    contains: fn(char) -> bool,
+}
+
+impl CharacterSet {
+    /// Every character but `~`.
+    pub const ANY: Self = Self { contains: |_| true };
+
+    /// Letters and digits of ASCII, `-`, `_` and `.`: safe as a file name wherever upper and lower case differ.
+    pub const PORTABLE: Self = Self {
+        contains: |character| matches!(character, 'A'..='Z' | 'a'..='z' | '0'..='9' | '-' | '_' | '.'),
+    };
+
+    /// As [`CharacterSet::PORTABLE`] without capital letters, for servers that do not tell `A` from `a`.
+    pub const PORTABLE_LOWER_CASE: Self =
+        Self { contains: |character| matches!(character, 'a'..='z' | '0'..='9' | '-' | '_' | '.') };
+
+    /// A set of the backend's own.
+    pub const fn of(contains: fn(char) -> bool) -> Self {
+        Self { contains }
+    }
+
+    /// Whether `character` may stay as it is.
+    pub fn contains(self, character: char) -> bool {
+        character != '~' && (self.contains)(character)
+    }
+}
+
+/// What a server accepts as the name of a lock; part of the backend's capabilities.
+#[derive(Debug, Clone, Copy)]
+pub struct NameRules {
+    characters: CharacterSet,
+    max_length: usize,
+}
+
+/// `~` and 160 bits in base 32.
+const SUFFIX_LENGTH: usize = 33;
+
+impl NameRules {
+    /// Rules for a server that takes `characters`, and at most `max_length` bytes of them.
+    ///
+    /// A `max_length` below 33 counts as 33: the hash must fit, or two locks could become one.
+    pub const fn new(characters: CharacterSet, max_length: usize) -> Self {
+        let max_length = if max_length < SUFFIX_LENGTH { SUFFIX_LENGTH } else { max_length };
+        Self { characters, max_length }
+    }
+
+    /// Maps a name to what the server is given; see the module's documentation for the rule.
+    pub fn apply(&self, name: &LockName) -> PhysicalName {
+        let text = name.as_str();
+        if self.accepts(text) {
+            return PhysicalName(Arc::clone(&name.0));
+        }
+        let mut mapped = self.readable_prefix(text);
+        mapped.push('~');
+        mapped.push_str(&hash(text));
+        PhysicalName(Arc::from(mapped))
+    }
+
+    fn accepts(&self, text: &str) -> bool {
+        text.len() <= self.max_length
+            && !text.starts_with('.')
+            && text.chars().all(|character| self.characters.contains(character))
+    }
+
+    fn readable_prefix(&self, text: &str) -> String {
+        let room = self.max_length - SUFFIX_LENGTH;
+        let mut prefix = String::new();
+        for (position, character) in text.chars().enumerate() {
+            let hides = position == 0 && character == '.';
+            let shown = if self.characters.contains(character) && !hides { character } else { '_' };
+            if prefix.len() + shown.len_utf8() > room {
+                break;
+            }
+            prefix.push(shown);
+        }
+        prefix
+    }
+}
+
+fn hash(text: &str) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let digest = Sha256::digest(text.as_bytes());
+    let mut encoded = String::with_capacity(SUFFIX_LENGTH);
+    // 5 bytes are 8 characters, so 20 bytes leave no rest.
+    for block in digest[..20].chunks_exact(5) {
+        let bits = block.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        for position in (0..8).rev() {
+            encoded.push(char::from(ALPHABET[(bits >> (5 * position) & 31) as usize]));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn refuses_the_empty_name_and_513_bytes() {
+        for name in [String::new(), "x".repeat(513), "é".repeat(257)] {
+            assert_eq!(LockName::new(name).unwrap_err().kind(), ErrorKind::InvalidName);
+        }
+        assert!(LockName::new("é".repeat(256)).is_ok());
+    }
+
+    #[test]
+    fn stays_within_the_servers_length() {
+        for max_length in [0, 33, 34, 64, 200] {
+            let rules = NameRules::new(CharacterSet::ANY, max_length);
+            let physical = rules.apply(&LockName::new("🔒".repeat(128)).unwrap());
+            assert!(physical.as_str().len() <= max_length.max(33), "{physical}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_looks_mapped_is_mapped_again() {
+        let rules = NameRules::new(CharacterSet::PORTABLE, 200);
+        let first = rules.apply(&LockName::new("a/b").unwrap());
+        let second = rules.apply(&LockName::new(first.as_str()).unwrap());
+        assert_ne!(first, second);
+    }
+
+    proptest! {
+        #[test]
+        fn is_injective_and_accepted(names in prop::collection::hash_set(".{1,60}", 1..40)) {
+            let rules = NameRules::new(CharacterSet::PORTABLE_LOWER_CASE, 48);
+            let mut seen = HashMap::new();
+            for name in names {
+                let physical = rules.apply(&LockName::new(&name).unwrap());
+                prop_assert!(physical.as_str().len() <= 48);
+                prop_assert!(!physical.as_str().starts_with('.'));
+                prop_assert!(physical.as_str().chars().all(|c| c == '~' || CharacterSet::PORTABLE_LOWER_CASE.contains(c)));
+                if let Some(other) = seen.insert(physical.clone(), name.clone()) {
+                    prop_assert!(false, "{other:?} and {name:?} are both {physical}");
+                }
+            }
+        }
+    }
+}

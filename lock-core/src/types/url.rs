@@ -1,0 +1,307 @@
+//! URLs that name a backend, and their options, read strictly.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::secret::Secret;
+
+/// A URL that names a backend: `scheme:[//authority][path][?key=value&…]`.
+///
+/// Several hosts may stand in the authority, separated by commas. Neither `Display` nor `Debug` shows the user, the
+/// password or the options: only scheme, hosts and path.
+///
+/// ```
+/// use lock_core::LockUrl;
+///
+/// let url = LockUrl::parse("redis://admin:secret@cache:6379/0?lease=30s")?;
+/// assert_eq!(url.scheme(), "redis");
+/// assert_eq!(url.hosts(), "cache:6379");
+/// assert_eq!(url.path(), "/0");
+/// assert_eq!(url.to_string(), "redis://cache:6379/0");
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
+#[derive(Clone)]
+pub struct LockUrl {
+    scheme: String,
+    credentials: Option<String>,
+    hosts: Option<String>,
+    path: String,
+    options: UrlOptions,
+}
+
+impl LockUrl {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] when there is no scheme, an option has no value or stands twice, or an escape is not
+    /// UTF-8. The text does not repeat the URL, which may have a password in it.
+    pub fn parse(text: &str) -> Result<Self, LockError> {
+        let (scheme, rest) = text
+            .split_once(':')
+            .filter(|(scheme, _)| is_scheme(scheme))
+            .ok_or_else(|| invalid("the URL has no scheme").remedy("write for example file:/some/folder"))?;
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        let (authority, path) = match rest.strip_prefix("//") {
+            Some(rest) => {
+                let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                (Some(authority), path)
+            }
+            None => (None, rest),
+        };
+        let (credentials, hosts) =
+            match authority.map(|authority| authority.rsplit_once('@').ok_or(authority)) {
+                Some(Ok((credentials, hosts))) => (Some(credentials), Some(hosts)),
+                Some(Err(hosts)) => (None, Some(hosts)),
+                None => (None, None),
+            };
+        Ok(Self {
+            scheme: scheme.to_ascii_lowercase(),
+            credentials: credentials.map(str::to_owned),
+            hosts: hosts.map(str::to_owned),
+            path: decode(path)?,
+            options: UrlOptions::parse(query.unwrap_or_default())?,
+        })
+    }
+
+    /// What stands before the colon, in lower case.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// The hosts with their ports, as written; empty when there are none.
+    pub fn hosts(&self) -> &str {
+        self.hosts.as_deref().unwrap_or_default()
+    }
+
+    /// The path, with its escapes resolved; empty when there is none.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The user, if one is given.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] when an escape is not UTF-8.
+    pub fn user(&self) -> Result<Option<String>, LockError> {
+        let user =
+            self.credentials.as_deref().map(|text| text.split_once(':').map_or(text, |(user, _)| user));
+        user.filter(|user| !user.is_empty()).map(decode).transpose()
+    }
+
+    /// The password, if one is given. It must not get into an error, a log or a `Debug` text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] when an escape is not UTF-8.
+    pub fn password(&self) -> Result<Option<String>, LockError> {
+        let password = self.credentials.as_deref().and_then(|text| text.split_once(':'));
+        password.map(|(_, password)| decode(password)).transpose()
+    }
+
+    /// The password: that of the URL, or that in the file which the option `password_file` names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] when both are given, and as [`Secret::of_file`].
+    pub fn secret(&self, options: &mut UrlOptions) -> Result<Option<Secret>, LockError> {
+        let written = self.password()?.filter(|text| !text.is_empty()).map(Secret::new);
+        let Some(file) = options.take("password_file") else { return Ok(written) };
+        if written.is_some() {
+            return Err(invalid("there are a password and a password_file").remedy("leave one of them out"));
+        }
+        Secret::of_file(Path::new(&file)).map(Some)
+    }
+
+    /// Whether the URL has something in it that others must not see: credentials, or an option that could be one.
+    pub fn has_secret(&self) -> bool {
+        self.credentials.is_some()
+            || self.options.pairs.iter().any(|(key, _)| {
+                ["password", "secret", "token", "key", "auth"].iter().any(|part| key.contains(part))
+            })
+    }
+
+    /// The options, to be taken out one by one and [finished](UrlOptions::finish).
+    pub fn options(&self) -> UrlOptions {
+        self.options.clone()
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|character| character.is_ascii_alphanumeric() || matches!(character, '+' | '-' | '.'))
+}
+
+impl fmt::Display for LockUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:", self.scheme)?;
+        let Some(hosts) = &self.hosts else { return formatter.write_str(&self.path) };
+        if self.path.contains('@') {
+            // More likely the rest of a password with a slash in it that is not encoded than a path.
+            return formatter.write_str("//(hidden)");
+        }
+        write!(formatter, "//{hosts}{}", self.path)
+    }
+}
+
+impl fmt::Debug for LockUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "LockUrl({self})")
+    }
+}
+
+/// The options of a URL. Each is taken out by who knows it; [`UrlOptions::finish`] refuses what nobody has taken.
+#[derive(Clone, Default)]
+pub struct UrlOptions {
+    pairs: Vec<(String, String)>,
+    known: Vec<&'static str>,
+}
+
+impl UrlOptions {
+    fn parse(query: &str) -> Result<Self, LockError> {
+        let mut options = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| {
+                // Not which: after a question mark in a password that is not encoded it is the rest of the password.
+                invalid("an option has no value")
+                    .remedy("write key=value, and %3F for a question mark in a password")
+            })?;
+            let key = decode(key)?;
+            if options.pairs.iter().any(|(other, _)| *other == key) {
+                return Err(invalid(format!("the option {key:?} stands twice")));
+            }
+            options.pairs.push((key, decode(value)?));
+        }
+        Ok(options)
+    }
+
+    /// Takes an option out, as text.
+    pub fn take(&mut self, key: &'static str) -> Option<String> {
+        self.known.push(key);
+        let position = self.pairs.iter().position(|(other, _)| other == key)?;
+        Some(self.pairs.remove(position).1)
+    }
+
+    /// Takes a length of time out: `500ms`, `30s`, `5m`, `1h 30m`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], naming the option.
+    pub fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, LockError> {
+        let Some(text) = self.take(key) else {
+            return Ok(None);
+        };
+        humantime::parse_duration(&text).map(Some).map_err(|error| {
+            invalid(format!("the option {key:?} is no length of time: {error}"))
+                .remedy("write for example 500ms or 30s")
+        })
+    }
+
+    /// Takes one of several words out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], naming the option and the words.
+    pub fn take_choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<T>, LockError> {
+        let Some(text) = self.take(key) else {
+            return Ok(None);
+        };
+        let choice = choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice);
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        choice
+            .map(Some)
+            .ok_or_else(|| invalid(format!("the option {key:?} is not one of {}", words.join(", "))))
+    }
+
+    /// Refuses what nobody has taken.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], naming the first unknown option and those that there are.
+    pub fn finish(mut self) -> Result<(), LockError> {
+        self.known.sort_unstable();
+        match self.pairs.first() {
+            None => Ok(()),
+            Some((key, _)) => {
+                let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
+                Err(invalid(format!("there is no option {key:?}"))
+                    .remedy(format!("the options are: {known}")))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for UrlOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.pairs.iter().map(|(key, _)| key)).finish()
+    }
+}
+
+fn decode(text: &str) -> Result<String, LockError> {
+    percent_decode_str(text)
+        .decode_utf8()
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| invalid("an escape (%…) in the URL is not UTF-8"))
+}
+
+fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_several_hosts_and_escapes() {
+        let url = LockUrl::parse("zookeeper://u%40x:p%3Aq@h1:2181,h2:2181/lo%20cks?label=a%26b&max_hold=5m")
+            .unwrap();
+        assert_eq!((url.scheme(), url.hosts(), url.path()), ("zookeeper", "h1:2181,h2:2181", "/lo cks"));
+        assert_eq!(url.user().unwrap().as_deref(), Some("u@x"));
+        assert_eq!(url.password().unwrap().as_deref(), Some("p:q"));
+        let mut options = url.options();
+        assert_eq!(options.take("label").as_deref(), Some("a&b"));
+        assert_eq!(options.take_duration("max_hold").unwrap(), Some(Duration::from_secs(300)));
+        options.finish().unwrap();
+    }
+
+    #[test]
+    fn reads_paths_without_an_authority() {
+        assert_eq!(LockUrl::parse("file:/var/lock").unwrap().path(), "/var/lock");
+        assert_eq!(LockUrl::parse("file:///var/lock").unwrap().path(), "/var/lock");
+        assert_eq!(LockUrl::parse("memory:").unwrap().path(), "");
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_understand_and_names_it() {
+        for (url, part) in [
+            ("nonsense", "no scheme"),
+            ("://host", "no scheme"),
+            ("memory:?lease", "no value"),
+            ("memory:?a=1&a=2", "twice"),
+            ("memory:%ff", "UTF-8"),
+        ] {
+            let text = LockUrl::parse(url).unwrap_err().to_string();
+            assert!(text.contains(part), "{url}: {text}");
+        }
+        let mut options = LockUrl::parse("memory:?lesae=30s&lease=soon").unwrap().options();
+        let text = options.take_duration("lease").unwrap_err().to_string();
+        assert!(text.contains("lease") && text.contains("30s"), "{text}");
+        let text = options.finish().unwrap_err().to_string();
+        assert!(text.contains("lesae") && text.contains("lease"), "{text}");
+    }
+
+    #[test]
+    fn shows_no_secret() {
+        let url = LockUrl::parse("redis://admin:hunter2@cache/0?auth_token=hunter2").unwrap();
+        let shown = format!("{url} {url:?} {:?}", url.options());
+        assert!(!shown.contains("hunter2") && !shown.contains("admin"), "{shown}");
+        assert!(url.has_secret());
+        let shown = LockUrl::parse("redis://admin:hunt/er2@cache/0").unwrap().to_string();
+        assert!(!shown.contains("hunt") && !shown.contains("er2"), "{shown}");
+    }
+}
