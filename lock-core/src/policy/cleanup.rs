@@ -350,8 +350,8 @@ impl Report {
             Released::Clean | Released::WasLost(_) => None,
         };
         self.hold.finish_release(loss);
-        let lost = |reason| LockError::lost(Operation::Release, self.hold.name(), reason);
-        self.outcome.set(loss.map_or(Ok(()), |reason| Err(self.about(lost(reason)))));
+        let error = |reason| self.about(LockError::lost(Operation::Release, self.hold.name(), reason));
+        self.outcome.set(loss.map_or(Ok(()), |reason| Err(error(reason))));
     }
 
     /// Goes on when the next request may fare better; else the owner is told now.

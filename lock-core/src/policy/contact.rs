@@ -43,7 +43,7 @@ impl Return {
     pub(crate) async fn noticed(&mut self) {
         if self.0.changed().await.is_err() {
             // The client is gone, and contact with it.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

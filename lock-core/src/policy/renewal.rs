@@ -97,9 +97,9 @@ impl GroupTask {
     }
 
     async fn renew(&mut self, remote: &Remote) {
-        let leased = self.held.leased(self.group).into_iter();
+        let due = self.held.leased(self.group).into_iter();
         let (holds, leases): (Vec<_>, Vec<_>) =
-            leased.filter_map(|hold| hold.lease().map(|lease| (hold, lease))).unzip();
+            due.filter_map(|hold| hold.lease().map(|lease| (hold, lease))).unzip();
         let interval = holds.iter().filter_map(|hold| hold.renewal_interval()).min().unwrap_or(Duration::MAX);
         let anchor = self.clock.now();
         let renewing = contained(Operation::Renew, remote.backend.renew(self.group, &leases));
