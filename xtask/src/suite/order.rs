@@ -9,6 +9,7 @@ use crate::failure::Failure;
 /// The programs that take longest, in this order and before all others: what is begun last must be short. Those that compute stand
 /// beside those that wait.
 const FIRST: &[&str] = &[
+    "distlock-cli --test command",
     "lock-mysql --test faults",
     "conformance-tests --test zookeeper-closed",
     "lock-redis --test faults",
@@ -21,7 +22,6 @@ const FIRST: &[&str] = &[
     "conformance-tests --lib",
     "conformance-tests --test redis",
     "conformance-tests --test mariadb-table",
-    "distlock-cli --test command",
     "conformance-tests --test mysql57",
     "conformance-tests --test mariadb",
     "conformance-tests --test memory-with-lease",
@@ -41,9 +41,22 @@ const ALONE: &[(&str, &str)] = &[(
     "it measures, and a busy server has clients open more connections than it counts on",
 )];
 
+/// The programs whose tests wait most of the time, one after the other on each thread: with so many threads for each processor.
+const WAITING: &[(&str, usize)] = &[("distlock-cli --test command", 3)];
+
+/// How many threads a program's tests run on, where that is not its own choice.
+pub(super) fn threads(program: &str) -> Option<usize> {
+    let (_, threads) = WAITING.iter().find(|(name, _)| *name == program)?;
+    Some(threads * processors())
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(2, NonZero::get)
+}
+
 /// More than there are processors, because most programs wait most of the time.
 pub(super) fn at_once() -> usize {
-    2 + thread::available_parallelism().map_or(2, NonZero::get)
+    2 + processors()
 }
 
 /// The programs that run alone, and the others in the order in which they begin.

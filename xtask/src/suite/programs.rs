@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::order;
 use super::verdict::Verdict;
 use crate::failure::Failure;
 use crate::metadata::Metadata;
@@ -69,12 +70,15 @@ fn program(message: &Value, metadata: &Metadata) -> Option<Program> {
         kind @ ("test" | "bin" | "example" | "bench") => format!("--{kind} {}", target["name"].as_str()?),
         _ => "--lib".to_owned(),
     };
-    let process = Process::new(message["executable"].as_str()?, &[])
+    let name = format!("{} {selection}", package.name);
+    let mut process = Process::new(message["executable"].as_str()?, &[])
         .within(folder)
         .with_variable("CARGO_MANIFEST_DIR", folder.to_str()?)
         .with_variable("CARGO_MANIFEST_PATH", manifest.to_str()?)
         .with_variable("CARGO_PKG_NAME", &package.name);
-    let name = format!("{} {selection}", package.name);
+    if let Some(threads) = order::threads(&name) {
+        process = process.with_variable("RUST_TEST_THREADS", &threads.to_string());
+    }
     Some(Program { repeat: format!("cargo test --all-features --package {name}"), name, process })
 }
 
