@@ -21,8 +21,9 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 const LINES_OF_LOG: usize = 15;
 
 /// Waits until its input ends, which it does with the program that holds the other end of the pipe, even when that program is
-/// killed; then kills the server, and removes its folder.
-const WATCH: &str = r#"read -r _; kill -KILL "$1"; rm -rf -- "$2""#;
+/// killed; then kills the server, and removes its folder, which a server that is about to end may still write to.
+const WATCH: &str =
+    r#"read -r _; kill -KILL "$1"; for _ in 1 2 3 4 5; do rm -rf -- "$2" && break; sleep 1; done"#;
 
 /// The process of a server. It is killed when this is dropped, and when the program ends that started it.
 #[derive(Debug)]
