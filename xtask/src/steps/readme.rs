@@ -12,7 +12,7 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let readme = fs::read_to_string(&path)
         .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
     let promise = Promise::read(&readme).ok_or_else(|| {
-        Failure::new("README.md shows no `cargo run --release … \"what it prints\"` any more")
+        Failure::new("README.md shows no `cargo run … \"what it prints\"` any more")
     })?;
     let printed = Process::new("sh", &["-c", promise.command_line]).within(context.root()).stdout()?;
     promise.check(&printed)?;
@@ -20,7 +20,7 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
 }
 
 fn names_the_feature_that_tls_needs(context: &Context) -> Result<(), Failure> {
-    let command = ["run", "--release", "--package", "distlock-cli", "--"];
+    let command = ["run", "--package", "distlock-cli", "--"];
     let status = ["status", "--url", "zookeeper://127.0.0.1:1/locks?ca=/nonexistent/ca.pem", "any"];
     let process = context.cargo(&[&command[..], &status].concat());
     let refusal = process.refusal()?;
@@ -43,7 +43,7 @@ struct Promise<'a> {
 impl<'a> Promise<'a> {
     fn read(readme: &'a str) -> Option<Self> {
         let command_line =
-            readme.lines().map(str::trim).find(|line| line.starts_with("cargo run --release "))?;
+            readme.lines().map(str::trim).find(|line| line.starts_with("cargo run "))?;
         let prints = command_line.strip_suffix('"')?.rsplit('"').next()?;
         Some(Self { command_line, prints })
     }
@@ -64,9 +64,9 @@ mod tests {
     #[test]
     fn the_promise_is_read_from_the_text() {
         let promise =
-            Promise::read("# x\n\n```sh\ncargo run --release -p c -- exec n -- echo \"only one\"\n```\n");
+            Promise::read("# x\n\n```sh\ncargo run -p c -- exec n -- echo \"only one\"\n```\n");
         let promise = promise.unwrap();
-        assert_eq!(promise.command_line, "cargo run --release -p c -- exec n -- echo \"only one\"");
+        assert_eq!(promise.command_line, "cargo run -p c -- exec n -- echo \"only one\"");
         assert_eq!(promise.prints, "only one");
         assert_eq!(promise.check("only one\n"), Ok(()));
         assert!(promise.check("").is_err());
@@ -76,6 +76,6 @@ mod tests {
     #[test]
     fn a_readme_without_it_is_noticed() {
         assert_eq!(Promise::read("cargo build --release\n"), None);
-        assert_eq!(Promise::read("cargo run --release -p c -- exec n -- true\n"), None);
+        assert_eq!(Promise::read("cargo run -p c -- exec n -- true\n"), None);
     }
 }
