@@ -11,9 +11,8 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let path = context.root().join("README.md");
     let readme = fs::read_to_string(&path)
         .map_err(|error| Failure::new(format!("{} cannot be read: {error}", path.display())))?;
-    let promise = Promise::read(&readme).ok_or_else(|| {
-        Failure::new("README.md shows no `cargo run … \"what it prints\"` any more")
-    })?;
+    let promise = Promise::read(&readme)
+        .ok_or_else(|| Failure::new("README.md shows no `cargo run … \"what it prints\"` any more"))?;
     let printed = Process::new("sh", &["-c", promise.command_line]).within(context.root()).stdout()?;
     promise.check(&printed)?;
     names_the_feature_that_tls_needs(context)
@@ -42,8 +41,7 @@ struct Promise<'a> {
 
 impl<'a> Promise<'a> {
     fn read(readme: &'a str) -> Option<Self> {
-        let command_line =
-            readme.lines().map(str::trim).find(|line| line.starts_with("cargo run "))?;
+        let command_line = readme.lines().map(str::trim).find(|line| line.starts_with("cargo run "))?;
         let prints = command_line.strip_suffix('"')?.rsplit('"').next()?;
         Some(Self { command_line, prints })
     }
@@ -63,8 +61,7 @@ mod tests {
 
     #[test]
     fn the_promise_is_read_from_the_text() {
-        let promise =
-            Promise::read("# x\n\n```sh\ncargo run -p c -- exec n -- echo \"only one\"\n```\n");
+        let promise = Promise::read("# x\n\n```sh\ncargo run -p c -- exec n -- echo \"only one\"\n```\n");
         let promise = promise.unwrap();
         assert_eq!(promise.command_line, "cargo run -p c -- exec n -- echo \"only one\"");
         assert_eq!(promise.prints, "only one");
