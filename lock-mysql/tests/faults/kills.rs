@@ -27,7 +27,7 @@ async fn a_killed_holder_is_told(flavour: MySqlFlavour) -> Outcome {
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
-    stage.server.query(&format!("KILL {}", stage.holder().await?)).await?;
+    stage.server.end_connection(&stage.holder().await?).await?;
     let (reason, _) = diary.abort().await?;
     ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
     let (next, _) = waiter.granted().await?;
@@ -50,7 +50,7 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
     ensure!(stage.connections().await? == 1, "{} connections", stage.connections().await?);
     let ids = stage.server.query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER='locks'").await?;
     let id = ids.into_iter().flatten().flatten().next().unwrap_or_default();
-    stage.server.query(&format!("KILL {id}")).await?;
+    stage.server.end_connection(&id).await?;
     for guard in &guards {
         let reason = crate::stage::soon("the loss", guard.lost()).await?;
         ensure!(reason == Some(LossReason::ConnectionLost), "lost because {reason:?}");
@@ -67,8 +67,7 @@ async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome
     let (first, second) = (client.lock("first")?.acquire().await?, client.lock("second")?.acquire().await?);
     let connection = stage.holder_of("first").await?.unwrap_or_default();
     ensure!(stage.holder_of("second").await? == Some(connection.clone()), "each has a connection");
-    stage.server.query(&format!("KILL {connection}")).await?;
-    until("it is ended", || async { Ok(stage.holder_of("second").await?.is_none()) }).await?;
+    stage.server.end_connection(&connection).await?;
     ensure!(second.hold().is_valid(), "told before anybody could notice");
     // An error says that it was lost.
     let _ = soon("the release", first.release()).await?;
@@ -151,7 +150,7 @@ async fn an_idle_connection_that_was_killed_costs_nothing(flavour: MySqlFlavour)
     stage.works(&client).await?;
     let ids = stage.server.query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER='locks'").await?;
     for id in ids.into_iter().flatten().flatten() {
-        stage.server.query(&format!("KILL {id}")).await?;
+        stage.server.end_connection(&id).await?;
     }
     until("the server has ended it", || async { Ok(stage.connections().await? == 0) }).await?;
     let guard = client.lock(ROOM)?.try_acquire().await?;

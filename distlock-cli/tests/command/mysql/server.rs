@@ -92,7 +92,7 @@ impl Server {
         let asked = format!("SELECT IS_USED_LOCK('distlock:{lock}')");
         self.runtime.block_on(async {
             let connection = self.mysql.value(&asked).await.unwrap().unwrap();
-            self.mysql.query(&format!("KILL {connection}")).await.unwrap();
+            self.mysql.end_connection(&connection).await.unwrap();
         });
     }
 
