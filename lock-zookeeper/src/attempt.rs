@@ -1,4 +1,4 @@
-//! One attempt at a lock: made at once, or waited for behind those who came before.
+//! One attempt to acquire a lock: granted at once, or after waiting in the queue.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl<'a> Attempt<'a> {
             self.wait(&trace, &node, children).await?
         };
         if made.is_none() {
-            // What is left is removed by the session: nobody asks for this attempt again.
+            // The session removes what is left: no caller asks for this attempt again.
             self.backend.traces.forget(self.request.id());
         }
         Ok(made)
@@ -64,7 +64,7 @@ impl<'a> Attempt<'a> {
         node: &Node,
         children: Option<Vec<String>>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
-        // Before the look at the others: no loss of contact is to be missed from then on.
+        // Before looking at the others, so that the waiter misses no loss of contact from then on.
         let mut waiter = Waiter::new(self.request, trace, trace.path_of(&node.contender.name))?;
         let Some(before) = self.look_before(trace, node, children).await? else { return Ok(None) };
         match waiter.wait(before).await? {
@@ -81,12 +81,12 @@ impl<'a> Attempt<'a> {
         let directory = self.backend.directory(self.request.physical());
         let seat = self.backend.sessions.seat(&directory, Operation::Acquire).await?;
         let trace = Arc::new(Trace::new(directory, new_mark()?, seat));
-        // Before anything is sent: whatever becomes of this, the node will be found.
+        // Before the first request: whatever becomes of it, the node can be found.
         self.backend.traces.add(self.request.id(), &trace);
         Ok(trace)
     }
 
-    /// The attempt's node: made now, or by an earlier call. In the latter case with the names of all children.
+    /// The attempt's node: a new one, or that of an earlier call. The latter comes with the names of all children.
     async fn node(&self, trace: &Trace) -> Result<(Node, Option<Vec<String>>), LockError> {
         if trace.has_left_something()
             && let Some((node, children)) = self.backend.recipe.find(trace).await?
@@ -96,7 +96,7 @@ impl<'a> Attempt<'a> {
         Ok((self.backend.recipe.create(trace).await?, None))
     }
 
-    /// Who stands before the node, looked at once. None if the node is not there any more.
+    /// Lists the predecessors of the node once. None if the node is gone.
     async fn look_before(
         &self,
         trace: &Trace,
@@ -114,7 +114,7 @@ impl<'a> Attempt<'a> {
         looking.await.map_err(|failure: Failure| failure.explain(Operation::Acquire))
     }
 
-    /// Removes the node of an attempt that does not wait, so that it stands in nobody's way when this is answered.
+    /// Removes the node of an attempt that does not wait, so that it blocks no other client when the caller gets its answer.
     async fn step_back(&self, trace: &Trace) {
         if let Err(failure) = trace.remove().await {
             // The session goes on trying.

@@ -1,4 +1,4 @@
-//! The backend: one short function for each operation.
+//! The `Backend` of the core for ZooKeeper: one short function for each operation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::sessions::Sessions;
 use crate::trace::Traces;
 use crate::trouble::{Failure, Outcome};
 
-/// What a part of a path may be made of. The servers' rule is one for the 16-bit units of Java's texts.
+/// Whether a part of a path may contain this character. The servers' rule is about the 16-bit units of Java's strings.
 pub(crate) fn is_accepted(character: char) -> bool {
     let has_one_unit = matches!(character, '\0'..='\u{d7ff}' | '\u{f900}'..='\u{ffef}');
     has_one_unit && !character.is_control() && character != '/'
@@ -33,13 +33,14 @@ pub(crate) fn is_accepted(character: char) -> bool {
 
 pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted), 512);
 
-/// How many nodes are read in one request.
+/// How many nodes one request reads.
 const READ_TOGETHER: usize = 200;
 
-/// How long after a failure a node is looked at again that is to go.
+/// The pause before another look at a node that is about to go, after a failed look.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long a holder may take to hear that its hold is broken: longer than a hold is not watched, also on a busy machine.
+/// How long a holder may take to learn that its hold is broken: longer than the time in which a new hold is not watched yet, also
+/// on a busy machine.
 const TOLD_BEFORE: Duration = Duration::from_secs(1);
 
 pub(crate) struct ZooKeeperBackend {
@@ -49,7 +50,7 @@ pub(crate) struct ZooKeeperBackend {
     pub(crate) recipe: Recipe,
     root: String,
     capabilities: Capabilities,
-    /// Whose node the next heartbeat checks.
+    /// The position of the hold whose node the next heartbeat checks.
     turn: AtomicUsize,
 }
 
@@ -88,7 +89,7 @@ impl ZooKeeperBackend {
         format!("{}/{name}", self.root).into()
     }
 
-    /// The contenders of a lock as the servers know them now, in their order.
+    /// The contenders of a lock as the servers know them now, in the order of the queue.
     async fn contenders(&self, session: &Session, directory: &str) -> Result<Vec<Contender>, Failure> {
         session.catch_up(directory).await?;
         let children = session.list(directory).await?;
@@ -97,7 +98,7 @@ impl ZooKeeperBackend {
         Ok(contenders)
     }
 
-    /// Has the heartbeat repeated when that proves more than the last one did.
+    /// Repeats the heartbeat later if that will prove more than the last one did.
     fn repeat_when_worthwhile(&self, session: &Session) {
         let Some(moment) = session.worth_repeating_at() else { return };
         let (host, group) = (self.host.clone(), session.group);
@@ -133,8 +134,8 @@ impl Backend for ZooKeeperBackend {
             return Ok(vec![LeaseState::Lost(LossReason::SessionClosed); leases.len()]);
         };
         let mut states = vec![None; leases.len()];
-        // One heartbeat is for all of them. It checks the first node that is there, another one each time: of a node that may not be
-        // read any more no watch tells.
+        // One heartbeat renews all holds. It checks the first node that exists, starting with a different one each time: the watch
+        // of a node that the user may not read any more reports nothing.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         for position in (0..leases.len()).map(|offset| (turn + offset) % leases.len()) {
             let trace = &leases[position].trace;
@@ -147,13 +148,13 @@ impl Backend for ZooKeeperBackend {
                 }
                 Err(failure) if failure.is(&Error::NoNode) => {
                     states[position] = Some(LeaseState::Lost(LossReason::Deleted));
-                    // Where one was deleted, others may have been.
+                    // If one node was deleted, others may have been deleted too.
                     note_the_gone(&session, leases, &mut states).await;
                 }
                 Err(failure) => return Err(failure.explain(Operation::Renew)),
             }
         }
-        // None is there, or all are being released.
+        // No node exists, or all holds are being released.
         let lost = LeaseState::Lost(LossReason::Deleted);
         Ok(states.into_iter().map(|state| state.unwrap_or(lost)).collect())
     }
@@ -173,7 +174,7 @@ impl Backend for ZooKeeperBackend {
                 Released::WasLost(LossReason::SessionClosed)
             }
             Err(failure) if failure.outcome() == Outcome::Refused => {
-                // Somebody may keep the lease: what becomes of the node must not depend on that.
+                // The caller may keep the lease: what becomes of the node must not depend on that.
                 lease.trace.leave();
                 lease.forget();
                 return Err(failure.explain(Operation::Release));
@@ -182,7 +183,8 @@ impl Backend for ZooKeeperBackend {
         };
         lease.forget();
         if node.is_some_and(|node| node.is_worth_resetting()) {
-            // So that the numbers begin anew; as long as somebody waits it is refused, and nobody minds.
+            // A new directory makes the numbers begin anew. While clients wait, the servers refuse the deletion, which does no
+            // harm.
             let _ = session.delete(lease.trace.directory()).await;
         }
         Ok(released)
@@ -229,24 +231,24 @@ impl Backend for ZooKeeperBackend {
         let mark = match session.read(std::slice::from_ref(&path)).await.map_err(explained)?.pop() {
             Some(MultiReadResult::Data { data, .. }) => broken(&data),
             Some(MultiReadResult::Error { err: Error::NoNode }) => return Ok(Broken::not_held()),
-            // It may not be read, and who made it may be told all the same.
+            // The user may not read the node, but can still mark it as broken for its holder.
             _ => broken_unread(),
         };
         match session.change(|writer| writer.add_set_data(&path, &mark, None)).await {
             Ok(_) => {
-                // Its holder hears of it, stops, and removes it before anybody else can have the lock.
+                // The holder learns of it, stops, and removes the node before another client can have the lock.
                 let clock = self.host.clock();
                 let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&mark)));
                 until_gone(&session, &path, stopped_by).await;
             }
             Err((_, failure)) if failure.is(&Error::NoNode) => return Ok(Broken::not_held()),
-            // It may not be written to, but the right to delete it is one of its directory.
+            // The user may not write to the node, but the right to delete it belongs to its directory.
             Err((_, failure)) if failure.is(&Error::NoAuth) => {}
             Err((_, failure)) => return Err(explained(failure)),
         }
         match session.delete(&path).await {
             Ok(_) => Ok(Broken::taken_away()),
-            // One who has heard of it has removed the node already.
+            // A holder that has learned of it has already removed the node.
             Err(_) if session.stat(&path).await.is_ok_and(|stat| stat.is_none()) => Ok(Broken::taken_away()),
             Err(failure) => Err(explained(failure)),
         }
@@ -257,7 +259,7 @@ impl Backend for ZooKeeperBackend {
     }
 }
 
-/// Waits until a node is gone, for no longer than until then.
+/// Waits until a node is gone, but not beyond `give_up`.
 async fn until_gone(session: &Session, path: &str, give_up: Moment) {
     let clock = session.clock();
     let gone = async {
@@ -269,7 +271,7 @@ async fn until_gone(session: &Session, path: &str, give_up: Moment) {
                     }
                 }
                 Ok(None) => return,
-                // Whoever asks next is told so.
+                // The next request reports the end of the session.
                 Err(failure) if failure.outcome() == Outcome::EndsWithSession => return,
                 Err(_) => clock.sleep_until(clock.now().plus(LOOK_AGAIN)).await,
             }
@@ -282,7 +284,7 @@ async fn until_gone(session: &Session, path: &str, give_up: Moment) {
     }
 }
 
-/// Looks at the nodes of several holds at once, and notes which are gone.
+/// Looks at the nodes of several holds in one request, and notes those that are gone.
 async fn note_the_gone(session: &Session, leases: &[Arc<Lease>], states: &mut [Option<LeaseState>]) {
     let paths = |leases: &[Arc<Lease>]| -> Vec<String> {
         let names = leases.iter().filter_map(|lease| Some(lease.trace.path_of(&lease.trace.node()?.name)));
@@ -291,7 +293,7 @@ async fn note_the_gone(session: &Session, leases: &[Arc<Lease>], states: &mut [O
     for (leases, states) in leases.chunks(READ_TOGETHER).zip(states.chunks_mut(READ_TOGETHER)) {
         let paths = paths(leases);
         if paths.len() < leases.len() {
-            // One of them is being released: the next time will do.
+            // One of them is being released: the next heartbeat looks again.
             continue;
         }
         let Ok(are_there) = session.which_are_there(&paths).await else { return };

@@ -1,44 +1,45 @@
-//! Who wants a lock: the children of its directory, in their order.
+//! Contenders for a lock: the children of its directory, in their order.
 //!
-//! A contender of ours is called as Curator calls its own (`InterProcessMutex`): `_c_` + a random UUID + `-lock-` + the sequence
-//! number that the server appends. What precedes `lock-` is nobody's business but its maker's, so contenders of older and other
-//! programs that end alike count too. What has no number is not a contender: notes of an operator, directories. Nor are the
-//! nodes of Curator's other recipes, which do not wait for a lock of Curator's either.
+//! The client names its nodes as Curator's `InterProcessMutex` does: `_c_` + a random UUID + `-lock-` + the sequence number that
+//! the server appends. The part before `lock-` matters only to the program that created the node, so nodes of older and other
+//! programs with the same ending count too. A node without a number is not a contender: notes of an operator, directories. Nor are
+//! the nodes of Curator's other recipes, which do not wait for a lock of Curator's either.
 //!
-//! Any other child with a number is a stranger: of ZooKeeper's own recipe for locks (`x-` + session + `-` + number), of kazoo where it
-//! was not announced, of somebody's script. Perhaps it holds the lock as its maker sees it, so whoever comes behind it is refused.
+//! Any other child with a number is a stranger: a node of ZooKeeper's own recipe for locks (`x-` + session + `-` + number), of
+//! kazoo if the option for it is not set, of a user's script. Its creator may consider it the holder of the lock, so attempts
+//! behind it are refused.
 
 use std::fmt::Write as _;
 
-/// What stands before the sequence number.
+/// The text before the sequence number.
 const LOCK_NAME: &str = "lock-";
 
-/// What kazoo's `Lock`, `WriteLock` and `ReadLock` write before it.
+/// The text that kazoo's `Lock`, `WriteLock` and `ReadLock` write before the number.
 const KAZOO_NAMES: [&str; 2] = ["__lock__", "__rlock__"];
 
-/// What stands before the number in Curator's other recipes.
+/// The texts before the number in Curator's other recipes.
 const NO_LOCKS: [&str; 4] = ["__READ__", "__WRIT__", "lease-", "latch-"];
 
 /// How many digits the server appends.
 const DIGITS: usize = 10;
 
-/// From here on the server's counter is about to end, or has: it sticks at 2³¹ − 1 and gives numbers twice.
+/// From this number on the server's counter is near its end or past it: it sticks at 2³¹ − 1 and gives numbers twice.
 const END_OF_SEQUENCES: i64 = (1 << 31) - (1 << 16);
 
-/// Past this number an empty directory is worth removing, so that the counter begins anew.
+/// From this number on the client removes an empty directory, so that the counter begins anew.
 const WORTH_RESETTING: i64 = 1 << 30;
 
-/// Whose names of nodes count as contenders.
+/// The programs whose nodes count as contenders, by their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Accepted {
     /// Ours and Curator's.
     #[default]
     Curator,
-    /// Those of kazoo as well.
+    /// kazoo's as well.
     CuratorAndKazoo,
 }
 
-/// One who wants the lock.
+/// A node in the queue for the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contender {
     pub(crate) sequence: i64,
@@ -47,7 +48,7 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// Reads the name of a child; none if it is not a contender.
+    /// Reads the name of a child; none if the child is not a contender.
     pub(crate) fn read(name: &str, accepted: Accepted) -> Option<Self> {
         let after = |marker: &str| name.rfind(marker).map(|start| &name[start + marker.len()..]);
         let sequence = after(LOCK_NAME).and_then(read_sequence).or_else(|| match accepted {
@@ -57,7 +58,7 @@ impl Contender {
         Some(Self { sequence, name: name.to_owned() })
     }
 
-    /// Whether its number may be another's too, so that only the order of creation counts.
+    /// Whether another node may have the same number, so that only the order of creation counts.
     pub(crate) fn is_at_the_end_of_sequences(&self) -> bool {
         self.sequence < 0 || self.sequence >= END_OF_SEQUENCES
     }
@@ -68,7 +69,7 @@ impl Contender {
     }
 }
 
-/// The digits that the server appends: ten of them, or more. Where the counter has overflowed a minus takes the place of one.
+/// Reads the digits that the server appends: ten or more. After an overflow of the counter, a minus takes the place of one digit.
 fn read_sequence(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = text.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -82,7 +83,7 @@ pub(crate) fn contenders(children: &[String], accepted: Accepted) -> Vec<Contend
     contenders
 }
 
-/// The number of a child that is numbered as contenders are and made in a way that is not known; none if it is not a stranger.
+/// The number of a child that has a number like a contender but is of an unknown kind; none if the child is not a stranger.
 fn read_stranger(name: &str, accepted: Accepted) -> Option<i64> {
     let number = name.get(name.len().checked_sub(DIGITS)?..).and_then(read_sequence)?;
     let is_known = Contender::read(name, accepted).is_some()
@@ -90,14 +91,14 @@ fn read_stranger(name: &str, accepted: Accepted) -> Option<i64> {
     (!is_known && (0..1 << 31).contains(&number)).then_some(number)
 }
 
-/// Whether it is this word and a number, behind nothing or what Curator finds its own nodes by.
+/// Whether the name is this word and a number, with nothing before it or with the prefix by which Curator finds its own nodes.
 fn is_made_by_curator(name: &str, word: &str) -> bool {
     name.rsplit_once(word).is_some_and(|(before, number)| {
         (before.is_empty() || before.starts_with("_c_")) && read_sequence(number).is_some()
     })
 }
 
-/// The first of the children that stands before this contender and of which nobody knows whether it has the lock.
+/// The first of the children that is before this contender and of which it is unknown whether it has the lock.
 pub(crate) fn stranger_before<'a>(
     own: Option<&Contender>,
     children: &'a [String],
@@ -109,12 +110,12 @@ pub(crate) fn stranger_before<'a>(
     strangers.filter(|(number, _)| stands_before(*number)).min().map(|(_, name)| name)
 }
 
-/// What marks the nodes of one attempt in one session.
+/// The mark in the names of the nodes of one attempt in one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark(String);
 
 impl Mark {
-    /// A mark that nobody else has, of 128 random bits, in the form of a random UUID (RFC 9562, version 4).
+    /// A mark from 128 random bits, in the form of a random UUID (RFC 9562, version 4), so that no other attempt has it.
     pub(crate) fn of(random: u128) -> Self {
         let number = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
         let digits = format!("{number:032x}");
@@ -135,7 +136,7 @@ impl Mark {
         format!("{}{LOCK_NAME}", self.0)
     }
 
-    /// Whether the node is one of these.
+    /// Whether the node has this mark.
     pub(crate) fn is_on(&self, name: &str) -> bool {
         name.starts_with(&self.0)
     }
@@ -252,7 +253,7 @@ mod tests {
         };
         assert_eq!(before("lock-0000000002"), None);
         assert_eq!(before("lock-0000000004"), Some("x-9-0000000003"));
-        // What a number says is over.
+        // At the end of the numbers, numbers no longer tell the order.
         assert_eq!(before("lock-2147483647"), Some("x-9-0000000003"));
         assert_eq!(before("lock--2147483648"), Some("x-9-0000000003"));
         assert_eq!(stranger_before(None, &children, Accepted::Curator), Some("x-9-0000000003"));

@@ -1,9 +1,9 @@
-//! What is known of a hold: its node, and whether that is still there.
+//! The state of a hold: its node, and whether that still exists.
 //!
-//! A hold's node is watched, so that its holder hears at once when somebody deletes it. Not from the first moment on: a node that
-//! is new is watched 20 ms later, whether it waits or is held, so that a short wait and a short hold cost no more than they must.
-//! Whoever deletes a node that is younger may have two holders for that long; who deletes an older one, for the time that the
-//! watch takes to tell.
+//! The client watches a hold's node, so that its holder learns at once of a deletion. The watch does not start immediately: whether
+//! the node waits or holds, the client sets it 20 ms after the node's creation, so that a short wait and a short hold cost no more
+//! than they must. If another program deletes a node that is younger, there may be two holders for that long; if it deletes an
+//! older one, for the time in which the watch reports it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,13 @@ use crate::session::{Told, Watching};
 use crate::trace::{Trace, Traces};
 use crate::trouble::Outcome;
 
-/// When a node is not new any more, and is watched.
+/// The age from which a node is no longer new, and is watched.
 pub(crate) const SHORT_HOLD: Duration = Duration::from_millis(20);
 
-/// How long after a failure it is tried again.
+/// The pause after a failure before the next try.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is needed to renew and release a hold.
+/// What the client needs to renew and release a hold.
 pub(crate) struct Lease {
     id: AttemptId,
     traces: Arc<Traces>,
@@ -50,8 +50,8 @@ impl Lease {
         Arc::clone(&self.watch)
     }
 
-    /// The node is about to be deleted by its owner: what the watch tells from now on is no loss. The watch itself stays until the
-    /// node is gone, which is how it ends without a request to remove it.
+    /// The owner is about to delete the node: what the watch reports from now on is no loss. The watch itself stays until the node
+    /// is gone, so it ends without a request to remove it.
     pub(crate) fn begin_release(&self) {
         self.watch.is_over.store(true, Ordering::Release);
     }
@@ -81,7 +81,7 @@ impl fmt::Debug for Lease {
 }
 
 impl Watch {
-    /// Watches the node until the hold ends, or the node is gone, of which the holder is told.
+    /// Watches the node until the hold ends, or until the node is gone, which it reports to the holder.
     pub(crate) async fn over(self: Arc<Self>, trace: Weak<Trace>, path: String, watching: Option<Watching>) {
         tokio::select! {
             biased;
@@ -125,7 +125,7 @@ impl Watch {
     }
 }
 
-/// Waits without keeping the trace; answers whether it is still there.
+/// Waits without keeping the trace alive. Returns whether the trace still exists.
 async fn pause(trace: &Weak<Trace>, pause: Duration) -> bool {
     let Some(clock) = trace.upgrade().map(|trace| trace.session().clock().clone()) else { return false };
     clock.sleep_until(clock.now().plus(pause)).await;

@@ -1,8 +1,8 @@
-//! What an attempt may have left at the servers, and how it is removed for certain.
+//! Removes for certain what an attempt may have left at the servers.
 //!
-//! A node lives as long as its session, so whatever is left behind in a session that lives on blocks everybody. Every attempt is
-//! marked before its first request is sent, and whoever removes it looks for the mark, not for what is thought to have been
-//! made.
+//! A node lives as long as its session, so a node left behind in a session that lives on blocks all other clients. Every attempt
+//! gets a mark before its first request is sent, and the clean-up looks for the mark, not for the nodes that the client believes it
+//! has created.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::trouble::{Failure, Outcome};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How many removals are under way at once.
+/// How many removals run at once.
 const REMOVED_TOGETHER: usize = 16;
 
-/// Nodes with one mark in one directory: at most one, but for requests that were carried out twice.
+/// The nodes with one mark in one directory: at most one, unless a request was carried out twice.
 #[derive(Debug, Clone)]
 pub(crate) struct Leftover {
     pub(crate) directory: Arc<str>,
@@ -29,7 +29,7 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    /// Removes the nodes, once. When it succeeds, none is left, and none will come.
+    /// Removes the nodes, once. If it succeeds, none is left, and none will appear.
     pub(crate) async fn remove(&self, session: &Session) -> Result<(), Failure> {
         session.barrier(&self.directory).await?;
         for name in session.list(&self.directory).await? {
@@ -40,7 +40,7 @@ impl Leftover {
         Ok(())
     }
 
-    /// Removes the nodes, or says why it could not be done yet. What goes with the session counts as removed.
+    /// Removes the nodes, or explains why that was not possible yet. Nodes that end with the session count as removed.
     pub(crate) async fn sweep(&self, session: &Session, operation: Operation) -> Result<(), LockError> {
         if session.is_over() {
             return Ok(());
@@ -54,10 +54,10 @@ impl Leftover {
     }
 }
 
-/// Removes what the session is told of, until it is certain that nothing is left or the session has ended.
+/// Removes the leftovers that the session receives, until it is certain that nothing is left or the session has ended.
 pub(crate) async fn clean(session: Arc<Session>, mut leftovers: mpsc::UnboundedReceiver<Leftover>) {
     let cleaning = async {
-        // Each by itself: what cannot be removed keeps nothing else waiting.
+        // Each in a task of its own: one that cannot be removed delays no other.
         let mut removals = JoinSet::new();
         let turns = Arc::new(Semaphore::new(REMOVED_TOGETHER));
         while let Some(leftover) = leftovers.recv().await {
@@ -76,7 +76,7 @@ async fn remove_for_certain(session: Arc<Session>, leftover: Leftover, turns: Ar
     let clock = session.clock();
     loop {
         let swept = {
-            // Nobody closes it.
+            // The semaphore is never closed.
             let _turn = turns.acquire().await;
             leftover.sweep(&session, Operation::Cancel).await
         };
@@ -85,7 +85,8 @@ async fn remove_for_certain(session: Arc<Session>, leftover: Leftover, turns: Ar
         if error.is_retryable() {
             tracing::debug!(target: "distlock", %directory, %error, "a node could not be removed yet");
         } else if !session.is_condemned() {
-            // Somebody may mend it; else the session ends, and the node with it, as soon as nothing is held in it any more.
+            // An operator may solve the problem. Otherwise the session ends, and the node with it, as soon as no hold is left in
+            // it.
             tracing::warn!(target: "distlock", %directory, %error, "a node cannot be removed: its session is used for nothing new");
             session.condemn();
         }

@@ -1,8 +1,8 @@
-//! Making an attempt's node.
+//! Creates the node of an attempt.
 //!
-//! One transaction creates the node and writes the directory's data: the answer to the write says how many children the
-//! directory has now, and if that is one, nobody else wants the lock. It also names the transaction, which is the fencing token.
-//! (What the creation itself answers inside of a transaction is of no use before ZooKeeper 3.9: ZOOKEEPER-4026.)
+//! One transaction creates the node and writes the directory's data. The answer to the write says how many children the directory
+//! has now; if there is one, no other contender wants the lock. It also contains the transaction's id, which is the fencing token.
+//! (Inside a transaction, the answer to the creation itself is useless before ZooKeeper 3.9: ZOOKEEPER-4026.)
 
 use std::sync::Arc;
 
@@ -19,31 +19,31 @@ use crate::trust::Proof;
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub(crate) access: Access,
-    /// What is written into a node: who this is.
+    /// What the client writes into its nodes: who it is.
     pub(crate) data: Box<[u8]>,
     pub(crate) accepted: Accepted,
 }
 
-/// A node that was made, or found.
+/// A node that the client has created or found.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) contender: Contender,
-    /// The number of the transaction that created it; unknown where the server has not said.
+    /// The id of the transaction that created it; none if the server has not said.
     pub(crate) created_by: Option<i64>,
-    /// Whether it is certainly the only one in its directory.
+    /// Whether it is certainly the only node in its directory.
     pub(crate) is_alone: bool,
 }
 
-/// Directories come and go while nobody uses them; not that often.
+/// Unused directories come and go, so creating a node may need several rounds; but not more than this.
 const MOST_ROUNDS: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// The directory is there.
+    /// The directory exists.
     InDirectory,
-    /// The directory is made in the same transaction.
+    /// The same transaction creates the directory.
     WithDirectory,
-    /// The directory may not be written to, only nodes may be made in it.
+    /// The user may not write the directory's data, but may create nodes in it.
     Alone,
 }
 
@@ -55,7 +55,7 @@ impl Recipe {
         }
     }
 
-    /// Makes the node. What is not known to have failed is an error that leaves the trace in doubt.
+    /// Creates the node. After an error that leaves the outcome unknown, the trace stays in doubt.
     pub(crate) async fn create(&self, trace: &Trace) -> Result<Node, LockError> {
         let mut way = Way::InDirectory;
         for _ in 0..MOST_ROUNDS {
@@ -105,7 +105,7 @@ impl Recipe {
             .ok_or((0, Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))))
     }
 
-    /// Where the directory's data may not be written.
+    /// Creates the node where the user may not write the directory's data.
     async fn create_alone(&self, trace: &Trace, prefix: &str) -> Result<Node, Failure> {
         let options = CreateMode::EphemeralSequential.with_acls(self.access());
         let creating = |client: Arc<Client>| async move { client.create(prefix, &self.data, &options).await };
@@ -116,7 +116,7 @@ impl Recipe {
         Ok(Node { contender, created_by, is_alone: false })
     }
 
-    /// Makes the directories above the lock's own.
+    /// Creates the directories above the lock's own.
     async fn make_ancestors(&self, trace: &Trace) -> Result<(), LockError> {
         let Some((parent, _)) = trace.directory().rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
         else {
@@ -128,8 +128,8 @@ impl Recipe {
         made.map_err(|failure: Failure| failure.explain(Operation::Acquire))
     }
 
-    /// Looks for the node of a request of which nobody knows what came: none, or the lowest of those that there are, and the
-    /// names of all children. What is too much is removed.
+    /// Looks for the node of a request with an unknown outcome. Returns none, or the lowest of the nodes found together with the
+    /// names of all children. Removes the other nodes of the attempt.
     pub(crate) async fn find(&self, trace: &Trace) -> Result<Option<(Node, Vec<String>)>, LockError> {
         self.look_for(trace).await.map_err(|failure| failure.explain(Operation::Acquire))
     }
@@ -147,7 +147,7 @@ impl Recipe {
         let children = without_doubles(trace, &contender, children).await?;
         let stat = session.stat(&trace.path_of(&contender.name)).await?;
         let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.number) else {
-            // Gone meanwhile.
+            // The node has gone meanwhile.
             trace.created_nothing();
             return Ok(None);
         };
@@ -156,7 +156,7 @@ impl Recipe {
     }
 }
 
-/// The children of the lock's directory without doubles of the attempt's own node, which are removed: an attempt that waited for
+/// Removes doubles of the attempt's own node, and returns the other children of the lock's directory. An attempt that waited for
 /// itself would wait for ever.
 pub(crate) async fn without_doubles(
     trace: &Trace,
@@ -172,13 +172,13 @@ pub(crate) async fn without_doubles(
     Ok(children)
 }
 
-/// Reads what the transaction has answered.
+/// Reads the result of the transaction.
 fn read(results: &[MultiWriteResult]) -> Option<Node> {
     let [.., MultiWriteResult::Create { path, .. }, MultiWriteResult::SetData { stat }] = results else {
         return None;
     };
     let name = path.rsplit('/').next()?;
     let contender = Contender::read(name, Accepted::Curator)?;
-    // All changes of a transaction have its number.
+    // All changes of a transaction have its id.
     Some(Node { contender, created_by: Some(stat.mzxid), is_alone: stat.num_children == 1 })
 }

@@ -1,4 +1,4 @@
-//! Options of a client, and connecting with them.
+//! The options of a client, and the functions that connect with them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::session::term;
 use crate::tls::{self, Certificates};
 use crate::trouble::Failure;
 
-/// Where the servers are and how the locks are kept there.
+/// The servers, the folder of the locks on them, and how the client keeps locks there.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -42,41 +42,41 @@ pub struct ZooKeeperOptions {
     certificates: Option<Certificates>,
 }
 
-/// Who may do what with the nodes that a client makes.
+/// The permissions (ACL) of the nodes that a client creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Access {
-    /// Everybody everything, as with Curator if nothing else is said.
+    /// Every user may do everything. This is also Curator's default.
     #[default]
     Open,
-    /// Only the user who made them.
+    /// Only the user who created a node may use it.
     Creator,
 }
 
-/// How a client proves who it is.
+/// How a client authenticates itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Authentication {
-    /// User and password are given to the server with the scheme `digest`. No server refuses them: a wrong password is another
-    /// user, to whom no node belongs.
+    /// The client sends user and password with the scheme `digest`. A server never refuses them: a wrong password makes the client
+    /// a different user, who owns no node.
     #[default]
     Digest,
-    /// By SASL with DIGEST-MD5: the server knows its users, and refuses others.
+    /// SASL with DIGEST-MD5: the server knows its users, and refuses all others.
     Sasl,
 }
 
-/// Where fencing tokens come from.
+/// The source of fencing tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TokenSource {
-    /// The number of the transaction that created the holder's node. It costs nothing.
+    /// The token is the id of the transaction that created the holder's node (its `czxid`). It costs no extra request.
     #[default]
     Czxid,
-    /// There are none.
+    /// Grants have no fencing token.
     None,
 }
 
-/// The folder of the locks, if none is given.
+/// The folder of the locks if the URL names none.
 const DEFAULT_ROOT: &str = "/distlock";
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ const SHORTEST_SESSION_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_SESSION_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl ZooKeeperOptions {
-    /// Servers (`host:port`, with commas between them), and the folder in which the locks are.
+    /// Options for these servers (`host:port`, separated by commas) and this folder of locks.
     pub fn at(hosts: impl Into<String>, root: impl Into<String>) -> Self {
         Self {
             hosts: hosts.into(),
@@ -102,40 +102,41 @@ impl ZooKeeperOptions {
         }
     }
 
-    /// How long the servers keep the locks of a client that is not heard of; 10 s by default. The servers may agree to another
-    /// one, within `minSessionTimeout` and `maxSessionTimeout` (2 and 20 ticks by default), of which is warned.
+    /// How long the servers keep the locks of a client from which they hear nothing; 10 s by default. The servers may negotiate
+    /// another timeout, within `minSessionTimeout` and `maxSessionTimeout` (2 and 20 ticks by default); the client then logs a
+    /// warning.
     ///
-    /// **At least four ticks of the servers** (`tickTime`, 2 s by default), and the same on all of them: what a heartbeat proves
-    /// depends on it. A hold relies on two thirds of it.
+    /// **Choose at least four ticks of the servers** (`tickTime`, 2 s by default), and use the same tick on all servers: what a
+    /// heartbeat proves depends on it. A hold relies on two thirds of the timeout.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// Who may do what with the nodes that this client makes; [`Access::Open`] by default.
+    /// Sets the permissions of the nodes that this client creates; [`Access::Open`] by default.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Where fencing tokens come from; [`TokenSource::Czxid`] by default.
+    /// Sets the source of fencing tokens; [`TokenSource::Czxid`] by default.
     #[must_use]
     pub fn fencing(mut self, source: TokenSource) -> Self {
         self.fencing = source;
         self
     }
 
-    /// Takes nodes that are called as kazoo (the Python library) calls its own for contenders too, which are refused otherwise. kazoo has to be told of ours as
-    /// well: `Lock(…, extra_lock_patterns=["-lock-"])`.
+    /// Also counts the nodes of kazoo (the Python library) as contenders, by their names; without this option the client refuses
+    /// them. kazoo needs to know our nodes as well: `Lock(…, extra_lock_patterns=["-lock-"])`.
     #[must_use]
     pub fn with_kazoo(mut self) -> Self {
         self.accepted = Accepted::CuratorAndKazoo;
         self
     }
 
-    /// User and password. The password is shown nowhere.
+    /// Sets user and password. The password appears in no output.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>, password: Secret) -> Self {
         self.user = Some(user.into());
@@ -143,43 +144,42 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// How user and password are used; [`Authentication::Digest`] by default.
+    /// Sets how the client uses user and password; [`Authentication::Digest`] by default.
     #[must_use]
     pub fn authentication(mut self, authentication: Authentication) -> Self {
         self.authentication = authentication;
         self
     }
 
-    /// Encrypts, and checks the servers' certificates against this authority (a file in PEM format) alone. Needs the feature
-    /// `tls`, without which connecting is refused.
+    /// Encrypts the connections, and checks the servers' certificates against this authority (a file in PEM format) alone. Needs
+    /// the feature `tls`; without it, connecting fails.
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
         self.certificates.get_or_insert_default().authority = Some(file.into());
         self
     }
 
-    /// Proves to the servers who this client is (files in PEM format), on connections that are encrypted: needs an
-    /// [authority](ZooKeeperOptions::authority).
+    /// Authenticates this client to the servers with a certificate and its key (files in PEM format). This works only on encrypted
+    /// connections, so it needs an [authority](ZooKeeperOptions::authority).
     #[must_use]
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.certificates.get_or_insert_default().client = Some((certificate.into(), key.into()));
         self
     }
 
-    /// Connects.
+    /// Connects to the servers.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for options that do not fit together, or to the servers; [`ErrorKind::Unreachable`] and
-    /// [`ErrorKind::Denied`] with what the servers answered and what to do about it.
+    /// [`ErrorKind::InvalidOption`] for options that do not fit together or do not fit the servers; [`ErrorKind::Unreachable`] and [`ErrorKind::Denied`] with what the servers answered and what to do about it.
     ///
     /// # Cancel safety
-    /// Dropping it ends the attempt to connect.
+    /// Dropping the future ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
         builder.server(self.server()).connect(|host| ZooKeeperBackend::connect(host, self)).await
     }
 
-    /// Where the servers are, for errors and the log. What could be the rest of a password that is not encoded stays out.
+    /// The servers' addresses, for errors and the log. They leave out what could be the rest of a password that is not encoded.
     fn server(&self) -> String {
         let root = if self.root.contains('@') { "" } else { &self.root };
         format!("zookeeper://{}{root}", self.hosts)
@@ -219,7 +219,7 @@ impl ZooKeeperOptions {
         Ok(())
     }
 
-    /// The servers without their ports.
+    /// The names of the servers without their ports.
     fn host_names(&self) -> impl Iterator<Item = &str> {
         self.hosts.split(',').map(|server| {
             match server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -229,7 +229,7 @@ impl ZooKeeperOptions {
         })
     }
 
-    /// How long a request may take before it is known what the servers agree to.
+    /// The request timeout as long as the negotiated session timeout is not known.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.session_timeout / 3
     }
@@ -256,7 +256,7 @@ impl ZooKeeperOptions {
         Ok(client)
     }
 
-    /// The client library keeps to itself what was wrong with TLS.
+    /// Explains a failed connection. The client library does not report what was wrong with TLS, so the remedy names it.
     fn explain(&self, error: Error) -> LockError {
         let is_about_contact = matches!(error, Error::NoHosts | Error::Timeout);
         let explained = Failure::Told(error).explain(Operation::Connect);
@@ -271,7 +271,7 @@ impl ZooKeeperOptions {
         }
     }
 
-    /// Reads a URL and connects with `builder`, into which the URL's general options go too.
+    /// Reads a URL, and adds the URL's general options to `builder`.
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut url_options = url.options();
         let builder = builder.with_url_options(&mut url_options)?;
@@ -331,22 +331,22 @@ impl ZooKeeperOptions {
 
 /// Connects to the servers that `url` names: `zookeeper://[user:password@]host[:port][,host[:port]…][/folder]`.
 ///
-/// Options: `session_timeout`, `acl` (`open`, `creator`), `auth` (`digest`, `sasl`), `password_file`, `fencing` (`czxid`, `none`), `accept`
-/// (`curator`, `kazoo`), `tls` (`on`, `off`) with `ca`, `cert` and `key` (files in PEM format; naming one turns TLS on, which
-/// needs the feature `tls`); and those of every backend.
+/// Options: `session_timeout`, `acl` (`open`, `creator`), `auth` (`digest`, `sasl`), `password_file`, `fencing` (`czxid`, `none`),
+/// `accept` (`curator`, `kazoo`), `tls` (`on`, `off`) with `ca`, `cert` and `key` (files in PEM format; naming one turns TLS on,
+/// which needs the feature `tls`); and the options of every backend.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for a URL that makes no sense, and as [`ZooKeeperOptions::connect`].
+/// [`ErrorKind::InvalidOption`] for an invalid URL; otherwise the errors of [`ZooKeeperOptions::connect`].
 ///
 /// # Cancel safety
-/// Dropping it ends the attempt to connect.
+/// Dropping the future ends the attempt to connect.
 pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let (options, builder) = ZooKeeperOptions::of_url(url, builder)?;
     options.connect(builder).await
 }
 
-/// How long a hold can rely on the session that `url` asks for: two thirds of `session_timeout`, or of 10 s where it does not
-/// say. The servers may agree to another session.
+/// How long a hold can rely on the session that `url` asks for: two thirds of `session_timeout`, or of 10 s if the URL does not set
+/// it. The servers may negotiate another session timeout.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`] for a `session_timeout` that cannot be read.
@@ -355,7 +355,7 @@ pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
     Ok(Some(term(asked.unwrap_or(DEFAULT_SESSION_TIMEOUT))))
 }
 
-/// A server that knows no SASL lets everybody in, as nobody.
+/// Checks that SASL has authenticated this client: a server without SASL admits every client, as an anonymous user.
 async fn check_who_we_are(client: &Client) -> Result<(), LockError> {
     match client.list_auth_users().await {
         Ok(users) if users.iter().any(|user| user.scheme() == "sasl") => Ok(()),

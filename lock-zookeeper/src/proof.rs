@@ -1,18 +1,18 @@
-//! Making sure, before a hold begins, that its node is there and that its session lasts.
+//! Makes sure, before a hold begins, that its node exists and that its session lasts.
 
 use zookeeper_client::Error;
 
 use crate::session::Session;
 use crate::trouble::Failure;
 
-/// Whether the attempt's node is still there.
+/// Whether the attempt's node still exists.
 #[derive(PartialEq)]
 pub(crate) enum Place {
     Kept,
     Lost,
 }
 
-/// Whether the node is there, by a request that the leader commits.
+/// Whether the node exists, by a request that the leader commits.
 pub(crate) async fn is_there(session: &Session, path: &str) -> Result<bool, Failure> {
     match session.beat(path).await {
         Ok(()) => Ok(true),
@@ -21,7 +21,7 @@ pub(crate) async fn is_there(session: &Session, path: &str) -> Result<bool, Fail
     }
 }
 
-/// Makes sure that the node is there, by heartbeats that prove enough for a hold to begin with.
+/// Makes sure that the node exists, by heartbeats that prove enough for a hold to begin.
 pub(crate) async fn prove(session: &Session, path: &str) -> Result<Place, Failure> {
     while !is_fresh(session) {
         if !is_there(session, path).await? {
@@ -37,7 +37,7 @@ pub(crate) async fn prove(session: &Session, path: &str) -> Result<Place, Failur
     Ok(Place::Kept)
 }
 
-/// Whether enough is left of what the last answers prove for a hold to begin with.
+/// Whether enough is left of what the last answers prove for a hold to begin.
 pub(crate) fn is_fresh(session: &Session) -> bool {
     session.clock().now() < session.anchor().plus(session.term() / 2)
 }

@@ -1,42 +1,43 @@
-//! Who stands before an attempt, and waiting for them to go.
+//! Finds the predecessors of an attempt in the queue, and waits for them to go.
 //!
-//! The directory is listed once. Nobody can come to stand before a node that is there (its number is higher than all that were
-//! given, and it keeps the directory from being removed), so those who stood before it then are all who ever will; they only
-//! become fewer. When all have gone, the lock is ours. So one release wakes a few waiters, however many there are.
+//! The client lists the directory once. No node can come before an existing one, because the existing node's number is higher than
+//! all earlier ones and its presence keeps the directory from being removed. So the predecessors in that listing are all there will
+//! ever be; they only become fewer. When all of them are gone, the lock is ours. A release therefore wakes only a few waiters,
+//! however many there are.
 //!
-//! **The one before the nearest is watched first.** When it has gone, the nearest has the lock, as a rule, or is about to get it: that
-//! is the time to make sure that all the others have gone too (one that goes may only have given up), and to watch the nearest.
-//! When that one goes, there is nothing left to ask: a hand-off costs no round trip after the release. Should the nearest give up
-//! before, it is found gone when it is to be watched.
+//! **The client first watches the node before the nearest predecessor.** When that node goes, the nearest predecessor as a rule has
+//! the lock, or is about to get it. That is the time to check that all others have gone too (a node may also go because its waiter
+//! gave up), and to watch the nearest. When the nearest goes, the client has nothing left to ask: a hand-off costs no round trip
+//! after the release. If the nearest gives up earlier, the client finds it gone when it sets the watch.
 //!
-//! That is ZooKeeper's recipe for locks, but for the second listing, and for whom is watched first.
+//! This is ZooKeeper's recipe for locks, except that there is no second listing and that another node is watched first.
 
 use crate::contender::{Accepted, Contender, contenders, stranger_before};
 use crate::session::{Session, Watched, Watching};
 use crate::trace::Trace;
 use crate::trouble::Failure;
 
-/// How many nodes are looked at in one request.
+/// How many nodes one request looks at.
 const READ_TOGETHER: usize = 300;
 
-/// Who stands before a node, the nearest last.
+/// The predecessors of a node, the nearest last.
 #[derive(Debug)]
 pub(crate) struct Predecessors {
     names: Vec<String>,
-    /// Whether one has gone since the others were looked at.
+    /// Whether one has gone since the last look at the others.
     is_to_be_looked_at: bool,
 }
 
-/// Who has to go next.
+/// The result of looking for the next predecessor.
 pub(crate) enum Next {
     Watched(Watching),
-    /// Nobody stands before the node any more.
+    /// No predecessor is left.
     Nobody,
 }
 
 impl Predecessors {
-    /// Those who stand before `own` among the children of its directory; none if it is not among them itself. Refused where one of
-    /// them is a stranger.
+    /// The predecessors of `own` among the children of its directory; none if `own` is not among them. Fails if a stranger is
+    /// before `own`.
     pub(crate) async fn of(
         trace: &Trace,
         own: &Contender,
@@ -58,26 +59,26 @@ impl Predecessors {
         self.names.is_empty()
     }
 
-    /// The one before the nearest, or the nearest if it is the only one.
+    /// The index of the node before the nearest, or of the nearest if it is the only one.
     fn watched(&self) -> usize {
         self.names.len().saturating_sub(2)
     }
 
-    /// The name of the one that is watched.
+    /// The name of the predecessor that is watched.
     pub(crate) fn watched_name(&self) -> Option<&str> {
         self.names.get(self.watched()).map(String::as_str)
     }
 
-    /// The one that was watched has gone.
+    /// Removes the watched predecessor, which has gone.
     pub(crate) fn watched_is_gone(&mut self) {
         self.names.remove(self.watched());
         self.is_to_be_looked_at = self.names.len() > 1;
     }
 
-    /// Watches the one who has to go next.
+    /// Watches the predecessor that has to go next.
     ///
     /// # Cancel safety
-    /// May be dropped at every await: what has been found out is kept.
+    /// May be dropped at every await: it keeps what it has found out.
     pub(crate) async fn watch_next(&mut self, trace: &Trace) -> Result<Next, Failure> {
         while let Some(name) = self.names.get(self.watched()) {
             let watched = if self.is_to_be_looked_at {
@@ -96,7 +97,8 @@ impl Predecessors {
         Ok(Next::Nobody)
     }
 
-    /// Looks at all but the nearest, and watches that at the same time. Answers its watch if it is the only one left.
+    /// Looks at all predecessors but the nearest, and sets a watch on the nearest at the same time. Returns that watch if the
+    /// nearest is the only one left.
     async fn look_at_all(&mut self, trace: &Trace) -> Result<Option<Watched>, Failure> {
         let Some((nearest, others)) = self.names.split_last() else { return Ok(None) };
         let nearest_path = trace.path_of(nearest);
@@ -112,7 +114,7 @@ impl Predecessors {
     }
 }
 
-/// How many of these are left, up to and with the last one that is still there.
+/// How many of these are left, up to and including the last one that still exists.
 async fn how_many_are_left(trace: &Trace, names: &[String]) -> Result<usize, Failure> {
     let mut left = names.len();
     while left > 0 {
@@ -127,7 +129,7 @@ async fn how_many_are_left(trace: &Trace, names: &[String]) -> Result<usize, Fai
     Ok(0)
 }
 
-/// Refuses what is asked about a contender, or about a free lock, where a stranger may have the lock.
+/// Fails if a stranger may have the lock: one before `own`, or any stranger if there is no `own`.
 pub(crate) fn refuse_strangers(
     own: Option<&Contender>,
     children: &[String],
@@ -137,7 +139,7 @@ pub(crate) fn refuse_strangers(
     stranger.map_or(Ok(()), |name| Err(Failure::Stranger(name.to_owned())))
 }
 
-/// The contenders among the children of a directory, in the order in which they came.
+/// The contenders among the children of a directory, in the order of their creation.
 pub(crate) async fn in_order(
     session: &Session,
     directory: &str,
@@ -148,7 +150,7 @@ pub(crate) async fn in_order(
     if !contenders.iter().any(Contender::is_at_the_end_of_sequences) {
         return Ok(contenders);
     }
-    // The counter does not begin anew: it sticks, and gives the same number to many.
+    // The counter does not begin anew: it sticks, and gives the same number several times.
     let mut by_creation = Vec::with_capacity(contenders.len());
     for contender in contenders {
         if let Some(stat) = session.stat(&format!("{directory}/{}", contender.name)).await? {

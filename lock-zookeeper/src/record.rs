@@ -1,4 +1,4 @@
-//! What stands in a node: who made it.
+//! The data in a node: which client created it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,23 +9,23 @@ use zookeeper_client::Stat;
 use crate::contender::Contender;
 use crate::trouble::nonsense;
 
-/// What is written into the node of a foreign program's holder before it is deleted on purpose.
+/// What `break_holder` writes into the node of another program's holder before deleting it.
 const BROKEN: &[u8] = b"broken";
 
-/// How long a holder may need to stop at the most: for so long whoever breaks its hold waits for it.
+/// The longest time that a holder may need to stop. A client that breaks its hold waits at most this long for it.
 const LONGEST_STOP: Duration = Duration::from_secs(300);
 
-/// What a client tells about itself.
+/// What a client writes about itself.
 #[derive(Serialize, Deserialize)]
 struct Record {
     host: String,
     pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label: Option<String>,
-    /// How many milliseconds its holds need to stop after they have been told of their loss.
+    /// How many milliseconds its holds need to stop after the report of their loss.
     #[serde(default, skip_serializing_if = "is_default")]
     stops_within: u64,
-    /// Whether the hold was taken away on purpose. Its holder learns it from here.
+    /// Whether a client broke the hold. Its holder learns it from this field.
     #[serde(default, skip_serializing_if = "is_default")]
     broken: bool,
 }
@@ -38,8 +38,7 @@ fn read(data: &[u8]) -> Option<Record> {
     serde_json::from_slice(data).ok()
 }
 
-/// The text that is written into the nodes of a client whose holds need so long to stop. Refused where that is too long to be waited
-/// for.
+/// The data for the nodes of a client whose holds need `stops_within` to stop. Fails if that is too long to wait for.
 pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[u8]>, LockError> {
     if stops_within > LONGEST_STOP {
         return Err(LockError::new(ErrorKind::InvalidOption, Operation::Connect)
@@ -58,37 +57,37 @@ pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[
     Ok(text.into_boxed_slice())
 }
 
-/// Rounded up, and never so long that it could not be written down.
+/// Rounds up, and limits the result to what can be written down.
 fn in_milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// How long the holder whose node this is needs to stop; nothing if it does not say so. It is not believed that it needs longer than
-/// it may.
+/// How long the holder of this node needs to stop; zero if the node does not say so. It returns at most the longest time allowed,
+/// whatever the node says.
 pub(crate) fn stops_within(data: &[u8]) -> Duration {
     let told = read(data).map(|record| Duration::from_millis(record.stops_within));
     told.unwrap_or_default().min(LONGEST_STOP)
 }
 
-/// What stands in the node of a holder that is broken, in place of this.
+/// The data of a node with the mark that its hold is broken.
 pub(crate) fn broken(data: &[u8]) -> Vec<u8> {
     let marked = read(data).and_then(|record| serde_json::to_vec(&Record { broken: true, ..record }).ok());
     marked.unwrap_or_else(|| BROKEN.to_vec())
 }
 
-/// The same in place of what may not be read: that of a holder of which nobody knows who it is, and which may need as long as any.
+/// The same for data that the user may not read: the holder is unknown, and may need the longest time.
 pub(crate) fn broken_unread() -> Vec<u8> {
     let stops_within = in_milliseconds(LONGEST_STOP);
     let unknown = Record { host: String::new(), pid: 0, label: None, stops_within, broken: true };
     serde_json::to_vec(&unknown).unwrap_or_else(|_| BROKEN.to_vec())
 }
 
-/// Whether this stands in the node of a holder that is broken.
+/// Whether this is the data of a holder whose hold is broken.
 pub(crate) fn is_broken(data: &[u8]) -> bool {
     data == BROKEN || read(data).is_some_and(|record| record.broken)
 }
 
-/// Who a node belongs to. Curator writes the address of its machine.
+/// The owner of a node. Curator writes the address of its machine.
 pub(crate) fn participant(contender: &Contender, node: Option<(&[u8], &Stat)>) -> Participant {
     let mut participant = Participant::new(HolderId::new(&contender.name));
     let Some((data, stat)) = node else { return participant };

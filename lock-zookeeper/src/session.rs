@@ -1,4 +1,4 @@
-//! One session with the servers: its requests, its heartbeat, and what it leaves behind.
+//! One session with the servers: its requests, its heartbeat, and its leftovers.
 
 use std::fmt;
 use std::future::Future;
@@ -17,33 +17,33 @@ use crate::leftover::Leftover;
 use crate::trouble::Failure;
 use crate::trust::{Acknowledged, Proof, Trust};
 
-/// How it stands with a session.
+/// The contact of a session with the servers.
 #[derive(Debug, Clone)]
 pub(crate) enum Contact {
     Good,
     Lost(LockError),
-    /// For good: whatever the session had made is gone, or goes when the servers notice.
+    /// Finally over: everything that the session created is gone, or goes when the servers notice.
     Over,
 }
 
-/// One session. Holds never move from one to another.
+/// One session. A hold never moves from one session to another.
 pub(crate) struct Session {
-    /// What its holds are renewed as.
+    /// The group in which the core renews its holds.
     pub(crate) group: GroupId,
-    /// Its number at the servers.
+    /// Its id at the servers.
     pub(crate) number: i64,
-    /// What the servers have agreed to.
+    /// The timeout that the servers have agreed to.
     pub(crate) timeout: Duration,
     /// How long the servers may take for one answer.
     request_timeout: Duration,
     clock: Clock,
-    /// None when the session has ended: it is closed when the last request that is under way on it has been answered.
+    /// None when the session has ended; the client then closes it once the last request on it has been answered.
     client: Mutex<Option<Arc<Client>>>,
     trust: Mutex<Trust>,
     contact: watch::Sender<Contact>,
     /// How many bytes the paths have that it may have to name at once.
     load: AtomicUsize,
-    /// Whether something is left in it that the servers do not let it remove.
+    /// Whether it contains a node that the servers do not let it remove.
     is_condemned: AtomicBool,
     leftovers: mpsc::UnboundedSender<Leftover>,
 }
@@ -56,18 +56,18 @@ enum Look {
 
 /// A node that is watched from now on.
 pub(crate) struct Watched {
-    /// What stood in it then; nothing where it may not be read.
+    /// The node's data when the watch was set; empty if the user may not read it.
     pub(crate) data: Vec<u8>,
     pub(crate) watching: Watching,
 }
 
-/// The watch over one node, until it tells something.
+/// The watch over one node, until it reports something.
 pub(crate) type Watching = Pin<Box<dyn Future<Output = Told> + Send>>;
 
-/// What a node's watch has told.
+/// What a node's watch has reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Perhaps: it is to be looked at again.
+    /// Possibly changed: the client has to look again.
     Changed,
     Deleted,
     SessionOver,
@@ -83,14 +83,15 @@ impl Told {
     }
 }
 
-/// How often a node is looked at that may not be read: of such a one servers tell nothing (since the mending of CVE-2024-23944).
+/// The pause between two looks at a node that the user may not read: servers report no events of such a node (since the fix of
+/// CVE-2024-23944).
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What a session is made with, besides its client.
+/// What a session needs besides its client.
 pub(crate) struct Making {
     pub(crate) group: GroupId,
     pub(crate) clock: Clock,
-    /// The moment before it was asked for.
+    /// The time before the client asked for the session.
     pub(crate) connecting: Moment,
     pub(crate) tick: Duration,
     pub(crate) request_timeout: Duration,
@@ -132,12 +133,12 @@ impl Session {
         matches!(*self.contact.borrow(), Contact::Good)
     }
 
-    /// Whether it is over, and with it everything that it had made.
+    /// Whether the session is over, and with it everything that it created.
     pub(crate) fn is_over(&self) -> bool {
         matches!(*self.contact.borrow(), Contact::Over)
     }
 
-    /// Notes how it stands. What is over stays over.
+    /// Records the contact. A session that is over stays over.
     pub(crate) fn set_contact(&self, contact: Contact) {
         self.contact.send_if_modified(|current| {
             let is_news =
@@ -149,28 +150,28 @@ impl Session {
         });
     }
 
-    /// Ends the session: its client is let go of, which closes it.
+    /// Ends the session: drops its client, which closes it.
     pub(crate) fn end(&self) {
         self.set_contact(Contact::Over);
         let client = lock(&self.client).take();
         drop(client);
     }
 
-    /// Waits for contact, for as long as a request has.
+    /// Waits for contact, for at most the request timeout.
     pub(crate) async fn reach(&self) {
         let mut contact = self.contact();
         let known = async { contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await.is_ok() };
         let _ = self.in_time(known).await;
     }
 
-    /// Waits until it is over.
+    /// Waits until the session is over.
     pub(crate) async fn ended(&self) {
         let mut contact = self.contact();
-        // The sender lives as long as this does.
+        // The sender lives as long as this session.
         let _ = contact.wait_for(|contact| matches!(contact, Contact::Over)).await;
     }
 
-    /// `future`, if it completes within the time that a request has.
+    /// The output of `future` if it completes within the request timeout.
     pub(crate) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -179,8 +180,8 @@ impl Session {
         }
     }
 
-    /// What requests are sent by, if they can be sent now: without contact the client library would keep them, and send them
-    /// when nobody wants them any more.
+    /// The client to send requests with. Fails without contact: the client library would keep the requests, and send them when no
+    /// caller waits for them any more.
     fn client(&self) -> Result<Arc<Client>, Failure> {
         if let Contact::Lost(error) = &*self.contact.borrow() {
             return Err(Failure::Unsent(error.clone()));
@@ -188,7 +189,7 @@ impl Session {
         lock(&self.client).clone().ok_or(Failure::Told(Error::ClientClosed))
     }
 
-    /// To be told when the client library's state changes.
+    /// Reports changes of the client library's state.
     pub(crate) fn state_watcher(&self) -> Option<zookeeper_client::StateWatcher> {
         lock(&self.client).as_ref().map(|client| client.state_watcher())
     }
@@ -216,7 +217,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// Makes changes, all of them or none. A failure comes with the number of the change that it is about.
+    /// Makes changes, all of them or none. A failure comes with the index of the change that it is about.
     pub(crate) async fn change(
         &self,
         changes: impl FnOnce(&mut zookeeper_client::MultiWriter<'_>) -> Result<(), Error>,
@@ -238,7 +239,7 @@ impl Session {
             }
             Some(Err(MultiWriteError::OperationFailed { index, source })) => {
                 if !matches!(source, Error::SessionMoved | Error::SessionExpired) {
-                    // A transaction that fails is committed, too, as one that has failed.
+                    // A transaction that fails is also committed, as a failed one.
                     self.acknowledged(sent, Proof::Committed);
                 }
                 Err((index, source.into()))
@@ -248,12 +249,12 @@ impl Session {
         }
     }
 
-    /// Whether a node exists, and since when.
+    /// The stat of a node if the node exists.
     pub(crate) async fn stat(&self, path: &str) -> Result<Option<Stat>, Failure> {
         self.ask(Proof::Answered, |client| async move { client.check_stat(path).await }).await
     }
 
-    /// The children of a directory; none if there is no directory.
+    /// The children of a directory; empty if the directory does not exist.
     pub(crate) async fn list(&self, directory: &str) -> Result<Vec<String>, Failure> {
         let listed =
             self.ask(Proof::Answered, |client| async move { client.list_children(directory).await }).await;
@@ -263,11 +264,11 @@ impl Session {
         }
     }
 
-    /// Waits until everything has been carried out that this session has sent so far, whatever it was sent through.
+    /// Waits until the servers have carried out everything that this session has sent so far, whichever server it was sent through.
     ///
-    /// By a transaction that changes nothing: the leader orders it behind whatever it has proposed, and refuses what arrives later
-    /// from a connection that the session has left. Not by `sync`: a leader that has been deposed answers that, and lists what it
-    /// knew before.
+    /// The barrier is a transaction that changes nothing: the leader orders it behind whatever it has proposed, and refuses what
+    /// arrives later from a connection that the session has left. `sync` would not do: a deposed leader answers it, and then lists
+    /// what it knew before.
     pub(crate) async fn barrier(&self, path: &str) -> Result<(), Failure> {
         match self.beat(path).await {
             Err(failure) if failure.is(&Error::NoNode) => Ok(()),
@@ -275,7 +276,7 @@ impl Session {
         }
     }
 
-    /// Waits until the server has seen what was committed when it was asked, as a rule: for looking at locks.
+    /// Waits until the server has seen, as a rule, everything that was committed at the time of the request. For inspecting locks.
     pub(crate) async fn catch_up(&self, path: &str) -> Result<(), Failure> {
         self.ask(Proof::Answered, |client| async move { client.sync(path).await }).await
     }
@@ -285,9 +286,9 @@ impl Session {
         self.look(paths, Look::AtData).await
     }
 
-    /// Which of these nodes are there, all at the same moment. One that may not be looked at is.
+    /// Which of these nodes exist, all at the same moment. A node that the user may not look at exists.
     ///
-    /// Asked for their children, of which such nodes have none: that is what costs the server least.
+    /// It asks for their children, of which such nodes have none: this costs the server least.
     pub(crate) async fn which_are_there(&self, paths: &[String]) -> Result<Vec<bool>, Failure> {
         let found = self.look(paths, Look::AtChildren).await?;
         let is_gone =
@@ -319,7 +320,7 @@ impl Session {
         }
     }
 
-    /// Deletes a node. Answers whether it was there.
+    /// Deletes a node. Returns whether it existed.
     pub(crate) async fn delete(&self, path: &str) -> Result<bool, Failure> {
         let deleted =
             self.ask(Proof::Committed, |client| async move { client.delete(path, None).await }).await;
@@ -330,9 +331,9 @@ impl Session {
         }
     }
 
-    /// Watches a node for its end and for changes of its data; none if there is no such node.
+    /// Watches a node for its deletion and for changes of its data; none if there is no such node.
     ///
-    /// Not by `exists`: a watch for a node that is gone would stay at the server for ever.
+    /// It does not use `exists`: a watch for a node that is gone would stay at the server for ever.
     pub(crate) async fn watch(&self, path: &str) -> Result<Option<Watched>, Failure> {
         let read = |client: Arc<Client>| async move { client.get_and_watch_data(path).await };
         match self.ask(Proof::Answered, read).await {
@@ -354,44 +355,45 @@ impl Session {
         }
     }
 
-    /// The heartbeat: checks that the node is there, by a request that the leader commits in this session.
+    /// The heartbeat: checks that the node exists, by a request that the leader commits in this session.
     ///
-    /// A transaction that changes nothing is committed like any other. Not `sync`: a leader that has been deposed answers that.
+    /// A transaction that changes nothing is committed like any other. `sync` would not do: a deposed leader answers it.
     pub(crate) async fn beat(&self, path: &str) -> Result<(), Failure> {
         match self.change(|writer| writer.add_check_version(path, -1)).await {
             Ok(_) => Ok(()),
-            // Only of a node that is there.
+            // The servers answer this only for a node that exists.
             Err((_, failure)) if failure.is(&Error::NoAuth) => Ok(()),
             Err((_, failure)) => Err(failure),
         }
     }
 
-    /// From when on the core may count the term of a hold in this session.
+    /// The moment from which the core may count the term of a hold in this session.
     pub(crate) fn anchor(&self) -> Moment {
         lock(&self.trust).anchor()
     }
 
-    /// When another heartbeat proves more than the last one did, if it does.
+    /// When another heartbeat would prove more than the last one, if it would.
     pub(crate) fn worth_repeating_at(&self) -> Option<Moment> {
         lock(&self.trust).worth_repeating_at()
     }
 
-    /// When the last request was sent that has been answered.
+    /// When the client sent the last request that has been answered.
     pub(crate) fn last_answer(&self) -> Moment {
         lock(&self.trust).last_answer()
     }
 
-    /// How long a hold lasts from its anchor on.
+    /// How long a hold lasts from its anchor.
     pub(crate) fn term(&self) -> Duration {
         term(self.timeout)
     }
 
-    /// Whether there are no nodes in it, nor about to be.
+    /// Whether no nodes are in it, and none are about to be created.
     pub(crate) fn is_empty(&self) -> bool {
         self.load.load(Ordering::Acquire) == 0
     }
 
-    /// Whether no more nodes are to be made in it. What it does not get rid of goes with it when the last of the others has.
+    /// Whether no more nodes may be created in it. When the last of its other nodes is gone, the session ends, and with it the
+    /// nodes that it could not remove.
     pub(crate) fn is_condemned(&self) -> bool {
         self.is_condemned.load(Ordering::Acquire)
     }
@@ -400,10 +402,10 @@ impl Session {
         self.is_condemned.store(true, Ordering::Release);
     }
 
-    /// Takes a seat for one node in this directory, if there is room.
+    /// Takes a seat for one node in this directory, if there is space.
     pub(crate) fn seat(self: &Arc<Self>, directory: &str) -> Option<Seat> {
         let path = directory.len() + NAME_OF_A_NODE;
-        // Its own path, and that of the node it waits for.
+        // The path of the node, and that of the node it waits for.
         let cost = 2 * path;
         let room = |load: usize| (load + cost <= MOST_BYTES || load == 0).then_some(load + cost);
         let seated =
@@ -411,9 +413,9 @@ impl Session {
         seated.then(|| Seat { session: Arc::clone(self), cost: path, paths: AtomicUsize::new(2) })
     }
 
-    /// Hands over what nobody else will remove.
+    /// Hands over a leftover that nothing else will remove.
     pub(crate) fn leave(&self, leftover: Leftover) {
-        // Whoever received it has ended with the session.
+        // Sending fails only after the receiver has ended with the session.
         let _ = self.leftovers.send(leftover);
     }
 }
@@ -433,21 +435,21 @@ impl fmt::Debug for Session {
 
 /// How many bytes the paths may have that one session has to name at once.
 ///
-/// After a loss of contact the client library names all nodes that are watched: in several requests where they are more than
-/// 128 KiB, and then takes the second answer for nonsense and never gets contact again. And when a session ends, the servers
-/// write the paths of all its nodes into one transaction, which may not be longer than `jute.maxbuffer` (1 MiB; ZOOKEEPER-4306).
+/// After a loss of contact the client library names all nodes that are watched. If they exceed 128 KiB it uses several requests,
+/// then takes the second answer for nonsense and never regains contact. And when a session ends, the servers write the paths of all
+/// its nodes into one transaction, which may not be longer than `jute.maxbuffer` (1 MiB; ZOOKEEPER-4306).
 const MOST_BYTES: usize = 120 * 1024;
 
-/// How long the name of a node is, with the slash before it.
+/// The length of a node's name, with the slash before it.
 const NAME_OF_A_NODE: usize = 56;
 
 /// The place of one node in a session.
 #[derive(Debug)]
 pub(crate) struct Seat {
     session: Arc<Session>,
-    /// Of one path.
+    /// The bytes of one path.
     cost: usize,
-    /// How many paths it takes: none when the node is gone.
+    /// How many paths it counts for: none when the node is gone.
     paths: AtomicUsize,
 }
 
@@ -456,12 +458,12 @@ impl Seat {
         &self.session
     }
 
-    /// The node waits for no other any more.
+    /// The node no longer waits for another one.
     pub(crate) fn become_hold(&self) {
         self.take_at_most(1);
     }
 
-    /// The node is gone, or is left to the session to remove.
+    /// The node is gone, or the session removes it.
     pub(crate) fn give_back(&self) {
         self.take_at_most(0);
     }
@@ -478,7 +480,7 @@ impl Drop for Seat {
     }
 }
 
-/// How long a hold lasts from its anchor on, in a session with this timeout.
+/// How long a hold lasts from its anchor, in a session with this timeout.
 pub(crate) fn term(timeout: Duration) -> Duration {
     timeout * 2 / 3
 }

@@ -1,7 +1,8 @@
-//! The sessions of a client: opened, watched over, and followed by another when they end.
+//! The sessions of a client: opens them, watches over them, and replaces those that have ended.
 //!
-//! One is enough, as a rule. A session with very many nodes could not be kept, and would endanger the servers when it ends (see
-//! [`Session::seat`]), so further ones are opened when the others are full, and closed when they have nothing to do any more.
+//! As a rule one session is enough. But a client could not keep a session with very many nodes, and the end of such a session would
+//! endanger the servers (see [`Session::seat`]). So the client opens further sessions when the others are full, and closes them
+//! when they have nothing left to do.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,16 +21,16 @@ use crate::trouble::Failure;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// For how long the end of a session is waited for when the client is closed.
+/// How long closing a client waits for the end of its sessions.
 const TIME_TO_CLOSE: Duration = Duration::from_millis(900);
 
-/// For how many timeouts a session may be silent without the client library saying that it has ended.
+/// After this many timeouts of silence a session counts as over, even if the client library has not said so.
 const SILENT_TIMEOUTS: u32 = 2;
 
-/// For how many timeouts a further session may be without nodes.
+/// For how many timeouts a further session may be without nodes before the client closes it.
 const IDLE_TIMEOUTS: u32 = 6;
 
-/// How often in a session's timeout a sign of life is wanted of the servers.
+/// How many signs of life the client wants of the servers in one session timeout.
 pub(crate) const BEATS_IN_A_TIMEOUT: u32 = 6;
 
 pub(crate) struct Sessions {
@@ -47,7 +48,7 @@ struct Slots {
     is_closing: bool,
 }
 
-/// The place of one session, and of the one that follows when it ends.
+/// The place of a session, and of the sessions that replace it when it ends.
 #[derive(Debug)]
 struct Slot {
     number: u64,
@@ -56,26 +57,26 @@ struct Slot {
 
 #[derive(Debug)]
 enum SlotState {
-    /// For the first time, or after the end of the one before.
+    /// For the first time, or after the end of the previous session.
     Opening,
-    /// It could not be opened, for this reason, and is tried again.
+    /// It could not be opened, for this reason; the client tries again.
     Failed(LockError),
     Open(Arc<Session>),
 }
 
-/// Where a node can be made.
+/// Where a node can be created.
 enum Place {
     Seat(Seat),
-    /// A session is being opened.
+    /// The client is opening a session.
     Soon,
     Nowhere(LockError),
 }
 
-/// The slot that is never closed.
+/// The slot that the client never closes.
 const FIRST: u64 = 0;
 
 impl Sessions {
-    /// Opens the first session, and keeps it open from then on.
+    /// Opens the first session, and keeps a session open from then on.
     pub(crate) async fn start(host: Host, options: ZooKeeperOptions) -> Result<Arc<Self>, LockError> {
         let sessions = Arc::new(Self {
             host,
@@ -95,7 +96,7 @@ impl Sessions {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A seat for a node in this directory, in a session that has room.
+    /// Takes a seat for a node in this directory, in a session that has space for it.
     pub(crate) async fn seat(
         self: &Arc<Self>,
         directory: &str,
@@ -143,7 +144,7 @@ impl Sessions {
         })
     }
 
-    /// Any session, to look at locks with; one that has contact, if there is any.
+    /// Any session, to inspect locks with; preferably one that has contact.
     pub(crate) async fn any(&self, operation: Operation) -> Result<Arc<Session>, LockError> {
         let mut changed = self.changed.subscribe();
         let give_up = self.host.clock().now().plus(self.options.request_timeout());
@@ -158,7 +159,7 @@ impl Sessions {
         }
     }
 
-    /// None while one is being opened.
+    /// None while the client is opening a session.
     fn find_any(&self, operation: Operation) -> Option<Result<Arc<Session>, LockError>> {
         let slots = self.lock();
         if slots.is_closing {
@@ -178,7 +179,7 @@ impl Sessions {
         session.map(|session| Ok(Arc::clone(session))).or_else(|| failed.map(Err))
     }
 
-    /// The session with this number, for as long as there is one.
+    /// The session of this group, as long as it exists.
     pub(crate) fn of_group(&self, group: GroupId) -> Option<Arc<Session>> {
         self.lock().slots.iter().find_map(|slot| match &slot.state {
             SlotState::Open(session) if session.group == group => Some(Arc::clone(session)),
@@ -186,14 +187,14 @@ impl Sessions {
         })
     }
 
-    /// Answers whether the slot is still there.
+    /// Sets the state of a slot. Returns whether the slot still exists.
     fn set(&self, number: u64, state: SlotState) -> bool {
         let previous = {
             let mut slots = self.lock();
             let slot = slots.slots.iter_mut().find(|slot| slot.number == number);
             slot.map(|slot| std::mem::replace(&mut slot.state, state))
         };
-        // Outside of the mutex: with the session its client may go.
+        // Outside of the mutex: dropping the session may drop its client.
         let is_there = previous.is_some();
         drop(previous);
         self.changed.send_replace(());
@@ -235,7 +236,7 @@ impl Sessions {
             }
             let ended = self.watch_over(number, &session).await;
             if ended == Ended::Over {
-                // Before the servers are told, who give the locks to others then.
+                // Before the servers learn of the end and give the locks to other clients.
                 self.host.group_lost(session.group, LossReason::SessionClosed);
             }
             session.end();
@@ -247,7 +248,7 @@ impl Sessions {
             if clock.now().since(opened) > LONGEST_PAUSE {
                 backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             } else {
-                // It ended as soon as it was used, and the next may fare no better.
+                // It ended as soon as it was used, and the next one may do the same.
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
         }
@@ -277,7 +278,8 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Refuses a timeout in which there is no time to renew, and warns of another one than was asked for.
+    /// Refuses a timeout that leaves no time to renew, and warns if the servers have negotiated another one than this client asked
+    /// for.
     fn check_timeout(&self, timeout: Duration) -> Result<(), LockError> {
         let asked = self.options.session_timeout;
         self.host.check_lease(term(timeout)).map_err(|error| {
@@ -307,7 +309,7 @@ impl Sessions {
         }
     }
 
-    /// Tells the session and its holds how it stands, until it is over.
+    /// Reports every change of contact to the session and its holds until the session is over.
     async fn follow(&self, session: &Session) {
         let Some(mut states) = session.state_watcher() else { return };
         let mut state = states.peek_state();
@@ -316,7 +318,7 @@ impl Sessions {
             match state {
                 SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
                     session.set_contact(Contact::Good);
-                    // Also where the loss itself was too short to be told of.
+                    // Also if the loss was too short to be reported.
                     if !is_first {
                         tracing::info!(target: "distlock", servers = %self.options.hosts, "contact restored");
                         self.host.group_restored(session.group);
@@ -336,11 +338,10 @@ impl Sessions {
         }
     }
 
-    /// Asks the servers for a sign of life when nothing else is asked. Returns when the session is of no more use.
+    /// Asks the servers for a sign of life while nothing else is asked. Returns when the session is no longer of use.
     ///
-    /// It is by requests that were answered earlier that a heartbeat proves how long the session lives, so this is done in a
-    /// session without nodes, too. Heartbeats for holds make it unnecessary; and the client library sends a ping that much less
-    /// often.
+    /// A heartbeat proves how long the session lives only together with requests that were answered earlier, so a session without
+    /// nodes needs this too. Heartbeats for holds make it unnecessary, and the client library sends correspondingly fewer pings.
     async fn keep_alive(&self, number: u64, session: &Session) -> Ended {
         let clock = self.host.clock();
         let interval = session.timeout / BEATS_IN_A_TIMEOUT;
@@ -371,7 +372,7 @@ impl Sessions {
         }
     }
 
-    /// Gives up a further session that nobody uses.
+    /// Gives up a further session without nodes. Returns whether it did.
     fn retire(&self, number: u64) -> bool {
         if number == FIRST {
             return false;
@@ -414,17 +415,17 @@ impl Sessions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Over,
-    /// It had no nodes any more, and its slot is gone.
+    /// It had no nodes left, and its slot is gone.
     Retired,
 }
 
-/// How long a tick of the servers may be. They do not tell; sessions are to last four of them at least. Where they insist on a
-/// longer session than was asked for, that is their shortest one, which is two ticks unless they are told otherwise.
+/// The longest possible tick of the servers. The servers do not tell it; sessions have to last at least four ticks. If they insist
+/// on a longer session than the client asked for, that is their shortest one, which is two ticks unless configured otherwise.
 fn longest_tick(asked: Duration, negotiated: Duration) -> Duration {
     if negotiated > asked { negotiated / 2 } else { negotiated / 4 }
 }
 
-/// How long the servers may take for an answer: a third of the session, and shorter than the interval in which a renewal has to
+/// How long the servers may take for an answer: a third of the session, and less than the interval in which a renewal has to
 /// succeed.
 fn request_timeout(timeout: Duration, interval: Duration) -> Duration {
     (timeout / 3).min(interval * 3 / 4)

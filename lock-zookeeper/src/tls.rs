@@ -1,5 +1,5 @@
-//! Connections that are encrypted. They need the feature `tls`: the client library's TLS brings a second library of cryptography
-//! along, written in C, which takes longer to compile than all the rest.
+//! Encrypted connections. They need the feature `tls`, because the client library's TLS brings along a second library of
+//! cryptography, written in C, which takes longer to compile than all the rest.
 
 use std::path::PathBuf;
 
@@ -17,11 +17,11 @@ use crate::options::invalid;
 pub(crate) struct Certificates {
     #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "the URL is refused whatever it names"))]
     pub(crate) authority: Option<PathBuf>,
-    /// The client's certificate and its key.
+    /// The files of the client's certificate and its key.
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Opens a session, encrypted where there are certificates.
+/// Opens a session; encrypted if there are certificates.
 pub(crate) async fn connect(
     connector: Connector,
     hosts: &str,
@@ -40,7 +40,7 @@ pub(crate) async fn connect(
 mod without {
     use super::{Certificates, LockError, invalid};
 
-    /// Whether these certificates can be used, for these servers.
+    /// Checks that these certificates can be used for these servers.
     pub(crate) fn check<'a>(_: &Certificates, _: impl Iterator<Item = &'a str>) -> Result<(), LockError> {
         Err(left_out())
     }
@@ -63,7 +63,7 @@ mod with {
 
     use super::{Certificates, Error, LockError, invalid};
 
-    /// Whether these certificates can be used, for these servers.
+    /// Checks that these certificates can be used for these servers.
     pub(crate) fn check<'a>(
         certificates: &Certificates,
         mut hosts: impl Iterator<Item = &'a str>,
@@ -79,8 +79,8 @@ mod with {
         Ok(())
     }
 
-    /// Reads the files. The client library takes the process's cryptography, and has to be given one where several are
-    /// compiled in and nobody has chosen.
+    /// Reads the files. The client library uses the process's default cryptography provider. If several are compiled in and the
+    /// program has chosen none, this function has to choose one.
     pub(super) fn read(certificates: &Certificates) -> Result<TlsOptions, LockError> {
         let unusable = |error: Error| {
             invalid(format!("a certificate or key is of no use: {error}")).remedy(
@@ -88,7 +88,7 @@ mod with {
             )
         };
         if CryptoProvider::get_default().is_none() {
-            // Fails where somebody else has chosen at this moment.
+            // Fails if another thread has chosen a provider at this moment.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let mut options = match &certificates.authority {

@@ -1,4 +1,4 @@
-//! What is known of an attempt's node, from before the first request on until nothing of it can be left.
+//! What the client knows of an attempt's node, from before the first request until certainly nothing is left of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use crate::leftover::Leftover;
 use crate::session::{Seat, Session};
 use crate::trouble::{Failure, Outcome};
 
-/// How it stands with an attempt's node.
+/// The state of an attempt's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Node {
-    /// Nothing has been sent.
+    /// The client has not sent a request.
     None,
-    /// A request to create it has been sent, and what came of it is not known.
+    /// The client has sent a request to create it, with an unknown outcome.
     Perhaps,
-    /// It is there, unless somebody has removed it.
+    /// It exists, unless another program has removed it.
     Made(Contender),
-    /// It is gone, and none will come.
+    /// It is gone, and none will appear.
     Gone,
 }
 
@@ -51,7 +51,7 @@ impl Trace {
         self.seat.session()
     }
 
-    /// The node has become a hold: it waits for no other any more.
+    /// The node has become a hold: it no longer waits for another one.
     pub(crate) fn become_hold(&self) {
         self.seat.become_hold();
     }
@@ -73,29 +73,29 @@ impl Trace {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request to create the node is about to be sent.
+    /// Records that the client is about to send a request to create the node.
     pub(crate) fn about_to_create(&self) {
         let mut state = self.state();
         state.is_doubtful |= state.node == Node::Perhaps;
         state.node = Node::Perhaps;
     }
 
-    /// The last request has certainly created nothing.
+    /// Records that the last request has certainly created nothing.
     pub(crate) fn created_nothing(&self) {
         self.state().node = Node::None;
     }
 
-    /// Something may have been carried out twice: who removes the node looks for others as well.
+    /// Records that a request may have been carried out twice: the removal of the node then looks for others as well.
     pub(crate) fn doubt(&self) {
         self.state().is_doubtful = true;
     }
 
-    /// The node is there.
+    /// Records that the node exists.
     pub(crate) fn made(&self, node: Contender) {
         self.state().node = Node::Made(node);
     }
 
-    /// Whether an earlier call has made a node, or perhaps has.
+    /// Whether an earlier call has created a node, or perhaps has.
     pub(crate) fn has_left_something(&self) -> bool {
         matches!(self.state().node, Node::Perhaps | Node::Made(_))
     }
@@ -107,15 +107,15 @@ impl Trace {
         }
     }
 
-    /// Whoever keeps the trace keeps no place in its session from here on.
+    /// From here on the trace takes no seat in its session, even if it is kept.
     fn gone(&self) {
         self.state().node = Node::Gone;
         self.seat.give_back();
     }
 
-    /// Removes the node, once. Answers whether it was there.
+    /// Removes the node, once. Returns whether it existed.
     ///
-    /// The name of a node has random bits in it: a request that arrives late removes nobody else's.
+    /// The name of a node contains random bits: a request that arrives late removes no other client's node.
     pub(crate) async fn remove(&self) -> Result<bool, Failure> {
         let Some(node) = self.node() else {
             return Ok(false);
@@ -128,14 +128,14 @@ impl Trace {
         Ok(was_there)
     }
 
-    /// Leaves the node to the session, which removes it when it may, or ends.
+    /// Leaves the node to the session, which removes it as soon as the servers let it, or ends.
     pub(crate) fn leave(&self) {
         self.gone();
         self.session().leave(self.leftover.clone());
     }
 
-    /// Makes sure that nothing is left, once. What the servers refuse is left to the session: nobody else is to wait for it for as long
-    /// as the client lives.
+    /// Makes sure that nothing is left, once. If the servers refuse the removal, the session takes over, so that other clients do
+    /// not have to wait for as long as this client lives.
     pub(crate) async fn undo(&self) -> Result<(), LockError> {
         let undone = self.try_to_undo().await;
         match &undone {
@@ -172,7 +172,7 @@ impl Trace {
 }
 
 impl Drop for Trace {
-    /// What nobody has undone is left to the session.
+    /// Leaves to the session what has not been undone.
     fn drop(&mut self) {
         let is_clean = {
             let state = self.state();
@@ -184,7 +184,7 @@ impl Drop for Trace {
     }
 }
 
-/// The traces of all attempts of a client that have left any.
+/// The traces of a client's attempts that have left any.
 #[derive(Debug, Default)]
 pub(crate) struct Traces(Mutex<HashMap<u128, Vec<Arc<Trace>>>>);
 
@@ -207,10 +207,10 @@ impl Traces {
         self.traces().get(&id.get()).cloned().unwrap_or_default()
     }
 
-    /// Lets go of an attempt's traces. What they have left is then removed by the session.
+    /// Drops an attempt's traces. The session then removes what they have left.
     pub(crate) fn forget(&self, id: AttemptId) {
         let forgotten = self.traces().remove(&id.get());
-        // Outside of the mutex: the last of them tells its session.
+        // Outside of the mutex: dropping the last of them hands its leftovers to its session.
         drop(forgotten);
     }
 }

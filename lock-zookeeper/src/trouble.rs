@@ -1,43 +1,43 @@
-//! What a server or the connection answers instead of doing what it was asked.
+//! Failures of requests: why a request failed, what became of it, and the error that explains it to the user.
 
 use std::error::Error as _;
 
 use lock_core::{ErrorKind, LockError, Operation};
 use zookeeper_client::{Error, MultiWriteError};
 
-/// Why a request has not been answered as it should.
+/// Why a request has not succeeded.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
-    /// The server, the connection or the client library says so.
+    /// The server, the connection or the client library reports this error.
     Told(Error),
     /// There was no answer in time.
     Silence,
     /// There is no contact with the servers, and nothing was sent.
     Unsent(LockError),
-    /// A node with this name stands in the lock's directory, and nobody knows whether it has the lock.
+    /// A node with this name is in the lock's directory, and it is unknown whether it has the lock.
     Stranger(String),
 }
 
-/// What has come of a request that failed.
+/// What became of a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Nothing, and sending it again will not help.
+    /// The request did nothing, and sending it again will not help.
     Refused,
-    /// Nothing; it may be sent again later.
+    /// The request did nothing; the client may send it again later.
     Postponed,
-    /// Nobody knows: it may have been carried out, or still be.
+    /// Unknown: the server may have carried it out, or may still do so.
     Unknown,
-    /// Whatever came of it, it ends with the session, which is over.
+    /// The session is over, and what the request did ends with it.
     EndsWithSession,
 }
 
 impl Failure {
-    /// Whether this is what the server says.
+    /// Whether this is the error that the server, the connection or the client library reports.
     pub(crate) fn is(&self, error: &Error) -> bool {
         matches!(self, Self::Told(told) if told == error)
     }
 
-    /// What has come of the request. Whatever is not known to be harmless counts as unknown.
+    /// What became of the request. A failure that is not known to be harmless counts as unknown.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Stranger(_)
@@ -124,7 +124,7 @@ impl Failure {
             Outcome::Refused => explained,
             Outcome::Postponed | Outcome::Unknown | Outcome::EndsWithSession => explained.retryable(),
         };
-        // The text above says it all, but for what lies under it.
+        // The text above is complete; add the library's error only if it has a source of its own.
         if error.source().is_some() { explained.caused_by(error) } else { explained }
     }
 }
@@ -160,7 +160,7 @@ fn stranger(operation: Operation, name: &str) -> LockError {
         )
 }
 
-/// An answer that the protocol does not provide for.
+/// The error for an answer that the protocol does not provide for.
 pub(crate) fn nonsense(operation: Operation, what: &str) -> LockError {
     LockError::new(ErrorKind::Server, operation)
         .because(format!("the server's answer makes no sense: {what}"))

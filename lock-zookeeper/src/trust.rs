@@ -1,4 +1,4 @@
-//! Since when a session is certain to be alive, as far as acknowledged requests prove it.
+//! Computes from when on a session is certain to be alive, as far as acknowledged requests prove it.
 //!
 //! With `T` the session's timeout, a hold is good until
 //!
@@ -6,13 +6,15 @@
 //! min(tᵢ + 2T/3, tᵤ + T − margin)
 //! ```
 //!
-//! where `tᵢ` is when the last acknowledged **committed** request was sent, and `tᵤ` when the last acknowledged request of any kind was
-//! sent that was answered at least one tick before `tᵢ`. A request through a follower does not touch the session at the leader: the follower
-//! reports it with its next answer to the leader's ping, within a tick. So `tᵢ` alone proves that the session was alive when the
-//! leader committed, and not that the leader will keep it for another `T`: a pause, one heartbeat, and a cut between follower and
-//! leader would be two holders. What was sent a tick earlier has been reported by then.
+//! `tᵢ` is the time at which the client sent the last **committed** request that was acknowledged. `tᵤ` is the time at which it
+//! sent the last acknowledged request of any kind that was answered at least one tick before `tᵢ`.
 //!
-//! The core adds 2T/3 to an anchor and subtracts what clocks and timers may be off by. The anchor that makes both bounds hold is
+//! Why `tᵢ` alone is not enough: a request through a follower does not touch the session at the leader. The follower reports it
+//! with its next answer to the leader's ping, within a tick. So `tᵢ` proves that the session was alive when the leader committed,
+//! but not that the leader will keep it for another `T`: a pause, one heartbeat, and then a cut between follower and leader would
+//! lead to two holders. By `tᵢ` the follower has reported what the client sent a tick earlier.
+//!
+//! The core adds 2T/3 to an anchor and subtracts the possible error of clocks and timers. The anchor that makes both bounds hold is
 //! `min(tᵢ, tᵤ + T/3 · (1 − 2ρ))`, with ρ = 1 % as in the core.
 
 use std::collections::VecDeque;
@@ -25,34 +27,34 @@ use lock_core::Moment;
 pub(crate) enum Proof {
     /// The leader has committed the request in this session, with a quorum.
     Committed,
-    /// Some server has answered it.
+    /// Some server has answered the request.
     Answered,
 }
 
-/// Twice the drift of the clocks, as a fraction: one fiftieth.
+/// Twice the drift of the clocks, as the divisor of a duration: one fiftieth.
 const DRIFT_DIVISOR: u32 = 50;
 
-/// What fraction of the timeout a repeated heartbeat has to gain.
+/// A repeated heartbeat has to gain at least this fraction of the timeout.
 const WORTH_REPEATING: u32 = 24;
 
-/// Moments closer to each other than this fraction of a tick are not worth remembering.
+/// The client does not remember moments that are closer to each other than this fraction of a tick.
 const MOMENTS_IN_A_TICK: u32 = 8;
 
-/// Enough to reach back over more than one tick.
+/// Enough moments to reach back over more than one tick.
 const MOST_MOMENTS: usize = 3 * MOMENTS_IN_A_TICK as usize;
 
 #[derive(Debug)]
 pub(crate) struct Trust {
     timeout: Duration,
-    /// How long a tick of the servers may be.
+    /// The longest possible tick of the servers.
     tick: Duration,
     /// `tᵢ`.
     committed: Moment,
-    /// The session's own beginning, of which the leader knows.
+    /// The beginning of the session, which the leader knows.
     beginning: Acknowledged,
     /// When the last committed request was answered.
     committed_by: Moment,
-    /// Acknowledged requests, the oldest first.
+    /// Acknowledged requests, oldest first.
     answered: VecDeque<Acknowledged>,
 }
 
@@ -64,7 +66,7 @@ pub(crate) struct Acknowledged {
 }
 
 impl Trust {
-    /// A session that was asked for at `connecting`, and granted with this timeout.
+    /// The trust in a session with this timeout that the client asked for at `connecting`.
     pub(crate) fn new(connecting: Acknowledged, timeout: Duration, tick: Duration) -> Self {
         Self {
             timeout,
@@ -76,7 +78,7 @@ impl Trust {
         }
     }
 
-    /// A request has been acknowledged.
+    /// Records that a request has been acknowledged.
     pub(crate) fn acknowledged(&mut self, request: Acknowledged, proof: Proof) {
         if proof == Proof::Committed && request.sent > self.committed {
             self.committed = request.sent;
@@ -91,22 +93,22 @@ impl Trust {
         }
     }
 
-    /// From when on the core may count the term of a hold.
+    /// The moment from which the core may count the term of a hold.
     pub(crate) fn anchor(&self) -> Moment {
         let a_tick_before = self.committed.minus(self.tick);
         let reported = self.answered.iter().rev().find(|request| request.heard <= a_tick_before);
-        // In the first tick of a session it is its own beginning.
+        // In the first tick of a session, `tᵤ` is the session's beginning.
         let reported = reported.unwrap_or(&self.beginning).sent;
         let third = self.timeout / 3;
         self.committed.min(reported.plus(third.saturating_sub(third / DRIFT_DIVISOR)))
     }
 
-    /// When the last request was sent that is known to have been answered, to within a fraction of a tick.
+    /// When the client sent the last request that is known to have been answered, to within a fraction of a tick.
     pub(crate) fn last_answer(&self) -> Moment {
         self.answered.back().map_or(self.committed, |newest| newest.sent).max(self.committed)
     }
 
-    /// When another heartbeat proves more than the last one did, because a request a tick before it is missing.
+    /// When another heartbeat would prove more than the last one, which lacked an answered request a tick before it.
     pub(crate) fn worth_repeating_at(&self) -> Option<Moment> {
         let is_much = self.anchor().plus(self.timeout / WORTH_REPEATING) < self.committed;
         is_much.then(|| self.committed_by.plus(self.tick))
@@ -146,7 +148,7 @@ mod tests {
         for beat in (20..=200).step_by(20) {
             trust.acknowledged(quick(beat), Proof::Committed);
             if beat >= 40 {
-                // The one two beats before is a tick older.
+                // The heartbeat before the previous one is a tick older.
                 assert_eq!(trust.anchor(), third_after(at(beat - 40)).min(at(beat)), "{beat}");
             }
         }

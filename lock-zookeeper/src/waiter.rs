@@ -1,4 +1,4 @@
-//! Waiting for a lock behind those who came before.
+//! Waits in the queue of a lock until all predecessors have gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,33 +18,33 @@ use crate::trouble::{Failure, Outcome};
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// An attempt that others stand before.
+/// An attempt with predecessors in the queue.
 pub(crate) struct Waiter<'a> {
     request: &'a AcquireRequest,
     trace: &'a Arc<Trace>,
     own_path: String,
-    /// Over the attempt's own node; none as long as that is new.
+    /// The watch over the attempt's own node; none as long as the node is new.
     pub(crate) own: Option<Watching>,
-    /// When the own node is to be watched at the latest.
+    /// The latest moment to watch the own node.
     watched_by: Moment,
-    /// Tells of every change of contact, also of one that is over.
+    /// Reports every change of contact, including a loss that is already over.
     states: StateWatcher,
     contact: watch::Receiver<Contact>,
     backoff: Backoff,
 }
 
-/// What ended a pause.
+/// The event that ended a pause.
 enum Woken {
     Own(Told),
-    /// The own node is not new any more, and is not watched yet.
+    /// The own node is no longer new, and not watched yet.
     TimeToWatch,
     Next(Told),
     ContactChanged,
-    /// Somebody more waits for this attempt.
+    /// Another caller waits for this attempt.
     Joined,
-    /// Somebody who waits for this attempt is about to stop.
+    /// A caller that waits for this attempt is about to stop.
     LastAsk,
-    /// Nothing was heard for long.
+    /// Nothing was heard for a long time.
     TimeToLook,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Waiter<'a> {
         self.session().clock().now()
     }
 
-    /// Waits until nobody stands before the node and it is certain that it is there.
+    /// Waits until the node has no predecessor and certainly exists.
     pub(crate) async fn wait(&mut self, mut before: Predecessors) -> Result<Place, LockError> {
         loop {
             let place = match before.watch_next(self.trace).await {
@@ -101,7 +101,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits until the one who has to go next has gone or changed.
+    /// Waits until the watched predecessor has gone or changed.
     async fn until_next_moves(
         &mut self,
         before: &mut Predecessors,
@@ -143,8 +143,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The own node's watch comes first: whoever has lost its place does not hold because another one left. It is set when the
-    /// node is no longer new, so that a short wait costs no more than it must.
+    /// The own node's watch comes first: a waiter that has lost its place does not get the lock because another one left. The watch
+    /// is set when the node is no longer new, so that a short wait costs no more than it must.
     async fn woken(&mut self, next: &mut Watching, asked_until: Moment, look_at: Moment) -> Woken {
         let clock = self.session().clock();
         let signals = self.signals();
@@ -155,7 +155,7 @@ impl<'a> Waiter<'a> {
             told = watched(&mut self.own) => Woken::Own(told),
             told = next => Woken::Next(told),
             () = clock.sleep_until(self.watched_by), if !is_watched => Woken::TimeToWatch,
-            // Ends with the session, which this keeps.
+            // Ends with the session, which `self` keeps alive.
             _ = self.contact.changed() => Woken::ContactChanged,
             () = signals.joined() => Woken::Joined,
             () = clock.sleep_until(last_ask) => Woken::LastAsk,
@@ -163,8 +163,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// How long before somebody stops waiting the servers are asked once more, so that their silence is noticed before that one
-    /// is answered "not acquired".
+    /// How long before a caller stops waiting the client asks the servers once more. It notices their silence before it would
+    /// answer "not acquired" to that caller.
     fn ahead(&self) -> Duration {
         self.session().request_timeout().mul_f64(1.5)
     }
@@ -174,12 +174,12 @@ impl<'a> Waiter<'a> {
         self.signals().next_end(from).map_or(Moment::FOREVER, |end| end.minus(self.ahead()))
     }
 
-    /// Whether the servers have not been heard of for so long that a wait that ends soon cannot rely on it.
+    /// Whether the last answer of the servers is so old that a wait that ends soon cannot rely on it.
     fn is_old_news(&self) -> bool {
         self.now().since(self.session().last_answer()) > self.session().request_timeout()
     }
 
-    /// Asks whether the node is still there, and notes whether the servers have answered.
+    /// Asks whether the node still exists, and notes whether the servers answer.
     async fn ask(&mut self) -> Result<Place, LockError> {
         match self.session().stat(&self.own_path).await {
             Ok(Some(_)) => {
@@ -195,7 +195,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Looks whether the own node is there, and the one that is watched: servers tell nothing of a node that may not be read any more.
+    /// Looks whether the own node and the watched one exist: servers report nothing of a node that the user may not read any more.
     async fn look_at_own_and_next(&mut self, before: &Predecessors) -> Result<(Place, Place), LockError> {
         let next = before.watched_name().map(|name| self.trace.path_of(name));
         let paths: Vec<_> = std::iter::once(self.own_path.clone()).chain(next).collect();
@@ -233,7 +233,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// After a failed request: waits until the next may fare better. What cannot be mended is an error.
+    /// After a failed request, waits until the next one may succeed. Returns an error for a failure that waiting cannot cure.
     async fn recover(&mut self, failure: Failure) -> Result<(), LockError> {
         let outcome = failure.outcome();
         let error = failure.explain(Operation::Acquire);
@@ -250,7 +250,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Whether contact was lost since this was asked last, perhaps only for a moment.
+    /// Whether contact was lost since the last call, perhaps only for a moment.
     async fn contact_was_lost(&mut self) -> bool {
         let mut was_lost = false;
         loop {
@@ -271,10 +271,11 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Nobody stands before the node. Makes sure that it is there, and that the session lasts.
+    /// Called when no predecessor is left. Makes sure that the node exists and that the session lasts.
     ///
-    /// The events of one connection come in the order in which things happened: had the node gone first, its watch would have told.
-    /// What has happened without contact is told in no order, so after that the node is asked for.
+    /// The events of one connection arrive in the order in which things happened: if the node had gone first, its watch would have
+    /// reported that. What happened without contact is reported in no particular order, so after a loss of contact the client asks
+    /// for the node.
     async fn confirm(&mut self) -> Result<Place, LockError> {
         loop {
             if self.contact_was_lost().await && !self.ask_for_own().await? {
@@ -303,7 +304,7 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// What the watch tells, if there is one.
+/// What the watch reports; pending for ever if there is none.
 async fn watched(watching: &mut Option<Watching>) -> Told {
     match watching {
         Some(watching) => watching.await,
