@@ -1,7 +1,7 @@
-//! The task that owns a connection: it alone sends statements, and it alone hears the answers.
+//! The task that owns a connection: it alone sends statements on it and receives the answers.
 //!
-//! It carries out one order after the other, and never drops a statement half way but with the connection. What is
-//! granted to somebody who has gone it gives back at once.
+//! It carries out one order after the other, and abandons a statement only together with the connection. It releases at once a lock
+//! that is granted to a caller that has gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,17 +19,18 @@ use crate::session::{Answer, Session, within};
 use crate::statement::{self, Answered, Checked, checked};
 use crate::trouble::{Trouble, nonsense, read_only};
 
-/// How long the server has to interrupt a wait. After that the connection is dropped, which it notices within a second.
+/// How long the server has to interrupt a wait. After that the client drops the connection, which the server notices within a
+/// second.
 const PATIENCE_WITH_INTERRUPTION: Duration = Duration::from_millis(400);
 
-/// How often a release that was interrupted is sent again before the connection is given up.
+/// How often the client sends an interrupted release again before it gives up the connection.
 const RELEASES_SENT: usize = 5;
 
-/// The connection is of no more use.
+/// The connection is no longer usable.
 struct Broken(LockError);
 
-/// What is owed when a connection ends, also when nobody ends it: with the runtime, or by a panic. The server frees what is held
-/// as soon as the connection is closed, so that this comes first.
+/// What has to happen when a connection ends, even if only with the runtime or by a panic. The server frees the locks as soon as
+/// the connection is closed, so this has to come first.
 struct Ending {
     pool: Arc<Pool>,
     link: Arc<Link>,
@@ -43,7 +44,7 @@ impl Drop for Ending {
         self.link.reaches(Stage::Ended);
         self.pool.host.group_lost(self.link.group, LossReason::ConnectionLost);
         self.pool.remove(self.link.group);
-        // The server frees what was held as soon as it notices; that it does is seen to.
+        // The server frees the locks as soon as it notices; the control connection makes sure that it does.
         self.pool.control.bury(Arc::clone(&self.link));
     }
 }
@@ -55,7 +56,7 @@ pub(crate) struct Actor {
     ending: Ending,
     session: Session,
     held: HashMap<Name, AttemptId>,
-    /// Before the last statement that was answered was sent.
+    /// When the last answered statement was sent.
     heard: Moment,
 }
 
@@ -91,7 +92,7 @@ impl Actor {
         }
     }
 
-    /// The next order; `None` when there was none for so long that the connection has been let go of.
+    /// The next order; `None` after so long without one that the pool has dropped the connection.
     async fn next(&self, tray: &mut Tray) -> Option<Order> {
         loop {
             if !self.held.is_empty() {
@@ -106,7 +107,7 @@ impl Actor {
         }
     }
 
-    /// Nothing is held, or nothing that is held matters any more.
+    /// Closes the connection when nothing is held on it, or nothing that still matters.
     async fn retire(self) {
         self.link.reaches(Stage::Ended);
         self.session.close().await;
@@ -129,8 +130,8 @@ impl Actor {
         self.pool.host.clock().now()
     }
 
-    /// Has a statement carried out that does not wait. With nothing held here it has the usual time; else as long as what is
-    /// held may be held still, because with the connection all of it would be lost.
+    /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
+    /// until the holds may end at the server, because dropping the connection would lose all of them.
     async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Trouble> {
         let clock = self.pool.host.clock();
         let sent = clock.now();
@@ -181,8 +182,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits until the server answers. When nobody wants that any more, has it interrupted: then it must have answered both
-    /// before anything else is sent, because a late interruption hits whatever is under way then.
+    /// Waits for the server's answer. If no caller wants it any more, it interrupts the statement. Then the server must have
+    /// answered both before the connection is used again, because a late interruption hits whatever runs at that time.
     async fn ask_until(
         &mut self,
         stop: impl Future<Output = ()>,
@@ -202,7 +203,7 @@ impl Actor {
             }
             () = stop => {}
         }
-        // With the connection everything else that is held there would be lost.
+        // Dropping the connection would lose everything else that is held on it.
         let usual = clock.now().plus(PATIENCE_WITH_INTERRUPTION);
         let deadline =
             if self.held.is_empty() { usual } else { usual.max(self.heard.plus(pool.settings.lease)) };
@@ -215,7 +216,7 @@ impl Actor {
         within(clock, deadline, asking).await.unwrap_or_else(|| Err(Trouble::silence(Operation::Cancel)))
     }
 
-    /// Makes of the server's answer what is told to whoever asked for the lock.
+    /// Turns the server's answer into the answer for the caller that asked for the lock.
     async fn conclude(
         &mut self,
         claim: Claim,
@@ -239,7 +240,7 @@ impl Actor {
                 self.held.insert(Arc::clone(&name), id);
                 Err(Trouble::Refused { code: 0, error: read_only(Operation::Acquire) })
             }
-            // The lock may have been taken before the statement was interrupted.
+            // The server may have granted the lock before the statement was interrupted.
             Said::Nothing => {
                 self.held.insert(Arc::clone(&name), id);
                 match said {
@@ -250,7 +251,7 @@ impl Actor {
             }
         };
         if let Err(Trouble::Broken(error)) = taken {
-            // Nobody has been told of it.
+            // No caller has learned of the grant.
             self.held.remove(&name);
             return Err(Broken(error));
         }
@@ -266,12 +267,12 @@ impl Actor {
         } else {
             self.pool.vacate(self.link.group, &name);
         }
-        // Whoever has gone does not want to know.
+        // Sending fails if the caller has gone.
         let _ = answer.send(taken.map_err(Trouble::into_error));
         Ok(())
     }
 
-    /// The lock is ours: mints a token where that takes a statement of its own, and looks again after a long way.
+    /// Completes a grant: mints a token if that takes a statement of its own, and checks the lock again if the answer took long.
     async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Trouble> {
         let token = match (self.pool.settings.fencing, &claim.holder) {
             (TokenSource::Clock, _) => Some(token),
@@ -282,7 +283,7 @@ impl Actor {
             _ => None,
         };
         let token = token.map(FencingToken::new);
-        // What has taken long to arrive may have been freed and given to another meanwhile.
+        // If the answer took long, the server may have freed the lock and given it to another client meanwhile.
         if self.now().since(sent) <= self.pool.settings.interval {
             return Ok(Taken::Granted { token, anchor: sent });
         }
@@ -293,8 +294,8 @@ impl Actor {
         }
     }
 
-    /// Has something written down. A write may wait for all sorts of things, and the checks of what is held on this connection
-    /// wait behind it: it has its time, and is interrupted then.
+    /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it: so
+    /// it has its timeout, and is interrupted then.
     async fn write(&mut self, statement: String) -> Result<Answer, Trouble> {
         let clock = self.pool.host.clock().clone();
         let sent = clock.now();
@@ -305,12 +306,12 @@ impl Actor {
         answer
     }
 
-    /// What became of these locks.
+    /// The state of these locks.
     async fn look(&mut self, names: &[Name]) -> Result<Vec<LeaseState>, Trouble> {
         let statement = statement::check(names.iter().map(|name| &**name));
         let answer = self.ask(Operation::Renew, statement).await?;
         let text = answer.value().unwrap_or_default();
-        // An answer of another session says that this connection is none.
+        // An answer of another session means that this connection is unusable.
         match checked(text, self.session.number, self.session.mark, names.len()).map_err(Trouble::Broken)? {
             Checked::States(states) => Ok(states),
             Checked::ReadOnly => {
@@ -341,7 +342,7 @@ impl Actor {
             LeaseState::Held if self.held.get(name) != Some(id) => LeaseState::Lost(LossReason::Deleted),
             state => state,
         });
-        // Whoever has gone asks again.
+        // If the caller has gone, its next check asks again.
         let _ = answer.send(Ok(states.collect()));
         Ok(())
     }
@@ -362,9 +363,9 @@ impl Actor {
         Ok(())
     }
 
-    /// Gives a lock back, whether it is held or not.
+    /// Releases a lock, whether it is held or not.
     async fn give_back(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
-        // First, so that a server that says nothing costs no more than its time: nobody relies on this lock any more.
+        // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
         self.held.remove(name);
         let released = self.send_release(name, operation).await?;
         self.pool.vacate(self.link.group, name);
@@ -378,7 +379,7 @@ impl Actor {
                 Ok(answer) => match answer.value() {
                     Some("1") => return Ok(Released::Clean),
                     Some("0") => return Ok(Released::WasLost(LossReason::Taken)),
-                    // It is not held by anybody, or the statement was interrupted: the second time the former is so.
+                    // No client holds the lock, or the statement was interrupted. The second time, no client holds it.
                     _ if trouble.is_some() => return Ok(Released::WasLost(LossReason::Deleted)),
                     _ => trouble = Some(nonsense(operation, "nobody holds the lock")),
                 },
@@ -386,17 +387,17 @@ impl Actor {
                 Err(refused) => trouble = Some(refused.into_error()),
             }
         }
-        // With the connection the lock is freed for certain.
+        // Ending the connection certainly frees the lock.
         Err(Broken(trouble.unwrap_or_else(|| crate::trouble::gone(operation))))
     }
 }
 
-/// What the server has said to somebody who wants a lock.
+/// The server's answer to a request for a lock.
 enum Said {
     Token(u64),
     Refused,
     ReadOnly,
-    /// Another session than the one that was asked, or one that others have, too: this connection is none.
+    /// Another session answered, or one that other clients use too: this connection is unusable.
     BySomebodyElse,
     Nothing,
 }

@@ -1,13 +1,13 @@
-//! Turns options into what the client crate connects with.
+//! Turns options into the connect options of the client crate.
 
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use crate::options::{MySqlOptions, Place};
 
-/// What the connections of a client are made from. Its `Debug` shows the password: it is shown to nobody.
+/// The connect options of a client's connections. Their `Debug` output contains the password: never print it.
 pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
-    // What the client crate would set by itself costs a round trip, and nothing here depends on it.
+    // The client crate's own settings would cost a round trip, and nothing here depends on them.
     let mut wanted = MySqlConnectOptions::new()
         .pipes_as_concat(false)
         .no_engine_substitution(false)

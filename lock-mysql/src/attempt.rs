@@ -1,4 +1,4 @@
-//! One attempt at a lock: tried at once, or waited for at the server until it is granted.
+//! One attempt to acquire a lock: tried once, or waited for at the server until it is granted.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,16 +14,17 @@ use crate::session::within;
 use crate::statement::{self, Holder, Waiter};
 use crate::trouble::{gone, no_answer};
 
-/// When a wait is looked at again after which the lock is nobody's, or ours, or the server says nothing.
+/// The pause before the next look at a wait if the lock was free or ours, or the server did not answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a wait is not looked at, after it has been for a while.
+/// The longest pause between two looks at a wait that has lasted for a while.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
-/// How often somebody tries who waits here for a connection to wait on at the server.
+/// How often a waiter tries the lock while no connection is free on which it could wait at the server.
 const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
 
-/// How often in a row the lock may be nobody's before the connection is given up: somebody else may just have been about to get it.
+/// How often in a row the lock may be found free before the client gives the connection up: another client may just have been about
+/// to get it.
 const MOST_MISSES: u32 = 3;
 
 pub(crate) struct Attempt<'a> {
@@ -48,7 +49,7 @@ impl<'a> Attempt<'a> {
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
-        // Asked again: what became of the first time is not known.
+        // The core may have called before for this attempt, with an unknown outcome.
         self.backend.undo(self.claim.id, Operation::Cancel).await?;
         match self.request.wait() {
             Wait::Try => self.try_once().await,
@@ -57,7 +58,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        // A connection may have ended while nothing was asked on it, which is seen when something is; and so may all of them.
+        // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
         for _ in 0..=self.backend.pool.connections().max(1) {
             let started = self.backend.pool.take_somewhere(&self.claim).await?;
             match self.taken(started).await? {
@@ -90,15 +91,15 @@ impl<'a> Attempt<'a> {
             self.backend.remember(&self.claim, &started.link, Some(Arc::clone(&waiting)));
             match self.watch(started, &waiting).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
-                // The longest wait that the server is asked for is over.
+                // The wait has reached the longest time that the client asks the server for.
                 Outcome::Refused => {}
                 Outcome::Nothing => return Ok(None),
             }
         }
     }
 
-    /// A wait is answered at its end alone, and one that comes to its end without an answer does not know that somebody else holds
-    /// the lock. Whoever does not wait for ever asks for that first: a look from another connection may be too late.
+    /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over, so a wait that ends without
+    /// an answer does not know whether another client holds the lock, and a look from another connection may come too late.
     async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
@@ -109,8 +110,8 @@ impl<'a> Attempt<'a> {
         Ok(None)
     }
 
-    /// Nothing is free to wait on: the lock may be free, which costs no connection of one's own. If it is not, waits for a
-    /// connection, and looks now and then whether the lock is free by now.
+    /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
+    /// waits for a connection, and tries again now and then.
     async fn own_or_grant(&self) -> Result<Way, LockError> {
         let (pool, clock) = (&self.backend.pool, self.backend.host.clock());
         let mut is_told = false;
@@ -148,7 +149,7 @@ impl<'a> Attempt<'a> {
         let mut asked = asked;
         loop {
             match within(clock, clock.now().plus(limit), &mut asked).await {
-                // Others were before it, and were answered.
+                // Other orders were before it, and the server has answered them.
                 None if !link.is_slow(clock, limit / 2) && !link.has_ended() => {}
                 None => return Err(no_answer(Operation::Acquire)),
                 Some(Err(_)) => return Ok(Outcome::Nothing),
@@ -172,8 +173,9 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Waits for the answer to a wait, and sees to it that the server is there, that it still has the connection that waits, and that
-    /// another holds the lock: else the answer may never come, because the server has forgotten the wait, or the grant was lost.
+    /// Waits for the answer to a wait. Meanwhile it checks that the server responds, that it still has the waiting connection, and
+    /// that another client holds the lock. Otherwise the answer may never come, because the server has forgotten the wait or the
+    /// grant was lost.
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
         let Started { link, mut asked } = started;
         let signals = self.request.signals();
@@ -215,11 +217,12 @@ impl<'a> Attempt<'a> {
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
                     pause
                 }
-                // It has its answer, and makes a hold of it.
+                // The wait has its answer, and the actor is turning it into a hold.
                 Ok(_) if waiting.has_answer() => LOOK_AGAIN,
                 Ok(Seen { holder, .. }) => {
                     misses += 1;
-                    // An answer that was sent may be sent again by the network; one that was not has no time to come.
+                    // The network may retransmit an answer that the server has sent; one that the server has not sent gets no more
+                    // time.
                     let patience = self.backend.settings.request_timeout.div_duration_f64(LOOK_AGAIN);
                     let is_granted = holder.is_some() && f64::from(misses) < patience;
                     if misses >= MOST_MISSES && !is_granted {
@@ -237,8 +240,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// When a wait is first looked at. Most are granted sooner, and then nobody has to know that somebody else held the lock; but
-    /// it has to be known before the first of those who wait here stops waiting.
+    /// When the client first looks at a wait. Most waits are granted sooner, and then it does not matter whether another client
+    /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
     fn first_look(&self) -> Moment {
         let now = self.backend.host.clock().now();
         let usual = now.plus(self.backend.settings.interval);
@@ -248,13 +251,13 @@ impl<'a> Attempt<'a> {
         usual.min(now.plus(left.saturating_sub(ahead).max(left / 4)))
     }
 
-    /// How long before the end of a wait the server is looked at: it has its time to answer, and a little more.
+    /// How long before the end of a wait the client looks at the server: the time for an answer, and a little more.
     fn ahead_of_end(&self) -> Duration {
         self.backend.settings.request_timeout.mul_f64(1.5)
     }
 
-    /// When the server is looked at for the last time before one of those who wait here stops waiting, so that its
-    /// silence is noticed before that one is answered "not acquired".
+    /// When the client looks at the server for the last time before one of the waiting callers stops waiting. It notices the
+    /// server's silence before it would answer "not acquired" to that caller.
     fn last_look(&self) -> Option<Moment> {
         let ahead = self.ahead_of_end();
         let now = self.backend.host.clock().now();
@@ -275,7 +278,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// What somebody gets who had nothing to wait on.
+/// What an attempt gets after it found no connection to wait on.
 enum Way {
     Own(OwnLink),
     Granted(Grant<Lease>),
@@ -284,6 +287,6 @@ enum Way {
 enum Outcome {
     Granted(Grant<Lease>),
     Refused,
-    /// Nothing is known; what there may be is still to be undone.
+    /// Nothing is known; the attempt may have left something that has to be undone.
     Nothing,
 }

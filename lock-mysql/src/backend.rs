@@ -1,4 +1,4 @@
-//! The backend: one short function for each operation.
+//! The `Backend` of the core for MySQL and MariaDB: one short function for each operation.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,8 +30,8 @@ const LONGEST_NAME: usize = 64;
 
 const BACKEND: &str = "mysql";
 
-/// Longer than those who wait behind it are kept without a word: they are told of the silence then, and another request
-/// would stand behind this one on the same connection.
+/// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up: another
+/// request would only queue behind this one on the same connection.
 const SHORTEST_TIME_TO_UNDO: Duration = Duration::from_millis(1500);
 
 pub(crate) struct MySqlBackend {
@@ -48,11 +48,11 @@ pub(crate) struct MySqlBackend {
 struct Placed {
     link: Arc<Link>,
     name: Name,
-    /// Its wait at the server, if it is one.
+    /// The attempt's wait at the server, if it waits.
     waiting: Option<Arc<Waiting>>,
 }
 
-/// What is needed to renew and release a hold.
+/// What the client needs to renew and release a hold.
 pub(crate) struct Lease {
     pub(crate) link: Arc<Link>,
     pub(crate) name: Name,
@@ -95,7 +95,7 @@ impl MySqlBackend {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers where an attempt is made, until it is certain what came of it.
+    /// Remembers where an attempt is made, until its outcome is certain.
     pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
         let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.name), waiting };
         self.attempts().insert(claim.id, placed);
@@ -105,7 +105,7 @@ impl MySqlBackend {
         self.attempts().remove(&id);
     }
 
-    /// Sees to it that nothing of an attempt is left, and that nothing of it comes.
+    /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
     pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
         let Some(placed) = self.attempts().get(&id).cloned() else { return Ok(()) };
         let Placed { link, name, waiting } = placed;
@@ -120,7 +120,7 @@ impl MySqlBackend {
         Ok(())
     }
 
-    /// Gives a lock back on the connection that may have it. After its end the server frees it by itself.
+    /// Releases a lock on the connection that may have it. If the connection has ended, the server frees the lock by itself.
     async fn given_back(
         &self,
         link: &Link,
@@ -140,7 +140,7 @@ impl MySqlBackend {
                 None => {}
             }
             link.buried().await;
-            // What has ended while it was under way may have been carried out.
+            // If the connection ended during the request, the server may have carried it out.
             if has_ended { Ok(Released::WasLost(LossReason::ConnectionLost)) } else { Err(gone(operation)) }
         };
         let clock = self.host.clock();
@@ -151,7 +151,7 @@ impl MySqlBackend {
 
 fn capabilities(settings: &Settings) -> Capabilities {
     let prefix = if settings.prefix.is_empty() { 0 } else { settings.prefix.len() + 1 };
-    // A dot in the beginning stands after the prefix, if there is one, which harms nobody.
+    // A leading dot comes after the prefix, if there is one, and does no harm.
     let names = NameRules::new(CharacterSet::of(is_plain), LONGEST_NAME - prefix);
     let longest_wait = Duration::from_secs(u64::from(LONGEST_WAIT));
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
@@ -172,7 +172,8 @@ fn capabilities(settings: &Settings) -> Capabilities {
     }
 }
 
-/// Sees to it that the table is there. It is made only if it is not, so that clients can begin while nobody may write.
+/// Makes sure that the table exists. It creates the table only if that is missing, so that clients can start while the database
+/// allows no writes.
 async fn prepare_table(host: &Host, settings: &Settings, session: &mut Session) -> Result<(), LockError> {
     let clock = host.clock();
     let prepared = async {
@@ -183,10 +184,10 @@ async fn prepare_table(host: &Host, settings: &Settings, session: &mut Session) 
             return Err(missing);
         }
         let created = session.ask(Operation::Connect, statement::create_table()).await;
-        // Whoever may not write to a table need not make it.
+        // A user who may not write to the existing table does not have to create it.
         created.map(drop).map_err(|trouble| if missing.is_missing_table() { trouble } else { missing })
     };
-    // A write that is kept from being done says so after a second.
+    // A blocked write fails after a second.
     let deadline = clock.now().plus(settings.time_to_connect());
     match within(clock, deadline, prepared).await {
         Some(prepared) => prepared.map_err(Trouble::into_error),
@@ -194,7 +195,7 @@ async fn prepare_table(host: &Host, settings: &Settings, session: &mut Session) 
     }
 }
 
-/// Has everything that is held checked more often than the core would.
+/// Checks all holds more often than the core would.
 async fn check_often(host: Host, pool: std::sync::Weak<Pool>, every: Duration) {
     loop {
         host.clock().sleep_until(host.clock().now().plus(every)).await;

@@ -1,7 +1,7 @@
-//! The connection on which nothing is held and nobody waits: for ending waits of others, and for looking at locks.
+//! The control connection, without holds and waiters: it ends waits on other connections, and looks at locks.
 //!
-//! It is opened when it is needed, and closed when it has not been for a while. Whoever asks may go at any time: the
-//! question is then answered to nobody.
+//! The client opens it when needed, and closes it after a while without use. A caller may drop its future at any time: the answer
+//! then reaches no one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,14 +23,14 @@ use crate::trouble::{Trouble, gone};
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often a connection may be seen reading before it is ended. A `MySQL` 5.7 that is told to end one in the very moment in
-/// which it goes back to reading may not notice, and keep what is locked there until the lease is over.
+/// How often the client may see a connection reading before it ends that connection. `MySQL` 5.7 may miss the command to end a
+/// connection that goes back to reading at that very moment, and would then keep its locks until the lease is over.
 const LOOKS_BEFORE_THE_END: u32 = 4;
 
-/// How many waits are asked about in one statement.
+/// How many waits one statement asks about.
 const MOST_WAITS: usize = 500;
 
-/// A question, and where the answer goes.
+/// A question, and the channel for its answer.
 struct Question {
     operation: Operation,
     subject: Subject,
@@ -39,12 +39,12 @@ struct Question {
 
 enum Subject {
     Statement(String),
-    /// Something about a connection of this run of the server. In another run there is no such connection.
+    /// A statement about a connection of this run of the server. In another run that connection does not exist.
     OfRun(Run, String),
-    /// Which connection holds this lock, and which has the lock of this session, in that run of the server. Several are asked about
-    /// at once.
+    /// Which connection holds this lock, and which has the lock of this session, in that run of the server. One statement asks
+    /// about several waits.
     Wait(Run, Name, Mark),
-    /// Nothing more is asked.
+    /// The last question.
     Farewell,
 }
 
@@ -70,23 +70,23 @@ impl Control {
 
     async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Trouble> {
         let (answer, answered) = oneshot::channel();
-        // When nobody is there any more, the answer is dropped with the question, which says so.
+        // If the desk has ended, it drops the answer's sender with the question, which reports this.
         let _ = self.questions.send(Question { operation, subject, answer });
         answered.await.unwrap_or_else(|_| Err(Trouble::Broken(gone(operation))))
     }
 
     /// Ends the connection for good.
     pub(crate) async fn close(&self) {
-        // There is nothing to answer.
+        // A farewell has no answer.
         let _ = self.put(Operation::Close, Subject::Farewell).await;
     }
 
-    /// Has a statement carried out that changes nothing, or may be carried out twice.
+    /// Carries out a statement that changes nothing, or that may be carried out twice.
     pub(crate) async fn ask(&self, operation: Operation, statement: String) -> Result<Answer, LockError> {
         self.put(operation, Subject::Statement(statement)).await.map_err(Trouble::into_error)
     }
 
-    /// The same, with the run of the server that has answered.
+    /// The same; also returns the run of the server that has answered.
     pub(crate) async fn ask_with_run(
         &self,
         operation: Operation,
@@ -97,7 +97,7 @@ impl Control {
         Ok((run, answer))
     }
 
-    /// The same, if the connection that it is about is one of `run`.
+    /// The same, if the connection that the statement is about belongs to `run`.
     pub(crate) async fn ask_of(
         &self,
         run: &Run,
@@ -107,7 +107,7 @@ impl Control {
         self.put(operation, Subject::OfRun(run.clone(), statement)).await
     }
 
-    /// Looks at a wait for a lock. When the run of the server is over in which it began, there is nothing to be seen of it.
+    /// Looks at a wait for a lock. If the run of the server in which the wait began is over, it sees neither holder nor waiter.
     pub(crate) async fn look_at_wait(&self, name: &Name, link: &Link) -> Result<Seen, LockError> {
         let clock = self.host.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
@@ -120,12 +120,12 @@ impl Control {
         Ok(Seen { holder, is_waiter_there: number(1) == Some(link.connection) })
     }
 
-    /// Interrupts what a connection waits for. An error leaves open whether it is interrupted, or will be.
+    /// Interrupts what a connection waits for. After an error it is unknown whether the wait is interrupted, or will be.
     pub(crate) async fn interrupt(&self, connection: u64, run: &Run) -> Result<(), Trouble> {
         self.ask_of(run, Operation::Cancel, statement::interrupt(connection)).await.map(drop)
     }
 
-    /// Sees to it that the server forgets a connection, and everything on it; however long that takes.
+    /// Makes sure that the server forgets a connection and everything on it, however long that takes.
     pub(crate) fn bury(self: &Arc<Self>, link: Arc<Link>) {
         let this = Arc::clone(self);
         self.host.spawn(async move {
@@ -135,7 +135,7 @@ impl Control {
                 match this.look_at(&link).await {
                     Ok(Remains::Nothing) => break,
                     Ok(Remains::Waiter) => this.end(&link).await,
-                    // It reads, and will see by itself that nobody is there: unless the network keeps that from it.
+                    // The server is reading, and will notice by itself that the client has gone, unless the network prevents that.
                     Ok(Remains::Reader) => {
                         seen_reading += 1;
                         if seen_reading > LOOKS_BEFORE_THE_END {
@@ -177,16 +177,16 @@ impl Control {
 
 /// What a look at a wait has found.
 pub(crate) struct Seen {
-    /// Which connection holds the lock, if any does.
+    /// The connection that holds the lock, if any does.
     pub(crate) holder: Option<u64>,
     /// Whether the server has the session that waits.
     pub(crate) is_waiter_there: bool,
 }
 
-/// What the server has of a connection that has ended here.
+/// What the server has of a connection that has ended on this side.
 enum Remains {
     Nothing,
-    /// It waits for a lock, and looks for us once in a second.
+    /// It waits for a lock, and checks once a second whether the client is still there.
     Waiter,
     Reader,
 }
@@ -197,13 +197,13 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Where the questions are answered.
+/// The task that answers the questions.
 struct Desk {
     host: Host,
     settings: Arc<Settings>,
     opener: Arc<Opener>,
     session: Option<Session>,
-    /// What was taken out of the queue while questions of one kind were gathered.
+    /// Other questions that were taken out of the queue while gathering those about waits.
     put_off: VecDeque<Question>,
 }
 
@@ -224,7 +224,7 @@ impl Desk {
         }
     }
 
-    /// The next question; closes the connection when there is none for a while.
+    /// The next question. Closes the connection if there is none for a while.
     async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Question>) -> Option<Question> {
         loop {
             let question = if let Some(question) = self.put_off.pop_front() {
@@ -249,7 +249,7 @@ impl Desk {
         }
     }
 
-    /// All that ask about a wait at this moment, as many as one statement takes.
+    /// All questions about waits at this moment, as many as one statement takes.
     fn gather(&mut self, first: Question, asked: &mut mpsc::UnboundedReceiver<Question>) -> Vec<Question> {
         let mut gathered = vec![first];
         while gathered.len() < MOST_WAITS
@@ -285,7 +285,7 @@ impl Desk {
                 Ok(_) => Ok(Answer::default()),
                 Err(error) => Err(Trouble::Broken(error.clone())),
             };
-            // Whoever has gone does not want to know.
+            // Sending fails if the caller has gone.
             let _ = question.answer.send(said);
         }
     }
@@ -314,7 +314,7 @@ impl Desk {
                 return Err(Trouble::unknown_thread(operation));
             }
             match self.ask_session(operation, statement).await {
-                // It may have been closed by the server meanwhile; on a new one it is seen which run this is.
+                // The server may have closed it meanwhile; a new connection shows which run this is.
                 Err(Trouble::Broken(error)) if self.session.is_none() => {
                     tracing::debug!(target: "distlock", %error, "the connection for control has ended");
                 }

@@ -1,7 +1,8 @@
-//! Who holds a lock, who waits for it, and taking it away.
+//! Inspects the holder and the waiters of a lock, and breaks holds.
 //!
-//! The server knows which *connection* holds a lock, and some [a little more](crate::survey). Whoever waits says who it is in
-//! its statement, which is there for as long as it waits. Who holds says so in the [table](crate::TokenSource::Table) alone.
+//! The server knows which *connection* holds a lock, and some servers know [a little more](crate::survey). A waiter describes
+//! itself in its statement, which is visible for as long as it waits. A holder describes itself only in the
+//! [table](crate::TokenSource::Table).
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,10 +21,10 @@ use crate::statement::{self, Holder, Waiter};
 use crate::survey::{self, Belongings};
 use crate::trouble::{no_answer, nonsense};
 
-/// How often the server is asked whether a connection that was told to end has.
+/// The pause between two questions whether a connection has ended after the command to end it.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What the table says of a lock's last holder.
+/// The table's record of a lock's last holder.
 struct Record {
     token: FencingToken,
     attempt: String,
@@ -68,12 +69,12 @@ fn moment(microseconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_micros(microseconds))
 }
 
-/// A connection as a holder: what is known of one of which nothing is written down.
+/// The id of a holder without a record: its connection.
 fn id_of(connection: u64, run: &Run) -> HolderId {
     HolderId::new(format!("connection {connection} of {run}"))
 }
 
-/// Which connection holds the lock, in which run of the server.
+/// The connection that holds the lock, and the run of the server.
 struct Holding {
     connection: u64,
     run: Run,
@@ -93,7 +94,7 @@ async fn holding(
         let answer = control.ask(operation, statement::last_holder(name, operation)).await?;
         Ok(answer.rows.first().and_then(Record::read))
     };
-    // Before and after, so that what is written down is of whoever held it in between.
+    // Before and after, so that the record belongs to the holder in between.
     let before = record().await?;
     let (run, answer) = control.ask_with_run(operation, statement::holder(name, operation)).await?;
     let connection = answer.value().and_then(|number| number.parse().ok());
@@ -126,12 +127,12 @@ pub(crate) async fn inspect(
         Ok(status)
     };
     let clock = backend.host.clock();
-    // Some statements, and a connection for them.
+    // Time for several statements and for opening a connection.
     let deadline = clock.now().plus(backend.settings.request_timeout * 4);
     within(clock, deadline, look).await.unwrap_or_else(|| Err(no_answer(Operation::Inspect)))
 }
 
-/// A holder of which nothing is written down.
+/// A holder without a record.
 async fn stranger(
     backend: &MySqlBackend,
     connection: u64,
@@ -140,7 +141,7 @@ async fn stranger(
 ) -> Result<Participant, LockError> {
     let answer = backend.control.ask(Operation::Inspect, statement::peer(connection)).await?;
     let mut participant = Participant::new(id_of(connection, run));
-    // Of other users' connections nothing is shown without a privilege.
+    // Without a privilege, the server shows nothing about other users' connections.
     participant.host = answer.value().filter(|host| !host.is_empty()).map(str::to_owned);
     let belongings = Belongings::of(backend, connection, run, name, Operation::Inspect).await?;
     let age = belongings.and_then(|belongings| belongings.age_of(name));
@@ -148,7 +149,7 @@ async fn stranger(
     Ok(participant)
 }
 
-/// Those who wait: of the own user, or of all for whoever may see that.
+/// The waiters: those of the client's own user, or all of them if the user may see them.
 async fn waiters(backend: &MySqlBackend, name: &Name) -> Result<Vec<Participant>, LockError> {
     let statement = statement::waiters(name);
     let (run, answer) = backend.control.ask_with_run(Operation::Inspect, statement).await?;
@@ -160,7 +161,7 @@ async fn waiters(backend: &MySqlBackend, name: &Name) -> Result<Vec<Participant>
     Ok(in_order(&rows))
 }
 
-/// Those who wait, the first one first: by the second in which the server heard of each, then by their own clocks.
+/// The waiters in order: by the second in which the server received each request, then by the waiters' own clocks.
 fn in_order(rows: &[Row]) -> Vec<Participant> {
     let mut waiters: Vec<_> = rows.iter().filter_map(waiter).collect();
     waiters.sort_by_key(|(place, _)| *place);
@@ -171,7 +172,7 @@ fn waiter(row: &Row) -> Option<((u64, u64), Participant)> {
     let [connection, second, statement] = row.as_slice() else { return None };
     let second: u64 = second.as_deref()?.split('.').next()?.parse().ok()?;
     let Some(waiter) = Waiter::of_statement(statement.as_deref()?) else {
-        // A program of somebody else.
+        // Another program.
         let id = HolderId::new(format!("connection {}", connection.as_deref()?));
         let mut participant = Participant::new(id);
         participant.since = moment(second.saturating_mul(1_000_000));
@@ -218,7 +219,7 @@ async fn end_connection_of(
     let end = statement::end(connection, Operation::Break);
     match backend.control.ask_of(&run, Operation::Break, end).await {
         Ok(_) => {}
-        // It has ended by itself since.
+        // It has ended by itself meanwhile.
         Err(trouble) if trouble.is_unknown_thread() => return Ok(Broken::not_held()),
         Err(trouble) => return Err(trouble.into_error()),
     }
@@ -231,7 +232,7 @@ async fn end_connection_of(
     Ok(broken)
 }
 
-/// The other locks that end with a connection of whose locks there are records.
+/// The other locks that end with a connection whose locks are in the table.
 async fn others_written_down(
     backend: &MySqlBackend,
     connection: u64,
@@ -246,7 +247,7 @@ async fn others_written_down(
     Ok(names)
 }
 
-/// Waits until the connection does not hold the lock any more.
+/// Waits until the connection no longer holds the lock.
 async fn freed(backend: &MySqlBackend, name: &Name, connection: u64) -> Result<(), LockError> {
     let clock = backend.host.clock();
     loop {

@@ -1,4 +1,4 @@
-//! The handle of a connection that locks live on, and what can be asked of it.
+//! The handle of a connection that can hold locks, and the orders to its task.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use crate::run::Run;
 use crate::session::Session;
 use crate::statement::Holder;
 
-/// A lock, as the server knows it.
+/// A lock's name at the server.
 pub(crate) type Name = Arc<str>;
 
-/// Who wants which lock.
+/// An attempt's request for a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) name: Name,
     pub(crate) id: AttemptId,
-    /// What is written down of whoever gets it, where that is done.
+    /// The record of the holder, if the table of tokens is used.
     pub(crate) holder: Option<Arc<Holder>>,
 }
 
-/// What came of asking for a lock.
+/// The outcome of a request for a lock.
 #[derive(Debug)]
 pub(crate) enum Taken {
     Granted {
         token: Option<FencingToken>,
         anchor: Moment,
     },
-    /// Somebody else holds it.
+    /// Another client holds it.
     Refused,
     /// Nothing is known, and nothing is held.
     Interrupted,
@@ -42,13 +42,13 @@ pub(crate) enum Taken {
 /// A wait that is under way at the server.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// Nobody wants it any more.
+    /// Notified when no caller wants the lock any more.
     pub(crate) stop: Notify,
     is_answered: AtomicBool,
 }
 
 impl Waiting {
-    /// The server has said what came of it. What there is to do then may take a while.
+    /// Records that the server has answered the wait. The actor may need a while for what follows.
     pub(crate) fn is_over(&self) {
         self.is_answered.store(true, Ordering::Relaxed);
     }
@@ -62,41 +62,41 @@ pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
 
 pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
 
-/// What a connection is asked to do, one after the other.
+/// What a connection's task has to do, one order after the other.
 pub(crate) enum Order {
     /// Take a lock if it is free.
     Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
-    /// Wait for a lock until it is granted, or nobody wants it any more.
+    /// Wait for a lock until it is granted, or until no caller wants it any more.
     Wait {
         claim: Claim,
         statement: String,
         waiting: Arc<Waiting>,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     },
-    /// Give a lock back, if this attempt has it.
+    /// Release a lock, if this attempt has it.
     Release {
         name: Name,
         id: AttemptId,
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     },
-    /// See what is still held.
+    /// Check which locks are still held.
     Check { leases: Vec<(Name, AttemptId)>, answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>> },
-    /// End, in good order.
+    /// Close the connection properly.
     Close,
 }
 
-/// How far a connection has come to its end.
+/// How far the end of a connection has progressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Alive,
-    /// Nothing is heard of it any more here; the server may not know that yet.
+    /// This side receives nothing from it any more; the server may not know that yet.
     Ended,
-    /// The server has freed whatever was held or waited for on it.
+    /// The server has freed everything that was held or waited for on it.
     Buried,
 }
 
-/// A connection, for those who do not own it. It never comes back: the next one is another link.
+/// A connection, for tasks that do not own it. It never comes back: the next connection is another link.
 pub(crate) struct Link {
     pub(crate) group: GroupId,
     /// The number that the server gave it.
@@ -109,19 +109,19 @@ pub(crate) struct Link {
     pending: AtomicUsize,
     /// How long the last statement took, in nanoseconds.
     last_took: AtomicU64,
-    /// Since when a statement is under way that does not wait for a lock, in nanoseconds of the clock; zero when there is none.
+    /// When the current statement was sent, unless it waits for a lock, in nanoseconds of the clock; zero if there is none.
     busy_since: AtomicU64,
     stage: watch::Sender<Stage>,
 }
 
-/// Where orders lie until they are carried out. What others hold depends on checks, which come first.
+/// The orders that wait for execution. Checks come first, because the holds of others depend on them.
 pub(crate) struct Tray {
     orders: mpsc::UnboundedReceiver<Order>,
     checks: mpsc::UnboundedReceiver<Order>,
 }
 
 impl Tray {
-    /// The next order; `None` when nobody can give any.
+    /// The next order; `None` when nothing is left that can send one.
     ///
     /// # Cancel safety
     /// No order is lost.
@@ -168,24 +168,24 @@ impl Link {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A statement is under way that was sent at this moment.
+    /// Records that a statement was sent at this moment.
     pub(crate) fn is_asking(&self, since: Moment) {
         self.busy_since.store(since.as_nanoseconds(), Ordering::Relaxed);
     }
 
-    /// It is under way no longer.
+    /// Records that the statement is over.
     pub(crate) fn has_asked(&self, now: Moment) {
         let since = self.busy_since.swap(0, Ordering::Relaxed);
         self.last_took.store(now.as_nanoseconds().saturating_sub(since), Ordering::Relaxed);
     }
 
-    /// How long an order will lie in the queue before it is carried out, as far as can be told.
+    /// An estimate of how long a new order will wait in the queue.
     pub(crate) fn queueing_time(&self) -> Duration {
         let pending = u64::try_from(self.pending.load(Ordering::Relaxed)).unwrap_or(u64::MAX);
         Duration::from_nanos(self.last_took.load(Ordering::Relaxed).saturating_mul(pending))
     }
 
-    /// Whether a statement has not been answered for `long` already.
+    /// Whether a statement has had no answer for longer than `long`.
     pub(crate) fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
         let since = self.busy_since.load(Ordering::Relaxed);
         since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
@@ -203,15 +203,15 @@ impl Link {
         *self.stage.borrow() == Stage::Buried
     }
 
-    /// Waits until the server has freed whatever was held or waited for on this connection.
+    /// Waits until the server has freed everything that was held or waited for on this connection.
     pub(crate) async fn buried(&self) {
-        // The other end is here.
+        // `self` keeps the sender alive.
         let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Buried).await;
     }
 
     pub(crate) fn take(&self, claim: Claim) -> Asked {
         let (answer, asked) = oneshot::channel();
-        // When it has ended, the answer is dropped with the order, which says so.
+        // If the connection has ended, the answer's sender is dropped with the order, which reports this.
         let _ = self.order(Order::Take { claim, answer });
         asked
     }
@@ -222,7 +222,7 @@ impl Link {
         asked
     }
 
-    /// Gives a lock back, if this attempt has it.
+    /// Releases a lock, if this attempt has it.
     pub(crate) fn release(&self, name: Name, id: AttemptId, operation: Operation) -> GivenBack {
         let (answer, asked) = oneshot::channel();
         let _ = self.order(Order::Release { name, id, operation, answer });

@@ -1,16 +1,17 @@
-//! What tells a session of the server that is ours alone from one that others have, too, or that is no more.
+//! The mark of a session, by which a client tells a session of its own from one that it shares with other clients, and from one
+//! that no longer exists.
 //!
-//! When a client opens a session it gives it a random number, as a variable, and takes a lock that is named after the number.
-//! * An answer without the number is that of another session, or of one that another client has marked since.
-//! * As long as the lock is held, the server has the session. That is looked up at once, however many connections there
+//! When a client opens a session, it gives it a random number in a variable, and takes a lock named after the number.
+//! * An answer without the number comes from another session, or from one that another client has marked since.
+//! * As long as the lock is held, the server has the session. The client can look this up at once, however many connections there
 //!   are, and also while the session waits.
 
 use lock_core::{ErrorKind, LockError, Operation};
 
-/// What the names of these locks begin with. No lock of a user has such a name, as it is not [plain](crate::options::is_plain).
+/// The prefix of the names of these locks. No lock of a user has such a name, as it is not [plain](crate::options::is_plain).
 const LOCKS: &str = "distlock+";
 
-/// What a session is known by.
+/// The number that identifies a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
@@ -23,7 +24,7 @@ impl Mark {
         Ok(Self::new(number))
     }
 
-    /// The mark with a number that every server takes for one without a sign, and that is not zero.
+    /// The mark with a number that is not zero and that every server reads the same, as signed or unsigned.
     pub(crate) fn new(number: u64) -> Self {
         Self((number >> 1).max(1))
     }
@@ -32,12 +33,12 @@ impl Mark {
         self.0
     }
 
-    /// The lock that the session has for as long as it is there.
+    /// The lock that the session holds for as long as it exists.
     pub(crate) fn lock(self) -> String {
         format!("{LOCKS}{:016x}", self.0)
     }
 
-    /// Whether a lock is that of a session.
+    /// Whether a lock is the lock of a session.
     pub(crate) fn is_lock(name: &str) -> bool {
         name.starts_with(LOCKS)
     }

@@ -1,4 +1,4 @@
-//! Opens connections, and leaves a server in peace that refuses them.
+//! Opens connections, and pauses while a server refuses them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,16 @@ use crate::settings::Settings;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Opens connections. After a failure one tries for all, after a pause that grows from one failure to the next.
+/// Opens connections. After a failure only one caller at a time tries, after a pause that grows with each failure.
 pub(crate) struct Opener {
     host: Host,
     settings: Arc<Settings>,
     outage: Mutex<Option<Outage>>,
-    /// Whose turn it is to try.
+    /// Held by the caller whose turn it is to try.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// The server refuses connections, or cannot be reached.
+/// A period in which the server refuses connections or cannot be reached.
 struct Outage {
     failures: u64,
     last: LockError,
@@ -37,7 +37,7 @@ impl Opener {
     /// Opens a connection.
     ///
     /// # Cancel safety
-    /// Dropping it ends the attempt, and the next one has its turn.
+    /// Dropping the future ends the attempt, and the next caller has its turn.
     pub(crate) async fn open(&self) -> Result<Session, LockError> {
         let failures = self.failures();
         if failures > 0 {
@@ -63,7 +63,8 @@ impl Opener {
         self.outage().as_ref().map_or(0, |outage| outage.failures)
     }
 
-    /// Until when the server is left in peace, if it is. An error when it has refused another attempt since there were so many.
+    /// Until when to leave the server alone, if at all. An error if the server has refused another attempt since there were this
+    /// many.
     fn again_at(&self, failures: u64) -> Result<Option<Moment>, LockError> {
         match &*self.outage() {
             Some(outage) if outage.failures != failures => Err(outage.last.clone()),
@@ -77,7 +78,7 @@ impl Opener {
         let mut outage = self.outage();
         match &opened {
             Ok(_) => *outage = None,
-            // Those who try at once fail once.
+            // Attempts at the same time count as one failure.
             Err(error) if outage.as_ref().map_or(0, |outage| outage.failures) == failures => {
                 let backoff = outage.take().map(|outage| outage.backoff);
                 let mut backoff = backoff.unwrap_or_else(|| Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));

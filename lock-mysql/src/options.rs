@@ -1,4 +1,4 @@
-//! Options of a client, and connecting with them.
+//! The options of a client, and the functions that connect with them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operat
 
 use crate::backend::MySqlBackend;
 
-/// Where the server is and how the locks are kept there.
+/// The server, and how the client keeps locks there.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -62,22 +62,22 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Certificates {
     pub(crate) authority: Option<PathBuf>,
-    /// The client's certificate and its key.
+    /// The files of the client's certificate and its key.
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Where fencing tokens come from.
+/// The source of fencing tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TokenSource {
-    /// From the server's `UUID_SHORT()`, in the acquiring round trip: they rise as long as the server's clock does, on one
-    /// server. Costs nothing.
+    /// The server's `UUID_SHORT()`, in the round trip that acquires the lock. On one server, the tokens rise as long as the
+    /// server's clock does. Costs nothing.
     #[default]
     Clock,
-    /// From a table in the URL's database, which is created when it is missing: they rise also from one server to the one
-    /// that takes its place. Costs a write for each acquisition. With it, a lock's status tells who holds it.
+    /// A table in the URL's database, which the client creates if it is missing. The tokens also rise from one server to the server
+    /// that replaces it. Costs a write for each acquisition. With it, a lock's status names its holder.
     Table,
-    /// From nowhere.
+    /// Grants have no fencing token.
     None,
 }
 
@@ -89,12 +89,13 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 
 const LONGEST_LEASE: Duration = Duration::from_hours(24);
 
-/// A name has 64 characters on every server; the hash of a long one takes 33.
+/// A name has at most 64 characters on every server; the hash of a long one takes 33.
 const LONGEST_PREFIX: usize = 30;
 
 const DEFAULT_LOCKS_PER_CONNECTION: usize = 256;
 
-/// With names of the longest, the statement that checks them has a third of the megabyte that a server takes at least.
+/// With names of the greatest length, the statement that checks this many locks takes a third of a megabyte, which every server
+/// accepts.
 const MOST_LOCKS_PER_CONNECTION: usize = 4096;
 
 const DEFAULT_MAX_CONNECTIONS: usize = 100;
@@ -126,14 +127,14 @@ impl MySqlOptions {
         }
     }
 
-    /// Encrypts, and checks the server's certificate and name against the system's authorities.
+    /// Encrypts the connections, and checks the server's certificate and name against the system's authorities.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.certificates();
         self
     }
 
-    /// Encrypts, and takes this authority (a file in PEM format), too, for one that vouches for the server.
+    /// Encrypts the connections, and also trusts this authority (a file in PEM format) to vouch for the server.
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
         if let Some(certificates) = self.certificates() {
@@ -142,7 +143,7 @@ impl MySqlOptions {
         self
     }
 
-    /// Encrypts, and proves to the server who this client is (files in PEM format).
+    /// Encrypts the connections, and authenticates this client to the server with a certificate and its key (files in PEM format).
     #[must_use]
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         if let Some(certificates) = self.certificates() {
@@ -151,7 +152,7 @@ impl MySqlOptions {
         self
     }
 
-    /// Turns a TCP connection into one with TLS. A Unix socket has none.
+    /// Turns a TCP connection into one with TLS. A Unix socket has no TLS.
     fn certificates(&mut self) -> Option<&mut Certificates> {
         if let Place::Tcp { host, port } = &mut self.place {
             let (host, port) = (std::mem::take(host), *port);
@@ -163,59 +164,59 @@ impl MySqlOptions {
         }
     }
 
-    /// The user, who has to be named. Any will do: named locks need no privilege.
+    /// Sets the user, which is required. Any user will do: named locks need no privilege.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// The password. It is shown nowhere.
+    /// Sets the password. It appears in no output.
     #[must_use]
     pub fn password(mut self, password: Secret) -> Self {
         self.password = Some(password);
         self
     }
 
-    /// The database. Locks do not belong to one; only a [table](TokenSource::Table) of tokens does.
+    /// Sets the database. Locks do not belong to a database; only a [table](TokenSource::Table) of tokens does.
     #[must_use]
     pub fn database(mut self, name: impl Into<String>) -> Self {
         self.database = Some(name.into());
         self
     }
 
-    /// How long the server keeps a lock whose holder is not heard of: the sessions' `wait_timeout`. 30 s by default, from
-    /// 2 s to a day. Holds are checked about four times in it.
+    /// How long the server keeps a lock when it hears nothing from the holder: the `wait_timeout` of the sessions. 30 s by default,
+    /// from 2 s to a day. The client checks holds about four times in this time.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// What the names of all locks begin with, before a colon; `distlock` by default. Everyone who is to exclude each other
-    /// must use the same. With an empty one, names are given to the server as they are, as other programs do.
+    /// What the names of all locks begin with, before a colon; `distlock` by default. All clients that are to exclude each other
+    /// must use the same prefix. With an empty one, the client passes names to the server unchanged, as other programs do.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long the server may take to answer a statement that does not wait for a lock; 3 s by default, and never more
-    /// than three quarters of the time between two checks.
+    /// How long the server may take to answer a statement that does not wait for a lock; 3 s by default, and never more than three
+    /// quarters of the time between two checks.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);
         self
     }
 
-    /// How often holds are checked; about a quarter of the lease by default, which is also the longest.
+    /// How often the client checks holds; about a quarter of the lease by default, which is also the longest interval.
     #[must_use]
     pub fn validation_interval(mut self, interval: Duration) -> Self {
         self.validation_interval = Some(interval);
         self
     }
 
-    /// Where fencing tokens come from.
+    /// Sets the source of fencing tokens.
     #[must_use]
     pub fn fencing(mut self, source: TokenSource) -> Self {
         self.fencing = source;
@@ -229,29 +230,29 @@ impl MySqlOptions {
         self
     }
 
-    /// How many connections there are at most, each waiter having one; 100 by default, at least 2. Those who find none wait
-    /// for one in order. One more is used now and then to end waits and to look at locks.
+    /// The highest number of connections; 100 by default, at least 2. Each waiter needs one of its own; if there is none, it queues
+    /// for one. Now and then the client uses one more connection to end waits and to look at locks.
     #[must_use]
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self
     }
 
-    /// Connects.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for options that do not fit together; [`ErrorKind::Unreachable`], [`ErrorKind::Denied`]
-    /// and [`ErrorKind::Unsupported`] with what the server answered and what to do about it.
+    /// [`ErrorKind::InvalidOption`] for options that do not fit together; [`ErrorKind::Unreachable`], [`ErrorKind::Denied`] and
+    /// [`ErrorKind::Unsupported`] with what the server answered and what to do about it.
     ///
     /// # Cancel safety
-    /// Dropping it ends the attempt to connect.
+    /// Dropping the future ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
         self.check_login()?;
         builder.server(self.server()).connect(|host| MySqlBackend::connect(host, self)).await
     }
 
-    /// Where the server is, for errors and the log. What could be the rest of a password that is not encoded stays out.
+    /// The server's address, for errors and the log. It leaves out what could be the rest of a password that is not encoded.
     fn server(&self) -> String {
         let place = &self.place;
         let database = self.database.as_ref().filter(|name| !name.contains('@'));
@@ -278,7 +279,7 @@ impl MySqlOptions {
             return Err(invalid("a validation_interval below 10ms leaves the server no peace")
                 .remedy("make the validation_interval longer"));
         }
-        // A colon ends it.
+        // A colon would end the prefix.
         if self.prefix.len() > LONGEST_PREFIX || !self.prefix.chars().all(|c| is_plain(c) && c != ':') {
             return Err(invalid("the prefix is not acceptable").remedy(format!(
                 "use at most {LONGEST_PREFIX} of the characters a-z, 0-9, '-', '_', '.', '/', '@' and '#'"
@@ -304,7 +305,7 @@ impl MySqlOptions {
         Ok(())
     }
 
-    /// Without a name the client crate would come as `root`.
+    /// Checks that there is a user and that the files can be read. Without a user, the client crate would log in as `root`.
     fn check_login(&self) -> Result<(), LockError> {
         if self.user.is_none() {
             return Err(invalid("nobody says as which user to come").remedy("write mysql://user@host"));
@@ -321,7 +322,7 @@ impl MySqlOptions {
         Ok(())
     }
 
-    /// Reads a URL and connects with `builder`, into which the URL's general options go too.
+    /// Reads a URL, and adds the URL's general options to `builder`.
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut given = url.options();
         let builder = builder.with_url_options(&mut given)?;
@@ -330,7 +331,7 @@ impl MySqlOptions {
         options.password = url.secret(&mut given)?;
         let database = url.path().trim_start_matches('/');
         if database.contains('/') {
-            // Not what stands there: after a slash in a password that is not encoded it is the rest of the password.
+            // The error does not quote it: after a slash in a password that is not encoded, it is the rest of the password.
             return Err(invalid("the database has a slash in it")
                 .remedy("write mysql://user@host/database, and %2F for a slash in a password"));
         }
@@ -399,20 +400,20 @@ fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Op
 /// `socket=/path` for a Unix socket.
 ///
 /// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`uuid`, `table`, `none`), `locks_per_connection`,
-/// `max_connections`, `password_file`, `socket`; `tls` (`on`, `off`), `ca`, `cert` and `key` (files in PEM format, which turn
-/// TLS on); and those of every backend.
+/// `max_connections`, `password_file`, `socket`; `tls` (`on`, `off`), `ca`, `cert` and `key` (files in PEM format, which turn TLS
+/// on); and the options of every backend.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for a URL that makes no sense, and as [`MySqlOptions::connect`].
+/// [`ErrorKind::InvalidOption`] for an invalid URL; otherwise the errors of [`MySqlOptions::connect`].
 ///
 /// # Cancel safety
-/// Dropping it ends the attempt to connect.
+/// Dropping the future ends the attempt to connect.
 pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let (options, builder) = MySqlOptions::of_url(url, builder)?;
     options.connect(builder).await
 }
 
-/// How long a lease `url` asks for: the option `lease`, or 30 s.
+/// The lease that `url` asks for: the option `lease`, or 30 s.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`] for a `lease` that cannot be read.
@@ -450,7 +451,7 @@ fn place_of(url: &LockUrl, socket: Option<String>) -> Result<Place, LockError> {
     Ok(Place::Tcp { host: host.to_owned(), port })
 }
 
-/// A character that both servers keep as it is in a name, and that needs no care in a statement.
+/// A character that both servers keep as it is in a name, and that needs no escape in a statement.
 pub(crate) fn is_plain(character: char) -> bool {
     matches!(character, 'a'..='z' | '0'..='9' | '-' | '_' | '.' | '/' | ':' | '@' | '#')
 }

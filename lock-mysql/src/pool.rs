@@ -1,10 +1,10 @@
-//! Which connections there are, what is on them, and who may use which.
+//! The pool of connections: which exist, which locks are on them, and which attempt may use which.
 //!
-//! * A lock that is tried, and whatever is held, shares a connection with others, up to a number. The fullest that has room
-//!   is taken, so that the others become empty.
-//! * Whoever waits has a connection of its own, on which nothing is held; what is granted stays there, and makes it a
+//! * Attempts that do not wait, and holds, share connections, up to a number of locks. The pool takes the fullest connection with
+//!   space, so that the others become empty.
+//! * A waiter has a connection of its own, without holds. When the lock is granted it stays there, and the connection becomes a
 //!   shared one.
-//! * One connection never has a lock twice: the server would count it, and one release would not free it.
+//! * A connection never has a lock twice: the server would count it, and one release would not free it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::session::{Session, within};
 use crate::settings::Settings;
 use crate::trouble::gone;
 
-/// How long an order may lie in the queue of a connection before another connection is used, or opened.
+/// How long an order may stay in the queue of a connection before the pool uses or opens another one.
 const LONGEST_QUEUE: Duration = Duration::from_millis(250);
 
 pub(crate) struct Pool {
@@ -31,20 +31,20 @@ pub(crate) struct Pool {
     pub(crate) control: Arc<Control>,
     opener: Arc<Opener>,
     inner: Mutex<Inner>,
-    /// Something has become free.
+    /// Notified when something has become free.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
     links: BTreeMap<GroupId, Entry>,
-    /// How many connections are being opened.
+    /// How many connections the pool is opening.
     opening: usize,
-    /// Those who want a connection of their own, in order.
+    /// The waiters that want a connection of their own, in order.
     wanted: VecDeque<Wanted>,
-    /// How many look for room on a shared one.
+    /// How many attempts look for space on a shared connection.
     seeking: usize,
-    /// How often a connection could not be opened, and why the last time.
+    /// How often opening a connection has failed; `failure` is the last reason.
     failures: u64,
     failure: Option<LockError>,
     last_group: u64,
@@ -55,20 +55,20 @@ type Wanted = oneshot::Sender<Result<OwnLink, LockError>>;
 
 struct Entry {
     link: Arc<Link>,
-    /// What is held there, or may be, or is asked for, and by which attempt.
+    /// The locks that are held there, or may be, or are asked for, and by which attempt.
     names: HashMap<Name, AttemptId>,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Short statements are carried out at once.
+    /// The connection carries out short statements at once.
     Shared,
-    /// Somebody has it for a wait.
+    /// A waiter has the connection.
     Own,
 }
 
-/// A connection that nobody else uses and on which nothing is held. Goes back when it is dropped unused.
+/// A connection that no other attempt uses and on which nothing is held. It goes back to the pool when it is dropped unused.
 pub(crate) struct OwnLink {
     pool: Arc<Pool>,
     link: Arc<Link>,
@@ -82,7 +82,7 @@ pub(crate) struct Started {
 }
 
 impl OwnLink {
-    /// Waits for a lock until nobody wants it any more.
+    /// Waits for a lock until no caller wants it any more.
     pub(crate) fn wait(mut self, claim: Claim, statement: String, waiting: Arc<Waiting>) -> Started {
         self.is_unused = false;
         self.pool.update(self.link.group, |entry| {
@@ -137,8 +137,8 @@ impl Pool {
         in_use.map(|(group, _)| *group).collect()
     }
 
-    /// Takes a lock, if it is free, on a connection that others use as well; `None` when there is none with room, or when all are
-    /// busy for long and one more may be opened.
+    /// Takes a lock, if it is free, on a shared connection. `None` if no connection has space, or if all of them are busy for long
+    /// and the pool may open another one.
     pub(crate) fn take(&self, claim: &Claim) -> Option<Started> {
         let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
         let mut inner = self.lock();
@@ -157,13 +157,13 @@ impl Pool {
         let group = chosen.map(|(group, _)| *group)?;
         let entry = inner.links.get_mut(&group)?;
         entry.names.insert(Arc::clone(&claim.name), claim.id);
-        // In the same moment as the name: what is ordered later on this connection comes later.
+        // Under the same mutex as the name: later orders on this connection come later.
         let asked = entry.link.take(claim.clone());
         Some(Started { link: Arc::clone(&entry.link), asked })
     }
 
-    /// Has a lock given back, if this attempt has it on that connection, or may get it there. If not, nothing is ordered: by now
-    /// the connection may wait for another lock, for as long as that takes.
+    /// Releases a lock if this attempt has it on that connection, or may get it there. Otherwise it orders nothing: by now the
+    /// connection may wait for another lock, for as long as that takes.
     pub(crate) fn give_back(
         &self,
         link: &Link,
@@ -173,12 +173,12 @@ impl Pool {
     ) -> Option<GivenBack> {
         let inner = self.lock();
         let entry = inner.links.get(&link.group)?;
-        // In the same moment: as long as the name is there, the connection is given to no waiter, and the order of the next one
-        // comes after this.
+        // Under the same mutex: as long as the name is there, the pool gives the connection to no waiter, and the next waiter's
+        // order comes after this one.
         (entry.names.get(name) == Some(&id)).then(|| link.release(Arc::clone(name), id, operation))
     }
 
-    /// A connection on which nothing is held, if there is one. The last is not for waiting.
+    /// A connection without holds, if there is one. The last connection is not for waiting.
     pub(crate) fn idle(self: &Arc<Self>) -> Option<OwnLink> {
         let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
         let mut inner = self.lock();
@@ -191,10 +191,10 @@ impl Pool {
         Some(OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true })
     }
 
-    /// Takes a lock, if it is free, wherever there is room, or as soon as there is.
+    /// Takes a lock, if it is free, on any connection with space, or as soon as one has space.
     ///
     /// # Cancel safety
-    /// Dropping it gives the place up.
+    /// Dropping the future gives up the place in the queue.
     pub(crate) async fn take_somewhere(self: &Arc<Self>, claim: &Claim) -> Result<Started, LockError> {
         if let Some(started) = self.take(claim) {
             return Ok(started);
@@ -208,16 +208,16 @@ impl Pool {
                 return Ok(started);
             }
             seeking.check()?;
-            // What room there may be, is of no use to this one.
+            // This attempt cannot use any space that there may be.
             self.open_at_least(1);
             within(clock, deadline, changed).await.ok_or_else(|| self.why_no_room())?;
         }
     }
 
-    /// A connection for oneself: one that is idle, or a new one, or the next that becomes free, in order.
+    /// A connection for a waiter alone: an idle one, or a new one, or the next that becomes free, in order.
     ///
     /// # Cancel safety
-    /// Dropping it gives the place up.
+    /// Dropping the future gives up the place in the queue.
     pub(crate) async fn own(self: &Arc<Self>) -> Result<OwnLink, LockError> {
         if let Some(own) = self.idle() {
             return Ok(own);
@@ -234,7 +234,7 @@ impl Pool {
     }
 
     fn why_no_room(&self) -> LockError {
-        // Where none may be opened, it says nothing that one could not be once.
+        // If no more connections are allowed, an earlier failure to open one is not the reason.
         let is_full = self.connections() >= self.settings.max_connections;
         let failure = if is_full { None } else { self.opener.failure() };
         failure.unwrap_or_else(|| self.no_room())
@@ -247,7 +247,7 @@ impl Pool {
             .retryable()
     }
 
-    /// Opens a connection that has been counted, for whoever wants one then.
+    /// Opens a connection that `opening` already counts, for any attempt that wants one then.
     fn open(self: &Arc<Self>) {
         let this = Arc::clone(self);
         self.host.spawn(async move {
@@ -258,13 +258,13 @@ impl Pool {
         });
     }
 
-    /// Takes a connection up that has not been counted.
+    /// Adds a connection that `opening` does not count yet.
     pub(crate) fn adopt(self: &Arc<Self>, session: Session) {
         self.lock().opening += 1;
         self.opened(session);
     }
 
-    /// Takes a connection up. It counts all the time.
+    /// Adds an opened connection. It stays counted throughout, first as opening, then as a link.
     fn opened(self: &Arc<Self>, session: Session) {
         let mut inner = self.lock();
         inner.opening -= 1;
@@ -295,20 +295,20 @@ impl Pool {
             wanted
         };
         if let Some(wanted) = wanted {
-            // Whoever has gone does not want to know.
+            // Sending fails if the waiter has gone.
             let _ = wanted.send(Err(error));
         }
         self.changed.notify_waiters();
         self.open_as_needed();
     }
 
-    /// An order has been carried out, which makes the queue of its connection shorter.
+    /// Called when an order has been carried out, which makes the queue of its connection shorter.
     pub(crate) fn progresses(&self, link: &Link) {
         link.has_carried_out_one();
         self.changed.notify_waiters();
     }
 
-    /// Opens as many connections as those who wait need, and no more than there may be.
+    /// Opens as many connections as the waiting attempts need, within the limit.
     fn open_as_needed(self: &Arc<Self>) {
         self.open_at_least(0);
     }
@@ -326,13 +326,13 @@ impl Pool {
         }
     }
 
-    /// A connection of somebody's own has become one for all: what is held there, if anything, it goes on holding.
+    /// Turns a waiter's connection into a shared one. It keeps what is held on it, if anything.
     pub(crate) fn share(self: &Arc<Self>, group: GroupId) {
         self.update(group, |entry| entry.state = State::Shared);
         self.offer();
     }
 
-    /// The lock is not held on this connection, nor asked for.
+    /// Records that the lock is neither held nor asked for on this connection.
     pub(crate) fn vacate(self: &Arc<Self>, group: GroupId, name: &Name) {
         self.update(group, |entry| {
             entry.names.remove(name);
@@ -340,7 +340,7 @@ impl Pool {
         self.offer();
     }
 
-    /// Gives idle connections to those who want one.
+    /// Gives idle connections to waiters that want one.
     fn offer(self: &Arc<Self>) {
         self.changed.notify_waiters();
         loop {
@@ -360,12 +360,12 @@ impl Pool {
                 let own = OwnLink { pool: Arc::clone(self), link: Arc::clone(&entry.link), is_unused: true };
                 (wanted, own)
             };
-            // What nobody takes comes back by being dropped, and is offered to the next.
+            // If the waiter has gone, the connection comes back by being dropped, and is offered to the next.
             drop(wanted.send(Ok(own)));
         }
     }
 
-    /// Lets go of a connection on which nothing is; answers whether that was so.
+    /// Drops a connection from the pool if nothing is on it. Returns whether that was so.
     pub(crate) fn retire(&self, group: GroupId) -> bool {
         let mut inner = self.lock();
         let is_idle = inner.links.get(&group).is_none_or(Entry::is_idle);
@@ -375,7 +375,7 @@ impl Pool {
         is_idle
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(crate) fn remove(self: &Arc<Self>, group: GroupId) {
         self.lock().links.remove(&group);
         self.changed.notify_waiters();
@@ -389,7 +389,7 @@ impl Pool {
         inner.wanted.clear();
         self.changed.notify_waiters();
         for entry in inner.links.values() {
-            // One that has ended needs no more.
+            // One that has already ended needs nothing more.
             let _ = entry.link.order(Order::Close);
         }
     }
@@ -406,7 +406,7 @@ impl Inner {
         self.links.values().filter(|entry| entry.state == State::Own).count()
     }
 
-    /// Whether one more may wait: one connection is left for those who do not.
+    /// Whether one more attempt may wait: one connection stays free for those that do not wait.
     fn has_place_for_waiter(&self, max: usize) -> bool {
         self.waiting() + 1 < max
     }
@@ -415,13 +415,14 @@ impl Inner {
         self.wanted.retain(|wanted| !wanted.is_closed());
     }
 
-    /// How many connections those need who have none yet: each waiter one, and the others together as few as have room.
+    /// How many connections the attempts without one need: each waiter one, and the others together as few as have space for them.
     fn needed(&self, settings: &Settings) -> usize {
         let may_wait = settings.max_connections.saturating_sub(self.waiting() + 1);
         let shared = self.links.values().filter(|entry| entry.state == State::Shared);
         let room: usize =
             shared.map(|entry| settings.locks_per_connection.saturating_sub(entry.names.len())).sum();
-        // Those for whom there is room have not looked again yet: unless it is only on a connection that they cannot use.
+        // Seekers for which there is space may just not have looked again yet, unless the space is only on a connection that they
+        // cannot use.
         let without =
             self.seeking.saturating_sub(room).max(usize::from(self.seeking > 0 && self.opening == 0));
         self.wanted.len().min(may_wait) + without.div_ceil(settings.locks_per_connection)
@@ -435,10 +436,10 @@ impl Inner {
     }
 }
 
-/// Somebody who looks for room, counted for as long as that lasts.
+/// An attempt that looks for space, counted for as long as it looks.
 struct Seeking<'a> {
     pool: &'a Pool,
-    /// How often opening had failed before.
+    /// How often opening a connection had failed before.
     failures: u64,
 }
 
@@ -449,7 +450,7 @@ impl<'a> Seeking<'a> {
         Self { pool, failures: inner.failures }
     }
 
-    /// Why there will be no room, if that is so.
+    /// An error if there will be no space.
     fn check(&self) -> Result<(), LockError> {
         let inner = self.pool.lock();
         inner.refuse_when_closed()?;

@@ -1,18 +1,18 @@
-//! One run of one server, from its start to its end: a connection's number means something only in that.
+//! One run of one server, from its start to its end: a connection's number means something only within a run.
 //!
-//! No server gives its runs a name that everybody may read. But `UUID_SHORT()` counts on from the second of the start, in units
-//! of 2⁻²⁴ s, so what it answers is never much above that second while a run lasts, and above every moment of the runs before
-//! after a start. So two connections are of one run when the later one is told a start *before* the earlier one was opened.
+//! No server has an id of its run that every user may read. But `UUID_SHORT()` counts up from the second of the start, in units of
+//! 2⁻²⁴ s. So during a run its answers are never much above that second, and after a restart they are above every moment of the
+//! earlier runs. Two connections therefore belong to one run if the later one reports a start *before* the earlier one was opened.
 //!
-//! This needs that nobody relies on anything in the very second of a start: neither here, nor for the tokens that come from the same
-//! numbers, which would repeat after a start in that second. Whoever opens a connection in it waits for its end, see
-//! [`Run::time_to_wait`].
+//! For this, the client must not rely on anything in the very second of a start: neither here, nor for the tokens that come from
+//! the same numbers, which would repeat after another start in that second. A client that opens a connection in that second waits
+//! for its end, see [`Run::time_to_wait`].
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which run of which server a connection is of.
+/// The run of the server that a connection belongs to.
 #[derive(Debug, Clone)]
 pub(crate) struct Run(Arc<Facts>);
 
@@ -20,38 +20,39 @@ pub(crate) struct Run(Arc<Facts>);
 struct Facts {
     /// Address and id of the server.
     server: Box<str>,
-    /// The second of the start, and one more for each 2²⁴ numbers that were minted since.
+    /// The second of the start, plus one for each 2²⁴ numbers minted since.
     start: u64,
-    /// When this was asked for, by the server's clock.
+    /// When the client asked for this, by the server's clock.
     asked: Duration,
 }
 
 impl Run {
-    /// From the server's address, what `UUID_SHORT()` answers, and when, since the epoch by the server's clock.
+    /// Computes the run from the server's address, the answer of `UUID_SHORT()`, and its time since the epoch by the server's
+    /// clock.
     pub(crate) fn new(server: &str, number: u64, asked: Duration) -> Self {
         let (id, start) = (number >> 56, (number >> 24) & 0xffff_ffff);
         Self(Arc::new(Facts { server: format!("{server}:{id}").into(), start, asked }))
     }
 
-    /// Reads what [`Display`](fmt::Display) has written, of a connection that was there at `moment`.
+    /// Reads what [`Display`](fmt::Display) has written, for a connection that existed at `moment`.
     pub(crate) fn read(text: &str, moment: Duration) -> Option<Self> {
         let (server, start) = text.rsplit_once(':')?;
         Some(Self(Arc::new(Facts { server: server.into(), start: start.parse().ok()?, asked: moment })))
     }
 
-    /// Whether the server has run all the time between both.
+    /// Whether the server has run without interruption between both.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         let (earlier, later) = if self.0.asked <= other.0.asked { (self, other) } else { (other, self) };
         let (earlier, later) = (&*earlier.0, &*later.0);
-        // A clock that went back may have a later run begin earlier. It is not taken for an earlier one.
+        // If the clock went back, a later run may seem to begin earlier. It does not count as the earlier one.
         earlier.server == later.server
             && earlier.start <= later.start
             && is_before(later.start, earlier.asked)
             || earlier.server == later.server && earlier.start == later.start
     }
 
-    /// How long to wait until the second of the start is over, which is the only one that another start may share. None where the
-    /// clock has gone back behind the start: that lasts too long to be waited for.
+    /// How long to wait until the second of the start is over, the only one that another start may share. None if the clock has
+    /// gone back behind the start: waiting would take too long.
     pub(crate) fn time_to_wait(&self) -> Option<Duration> {
         let over = Duration::from_secs(self.0.start.saturating_add(1));
         Some(over.saturating_sub(self.0.asked)).filter(|left| *left <= Duration::from_secs(1))
@@ -97,7 +98,7 @@ mod tests {
         assert!(!are_one(&run(100, 101), &run(101, 102)));
         assert!(!are_one(&run(100, 101), &run(150, 151)));
         assert!(!are_one(&run(103, 90_000), &run(90_000, 90_001)));
-        // With a clock that went back.
+        // A clock that went back.
         assert!(!are_one(&run(100, 200), &run(50, 250)));
     }
 

@@ -1,4 +1,4 @@
-//! Looks at a server before locks are entrusted to it.
+//! Checks a server before the client keeps locks on it.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,11 +17,11 @@ const OLDEST_MYSQL: Version = Version(5, 7, 5);
 /// The oldest `MariaDB` on which a session holds several locks.
 const OLDEST_MARIADB: Version = Version(10, 0, 2);
 
-/// The first versions in which a server may end statements that take long, and can be told not to.
+/// The first versions in which a server may end slow statements, and in which a session can switch that off.
 const MYSQL_LIMITS_STATEMENTS: Version = Version(5, 7, 8);
 const MARIADB_LIMITS_STATEMENTS: Version = Version(10, 1, 1);
 
-/// Servers that speak the protocol and have not these locks, as they call themselves.
+/// Servers that speak the protocol but do not have these locks, by the names in their version texts.
 const OTHERS: [&str; 2] = ["TiDB", "Vitess"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,17 +56,17 @@ pub(crate) struct Facts {
     version_text: String,
     pub(crate) connection: u64,
     is_read_only: bool,
-    /// What another client has marked the session with that has it, too, or had it; `0` as a rule.
+    /// The mark of another client that has the session too, or had it; `0` as a rule.
     earlier_mark: String,
     pub(crate) run: Run,
     is_galera: bool,
     has_innodb: bool,
 }
 
-/// Address, number and time are what a [`Run`] is known by. That time is told right in a time zone alone that has no hour twice.
+/// Address, number and time identify a [`Run`]. The time is correct only in a time zone in which no hour occurs twice.
 ///
-/// What only some servers have is asked for as rows, which may be missing. An instance of Aurora that only reads says so by
-/// `innodb_read_only`. Neither changes while a server runs.
+/// The query asks for variables that only some servers have as rows, which may be missing. A read-only instance of Aurora says so
+/// with `innodb_read_only`. Neither changes while a server runs.
 pub(crate) fn question() -> String {
     format!(
         "SET /*distlock connect*/ SESSION sql_select_limit=DEFAULT,SESSION time_zone='+00:00';\
@@ -84,7 +84,7 @@ impl Facts {
             return None;
         };
         let address = address.as_deref().unwrap_or_default().chars();
-        // What cannot stand in a statement as it is would not be told apart anyway.
+        // Characters that would need an escape in a statement do not help to tell servers apart.
         let address: String = address.filter(|c| c.is_ascii_alphanumeric() || "-._:".contains(*c)).collect();
         let now = Duration::try_from_secs_f64(now.as_deref()?.parse().ok()?).ok()?;
         let setting = |name: &str| {
@@ -104,7 +104,7 @@ impl Facts {
         })
     }
 
-    /// Whether another client has the session, too, or had it.
+    /// Whether another client has the session too, or had it.
     pub(crate) fn is_marked(&self) -> bool {
         self.earlier_mark != "0"
     }
@@ -114,7 +114,7 @@ impl Facts {
     }
 
     fn version(&self) -> Option<Version> {
-        // Some of MariaDB's say 5.5.5- first, for clients that know no higher number.
+        // Some versions of MariaDB prefix 5.5.5-, for clients that know no higher number.
         let text = match self.flavour() {
             Flavour::MariaDb => self.version_text.strip_prefix("5.5.5-").unwrap_or(&self.version_text),
             Flavour::MySql => &self.version_text,
@@ -122,7 +122,7 @@ impl Facts {
         Version::read(text)
     }
 
-    /// Refuses a server that cannot keep the promise.
+    /// Refuses a server that cannot keep the guarantees.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         let unsupported =
             |cause: String| LockError::new(ErrorKind::Unsupported, Operation::Connect).because(cause);
@@ -154,10 +154,11 @@ impl Facts {
         Ok(())
     }
 
-    /// What makes the connection one for locks: freed after `lease_seconds` of silence, and no wait for a lock ended early. Who
-    /// writes a token does not wait: others' locks may be on the same connection. And it has a mark, and the lock of the mark.
+    /// The statements that prepare a connection for locks. The server frees it after `lease_seconds` of silence, and ends no wait
+    /// for a lock early. A statement that writes a token does not wait, because other attempts' locks may be on the same
+    /// connection. The session gets its mark, and takes the lock of the mark.
     ///
-    /// The answer is that to a question of its own: its number, which is another one where something spreads a connection over
+    /// The answer is that to a question about the connection's number, which differs if a proxy spreads one connection over
     /// several.
     pub(crate) fn settings(&self, lease_seconds: u64, mark: Mark) -> String {
         let version = self.version();

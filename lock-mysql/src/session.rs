@@ -1,4 +1,4 @@
-//! One connection to the server, as whoever owns it sees it: statements that are answered, or not.
+//! One connection to the server, for its owner: sends statements and receives their answers.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::run::Run;
 use crate::server::{Facts, question};
 use crate::trouble::{Trouble, no_answer, nonsense};
 
-/// A server that does not take a farewell is left without one.
+/// The client drops the connection if the server does not answer the farewell in this time.
 const LONGEST_FAREWELL: Duration = Duration::from_millis(500);
 
 /// One row of an answer; NULL is `None`.
 pub(crate) type Row = Vec<Option<String>>;
 
-/// What a statement has answered.
+/// The answer to a statement.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) rows: Vec<Row>,
     pub(crate) last_insert_id: u64,
-    /// The run of the server that has answered.
+    /// The run of the server that answered.
     pub(crate) run: Option<Run>,
 }
 
@@ -34,7 +34,7 @@ impl Answer {
     }
 }
 
-/// A connection that is in order. After a statement that was not answered it is of no more use.
+/// A usable connection. After a statement without an answer it is no longer usable.
 pub(crate) struct Session {
     connection: MySqlConnection,
     /// The number that the server gave it.
@@ -46,11 +46,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a connection, looks at the server, and has it keep the connection for `lease_seconds` of silence. The first second of
-    /// a server is waited for, because another start within it would have the same numbers.
+    /// Opens a connection, checks the server, and makes the server keep the connection for `lease_seconds` of silence. In the first
+    /// second of a server it waits for the end of that second, because another start within it would have the same numbers.
     ///
     /// # Cancel safety
-    /// Dropping it closes the connection.
+    /// Dropping the future closes the connection.
     pub(crate) async fn open(
         options: &MySqlConnectOptions,
         lease_seconds: u64,
@@ -86,7 +86,7 @@ impl Session {
         }
         let mark = Mark::random()?;
         let again = ask(&mut connection, facts.settings(lease_seconds, mark)).await.map_err(failed)?;
-        // ProxySQL answers exactly this text itself, with its own number, and carries out KILL with its own numbers.
+        // ProxySQL answers exactly this text itself, with its own number, and also carries out KILL with its own numbers.
         let sent = clock.now();
         let number = ask(&mut connection, "SELECT CONNECTION_ID()".to_owned()).await.map_err(failed)?;
         let round_trip = clock.now().since(sent);
@@ -112,19 +112,19 @@ impl Session {
         Ok(Self { connection, number: facts.connection, mark, run: facts.run, round_trip })
     }
 
-    /// Has a statement carried out.
+    /// Carries out a statement.
     ///
     /// # Cancel safety
-    /// Dropped before it is ready, the session is of no more use.
+    /// If the future is dropped before it is ready, the session is no longer usable.
     pub(crate) async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Trouble> {
         let answer = ask(&mut self.connection, statement).await;
         let answer = answer.map_err(|error| Trouble::of(operation, error))?;
         Ok(Answer { run: Some(self.run.clone()), ..answer })
     }
 
-    /// Ends the connection in good order, or by dropping it when that takes long. Only when nothing is under way on it.
+    /// Closes the connection properly, or drops it if that takes long. Only for a connection without a statement under way.
     pub(crate) async fn close(self) {
-        // An error says that it has ended already.
+        // An error means that it has already ended.
         let _ = tokio::time::timeout(LONGEST_FAREWELL, self.connection.close()).await;
     }
 }
@@ -146,7 +146,7 @@ impl fmt::Debug for Session {
 }
 
 async fn ask(connection: &mut MySqlConnection, statement: String) -> Result<Answer, sqlx::Error> {
-    // As text and in one round trip. What stands in the statement is made of plain characters, or encoded.
+    // As text and in one round trip. The statement contains only plain characters and encoded values.
     let query = sqlx::raw_sql(AssertSqlSafe(statement));
     let mut answers = sqlx::Executor::fetch_many(connection, query);
     let mut answer = Answer::default();
@@ -173,7 +173,7 @@ fn read(row: &MySqlRow) -> Result<Row, sqlx::Error> {
         .collect()
 }
 
-/// `future`, if it completes before `deadline`.
+/// The output of `future` if it completes before `deadline`.
 pub(crate) async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;

@@ -1,4 +1,4 @@
-//! What everybody here has to know about a client.
+//! The settings of a client that its other modules need.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::address::connect_options;
 use crate::options::{MySqlOptions, Place, TokenSource};
 use crate::session::Session;
 
-/// The longest time that a statement has unless the options say otherwise.
+/// The request timeout unless the options set another one.
 const LONGEST_REQUEST: Duration = Duration::from_secs(3);
 
-/// A server that accepts a connection and then says nothing costs that much in each attempt.
+/// An attempt to connect to a server that accepts the connection and then says nothing takes at least this long.
 const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 
-/// After that a connection on which nothing is held is closed.
+/// The client closes a connection without holds after this time.
 const LONGEST_IDLE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Settings {
     connect_options: MySqlConnectOptions,
     pub(crate) place: Place,
     pub(crate) lease: Duration,
-    /// Between two renewals, and between two looks at a waiter.
+    /// The time between two renewals, and between two looks at a waiter.
     pub(crate) interval: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) fencing: TokenSource,
@@ -48,17 +48,16 @@ impl Settings {
         })
     }
 
-    /// The server counts in whole seconds: never fewer than the lease has.
+    /// The lease in whole seconds, as the server counts, rounded up.
     fn lease_seconds(&self) -> u64 {
         self.lease.as_secs() + u64::from(self.lease.subsec_nanos() > 0)
     }
 
-    /// Less than what the server waits before it closes such a connection by itself.
+    /// Less than the time after which the server closes such a connection by itself.
     pub(crate) fn longest_idle(&self) -> Duration {
         LONGEST_IDLE.min(self.lease / 2)
     }
 
-    /// Opens a connection.
     pub(crate) async fn open(&self, host: &Host) -> Result<Session, LockError> {
         Session::open(&self.connect_options, self.lease_seconds(), host.clock(), self.time_to_connect()).await
     }

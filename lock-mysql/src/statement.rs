@@ -1,7 +1,7 @@
-//! The statements, as text.
+//! The SQL statements, as text.
 //!
-//! Each begins with a comment that says what it is for, for people who look at the server, and for tests. Names of locks are
-//! made of [plain](crate::options::is_plain) characters alone and need no escapes.
+//! Each begins with a comment that names its purpose, for operators who look at the server and for tests. Names of locks consist of
+//! [plain](crate::options::is_plain) characters and need no escapes.
 
 use std::fmt::Write as _;
 
@@ -13,21 +13,21 @@ use crate::options::TokenSource;
 use crate::run::Run;
 use crate::trouble::nonsense;
 
-/// How long a wait lasts at the server, in seconds: longer than anyone waits, and short enough for any server. One that comes
-/// to its end begins anew.
+/// How long a wait lasts at the server, in seconds: longer than a usual wait, and short enough for any server. A wait that reaches
+/// this end begins anew.
 pub(crate) const LONGEST_WAIT: u32 = 24 * 60 * 60;
 
-/// Whether the server is a replica, or was made one. Newer `MariaDB`s answer with a word.
+/// Whether the server is a replica, or was made one. Newer versions of `MariaDB` answer with a word.
 pub(crate) const READ_ONLY: &str = "@@global.read_only";
 
-/// Reads what a server answers to [`READ_ONLY`].
+/// Reads a server's answer to [`READ_ONLY`].
 pub(crate) fn is_read_only(answer: &str) -> bool {
     !matches!(answer, "0" | "OFF")
 }
 
 const COMMENT: &str = "/*distlock ";
 
-/// The number with which a session is marked, or zero.
+/// The number of the session's mark, or zero.
 pub(crate) const MARK: &str = "IFNULL(@distlock,0)";
 
 /// The part of a SET that marks the session.
@@ -35,12 +35,12 @@ pub(crate) fn set(mark: Mark) -> String {
     format!("@distlock={}", mark.number())
 }
 
-/// Where tokens are kept that are to outlast a server.
+/// The table of tokens that have to outlast a server.
 pub(crate) const TABLE: &str = "distlock_locks";
 
-/// What a statement of this crate is for, by its text; `None` for a text of somebody else.
+/// The operation that a statement of this crate is for, by its text; `None` for another program's statement.
 ///
-/// For tests that stand between a client and its server.
+/// For tests that sit between a client and its server.
 pub fn operation_of(statement: &str) -> Option<Operation> {
     let (_, rest) = statement.split_once(COMMENT)?;
     let word = rest.split(|character: char| !character.is_ascii_lowercase()).next()?;
@@ -65,7 +65,7 @@ fn mark(operation: Operation) -> String {
     format!("{COMMENT}{}*/", word(operation))
 }
 
-/// What a waiter tells about itself: it stands in its statement, which those see who look at the server.
+/// What a waiter says about itself. It is part of its statement, which operators can see at the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiter {
     pub(crate) id: String,
@@ -78,7 +78,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// As a comment: nothing in it ends the comment.
+    /// Formats it as a comment, in which nothing ends the comment early.
     fn comment(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default().replace("*/", "*\\/");
         format!("{COMMENT}{} {text}*/", word(Operation::Acquire))
@@ -99,21 +99,20 @@ impl Waiter {
     }
 }
 
-/// The answer is one text, because each column costs both sides more than what is in it. Its words are those of [`Answered`].
-/// `GET_LOCK` is evaluated once and before the rest: before the token is minted, and before it is seen what the server is by then.
+/// The answer is one text, because each column costs both sides more than its content. Its words are those of [`Answered`]. The
+/// server evaluates `GET_LOCK` once and first: before it mints the token, and before it reads whether it is a replica.
 fn get_lock(name: &str, seconds: u32, tokens: TokenSource, comment: &str) -> String {
     let mint = if tokens == TokenSource::Clock { "*UUID_SHORT()" } else { "" };
     format!("SELECT {comment} CONCAT_WS(' ',GET_LOCK('{name}',{seconds}){mint},{READ_ONLY},{MARK})a")
 }
 
-/// What the server says to somebody who wants a lock.
+/// The server's answer to a request for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answered {
-    /// The token, or 1 where none is minted with the lock; 0 when somebody else holds the lock; nothing when the statement was
-    /// interrupted.
+    /// The token, or 1 if none is minted with the lock; 0 if another client holds the lock; none if the statement was interrupted.
     pub(crate) token: Option<u64>,
     pub(crate) is_read_only: bool,
-    /// The mark of the session that has answered.
+    /// The mark of the session that answered.
     pub(crate) mark: u64,
 }
 
@@ -122,7 +121,7 @@ impl Answered {
         let words: Vec<_> = text.split(' ').collect();
         let (token, read_only, mark) = match words.as_slice() {
             [token, read_only, mark] => (Some(token.parse().ok()?), read_only, mark),
-            // What is NULL is left out.
+            // The server leaves NULL out.
             [read_only, mark] => (None, read_only, mark),
             _ => return None,
         };
@@ -140,7 +139,7 @@ pub(crate) fn wait(name: &str, tokens: TokenSource, waiter: &Waiter) -> String {
     get_lock(name, LONGEST_WAIT, tokens, &waiter.comment())
 }
 
-/// Where a name stands in the statement of whoever waits for it.
+/// How the name appears in the statement of a client that waits for it.
 pub(crate) fn wait_for(name: &str) -> String {
     format!("GET_LOCK(''{name}'',")
 }
@@ -149,7 +148,7 @@ pub(crate) fn release(name: &str, operation: Operation) -> String {
     format!("SELECT {} RELEASE_LOCK('{name}')a", mark(operation))
 }
 
-/// Asks of several locks at once which connection has them.
+/// Asks which connections hold these locks.
 pub(crate) fn check<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut text = format!("SELECT {} CONCAT_WS(' ',{MARK},{READ_ONLY}", mark(Operation::Renew));
     for name in names {
@@ -160,9 +159,9 @@ pub(crate) fn check<'a>(names: impl Iterator<Item = &'a str>) -> String {
     text
 }
 
-/// What became of the locks of a connection.
+/// The state of the locks of a connection.
 pub(crate) enum Checked {
-    /// Of each lock, in the order in which they were asked for.
+    /// The state of each lock, in the order of the question.
     States(Vec<LeaseState>),
     /// The server has become a replica.
     ReadOnly,
@@ -206,7 +205,7 @@ pub(crate) fn end(connection: u64, operation: Operation) -> String {
     format!("KILL {} CONNECTION {connection}", mark(operation))
 }
 
-/// What a connection does; no row when there is none.
+/// What a connection does; no row if it does not exist.
 pub(crate) fn state_of(connection: u64) -> String {
     format!(
         "SELECT {} IFNULL(STATE,'') FROM information_schema.PROCESSLIST WHERE ID={connection}",
@@ -214,8 +213,8 @@ pub(crate) fn state_of(connection: u64) -> String {
     )
 }
 
-/// Which connections hold these locks, in order, with a space between them; 0 for a free one. Costs the server as much as there
-/// are names, and not as many connections as it has.
+/// Which connections hold these locks, in order and separated by spaces; 0 for a free lock. The server's cost depends on the number
+/// of names, not on the number of its connections.
 pub(crate) fn holders(names: impl Iterator<Item = String>) -> String {
     let mut text = format!("SELECT {} CONCAT_WS(' '", mark(Operation::Inspect));
     for name in names {
@@ -226,12 +225,12 @@ pub(crate) fn holders(names: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// Who holds the lock, as a connection.
+/// The connection that holds the lock.
 pub(crate) fn holder(name: &str, operation: Operation) -> String {
     format!("SELECT {} CAST(IFNULL(IS_USED_LOCK('{name}'),0) AS CHAR)", mark(operation))
 }
 
-/// Who waits for the lock: since which second, and with which statement.
+/// The waiters for the lock: since which second, and with which statement.
 pub(crate) fn waiters(name: &str) -> String {
     format!(
         "SELECT {} CAST(ID AS CHAR),CAST(UNIX_TIMESTAMP()-TIME AS CHAR),INFO FROM information_schema.PROCESSLIST \
@@ -241,7 +240,7 @@ pub(crate) fn waiters(name: &str) -> String {
     )
 }
 
-/// The same by `performance_schema`, which shows the connections of all users, and long statements not to their end.
+/// The same from `performance_schema`, which shows the connections of all users but cuts long statements off.
 pub(crate) fn waiters_by_schema(name: &str) -> String {
     format!(
         "SELECT {} CAST(PROCESSLIST_ID AS CHAR),CAST(UNIX_TIMESTAMP()-PROCESSLIST_TIME AS CHAR),PROCESSLIST_INFO \
@@ -251,7 +250,7 @@ pub(crate) fn waiters_by_schema(name: &str) -> String {
     )
 }
 
-/// Which locks a connection has, and since how many milliseconds, by a plugin of `MariaDB`.
+/// Which locks a connection has, and for how many milliseconds, from a plugin of `MariaDB`.
 pub(crate) fn locks_by_plugin(connection: u64, operation: Operation) -> String {
     format!(
         "SELECT {} TABLE_SCHEMA,CAST(LOCK_TIME_MS AS CHAR) FROM information_schema.METADATA_LOCK_INFO \
@@ -260,7 +259,7 @@ pub(crate) fn locks_by_plugin(connection: u64, operation: Operation) -> String {
     )
 }
 
-/// Which locks a connection has, by `performance_schema`.
+/// Which locks a connection has, from `performance_schema`.
 pub(crate) fn locks_by_schema(connection: u64, operation: Operation) -> String {
     format!(
         "SELECT {} OBJECT_NAME,NULL FROM performance_schema.metadata_locks \
@@ -270,7 +269,7 @@ pub(crate) fn locks_by_schema(connection: u64, operation: Operation) -> String {
     )
 }
 
-/// From which address a connection comes.
+/// The address from which a connection comes.
 pub(crate) fn peer(connection: u64) -> String {
     format!(
         "SELECT {} HOST FROM information_schema.PROCESSLIST WHERE ID={connection}",
@@ -293,7 +292,7 @@ pub(crate) fn create_table() -> String {
     )
 }
 
-/// Whether the table is there and may be read and written. Changes nothing.
+/// Whether the table exists and the user may read and write it. Changes nothing.
 pub(crate) fn probe_table() -> String {
     let columns = "name,token,attempt,connection,run,since,holder";
     format!(
@@ -303,10 +302,10 @@ pub(crate) fn probe_table() -> String {
     )
 }
 
-/// What is written down about a hold: who has it, as text that nobody else reads.
+/// What the table records about a hold: its holder, as text that only this crate reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holder {
-    /// The lock, as its user calls it.
+    /// The name that the user gave the lock.
     pub(crate) lock: String,
     pub(crate) host: String,
     pub(crate) pid: u32,
@@ -314,9 +313,9 @@ pub(crate) struct Holder {
     pub(crate) label: Option<String>,
 }
 
-/// Mints a token in the table, and writes down who has it. The answer has it as the last inserted id.
+/// Mints a token in the table, and records its holder. The answer contains the token as the last inserted id.
 ///
-/// The clock counts as well, because a server that takes the place of another may lack its last rows.
+/// The token also depends on the clock, because a server that replaces another one may lack its last rows.
 pub(crate) fn mint(name: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
     let now = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
     let text = serde_json::to_vec(holder).unwrap_or_default();
@@ -343,7 +342,7 @@ pub(crate) fn last_holder(name: &str, operation: Operation) -> String {
     )
 }
 
-/// Which other locks of the table a connection holds, as their users call them.
+/// Which other locks of the table a connection holds, by the names that their users gave them.
 pub(crate) fn also_held(connection: u64, name: &str) -> String {
     format!(
         "SELECT {} CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE connection={connection} \

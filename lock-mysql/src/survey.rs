@@ -1,10 +1,11 @@
-//! What more than the connection of a holder some servers tell, where they are set up for it and let this user read it.
+//! Asks servers that provide it for more than the connection of a holder. It depends on the server's configuration, and on whether
+//! this user may read it.
 //!
-//! * `MariaDB`'s plugin `metadata_lock_info` tells everybody which connection has which lock, and for how long.
-//! * `performance_schema` tells which has which, where the instrument `wait/lock/metadata/sql/mdl` is on (as by default in `MySQL`
-//!   8), and what others than the own user wait for.
+//! * `MariaDB`'s plugin `metadata_lock_info` tells every user which connection has which lock, and for how long.
+//! * `performance_schema` tells which connection has which lock if the instrument `wait/lock/metadata/sql/mdl` is on (as by default
+//!   in `MySQL` 8), and what connections of other users wait for.
 //!
-//! Both are asked each time: they can be switched on and off while the server runs.
+//! The client asks both each time: an operator can switch them on and off while the server runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,11 +20,11 @@ use crate::session::Row;
 use crate::statement;
 use crate::trouble::Trouble;
 
-/// What a connection has, with how long it has had it, where that is known.
+/// The locks of a connection, and for how long it has had each, if that is known.
 pub(crate) struct Belongings(BTreeMap<String, Option<Duration>>);
 
 impl Belongings {
-    /// Looks for them, on behalf of somebody who knows that `name` is among them. `None` when the server does not tell.
+    /// Looks for the locks of a connection that is known to have `name`. `None` if the server does not tell.
     pub(crate) async fn of(
         backend: &MySqlBackend,
         connection: u64,
@@ -37,7 +38,7 @@ impl Belongings {
         ] {
             let Some(rows) = told(backend, run, operation, statement).await? else { continue };
             let belongings: BTreeMap<_, _> = rows.iter().filter_map(belonging).collect();
-            // A source that was switched on since lacks what was locked before, and says nothing of that.
+            // A source that was switched on later lacks earlier locks, and does not say so.
             if belongings.contains_key(&**name) {
                 return Ok(Some(Self(belongings)));
             }
@@ -45,13 +46,13 @@ impl Belongings {
         Ok(None)
     }
 
-    /// For how long `name` has been held.
+    /// For how long the connection has held `name`.
     pub(crate) fn age_of(&self, name: &Name) -> Option<Duration> {
         self.0.get(&**name).copied().flatten()
     }
 
-    /// The others, as far as they are locks of users; those of clients with this prefix as their users call them, unless that name
-    /// was too long or too special for a server.
+    /// The other locks that are users' locks. Those of clients with this prefix have the names that their users gave them, unless
+    /// such a name was too long or too special for a server.
     pub(crate) fn others_than(&self, name: &Name, prefix: &str) -> Vec<LockName> {
         let others = self.0.keys().filter(|other| ***other != **name && !Mark::is_lock(other));
         let plain = others.map(|other| match other.split_once(':') {
@@ -68,14 +69,13 @@ fn belonging(row: &Row) -> Option<(String, Option<Duration>)> {
     Some((name.clone()?, milliseconds.map(Duration::from_millis)))
 }
 
-/// What `performance_schema` knows of those who wait for the lock, in the form of the process list; nothing where it may not be
-/// read.
+/// The waiters for the lock that `performance_schema` knows, in the form of the process list; empty if the user may not read it.
 pub(crate) async fn waiters(backend: &MySqlBackend, run: &Run, name: &Name) -> Result<Vec<Row>, LockError> {
     let statement = statement::waiters_by_schema(name);
     Ok(told(backend, run, Operation::Inspect, statement).await?.unwrap_or_default())
 }
 
-/// The answer; `None` when the server has no such table or does not let this user read it.
+/// The answer; `None` if the server has no such table or does not let this user read it.
 async fn told(
     backend: &MySqlBackend,
     run: &Run,

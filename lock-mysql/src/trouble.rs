@@ -1,14 +1,14 @@
-//! What the server or the connection answers instead of doing what it was asked.
+//! Failures of statements: why a statement failed, and the error that explains it to the user.
 
 use std::io;
 
 use lock_core::{ErrorKind, LockError, Operation};
 use sqlx::mysql::MySqlDatabaseError;
 
-/// A statement was interrupted: by `KILL QUERY`, or because its connection is killed.
+/// A statement was interrupted by `KILL QUERY`, or because its connection was killed.
 const INTERRUPTED: u16 = 1317;
 
-/// There is no connection with that number.
+/// No connection has this number.
 const NO_SUCH_THREAD: u16 = 1094;
 
 const NO_SUCH_TABLE: u16 = 1146;
@@ -18,12 +18,12 @@ const TABLE_DENIED: u16 = 1142;
 /// Errors after which the server closes the connection.
 const FAREWELLS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1927, 4031];
 
-/// Why a statement was not carried out, or not to the end.
+/// Why the server did not carry out a statement completely.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The server's answer; the connection is in order.
+    /// The server answered with an error; the connection is in order.
     Refused { code: u16, error: LockError },
-    /// The connection is of no more use, and what became of the statement is not known.
+    /// The connection is no longer usable, and the outcome of the statement is unknown.
     Broken(LockError),
 }
 
@@ -37,12 +37,12 @@ impl Trouble {
         }
     }
 
-    /// A server that says nothing.
+    /// The server did not answer in time.
     pub(crate) fn silence(operation: Operation) -> Self {
         Self::Broken(no_answer(operation))
     }
 
-    /// There is no such connection, because the server that knew it is another one, or was started again.
+    /// The connection does not exist, because this is a different server or the server was restarted.
     pub(crate) fn unknown_thread(operation: Operation) -> Self {
         Self::Refused { code: NO_SUCH_THREAD, error: gone(operation) }
     }
@@ -51,7 +51,8 @@ impl Trouble {
         matches!(self, Self::Refused { code: INTERRUPTED, .. })
     }
 
-    /// A table is not there, or may not be used: whoever may do nothing with it is not told which.
+    /// The table does not exist, or the user may not use it: the server does not tell a user without any privilege on the table
+    /// which of the two.
     pub(crate) fn is_about_a_table(&self) -> bool {
         matches!(self, Self::Refused { code: NO_SUCH_TABLE | TABLE_DENIED, .. })
     }
@@ -130,7 +131,7 @@ fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
         )
     };
     let explained = match &error {
-        // What the TLS library finds wrong with what it reads, above all a certificate.
+        // A problem that the TLS library finds in its input, usually in a certificate.
         sqlx::Error::Io(io) if io.kind() == io::ErrorKind::InvalidData => tls_failed(io.to_string()),
         sqlx::Error::Io(io) => new(ErrorKind::Unreachable, format!("the connection failed: {io}"))
             .remedy("check that the server runs and can be reached")
@@ -145,7 +146,7 @@ fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
     explained.caused_by(error)
 }
 
-/// A server that did not answer in time.
+/// The error if a server did not answer in time.
 pub(crate) fn no_answer(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Unreachable, operation)
         .because("the server did not answer in time")
@@ -153,7 +154,7 @@ pub(crate) fn no_answer(operation: Operation) -> LockError {
         .retryable()
 }
 
-/// A connection that has ended, with everything that was held on it.
+/// The error if a connection has ended, with everything that was held on it.
 pub(crate) fn gone(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Unreachable, operation)
         .because("the connection has ended")
@@ -161,7 +162,7 @@ pub(crate) fn gone(operation: Operation) -> LockError {
         .retryable()
 }
 
-/// A server that is no primary, or no longer.
+/// The error if the server is not a primary, or no longer one.
 pub(crate) fn read_only(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Unreachable, operation)
         .because(
@@ -171,7 +172,7 @@ pub(crate) fn read_only(operation: Operation) -> LockError {
         .retryable()
 }
 
-/// An answer that no statement of ours has.
+/// The error for an answer that no statement of this crate can have.
 pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
     LockError::new(ErrorKind::Server, operation)
         .because(format!("the server's answer makes no sense: {what}"))

@@ -170,7 +170,8 @@ impl ZooKeeperOptions {
     /// Connects to the servers.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for options that do not fit together or do not fit the servers; [`ErrorKind::Unreachable`] and [`ErrorKind::Denied`] with what the servers answered and what to do about it.
+    /// [`ErrorKind::InvalidOption`] for options that do not fit together or do not fit the servers; [`ErrorKind::Unreachable`] and
+    /// [`ErrorKind::Denied`] with what the servers answered and what to do about it.
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
