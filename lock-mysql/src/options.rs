@@ -94,7 +94,7 @@ const LONGEST_PREFIX: usize = 30;
 
 const DEFAULT_LOCKS_PER_CONNECTION: usize = 256;
 
-/// With names of the greatest length, the statement that checks this many locks takes a third of a megabyte, which every server
+/// With names of the greatest length, the statement that checks this many locks takes a third of the megabyte that every server
 /// accepts.
 const MOST_LOCKS_PER_CONNECTION: usize = 4096;
 
