@@ -1,4 +1,4 @@
-//! Users, what they may not do, and what is too much.
+//! Users and missing permissions, quotas, and a server that throttles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,12 +31,12 @@ cases!("access":
     passwords_are_shown_nowhere,
 );
 
-/// A session whose end can be waited for, and that a busy machine keeps.
+/// A session short enough to wait for its end, and long enough for a busy machine to keep it.
 const SOON_OVER: &str = "session_timeout=9s";
 
 const CREATORS: &str = "session_timeout=60s&acl=creator";
 
-/// What is a refusal for good, with a remedy in it, however it is asked for.
+/// Checks that a try and a wait get a permanent refusal that contains a remedy.
 async fn is_denied(client: &lock_core::LockClient, name: &str) -> Outcome<LockError> {
     let lock = client.lock(name)?;
     let tried = refusal(soon("the answer to a try", lock.try_acquire()).await?.map(drop))?;
@@ -64,12 +64,12 @@ async fn nodes_of_their_creator_are_nobody_elses() -> Outcome {
     let one = connect_patiently(&stage.url_as("one:right", CREATORS)).await?;
     let other = connect_patiently(&stage.url_as("other:right", CREATORS)).await?;
     let guard = one.lock(ROOM)?.acquire().await?;
-    // Who it is stands in the node, which may not be read; that it is there, and since when, is no secret.
+    // The node's data says who holds the lock, and `other` may not read it. That the node exists, and since when, is no secret.
     let theirs = other.status(ROOM).await?;
     ensure!(theirs.holders.len() == 1 && theirs.holders[0].pid.is_none(), "{theirs:?}");
     let own = one.status(ROOM).await?;
     ensure!(own.holders[0].pid == Some(std::process::id()), "{own:?}");
-    // To delete is a right to the directory.
+    // The right to delete belongs to the directory.
     let broken = other.break_holder(ROOM, &own.holders[0].id).await?;
     ensure!(broken.taken_away == TakenAway::Yes, "{broken:?}");
     soon("the loss", guard.lost()).await?;
@@ -95,7 +95,7 @@ async fn behind_a_node_that_may_not_be_read() -> Outcome {
         let (guard, _) = third.granted().await?;
         guard.release().await?;
     }
-    // One that gives up may not be read either.
+    // A waiter that gives up has a node that the others may not read either.
     let held = one.lock(ROOM)?.acquire().await?;
     let second = stage.in_line(&other, 2).await?;
     let third = stage.in_line(&nobody, 3).await?;
@@ -126,7 +126,7 @@ async fn a_directory_of_somebody_else_is_refused_at_once() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// With the scheme `digest` no server refuses anybody.
+/// With the scheme `digest` no server refuses a user.
 async fn another_password_is_another_user() -> Outcome {
     let stage = Stage::new().await?;
     stage.works(&connect_patiently(&stage.url_as("me:right-word", CREATORS)).await?).await?;
@@ -137,7 +137,7 @@ async fn another_password_is_another_user() -> Outcome {
     stage.works(&connect_patiently(&stage.url_as("me:right-word", CREATORS)).await?).await
 }
 
-/// Its data cannot be written, so it is listed instead.
+/// The client cannot write the directory's data, so it lists the directory instead.
 async fn where_the_directory_may_not_be_written_to() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crd")).await?;
@@ -166,16 +166,16 @@ async fn where_nothing_may_be_created() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
     is_denied(&client, ROOM).await?;
-    // For the try and for the wait, both ways of making a node at the most.
+    // The try and the wait each use at most both ways of creating a node.
     let asked = proxy.requests(ZooKeeperRequest::Create);
     ensure!(asked <= 4, "asked {asked} times");
-    // And where no directory may be made.
+    // The same where the client may not create a directory.
     stage.server.set_access(&stage.root, &everybody("rwda")).await?;
     is_denied(&client, "another room").await?;
     Ok(())
 }
 
-/// A free lock is to be had, and one that is held cannot be waited for; nothing stays behind.
+/// The client gets a free lock, but cannot wait for a held one; nothing stays behind.
 async fn where_nothing_may_be_listed() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("cwd")).await?;
@@ -189,7 +189,7 @@ async fn where_nothing_may_be_listed() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The release is refused, and says so; the node goes with the session.
+/// The release is refused, and reports it; the node ends with the session.
 async fn where_nothing_may_be_deleted() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;
@@ -202,7 +202,7 @@ async fn where_nothing_may_be_deleted() -> Outcome {
     stage.nothing_is_left("the session has ended").await
 }
 
-/// The session ends for it, also when somebody keeps what tells of the hold.
+/// The session ends for this purpose, even if the caller keeps a handle of the ended hold.
 async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
     let stage = Stage::new().await?;
     let directory = stage.directory(ROOM);
@@ -220,7 +220,7 @@ async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
     stage.works(&client).await
 }
 
-/// Also where it is not known whether there is anything to remove.
+/// Also if it is unknown whether there is anything to remove.
 async fn a_refused_cancel_keeps_nobody_out_for_long() -> Outcome {
     let stage = Stage::new().await?;
     let directory = stage.directory(ROOM);
@@ -248,7 +248,8 @@ async fn a_refused_cancel_keeps_nobody_out_for_long() -> Outcome {
     Ok(())
 }
 
-/// For longer than a lease would last. Another lock keeps the session, and what is kept of the hold does not count.
+/// For longer than a lease would last. Another lock keeps the session alive; the handles of the ended hold that the caller keeps do
+/// not.
 async fn a_release_that_is_refused_is_repeated_until_it_is_permitted() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;
@@ -271,12 +272,12 @@ async fn a_release_that_is_refused_is_repeated_until_it_is_permitted() -> Outcom
 async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &Access::anybody()).await?;
-    // Long enough for a machine that has much else to do, and not for a session that nothing keeps.
+    // Long enough for a busy machine, and shorter than the wait below: a session that nothing keeps alive would end.
     let session = "session_timeout=12s";
     let (one, other) = (stage.client(session).await?, stage.client(session).await?);
     let held = one.lock(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
-    // Whoever has a node goes on, and may give it back.
+    // A client that already has a node goes on, and may release.
     stage.server.set_access(&stage.directory(ROOM), &everybody("d")).await?;
     tokio::time::sleep(std::time::Duration::from_secs(13)).await;
     stage.is_held_by(&held, "without permission").await?;
@@ -292,7 +293,7 @@ async fn a_quota_that_is_used_up() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
-    // The folder, the room, and the holder's node.
+    // The folder, the lock's directory, and the holder's node.
     let limits = "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3";
     for (name, text) in [("zookeeper_limits", limits), ("zookeeper_stats", "count=3,bytes=0")] {
         let path = format!("/zookeeper/quota{}/{name}", stage.root);
@@ -315,7 +316,7 @@ async fn a_quota_that_is_used_up() -> Outcome {
     stage.works(&other).await
 }
 
-/// It refuses what has waited for longer than a millisecond, and takes one request at a time.
+/// The server refuses requests that have waited for longer than a millisecond, and handles one request at a time.
 async fn a_server_that_has_too_much_to_do() -> Outcome {
     let options = ZooKeeperOptions::new()
         .property("zookeeper.request_throttle_max_requests", "1")
@@ -364,7 +365,7 @@ async fn sasl_lets_its_users_in() -> Outcome {
     let other = connect_patiently(&stage.url_as("other:word", "auth=sasl&acl=creator")).await?;
     is_denied(&other, ROOM).await?;
     let guard = app.lock(ROOM)?.acquire().await?;
-    // Who it is is told to every new connection.
+    // The client authenticates itself on every new connection.
     let connected = proxy.requests(ZooKeeperRequest::Connect);
     proxy.cut();
     until("a new connection", || async { Ok(proxy.requests(ZooKeeperRequest::Connect) > connected) }).await?;

@@ -1,4 +1,4 @@
-//! Holds that an operator takes away.
+//! Holds that an operator breaks.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ cases!("breaking":
 /// The next heartbeat is due after ten seconds.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
-/// A holder that has asked for time to stop hears of it before its node goes also where it is busy.
+/// A holder that has asked for time to stop learns of the break before its node goes, even while it is busy.
 async fn broken_after(hold_for: Duration) -> Outcome {
     let stage = Stage::new().await?;
     let ours = stage.client("session_timeout=60s&abort_margin=1s").await?;
@@ -48,7 +48,7 @@ async fn broken_after(hold_for: Duration) -> Outcome {
         ensure!(reason == LossReason::Broken, "{reason:?}");
         let (next, _) = waiter.granted().await?;
         stage.is_held_by(&next, "after the break").await?;
-        // The same order once more finds somebody else.
+        // The same command once more finds another holder.
         let again = operator.break_holder(ROOM, &holder).await?;
         ensure!(again.taken_away == TakenAway::No, "{again:?}");
         drop(guard);
@@ -67,12 +67,12 @@ async fn a_broken_hold_is_told_as_broken_in_its_first_moments() -> Outcome {
     broken_after(Duration::ZERO).await
 }
 
-/// Longer than a holder is given that has asked for no time to stop.
+/// Longer than the time that a holder gets if it has not asked for any.
 const MARGIN: Duration = Duration::from_secs(5);
 
 const SLOW_TO_STOP: &str = "session_timeout=60s&abort_margin=5s";
 
-/// So that what it still writes is written before anybody else has the lock.
+/// So that it finishes its writes before another client has the lock.
 async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, operator) = (stage.client(SLOW_TO_STOP).await?, stage.client(LONG).await?);
@@ -93,7 +93,7 @@ async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcom
     Ok(next.release().await?)
 }
 
-/// Whoever comes second finds out what the first one has overwritten.
+/// The second operator finds out what the first one has overwritten.
 async fn a_hold_that_is_broken_twice_is_its_holders_for_as_long() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, operator) = (stage.client(SLOW_TO_STOP).await?, stage.client(LONG).await?);
@@ -120,10 +120,10 @@ async fn a_hold_that_is_broken_twice_is_its_holders_for_as_long() -> Outcome {
     Ok(next.release().await?)
 }
 
-/// How the servers know the user `one` with the password `right`.
+/// The servers' digest of the user `one` with the password `right`.
 const ONE: &str = "one:25t/edoTCqPAqf44bC6R0TuAIaY=";
 
-/// Who breaks it may write that into its node, and may not read how long it takes to stop.
+/// The operator may write the mark into the holder's node, but may not read how long the holder needs to stop.
 async fn a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped() -> Outcome {
     let stage = Stage::new().await?;
     let ours = connect_patiently(&stage.url_as("one:right", SLOW_TO_STOP)).await?;
@@ -144,7 +144,7 @@ async fn a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped
     stage.works(&operator).await
 }
 
-/// Neither itself nor its session does anything about it.
+/// Neither the holder nor its session does anything about the break.
 async fn a_holder_that_stands_still_keeps_a_broken_lock_no_longer_than_its_margin() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
@@ -161,7 +161,7 @@ async fn a_holder_that_stands_still_keeps_a_broken_lock_no_longer_than_its_margi
     ensure!(granted < began + Duration::from_secs(30), "another had it {:?} later", granted - began);
     sleeper.resume().await?;
     let reason = sleeper.lost().await?;
-    // It hears of both at once.
+    // It learns of both at once.
     let sound = [LossReason::Broken, LossReason::Deleted].map(|reason| reason.to_string());
     ensure!(sound.contains(&reason), "lost because {reason}");
     stage.is_held_by(&next, "beside the one that runs again").await?;
@@ -199,7 +199,7 @@ async fn who_does_not_hold_is_not_broken() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The holder has gone by itself when the order arrives.
+/// The holder has gone by itself when the command arrives.
 async fn a_break_that_arrives_late_breaks_nobody_else() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -220,7 +220,7 @@ async fn a_break_that_arrives_late_breaks_nobody_else() -> Outcome {
     Ok(next.release().await?)
 }
 
-/// The holder has heard of it and has gone before the order to delete its node arrives.
+/// The holder has learned of the break and has gone before the request to delete its node arrives.
 async fn a_break_whose_second_half_arrives_late_breaks_nobody_else() -> Outcome {
     let stage = Stage::new().await?;
     let (slow, late) = (stage.proxy()?, stage.proxy()?);

@@ -1,4 +1,4 @@
-//! Futures that are dropped: whatever was on its way, nothing stays at the server.
+//! Dropped futures: whatever request or answer was on its way, nothing stays at the server.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn after_each_poll_of_an_acquire_of_a_held_lock() -> Outcome {
     Ok(())
 }
 
-/// Dropped a little later each time, from before the request is sent until after the answer is read.
+/// The future is dropped a little later each time, from before the request is sent until after the answer is read.
 async fn at_any_moment_of_an_acquire() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -83,7 +83,7 @@ async fn at_any_moment_of_an_acquire() -> Outcome {
     nothing_is_left(&stage, &client, "at the end").await
 }
 
-/// The first poll ends the hold, and nobody has to look after the rest.
+/// The first poll ends the hold, and the caller does not have to wait for the rest.
 async fn after_each_poll_of_a_release() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
@@ -105,7 +105,7 @@ enum Held {
     Answer,
 }
 
-/// The message is on its way when the future is dropped, for a lock that is free and for one that is held.
+/// The message is on its way when the future is dropped, once for a free lock and once for a held one.
 async fn while_on_its_way(request: ZooKeeperRequest, message: Held) -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -159,7 +159,7 @@ async fn while_the_predecessor_is_looked_at() -> Outcome {
     while_on_its_way(ZooKeeperRequest::Read, Held::Answer).await
 }
 
-/// The lock has become free, and the one who is told is about to go.
+/// The lock has become free, and the waiter is dropped just as the news reaches it.
 async fn while_the_news_of_the_grant_is_on_its_way() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;

@@ -1,4 +1,4 @@
-//! Clients that end.
+//! Clients that are closed or dropped.
 
 use std::time::{Duration, Instant};
 
@@ -27,10 +27,10 @@ async fn a_closed_client_ends_its_session_at_once() -> Outcome {
     is_closed_with(&client, &stage, session).await
 }
 
-/// For how long a client that is closed waits for the servers to end its session.
+/// How long closing a client waits for the servers to end its session.
 const WAITED_FOR: Duration = Duration::from_millis(900);
 
-/// Closes the client, whose session is over when that is done, or soon after where the server takes its time.
+/// Closes the client. Its session is over afterwards, or soon after if the server is slow.
 async fn is_closed_with(client: &LockClient, stage: &Stage, session: i64) -> Outcome {
     let began = Instant::now();
     soon("the end", client.close(Duration::from_secs(30))).await??;
@@ -53,11 +53,11 @@ async fn a_closed_client_that_holds_and_waits_leaves_nothing() -> Outcome {
     let held = other.lock(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
     let mine = client.lock("another room")?.acquire().await?;
-    // What is held when the time is up is released.
+    // The client releases what is still held when the time is up.
     let _ = soon("the end", client.close(Duration::from_millis(300))).await?;
     let ended = soon("the wait", waiter.granted()).await?;
     ensure!(ended.is_err(), "a closed client waits on");
-    // A busy server takes longer than the end of its client to end the session, which by itself would end after a minute.
+    // A busy server may end the session only after the client has ended. By itself the session would end after a minute.
     let directory = stage.directory("another room");
     stage.nodes_are(1).await?;
     until("the other room is empty", || async {
@@ -69,7 +69,7 @@ async fn a_closed_client_that_holds_and_waits_leaves_nothing() -> Outcome {
     Ok(held.release().await?)
 }
 
-/// Nothing is left for a process to do that ends then.
+/// A process that ends after the close has nothing left to do.
 async fn what_was_dropped_is_certain_when_a_client_is_closed() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
@@ -97,7 +97,7 @@ async fn a_dropped_client_leaves_nothing() -> Outcome {
     stage.nothing_is_left_now("at the end").await
 }
 
-/// Nobody waits for a server that does not answer, and the session ends by itself.
+/// Closing does not wait for a server that does not answer; the session ends by itself.
 async fn a_client_is_closed_without_contact() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;

@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, or that do not answer: what a holder is told, and what a waiter.
+//! Servers that cannot be reached or do not answer: what the holder learns, and what the waiter.
 
 use std::time::{Duration, Instant};
 
@@ -46,12 +46,12 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     let suspected = diary.suspect().await?;
     let (reason, aborted) = diary.abort().await?;
     ensure!(reason == LossReason::Expired && suspected <= aborted, "{reason:?}: {:?}", diary.events());
-    // Two thirds of the session after the last heartbeat that was answered, and at the latest before it can end.
+    // Two thirds of the session after the last heartbeat that was answered, and in any case before the session can end.
     ensure!(aborted < began + SESSION, "told {:?} after the silence began", aborted - began);
     ensure!(!guard.hold().is_valid(), "still valid");
     ensure!(!waiter.is_finished(), "the next has it already");
     if silent == [Direction::ToClient] {
-        // The server hears the client all the time: it is for the client to give the node back.
+        // The server hears the client all the time, so the client has to release the node.
         tokio::time::sleep(Duration::from_millis(100)).await;
         proxy.heal();
     }
@@ -85,7 +85,7 @@ async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that
     let session = stage.session(0).await?;
     let waiter = stage.in_line(&other, 2).await?;
     proxy.sever();
-    // For a machine that stands still when contact is about to return.
+    // For a machine that stalls when contact is about to return.
     ensure!(stage.server.prolong_session(session).await?, "the session has ended already");
     diary.abort().await?;
     ensure!(stage.nodes().await?.len() == 2, "nobody was there to remove it");
@@ -100,8 +100,8 @@ async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that
     Ok(())
 }
 
-/// A server that starts again gives its sessions their whole time: they outlive what the core knows as a lease. What is kept of
-/// the hold does not count.
+/// A server that restarts gives its sessions their whole timeout, so they outlive what the core knows as a lease. The handles of
+/// the hold that the caller keeps do not matter.
 async fn a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_have_ended() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -112,14 +112,14 @@ async fn a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_h
     let guard = lock.acquire().await?;
     let (lost, session) = (guard.lost(), stage.session(0).await?);
     let waiter = stage.in_line(&other, 2).await?;
-    // Right after what proved that the session lives.
+    // Right after the request that proved that the session lives.
     proxy.sever();
     let severed = Instant::now();
     ensure!(stage.server.prolong_session(session).await?, "the session has ended already");
     let (reason, _) = diary.abort().await?;
     ensure!(reason == LossReason::Expired, "{reason:?}");
-    // Four thirds of the session without the margin are over then. The client has not given the session up yet: it tries to connect
-    // after 25 seconds, and would give up after 28.
+    // Four thirds of the session without the margin are over by then. The client has not given the session up yet: it tries to
+    // connect after 25 seconds, and would give up after 28.
     tokio::time::sleep(Duration::from_secs(23).saturating_sub(severed.elapsed())).await;
     ensure!(!waiter.is_finished(), "somebody else has removed the node");
     proxy.heal();
@@ -133,8 +133,8 @@ async fn a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_h
     stage.works(&client).await
 }
 
-/// What it says does not reach the server, which is about to end its session, and what the server says reaches it: that there is
-/// nobody before it any more.
+/// The client's requests do not reach the server, which is about to end the session. The server's events do reach the client: that
+/// no predecessor is left.
 async fn a_grant_heard_of_by_one_who_is_not_heard_is_none() -> Outcome {
     let session = Duration::from_secs(8);
     let stage = Stage::new().await?;
@@ -148,7 +148,7 @@ async fn a_grant_heard_of_by_one_who_is_not_heard_is_none() -> Outcome {
     stage.waits(1).await?;
     stage.is_watched(&[stage.path(1).await?], stage.session(1).await?).await?;
     proxy.blackhole(Direction::ToServer);
-    // Something has to be heard now and then, or the client library takes the connection for dead.
+    // The client has to receive something now and then, or the client library takes the connection for dead.
     tokio::time::sleep(session.mul_f64(0.3)).await;
     let bell = stage.directory("bell");
     for node in stage.server.children(&bell).await?.unwrap_or_default() {
@@ -257,7 +257,7 @@ async fn a_wait_that_ends_without_contact_is_an_error() -> Outcome {
     Ok(held.release().await?)
 }
 
-/// The client library, which takes 16 seconds for that, has not noticed anything yet.
+/// The client library, which takes 16 seconds to notice, has not noticed anything yet.
 async fn a_wait_that_ends_without_an_answer_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -278,7 +278,7 @@ async fn a_wait_that_ends_without_an_answer_is_an_error() -> Outcome {
     Ok(held.release().await?)
 }
 
-/// The attempt at the server is that of somebody who waits for ever.
+/// The attempt at the server belongs to a caller that waits for ever.
 async fn a_wait_that_ends_without_an_answer_behind_another_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -328,7 +328,7 @@ async fn a_try_without_contact_is_an_error_at_once() -> Outcome {
     stage.nothing_is_left("at the end").await
 }
 
-/// A server has sessions and nodes on its disk; a crash of it costs nobody a lock.
+/// A server keeps sessions and nodes on its disk; a crash costs no client a lock.
 async fn a_server_that_is_started_again_keeps_holds_and_places() -> Outcome {
     let stage = Stage::alone().await?;
     let (first, second, third) =

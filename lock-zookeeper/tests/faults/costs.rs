@@ -1,4 +1,4 @@
-//! What it costs: the requests that pass.
+//! The number of requests that operations cost.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ fn since(before: &[u64], proxy: &TcpProxy) -> Vec<u64> {
     counts(proxy).iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
-/// Holds so many locks, each with the name that `name_of` gives to its number.
+/// Holds this many locks, each with the name that `name_of` gives to its number.
 async fn hold_many(
     client: &LockClient,
     count: usize,
@@ -62,7 +62,7 @@ async fn hold_many(
     Ok(guards)
 }
 
-/// How many bytes the paths have that the server has of each session with nodes in the folder.
+/// The total length of the paths that the server has for each session with nodes in the folder, in bytes.
 async fn bytes_of_sessions(stage: &Stage) -> Outcome<Vec<usize>> {
     let dump = stage.server.word("dump").await?;
     let mut sums = Vec::new();
@@ -80,10 +80,11 @@ async fn bytes_of_sessions(stage: &Stage) -> Outcome<Vec<usize>> {
     Ok(sums)
 }
 
-/// The paths of a session have to fit into one message, of the client when it connects again and of the servers when it ends.
+/// The paths of a session have to fit into one message: of the client when it connects again, and of the servers when the session
+/// ends.
 const MOST_BYTES: usize = 128 * 1024;
 
-/// Of such names a session carries a little more than two hundred.
+/// A session can have a little more than two hundred nodes with such names.
 fn long_name(number: usize) -> String {
     format!("{}{number}", "long-".repeat(98))
 }
@@ -95,7 +96,7 @@ async fn more_locks_than_one_session_takes() -> Outcome {
     let guards = hold_many(&client, 350, long_name).await?;
     let sessions = bytes_of_sessions(&stage).await?;
     ensure!(sessions.len() > 1 && sessions.iter().all(|bytes| *bytes <= MOST_BYTES), "{sessions:?}");
-    // Whatever is granted in the second one is as good as in the first, also after a loss of contact.
+    // A lock granted in the second session is as good as one in the first, even after a loss of contact.
     let other = stage.client(LONG).await?;
     let connected = proxy.requests(ZooKeeperRequest::Connect);
     proxy.cut();
@@ -124,12 +125,12 @@ async fn more_locks_than_one_session_takes() -> Outcome {
     Ok(())
 }
 
-/// Whoever keeps what tells of a hold keeps nothing at the servers, and keeps nobody out.
+/// A caller that keeps handles of ended holds keeps nothing at the servers, and blocks no other client.
 async fn ended_holds_take_no_place_in_a_session() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
-    // Of such paths a session carries two hundred.
+    // A session can have two hundred such paths.
     let name = "long-".repeat(100);
     let lock = client.lock(&name)?;
     let mut ended = Vec::new();
@@ -176,13 +177,13 @@ async fn a_free_lock_costs_two_requests() -> Outcome {
     }
     let spent = since(&before, &proxy);
     ensure!(spent[0] == 100 && spent[1] == 100, "{KINDS:?} {spent:?}");
-    // On a busy machine a hold may last for long enough to be watched, or to be renewed.
+    // On a busy machine a hold may last long enough for its node to be watched, or for a renewal.
     let others: u64 = [2, 3, 5, 7, 9].iter().map(|kind| spent[*kind]).sum();
     ensure!(others == 0, "{KINDS:?} {spent:?}");
     Ok(())
 }
 
-/// However many stand before it, and however they go.
+/// However many predecessors it has, and however they go.
 async fn a_held_lock_costs_one_listing() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -195,7 +196,7 @@ async fn a_held_lock_costs_one_listing() -> Outcome {
     }
     let before = counts(&proxy);
     let waiter = stage.in_line(&client, 10).await?;
-    // Two give up, the others are served.
+    // Two give up, the others get the lock.
     waiters.remove(8).give_up().await?;
     waiters.remove(4).give_up().await?;
     for waiting in waiters {
@@ -206,7 +207,7 @@ async fn a_held_lock_costs_one_listing() -> Outcome {
     let (guard, _) = waiter.granted().await?;
     let spent = since(&before, &proxy);
     ensure!(spent[0] == 1 && spent[2] == 1 && spent[3] == 0 && spent[7] == 0, "{KINDS:?} {spent:?}");
-    // One that is granted at once, and one try.
+    // One attempt that is granted at once, and one try.
     guard.release().await?;
     let held = clients[0].lock(ROOM)?.acquire().await?;
     let before = counts(&proxy);
@@ -216,7 +217,7 @@ async fn a_held_lock_costs_one_listing() -> Outcome {
     Ok(held.release().await?)
 }
 
-/// It keeps its session, and no more than that.
+/// It keeps its session alive, and does no more.
 async fn an_idle_client_costs_a_few_signs_of_life() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;

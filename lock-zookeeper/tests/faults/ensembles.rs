@@ -1,5 +1,5 @@
-//! A network that falls apart between the members of an ensemble: what one of them goes on answering is worth nothing, and the
-//! holder has stopped before another one begins.
+//! Network partitions between the members of an ensemble: what a cut-off member goes on answering is worthless, and the holder has
+//! stopped before another client has the lock.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -23,18 +23,18 @@ cases!("ensembles":
     a_creation_that_arrives_late_at_the_member_that_was_left,
 );
 
-/// The cases take turns with it: it is three processes, and what is done to them is done to all.
+/// The cases take turns with the ensemble: it consists of three processes, and a fault affects all cases.
 static SHARED: Mutex<Option<ZooKeeperEnsemble>> = Mutex::const_new(None);
 
-/// The member that believes for thirty times as long as the others that it leads.
+/// The member that believes for thirty times as long as the others that it is the leader.
 const STUBBORN: usize = 2;
 
-/// Ends what the cases share.
+/// Ends the ensemble that the cases share.
 pub fn end_shared() {
     drop(SHARED.blocking_lock().take());
 }
 
-/// The ensemble, in one piece, with the stubborn member as its leader.
+/// The ensemble, fully connected, with the stubborn member as its leader.
 async fn ensemble() -> Outcome<MappedMutexGuard<'static, ZooKeeperEnsemble>> {
     let mut shared = SHARED.lock().await;
     if shared.is_none() {
@@ -52,7 +52,7 @@ async fn ensemble() -> Outcome<MappedMutexGuard<'static, ZooKeeperEnsemble>> {
         if leader == STUBBORN {
             return Ok(ensemble);
         }
-        // The one with the highest number is elected of those who know as much.
+        // Among members that know equally much, the one with the highest number is elected.
         let others = ensemble.others(leader);
         for other in &others {
             ensemble.sever(leader, *other);
@@ -72,7 +72,7 @@ fn proxy_of(ensemble: &ZooKeeperEnsemble, member: usize) -> Outcome<TcpProxy> {
     TcpProxy::with_conversation(target, || Box::new(ZooKeeperConversation::new()))
 }
 
-/// One who holds a lock, and one who waits for it at another member.
+/// A client that holds a lock, and one that waits for it at another member.
 struct Pair {
     client: LockClient,
     guard: LockGuard,
@@ -91,7 +91,7 @@ impl Pair {
         Ok(Self { client, guard, diary, waiter })
     }
 
-    /// The holder has been told before the other one has the lock.
+    /// The holder learns of its loss before the other client has the lock.
     async fn ends_in_time(self, when: &str) -> Outcome {
         let (next, granted) = self.waiter.granted().await?;
         let (reason, aborted) = self.diary.abort().await?;
@@ -103,7 +103,7 @@ impl Pair {
     }
 }
 
-/// The leader is parted from the others and does not know: it answers its clients, and they have another leader.
+/// The leader is cut off from the others without noticing: it answers its clients, while the others have another leader.
 async fn a_deposed_leader_that_goes_on_answering() -> Outcome {
     let ensemble = ensemble().await?;
     let others = ensemble.others(STUBBORN);
@@ -126,14 +126,14 @@ async fn a_deposed_leader_that_goes_on_answering() -> Outcome {
 
 const SESSION: Duration = Duration::from_secs(8);
 
-/// The longest of the pauses, as a part of the session: after it the hold is about to end by itself.
+/// The longest pause, as a fraction of the session: after it, the hold is about to end by itself.
 const LONGEST_PAUSE: f64 = 0.62;
 
-/// How many clients there are, whose heartbeats and pauses begin one after the other.
+/// How many clients there are; their heartbeats and pauses begin one after the other.
 const PAUSED: u32 = 10;
 
-/// Nothing comes from the client for a while; then one heartbeat does, which is acknowledged, and before the follower reports to the
-/// leader that it has heard of the client, the two are parted. The leader counts from before the pause.
+/// The client is silent for a while. Then one heartbeat of it is acknowledged, and the network between follower and leader is cut
+/// before the follower reports to the leader that it has heard of the client. The leader counts from before the pause.
 async fn a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower() -> Outcome {
     let ensemble = ensemble().await?;
     let follower = ensemble.others(STUBBORN)[0];
@@ -148,7 +148,7 @@ async fn a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower() -> Outco
         pairs.push((proxy, pair, bell));
         tokio::time::sleep(SESSION / 6 / PAUSED).await;
     }
-    // They are in their stride: what they rely on is their last heartbeats.
+    // By now all clients rely on their last heartbeats.
     tokio::time::sleep(SESSION / 2).await;
     let heal_at = Instant::now() + SESSION.mul_f64(LONGEST_PAUSE);
     let pausing = pairs.iter().map(|(proxy, _, bell)| pause(&ensemble, follower, proxy, bell));
@@ -175,10 +175,10 @@ async fn a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower() -> Outco
     Ok(())
 }
 
-/// Begins right after a heartbeat. What comes from the server goes on, so that the client library does not connect again.
+/// Begins right after a heartbeat. The server's messages still arrive, so that the client library does not connect again.
 async fn pause(ensemble: &ZooKeeperEnsemble, follower: usize, proxy: &TcpProxy, bell: &LockGuard) -> Outcome {
     let beats = proxy.requests(ZooKeeperRequest::Check);
-    // On a machine that stood still it may be lost, and beats no more.
+    // If the machine stalled, the hold may be lost and no longer send heartbeats.
     while proxy.requests(ZooKeeperRequest::Check) == beats && bell.hold().is_valid() {
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
@@ -193,7 +193,7 @@ async fn pause(ensemble: &ZooKeeperEnsemble, follower: usize, proxy: &TcpProxy, 
     Ok(())
 }
 
-/// All of them, at once.
+/// Polls all of them together.
 async fn futures_of(futures: impl Iterator<Item = impl Future<Output = Outcome>>) -> Outcome {
     let mut futures: Vec<_> = futures.map(Box::pin).collect();
     poll_fn(|context| {
@@ -210,7 +210,7 @@ async fn futures_of(futures: impl Iterator<Item = impl Future<Output = Outcome>>
     .await
 }
 
-/// A client has gone to another member and has undone what it wanted; then the member that it left is given the request.
+/// A client has moved to another member and has undone its attempt; then the request reaches the member that it left.
 async fn a_creation_that_arrives_late_at_the_member_that_was_left() -> Outcome {
     let ensemble = ensemble().await?;
     let others = ensemble.others(STUBBORN);
@@ -229,7 +229,7 @@ async fn a_creation_that_arrives_late_at_the_member_that_was_left() -> Outcome {
     waiter.give_up().await?;
     soon("the undoing", client.idle()).await?;
     old.heal();
-    // It answers when everything that was on its way has been dealt with.
+    // The proxy has no connections left when everything that was on its way has been handled.
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
     let status = observer.status(ROOM).await?;
     ensure!(status.holders.is_empty(), "{status:?}");

@@ -1,4 +1,4 @@
-//! Requests that were given up and arrive all the same, over a connection that has been followed by another.
+//! Requests that the client gave up and that arrive late, on a connection that another one has replaced.
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::{Direction, ZooKeeperRequest};
@@ -15,11 +15,12 @@ cases!("late":
     a_creation_that_arrives_after_it_was_done_again,
 );
 
-/// A release is waited for as long as the hold would have lasted. Of such a session that is three seconds and more after the client
-/// library has found that a connection is dead.
+/// The caller of a release waits as long as the hold would have lasted. With such a session that leaves at least three seconds after
+/// the client library has found the connection dead.
 const RELEASES_ANEW: &str = "session_timeout=15s";
 
-/// The way of `old` is closed with requests on it; the client goes by the other one, and has done so when this is answered.
+/// The way through `old` is blocked with requests on it; the client uses the other way, and has succeeded before the old requests
+/// arrive.
 async fn a_delete_that_arrives_when_the_lock_is_held_anew() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);

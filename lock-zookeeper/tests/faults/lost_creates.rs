@@ -1,5 +1,5 @@
-//! The connection is lost before, during and after the creation of a node, which has been carried out or not: the lock is held
-//! exactly once, no second node stays, and others get the lock.
+//! The connection is lost before, during and after the creation of a node, whether or not the server has carried it out: the client
+//! holds the lock exactly once, no second node stays, and other clients get the lock.
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
@@ -29,7 +29,7 @@ async fn stage() -> Outcome<(Stage, TcpProxy, LockClient, LockClient)> {
     Ok((stage, proxy, client, other))
 }
 
-/// The client gets the lock, by one node; then another gets it.
+/// The client gets the lock with one node; then the other client gets it.
 async fn is_held_once(stage: &Stage, client: &LockClient, other: &LockClient, when: Loss) -> Outcome {
     let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
     stage.is_held_by(&guard, format_args!("{when:?}")).await?;
@@ -48,7 +48,7 @@ async fn of_a_free_lock() -> Outcome {
         loss.of_next(&proxy, CREATE);
         is_held_once(&stage, &client, &other, loss).await?;
         let asked = proxy.requests(CREATE) - asked;
-        // What was carried out is found, and not done again.
+        // The client finds a node that was created, and does not create it again.
         let expected = if loss.0 == Lost::Request { 2 } else { 1 };
         ensure!(asked == expected, "{loss:?}: asked {asked} times");
     }
@@ -92,7 +92,7 @@ async fn of_a_free_lock_in_a_missing_folder() -> Outcome {
     Ok(())
 }
 
-/// Whoever has come later stays behind.
+/// A client that came later stays behind.
 async fn of_a_held_lock() -> Outcome {
     let (stage, proxy, client, other) = stage().await?;
     let last = stage.client(LONG).await?;
@@ -115,7 +115,7 @@ async fn of_a_held_lock() -> Outcome {
     Ok(())
 }
 
-/// It is an error, and nothing stays behind.
+/// The try is an error, and nothing stays behind.
 async fn of_a_try_for_a_free_lock() -> Outcome {
     let (stage, proxy, client, other) = stage().await?;
     let lock = client.lock(ROOM)?;
@@ -148,7 +148,7 @@ async fn of_a_try_for_a_held_lock() -> Outcome {
     Ok(held.release().await?)
 }
 
-/// Again and again it is not known what has come of it.
+/// The request and the requests that look for its outcome are lost in turn.
 async fn and_of_everything_that_finds_out_what_came_of_it() -> Outcome {
     let (stage, proxy, client, other) = stage().await?;
     for losing in [Losing::Cut, Losing::ResetHalfway] {
@@ -158,7 +158,7 @@ async fn and_of_everything_that_finds_out_what_came_of_it() -> Outcome {
         }
         is_held_once(&stage, &client, &other, loss).await?;
     }
-    // And now the removal finds out what has come of it.
+    // Here the clean-up has to find out the outcome.
     for loss in LOSSES {
         let client = connect_patiently(&stage.url_at(proxy.address(), IMPATIENT)).await?;
         let lock = client.lock(ROOM)?;

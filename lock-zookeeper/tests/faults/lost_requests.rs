@@ -1,4 +1,4 @@
-//! The connection is lost with any other request of an attempt or a hold, which has been carried out or not.
+//! The connection is lost during any other request of an attempt or a hold, whether or not the server has carried it out.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ cases!("lost_requests":
     of_a_connection_anew,
 );
 
-/// Long enough for a hold to survive a connection of which nobody says that it is dead.
+/// Long enough for a hold to survive a connection that is dead without notice.
 const PATIENT: &str = "session_timeout=12s";
 
 async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClient)> {
@@ -34,10 +34,10 @@ async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClien
     Ok((stage, proxy, client, other))
 }
 
-/// Sent again it finds nothing, which is no loss.
+/// A repeated release finds nothing, which is no loss.
 ///
-/// It is waited for as long as the hold would have lasted, and for ten seconds at most. Of a session of 15 seconds the client library
-/// takes six to find that a connection is dead, which leaves time to connect again.
+/// The caller of a release waits as long as the hold would have lasted, and ten seconds at most. With a session of 15 seconds the
+/// client library takes six to find the connection dead, which leaves time to connect again.
 async fn of_a_release() -> Outcome {
     let (stage, proxy, client, other) = stage("session_timeout=15s").await?;
     let lock = client.lock(ROOM)?;
@@ -67,7 +67,7 @@ async fn of_a_cancel() -> Outcome {
         waiter.give_up().await?;
         stage.nodes_are(1).await?;
         soon("the cancel", client.idle()).await?;
-        // Whoever comes next is served: nothing is stuck.
+        // The next waiter gets the lock: nothing is stuck.
         stage.is_held_by(&held, format_args!("{loss:?}")).await?;
     }
     held.release().await?;
@@ -75,7 +75,7 @@ async fn of_a_cancel() -> Outcome {
     stage.works(&client).await
 }
 
-/// It is answered "not acquired", and its node does not stay in the way of others.
+/// The try answers "not acquired", and its node does not block other clients.
 async fn of_a_try_that_steps_back() -> Outcome {
     let (stage, proxy, client, other) = stage(IMPATIENT).await?;
     for loss in LOSSES {
@@ -99,8 +99,8 @@ async fn of_a_heartbeat() -> Outcome {
     heartbeats_are_lost(12, |losing| losing != Losing::Silence).await
 }
 
-/// Until the client library thinks so, too, nobody else says that the connection is dead: after 0.4 of a session. A hold bears
-/// little more when its last heartbeat was a sixth before, which of a session of 40 seconds is three.
+/// Only the client library can tell that the connection is dead, after 0.4 of a session. That is close to the limit of a hold whose
+/// last heartbeat was a sixth of a session earlier; with a session of 40 seconds the rest is three seconds.
 async fn of_a_heartbeat_on_a_connection_that_is_dead() -> Outcome {
     heartbeats_are_lost(40, |losing| losing == Losing::Silence).await
 }
@@ -130,7 +130,7 @@ async fn heartbeats_are_lost(session: u64, which: impl Fn(Losing) -> bool) -> Ou
     stage.nothing_is_left_now("after the release").await
 }
 
-/// The waiter, which is in line, has the lock after the holder, and before the one behind it.
+/// The waiter, which is in the queue, gets the lock after the holder and before the waiter behind it.
 async fn is_served(stage: &Stage, waiter: Waiter, held: lock_core::LockGuard, when: Loss) -> Outcome {
     let place = stage.path(1).await?;
     let last = stage.client(LONG).await?;
@@ -158,7 +158,7 @@ async fn of_a_listing() -> Outcome {
     Ok(())
 }
 
-/// The directory has been listed, and the next that is read is the predecessor.
+/// The client has listed the directory, and next reads the predecessor.
 async fn of_the_watch_over_the_predecessor() -> Outcome {
     let (stage, proxy, client, other) = stage(IMPATIENT).await?;
     for loss in LOSSES {
@@ -185,7 +185,7 @@ async fn of_a_look_at_several_predecessors() -> Outcome {
         let waiter = stage.in_line(&client, 5).await?;
         let asked = proxy.requests(ZooKeeperRequest::ReadMany);
         loss.of_next(&proxy, ZooKeeperRequest::ReadMany);
-        // Whichever of the two nearest is watched: it has gone, and the others are looked at.
+        // Whichever of the two nearest is watched, it goes, and the client looks at the others.
         for position in [3, 2] {
             stage.server.delete(&stage.path(position).await?).await?;
         }
@@ -206,7 +206,7 @@ async fn of_a_look_at_several_predecessors() -> Outcome {
     Ok(())
 }
 
-/// The connection that follows a lost one is lost as well, or its watches.
+/// The connection that replaces a lost one is lost as well, or its watches are.
 async fn of_a_connection_anew() -> Outcome {
     let (stage, proxy, client, other) = stage(PATIENT).await?;
     let lock = client.lock("another room")?;

@@ -1,8 +1,8 @@
-//! What becomes of locks at a real ZooKeeper server when things fail: requests and their answers, connections, sessions, nodes
-//! and permissions, processes, and a network that falls apart between the members of an ensemble.
+//! Faults at a real ZooKeeper server, and what they do to locks: lost requests and answers, connections, sessions, nodes and
+//! permissions, processes, and network partitions between the members of an ensemble.
 //!
-//! Most cases share a server and wait most of the time, so that many run at once, and this program has a main function of its
-//! own.
+//! Most cases share a server and spend most of their time waiting. So many of them run at once, and this program has a main
+//! function of its own.
 #![allow(unreachable_pub, reason = "everything here is of this program alone")]
 
 mod stage;

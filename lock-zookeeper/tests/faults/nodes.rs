@@ -1,4 +1,4 @@
-//! Nodes that somebody else deletes, and those who go from the middle of the queue.
+//! Nodes that another program deletes, and waiters that leave the middle of the queue.
 
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,10 @@ cases!("nodes":
     a_heartbeat_for_many_finds_the_ones_that_are_gone,
 );
 
-/// With [`LONG`] a heartbeat is due ten seconds after the last one; what is told before that is told by a watch.
+/// With [`LONG`] a heartbeat is due ten seconds after the last one; what the client learns before that it learns from a watch.
 const BEFORE_A_HEARTBEAT: Duration = Duration::from_secs(8);
 
-/// Whichever of those between the holder and the last one it is.
+/// Whichever waiter between the holder and the last one gives up.
 async fn a_predecessor_that_gives_up_hands_nothing_over() -> Outcome {
     let stage = Stage::new().await?;
     let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -82,7 +82,7 @@ async fn all_predecessors_but_the_holder_give_up_at_once() -> Outcome {
     stage.nothing_is_left_now("at the end").await
 }
 
-/// It goes to the end of the queue, and holds nothing before its time.
+/// The waiter goes to the end of the queue, and does not get the lock before its turn.
 async fn the_own_node_deleted_while_waiting() -> Outcome {
     let stage = Stage::new().await?;
     let (first, second, third) =
@@ -103,7 +103,7 @@ async fn the_own_node_deleted_while_waiting() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The two events come at the same moment: who has lost its node does not hold because another one went.
+/// Both events come at the same moment: a client that has lost its node does not get the lock because another node went.
 async fn the_own_node_deleted_together_with_the_holders() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -115,7 +115,8 @@ async fn the_own_node_deleted_together_with_the_holders() -> Outcome {
         let behind = stage.in_line(&other, 3).await?;
         let both = tokio::join!(stage.server.delete(&own), stage.server.delete(&holders));
         ensure!(both == (Ok(true), Ok(true)), "{both:?}");
-        // It may have held for a moment when the holder's node went first; it does not once its own is known to be gone.
+        // The client may have held the lock for a moment if the holder's node went first; it no longer does once it knows that its
+        // own node is gone.
         let (guard, _) = behind.granted().await?;
         stage.is_held_by(&guard, "behind both").await?;
         guard.release().await?;
@@ -130,7 +131,7 @@ async fn the_own_node_deleted_together_with_the_holders() -> Outcome {
     Ok(())
 }
 
-/// What happened meanwhile is told when contact has returned, in no order.
+/// When contact returns, the client learns of the events meanwhile in no particular order.
 async fn the_own_node_deleted_while_there_is_no_contact() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -142,7 +143,7 @@ async fn the_own_node_deleted_while_there_is_no_contact() -> Outcome {
         let waiter = stage.in_line(&client, 2).await?;
         let own = stage.path(1).await?;
         let behind = stage.in_line(&other, 3).await?;
-        // Sometimes its own node is watched already, and sometimes not yet.
+        // Sometimes the client already watches its own node, and sometimes not yet.
         if round % 3 != 0 {
             stage.is_watched(std::slice::from_ref(&own), stage.session(1).await?).await?;
         }
@@ -153,7 +154,7 @@ async fn the_own_node_deleted_while_there_is_no_contact() -> Outcome {
         }
         let (guard, _) = behind.granted().await?;
         proxy.heal();
-        // In line again.
+        // The client is in the queue again.
         stage.nodes_are(2).await?;
         ensure!(!waiter.is_finished(), "both hold");
         stage.is_held_by(&guard, "behind both").await?;
@@ -237,7 +238,7 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
     Ok(next.release().await?)
 }
 
-/// Somebody who writes notes into nodes ends no hold and no wait.
+/// A program that writes notes into nodes ends no hold and no wait.
 async fn the_own_node_written_to_by_somebody() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -253,7 +254,7 @@ async fn the_own_node_written_to_by_somebody() -> Outcome {
     }
     stage.is_held_by(&guard, "after the notes").await?;
     ensure!(!waiter.is_finished(), "a note was a grant");
-    // And the watches go on: a deletion is told as what it is.
+    // And the watches go on: a deletion is reported as such.
     stage.server.delete(&stage.path(0).await?).await?;
     let (reason, _) = diary.abort().await?;
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
@@ -278,19 +279,19 @@ async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
     proxy.let_replies_go();
     let released = soon("the release", releasing).await??.map_err(|error| (error.kind(), error.loss()));
     ensure!(released == Err((ErrorKind::Lost, Some(LossReason::Deleted))), "answered {released:?}");
-    // It was the owner who ended it: nobody else is told.
+    // The owner ended the hold itself, so no listener hears of a loss.
     ensure!(diary.aborts() == 0, "{:?}", diary.events());
     Ok(())
 }
 
-/// With everything in it.
+/// Deletes the directory with everything in it.
 async fn delete_directory(stage: &Stage) -> Outcome {
     let directory = stage.directory(ROOM);
     loop {
         for name in stage.server.children(&directory).await?.unwrap_or_default() {
             stage.server.delete(&format!("{directory}/{name}")).await?;
         }
-        // Somebody may have come meanwhile.
+        // A client may have created a node meanwhile.
         if stage.server.delete(&directory).await.is_ok() {
             return Ok(());
         }
@@ -308,7 +309,7 @@ async fn the_directory_deleted_while_held() -> Outcome {
     let (reason, _) = diary.abort().await?;
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
     drop(guard);
-    // The numbers begin anew, and the tokens rise all the same.
+    // The numbers begin anew, and the tokens still rise.
     let next = soon("the lock", other.lock(ROOM)?.acquire()).await??;
     ensure!(next.token() > token, "{:?} after {token:?}", next.token());
     stage.is_held_by(&next, "in the new directory").await?;
@@ -335,7 +336,7 @@ async fn the_directory_deleted_while_waited_for() -> Outcome {
             let (guard, _) = waiter.granted().await?;
             let token = guard.token();
             match guard.release().await {
-                // The directory went together with a hold.
+                // The directory was deleted together with a hold.
                 Err(error) if error.kind() == ErrorKind::Lost => {}
                 released => released?,
             }
@@ -396,7 +397,7 @@ async fn a_waiter_keeps_its_place_when_its_connection_is_reset() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// Their watches are silent, as the connection is new: the heartbeat is for the first of them that is there.
+/// Their watches are silent because the connection is new; the heartbeat checks the first node that exists.
 async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(IMPATIENT).await?;

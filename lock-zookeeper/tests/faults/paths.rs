@@ -1,5 +1,5 @@
-//! Directories that are missing, are removed, or have other things in them; names that are no names of nodes; numbers that come
-//! to their end.
+//! Directories that are missing, are removed or have other children; lock names that are no node names; sequence numbers at their
+//! end.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ cases!("paths":
     a_folder_that_belongs_to_a_session,
 );
 
-/// Directories that are empty are removed at once. With the highest of them.
+/// A server that removes empty directories at once, and the topmost of the missing directories.
 async fn quick() -> Outcome<(Stage, String)> {
     let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_millis(30));
     let mut stage = Stage::sharing(options).await?;
@@ -36,7 +36,7 @@ async fn missing_directories_are_made_and_removed_by_the_server() -> Outcome {
     let (stage, missing) = quick().await?;
     let client = stage.client(LONG).await?;
     stage.works(&client).await?;
-    // They are containers, all of them.
+    // All of them are containers.
     stage.is_gone(&missing).await?;
     stage.works(&client).await
 }
@@ -51,7 +51,7 @@ async fn directories_that_are_removed_all_the_time() -> Outcome {
                 let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
                 ensure!(guard.hold().is_valid(), "a hold that is none");
                 guard.release().await?;
-                // Sometimes long enough for everything to be removed, and sometimes just so.
+                // Sometimes long enough for the server to remove everything, and sometimes just about.
                 tokio::time::sleep(Duration::from_millis(round % 8 * 12)).await;
             }
             Outcome::Ok(())
@@ -99,7 +99,7 @@ async fn children_that_are_none_of_ours() -> Outcome {
     Ok(())
 }
 
-/// Perhaps they hold the lock as their makers see it: those of ZooKeeper's own recipe do.
+/// From their creators' view these nodes may hold the lock: those of ZooKeeper's own recipe do.
 async fn numbers_of_other_programs_are_refused() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -120,7 +120,7 @@ async fn numbers_of_other_programs_are_refused() -> Outcome {
         soon("the undoing", client.idle()).await?;
         stage.nothing_is_left_now(prefix).await?;
         stage.server.delete(&theirs).await?;
-        // One that comes later finds a lock that is held, and what its program makes of that is its own business.
+        // A foreign node that comes later finds the lock held; what its program does then is its own business.
         let guard = soon("the lock", lock.acquire()).await??;
         let later = stage.server.create(&path, b"", NodeKind::Numbered).await?;
         let status = other.status(ROOM).await?;
@@ -133,7 +133,7 @@ async fn numbers_of_other_programs_are_refused() -> Outcome {
     stage.works(&client).await
 }
 
-/// Whatever stands before `lock-` and a number.
+/// Whatever text comes before `lock-` and a number.
 async fn contenders_of_curator_count() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
@@ -145,7 +145,7 @@ async fn contenders_of_curator_count() -> Outcome {
         let waiter = stage.in_line(&client, 2).await?;
         stage.server.delete(&theirs).await?;
         let (guard, _) = waiter.granted().await?;
-        // Who comes later is not waited for.
+        // The client does not wait for a node that comes later.
         let later = stage.server.create(&path, b"", NodeKind::Numbered).await?;
         stage.is_held_by(&guard, prefix).await?;
         guard.release().await?;
@@ -173,7 +173,7 @@ async fn contenders_of_kazoo_count_on_request() -> Outcome {
     Ok(())
 }
 
-/// Each is a lock of its own, for every client the same.
+/// Each name is a lock of its own, the same for every client.
 async fn names_that_are_no_names_of_nodes() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -218,7 +218,7 @@ async fn names_that_are_no_names_of_nodes() -> Outcome {
     Ok(())
 }
 
-/// The session of the only node in the room that belongs to one.
+/// The session of the only ephemeral node in the directory of the lock `room`.
 async fn own_session(stage: &Stage) -> Outcome<i64> {
     for position in 0..stage.nodes().await?.len() {
         if let Some(session) = stage.node(position).await?.session {
@@ -228,7 +228,7 @@ async fn own_session(stage: &Stage) -> Outcome<i64> {
     Err(conformance_tests::Failure::new("no node belongs to a session"))
 }
 
-/// The counter sticks, so that several have the same number: then the order is that of creation, and of nothing in their names.
+/// The counter sticks, so several nodes have the same number. Then only the order of creation counts, and nothing in the names.
 async fn numbers_at_their_end() -> Outcome {
     let stage = Stage::new().await?;
     let directory = stage.directory(ROOM);
@@ -240,7 +240,7 @@ async fn numbers_at_their_end() -> Outcome {
     let first = stage.in_line(&client, 4).await?;
     let session = own_session(&stage).await?;
     let second = stage.in_line(&other, 5).await?;
-    // Ours have the lowest numbers, and came last.
+    // Our nodes have the lowest numbers, and came last.
     let mut before = ['a', 'z', 'm'].map(end).to_vec();
     for letter in ['a', 'z', 'm'] {
         stage.is_watched(&before, session).await?;
@@ -256,7 +256,7 @@ async fn numbers_at_their_end() -> Outcome {
     stage.works(&client).await
 }
 
-/// A number below zero is one of the last, and whoever has it comes after those who were there.
+/// A number below zero is one of the last, and its node comes after the nodes that were there before.
 async fn numbers_past_their_end_do_not_come_first() -> Outcome {
     let stage = Stage::new().await?;
     let directory = stage.directory(ROOM);
@@ -274,7 +274,7 @@ async fn numbers_past_their_end_do_not_come_first() -> Outcome {
     let late = format!("{directory}/_c_y-lock--2147483648");
     stage.server.create(&late, b"", NodeKind::Lasting).await?;
     held.release().await?;
-    // It came when the waiter was in line.
+    // It came when the waiter was already in the queue.
     let (guard, _) = waiter.granted().await?;
     ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
     guard.release().await?;
@@ -286,7 +286,7 @@ async fn numbers_past_their_end_do_not_come_first() -> Outcome {
     Ok(())
 }
 
-/// Nothing can be made below a node of a session, and trying again does not help.
+/// A node of a session cannot have children, and trying again does not help.
 async fn a_folder_that_belongs_to_a_session() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;

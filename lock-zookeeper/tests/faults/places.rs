@@ -1,4 +1,4 @@
-//! Servers behind TLS, and proofs of who it is.
+//! TLS connections, and authentication with certificates.
 
 use conformance_tests::servers::{Certificates, ZooKeeperOptions, ZooKeeperServer};
 use conformance_tests::{Failure, Outcome};
@@ -14,7 +14,7 @@ cases!("places":
 );
 
 async fn works(stage: &Stage, options: &str) -> Outcome {
-    // The port for TLS is opened after the other one.
+    // The server opens the port for TLS after the other one.
     until("the port is open", || async { Ok(TcpStream::connect(stage.server.address()).await.is_ok()) })
         .await?;
     let (one, other) = (stage.client(options).await?, stage.client(options).await?);
@@ -44,16 +44,16 @@ async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
     let stage = Stage::with(ZooKeeperOptions::new().tls()).await?;
     works(&stage, LONG).await?;
     let place = format!("zookeeper://{}/locks?session_timeout=2s", stage.server.address());
-    // The server is a stranger's.
+    // The client does not trust the server's authority.
     let folder = tempfile::tempdir()?;
     let others = Certificates::make_in(folder.path())?;
     is_refused(&format!("{place}&ca={}", others.authority.display())).await?;
-    // There is no falling back.
+    // The client does not fall back to another way.
     is_refused(&place).await?;
     let ca = files(&stage.server)?.authority.display().to_string();
     let plain = stage.server.plain_address();
     is_refused(&format!("zookeeper://{plain}/locks?session_timeout=2s&ca={ca}")).await?;
-    // A certificate that the server did not ask for says nobody's name.
+    // A certificate that the server did not ask for identifies no user.
     let client = &files(&stage.server)?.client;
     let options = format!("acl=creator&cert={}&key={}", client.certificate.display(), client.key.display());
     let nameless = connect_patiently(&format!("{}&{options}", stage.url(""))).await?;
@@ -69,7 +69,7 @@ async fn behind_tls_that_wants_a_certificate() -> Outcome {
     let place = format!("zookeeper://{}/locks?session_timeout=2s", stage.server.address());
     let ca = files(&stage.server)?.authority.display().to_string();
     is_refused(&format!("{place}&ca={ca}")).await?;
-    // One of another authority.
+    // A certificate of another authority.
     let folder = tempfile::tempdir()?;
     let others = Certificates::make_in(folder.path())?;
     let (certificate, key) = (others.client.certificate.display(), others.client.key.display());

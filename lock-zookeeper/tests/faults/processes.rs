@@ -1,4 +1,4 @@
-//! Processes that hold or wait and are killed, or stand still.
+//! Processes that hold or wait and are killed or paused.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const SESSION: Duration = Duration::from_secs(6);
 
 const SHORT: &str = "session_timeout=6s";
 
-/// The news of the grant waits for it in the socket, and is over when it runs on.
+/// The news of the grant waits for the process in the socket, and is outdated when the process runs on.
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {
     let stage = Stage::new().await?;
     let (client, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -35,7 +35,7 @@ async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> 
     let (guard, _) = last.granted().await?;
     ensure!(stage.server.node(&dead).await?.is_none(), "given to the one behind it while its session lived");
     sleeper.resume().await?;
-    // It stands in line again, with another session.
+    // It is in the queue again, with another session.
     stage.nodes_are(2).await?;
     ensure!(sleeper.has_not_said("acquired").await, "it believed in its grant");
     stage.is_held_by(&guard, "beside the one that runs again").await?;
@@ -70,14 +70,14 @@ async fn a_holder_that_stood_still_for_longer_than_its_session_says_that_it_has_
     let (guard, _) = waiter.granted().await?;
     sleeper.resume().await?;
     let reason = sleeper.lost().await?;
-    // Whichever it finds out first.
+    // Either reason, whichever it finds out first.
     let sound = [LossReason::Expired, LossReason::SessionClosed].map(|reason| reason.to_string());
     ensure!(sound.contains(&reason), "lost because {reason}");
     stage.is_held_by(&guard, "beside the one that runs again").await?;
     Ok(guard.release().await?)
 }
 
-/// Two sessions' time is long even for a machine that is busy.
+/// Two session timeouts are long even for a busy machine.
 async fn a_killed_holder_keeps_the_lock_until_its_session_ends() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
@@ -88,7 +88,7 @@ async fn a_killed_holder_keeps_the_lock_until_its_session_ends() -> Outcome {
     let killed = Instant::now();
     let (guard, granted) = waiter.granted().await?;
     let took = granted - killed;
-    // The last sign of life was a sixth of a session before at the earliest.
+    // The last sign of life was at most a sixth of a session earlier.
     ensure!(took > SESSION / 2 && took < SESSION * 4, "granted after {took:?}");
     Ok(guard.release().await?)
 }

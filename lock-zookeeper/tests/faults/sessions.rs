@@ -1,4 +1,4 @@
-//! Sessions that end while their client lives: all that it had is gone from the server, or goes a little later.
+//! Sessions that end while their client lives: everything in them is gone from the server, or goes a little later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +26,10 @@ cases!("sessions":
     a_timeout_that_is_too_short_for_the_margin_is_refused,
 );
 
-/// Soon over for its client.
+/// A session that the client gives up soon.
 const DYING: &str = "session_timeout=6s";
 
-/// The client gives its session up, which lives on at the server for a minute, and has contact again.
+/// The client gives up its session, which lives on at the server for a minute, and then has contact again.
 async fn gives_up(stage: &Stage, proxy: &TcpProxy, session: i64) -> Outcome {
     proxy.sever();
     ensure!(
@@ -65,7 +65,7 @@ async fn the_node_of_a_dying_session_is_not_adopted() -> Outcome {
     Ok(again.release().await?)
 }
 
-/// Its client, which lives, stands at the end of the queue again.
+/// Its client lives, and is at the end of the queue again.
 async fn the_node_of_a_dying_waiter_is_waited_for_no_longer_than_its_session() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -109,7 +109,7 @@ async fn ended_while_waiting() -> Outcome {
     stage.nothing_is_left_now("at the end").await
 }
 
-/// The lock becomes free at the moment at which the session of the next in line ends.
+/// The lock becomes free at the moment when the session of the next waiter ends.
 async fn ended_while_waiting_and_first_in_line() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -122,7 +122,7 @@ async fn ended_while_waiting_and_first_in_line() -> Outcome {
         closed?;
         let (guard, _) = waiter.granted().await?;
         if stage.nodes().await?.is_empty() {
-            // It held for a moment, in the session that has ended.
+            // The client held the lock for a moment, in the session that has ended.
             ensure!(
                 soon("the loss", guard.lost()).await? == Some(LossReason::SessionClosed),
                 "another reason"
@@ -159,7 +159,7 @@ async fn ended_while_holding() -> Outcome {
     Ok(())
 }
 
-/// The release is on its way when the session ends; nobody is kept waiting.
+/// The release is on its way when the session ends; no waiter is blocked.
 async fn ended_while_releasing() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -210,7 +210,7 @@ async fn ended_around_a_creation(kept_back: Lost) -> Outcome {
     let (guard, _) = waiter.granted().await?;
     soon("the loss", mine.lost()).await?;
     drop(mine);
-    // The answer may have come before the news, and the news before this.
+    // The answer may have come before the news of the end, and the news before this line.
     let directory = stage.directory("another room");
     let nodes = stage.server.children(&directory).await?.unwrap_or_default();
     ensure!(nodes.len() <= 1, "{nodes:?}");
@@ -258,7 +258,7 @@ async fn a_timeout_that_the_server_does_not_agree_to_is_told_once() -> Outcome {
     let lock = client.lock(ROOM)?;
     let guard = lock.acquire().await?;
     let remaining = guard.hold().remaining().unwrap_or_default();
-    // Two thirds of a minute, which is the longest that the server has.
+    // Two thirds of a minute, which is the longest session of the server.
     ensure!(remaining <= Duration::from_secs(40) && remaining > Duration::from_secs(30), "{remaining:?}");
     stage.server.close_session(stage.session(0).await?).await?;
     soon("the loss", guard.lost()).await?;
@@ -269,7 +269,7 @@ async fn a_timeout_that_the_server_does_not_agree_to_is_told_once() -> Outcome {
     Ok(())
 }
 
-/// The servers insist on longer sessions than were asked for, or on shorter ones.
+/// The servers insist on longer sessions than the client asked for, or on shorter ones.
 async fn a_timeout_that_is_too_short_for_the_margin_is_refused() -> Outcome {
     let stage = Stage::new().await?;
     let error = refusal(connect_patiently(&stage.url("session_timeout=10m&abort_margin=45s")).await)?;

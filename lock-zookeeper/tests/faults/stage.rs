@@ -1,7 +1,6 @@
-//! A server for a case, clients of it, and what can be seen of both from outside.
+//! The stage of a case: a server, clients of it, and observations of both from outside.
 //!
-//! Most cases share one server: each has a folder of its own there, and what it does to connections it does to a proxy of its
-//! own.
+//! Most cases share one server: each has its own folder there, and its own proxy for faults of connections.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,19 +20,19 @@ use tokio::sync::OnceCell;
 
 use crate::case::ensure;
 
-/// A session that outlasts every case: what happens at all does not happen because it ends.
+/// A session that outlasts every case, so that nothing happens because the session ends.
 pub const LONG: &str = "session_timeout=60s";
 
-/// A session whose unanswered requests do not take long, and in which a busy machine has time for those that are answered.
+/// A session in which unanswered requests do not take long, but which leaves a busy machine time to answer the others.
 pub const IMPATIENT: &str = "session_timeout=8s";
 
-/// A server that cases share, once one of them has asked for it.
+/// A server that cases share, started when the first case asks for it.
 type Shared = Arc<OnceCell<Arc<ZooKeeperServer>>>;
 
-/// The servers that cases share: those who ask for the same have the same.
+/// The servers that cases share: cases with the same options get the same server.
 static SHARED: Mutex<Vec<(ZooKeeperOptions, Shared)>> = Mutex::new(Vec::new());
 
-/// Whose turn it is with the server that is stopped and started again.
+/// Held by the case whose turn it is with the server that cases stop and restart.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
@@ -43,10 +42,10 @@ pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_zookeeper::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
 }
 
-/// How often a client is connected whose first connection is not what a case is about: a busy server may not answer in time.
+/// How often to try to connect if the first connection is not the subject of a case: a busy server may not answer in time.
 const CONNECTS_TRIED: usize = 5;
 
-/// The same for a client that is there before anything is looked at.
+/// The same, repeated while the server cannot be reached: for clients that a case needs before it observes anything.
 pub async fn connect_patiently(url: &str) -> Result<LockClient, LockError> {
     for _ in 1..CONNECTS_TRIED {
         match connect(url).await {
@@ -57,12 +56,12 @@ pub async fn connect_patiently(url: &str) -> Result<LockClient, LockError> {
     connect(url).await
 }
 
-/// The error that has to be there.
+/// The error of an answer that has to be an error.
 pub fn refusal<T>(answer: Result<T, LockError>) -> Outcome<LockError> {
     answer.err().ok_or_else(|| Failure::new("it was not refused"))
 }
 
-/// The ways in which a message is lost, for a request and for its answer.
+/// The ways to lose a message, for a request and for its answer.
 pub const LOSSES: [Loss; 6] = [
     Loss(Lost::Request, Losing::Cut),
     Loss(Lost::Request, Losing::ResetHalfway),
@@ -72,20 +71,20 @@ pub const LOSSES: [Loss; 6] = [
     Loss(Lost::Answer, Losing::Silence),
 ];
 
-/// What is lost of a request, and how.
+/// Which message of a request is lost, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss(pub Lost, pub Losing);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// The server never has it.
+    /// The server never receives the request.
     Request,
-    /// The server has carried it out.
+    /// The server has carried out the request.
     Answer,
 }
 
 impl Loss {
-    /// Has this happen to the next request of this kind.
+    /// Makes the next request of this kind lost in this way.
     pub fn of_next(self, proxy: &TcpProxy, request: ZooKeeperRequest) {
         match self {
             Self(Lost::Request, losing) => proxy.lose_request(request, losing),
@@ -94,7 +93,7 @@ impl Loss {
     }
 }
 
-/// Ends what cases share.
+/// Ends the servers that cases share.
 pub fn end_shared() {
     let shared = std::mem::take(&mut *shared());
     drop(shared);
@@ -104,7 +103,7 @@ fn shared() -> MutexGuard<'static, Vec<(ZooKeeperOptions, Shared)>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The server with these options that cases share.
+/// The shared server with these options.
 async fn shared_with(options: ZooKeeperOptions) -> Outcome<Arc<ZooKeeperServer>> {
     let server = {
         let mut shared = shared();
@@ -132,23 +131,23 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A folder of its own at the server that cases share.
+    /// A folder of its own at the shared server.
     pub async fn new() -> Outcome<Self> {
-        // Directories that are empty stay: what cases count does not depend on when they were last removed.
+        // Empty directories stay, so that the requests that cases count do not depend on when the server last removed them.
         let options = ZooKeeperOptions::new().containers_checked_every(Duration::from_secs(3600));
         Self::sharing(options.enforced_quotas()).await
     }
 
-    /// A folder of its own at the server with these options that cases share.
+    /// A folder of its own at the shared server with these options.
     pub async fn sharing(options: ZooKeeperOptions) -> Outcome<Self> {
         Ok(Self { server: shared_with(options).await?, root: new_root(), _turn: None })
     }
 
-    /// A server with which cases take turns: what is done to it is done to all who are connected.
+    /// A server that cases use in turns: a fault affects all connected clients.
     pub async fn alone() -> Outcome<Self> {
         let turn = TURN.lock().await;
         let server = shared_with(ZooKeeperOptions::new()).await?;
-        // Whoever was here before may have ended in the middle.
+        // The previous case may have ended half way.
         let _ = server.resume();
         if server.role().await.is_err() {
             server.restart(Data::Kept).await?;
@@ -166,27 +165,27 @@ impl Stage {
         self.server.proxy()
     }
 
-    /// Where clients with these options find the folder.
+    /// The URL of the folder for clients with these options.
     pub fn url(&self, options: &str) -> String {
         self.url_at(self.server.address(), options)
     }
 
-    /// Where they find it through whatever listens at `address`.
+    /// The same through the proxy at `address`.
     pub fn url_at(&self, address: SocketAddr, options: &str) -> String {
         with_options(&self.server.url_of(&[address], &self.root, &[]), options)
     }
 
-    /// The URL of somebody with a name and a password.
+    /// The URL for a user with a password.
     pub fn url_as(&self, login: &str, options: &str) -> String {
         with_options(&format!("zookeeper://{login}@{}{}", self.server.address(), self.root), options)
     }
 
-    /// A client with these options, straight to the server.
+    /// A client with these options, directly at the server.
     pub async fn client(&self, options: &str) -> Outcome<LockClient> {
         Ok(connect_patiently(&self.url(options)).await?)
     }
 
-    /// A client with these options that goes through whatever listens at `address`.
+    /// A client with these options, through the proxy at `address`.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
         Ok(connect_patiently(&self.url_at(address, options)).await?)
     }
@@ -196,13 +195,13 @@ impl Stage {
         format!("{}/{name}", self.root)
     }
 
-    /// The nodes of those who hold the room or wait for it, in their order.
+    /// The nodes of the holder of and the waiters for the lock `room`, in the order of the queue.
     pub async fn nodes(&self) -> Outcome<Vec<String>> {
         let children = self.server.children(&self.directory(ROOM)).await?.unwrap_or_default();
         Ok(children.into_iter().filter(|name| name.contains("lock-")).collect())
     }
 
-    /// The path of the node at this position in the room's queue: the holder's is the first.
+    /// The path of the node at this position in the queue of the lock `room`: the holder's is the first.
     pub async fn path(&self, position: usize) -> Outcome<String> {
         let nodes = self.nodes().await?;
         let name = nodes.get(position).ok_or_else(|| Failure::new(format!("too few nodes: {nodes:?}")))?;
@@ -219,12 +218,12 @@ impl Stage {
         self.node(position).await?.session.ok_or_else(|| Failure::new("the node belongs to no session"))
     }
 
-    /// Waits until the room has so many nodes: one of the holder, and one of each who waits.
+    /// Waits until the lock `room` has this many nodes: one of the holder, and one of each waiter.
     pub async fn nodes_are(&self, count: usize) -> Outcome {
         until(&format!("{count} nodes"), || async { Ok(self.nodes().await?.len() == count) }).await
     }
 
-    /// Has the client acquire the room, and waits until it is in line: the room has `count` nodes then.
+    /// Makes the client acquire the lock `room`, and waits until it is in the queue, which then has `count` nodes.
     pub async fn in_line(&self, client: &LockClient, count: usize) -> Outcome<Waiter> {
         let waiter = Waiter::of(client)?;
         self.nodes_are(count).await?;
@@ -244,8 +243,8 @@ impl Stage {
         .await
     }
 
-    /// Waits until whoever stands at this position watches one of those who stand before. After the end of the one that it had
-    /// watched, that is when it has found out that there is another.
+    /// Waits until the waiter at this position watches one of its predecessors. If the one it had watched has gone, this means that
+    /// it has found another one.
     pub async fn waits(&self, position: usize) -> Outcome {
         let mut before = Vec::new();
         for earlier in 0..position {
@@ -259,7 +258,7 @@ impl Stage {
         until(&format!("{path} is gone"), || async { Ok(self.server.node(path).await?.is_none()) }).await
     }
 
-    /// Checks that whoever holds the room has exactly one node, which is the first, and of which the token tells.
+    /// Checks that the holder of the lock `room` has exactly one node, which is the first and matches the token.
     pub async fn is_held_by(&self, guard: &LockGuard, when: impl fmt::Display) -> Outcome {
         let first = self.node(0).await?;
         let token = guard.token().map(FencingToken::get);
@@ -271,19 +270,19 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until nothing is left in the room. What is left for the session to remove goes after an answer has been given.
+    /// Waits until nothing is left of the lock `room`. The session may remove its leftovers only after the caller has an answer.
     pub async fn nothing_is_left(&self, when: impl fmt::Display) -> Outcome {
         until(&format!("{when}: nothing is left"), || async { Ok(self.nodes().await?.is_empty()) }).await
     }
 
-    /// Checks that nothing is left in the room now.
+    /// Checks that nothing is left of the lock `room` now.
     pub async fn nothing_is_left_now(&self, when: impl fmt::Display) -> Outcome {
         let nodes = self.nodes().await?;
         ensure!(nodes.is_empty(), "{when}: {nodes:?} is left");
         Ok(())
     }
 
-    /// Checks that the room can be had and given back now.
+    /// Checks that the client can acquire and release the lock `room` now.
     pub async fn works(&self, client: &LockClient) -> Outcome {
         let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
         self.is_held_by(&guard, "while it is held").await?;
