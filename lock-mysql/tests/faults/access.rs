@@ -1,4 +1,4 @@
-//! Users, and what they may not do.
+//! Users, and what they are not allowed to do.
 
 use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use conformance_tests::{Failure, Outcome};
@@ -43,7 +43,7 @@ async fn a_wrong_password_is_refused_and_shown_nowhere(flavour: MySqlFlavour) ->
     Ok(())
 }
 
-/// Whoever forgets to encode a slash, or a question mark, finds the rest of the password in another part of the URL.
+/// If a user forgets to encode a slash or a question mark, the rest of the password ends up in another part of the URL.
 async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere(_: MySqlFlavour) -> Outcome {
     let canary = "canary-77d0";
     for url in [
@@ -96,7 +96,7 @@ async fn a_table_that_may_not_be_written_is_named(flavour: MySqlFlavour) -> Outc
     Ok(())
 }
 
-/// What would end waits, hide answers, or refuse to write tokens.
+/// Server settings that would end waits, hide answers, or prevent the writing of tokens.
 async fn what_a_server_sets_for_everybody_is_set_right(flavour: MySqlFlavour) -> Outcome {
     let settings = "SET SESSION TRANSACTION READ ONLY; SET sql_select_limit=0, autocommit=0, wait_timeout=1";
     let stage = Stage::alone_with_table(flavour).await?;
@@ -111,7 +111,7 @@ async fn what_a_server_sets_for_everybody_is_set_right(flavour: MySqlFlavour) ->
 
 async fn a_server_without_innodb_has_locks(flavour: MySqlFlavour) -> Outcome {
     if flavour == MySqlFlavour::MySql57 {
-        // It cannot be without.
+        // This server always has InnoDB.
         return Ok(());
     }
     let options =
@@ -134,7 +134,7 @@ async fn a_server_that_is_not_there(_: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// Error 3032: an operator lets in administrators alone. A MariaDB has no such mode.
+/// Error 3032: an operator admits only administrators. MariaDB has no such mode.
 async fn a_server_that_is_offline_for_a_while_ends_no_wait(flavour: MySqlFlavour) -> Outcome {
     if flavour == MySqlFlavour::MariaDb {
         return Ok(());
@@ -144,7 +144,7 @@ async fn a_server_that_is_offline_for_a_while_ends_no_wait(flavour: MySqlFlavour
     let name = format!("room{}", stage.server.address().port());
     let mut session = stage.server.session().await?;
     session.query(&format!("SELECT GET_LOCK('distlock:{name}', 0)")).await?;
-    // It has to connect again, and what it has asked before is of no concern.
+    // The client has to connect again, so its earlier connection does not matter.
     until("its connection is closed", || async { Ok(stage.connections().await? == 0) }).await?;
     session.query("SET GLOBAL offline_mode = 1").await?;
     let waiter = Waiter::start(client.lock(name.as_str())?);

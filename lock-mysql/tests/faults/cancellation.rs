@@ -1,4 +1,4 @@
-//! Futures that are dropped: after a second neither a waiter nor a lock is left of them.
+//! Dropped futures: after a second they have left neither a waiter nor a lock.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ cases!("cancellation":
     of_a_hundred_waits_at_once,
 );
 
-/// A machine that is busy may be late, but hardly each time.
+/// A busy machine may be late, but hardly each time.
 const SOON: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(10);
 
@@ -75,7 +75,7 @@ async fn after_each_poll_of_an_acquire_of_a_held_lock(flavour: MySqlFlavour) -> 
     nothing_is_left(&stage, &client, "at the end").await
 }
 
-/// Dropped a little later each time, from before the statement is sent until after the answer is read.
+/// The future is dropped a little later each time, from before the statement is sent until after the answer is read.
 async fn at_any_moment_of_an_acquire(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -98,7 +98,7 @@ async fn at_any_moment_of_an_acquire(flavour: MySqlFlavour) -> Outcome {
     stage.works(&client).await
 }
 
-/// The server has given the lock to somebody who is about to go.
+/// The server has granted the lock to a waiter that is about to be dropped.
 async fn while_the_grant_is_on_its_way(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -123,8 +123,8 @@ async fn while_the_grant_is_on_its_way(flavour: MySqlFlavour) -> Outcome {
     nothing_is_left(&stage, &client, "the grant was on its way").await
 }
 
-/// The connection of the wait is dropped, with nothing sent on it: a byte that the server has not read would keep it from
-/// noticing for as long as the wait lasts.
+/// The client drops the connection of the wait without sending anything on it: with an unread byte, the server would not notice for
+/// as long as the wait lasts.
 async fn without_a_connection_to_interrupt_it(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;

@@ -1,4 +1,4 @@
-//! Cases that are run on a server of one flavour.
+//! Cases that run on a server of one flavour.
 
 pub use conformance_tests::faults::case::ensure;
 

@@ -1,4 +1,4 @@
-//! Two who want what the other has.
+//! Two clients that each want the lock of the other.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ cases!("crossing":
     what_is_held_stays_held_when_somebody_else_deadlocks,
 );
 
-/// The server sees no deadlock, because whoever waits holds nothing on that connection: the waits end when they are to.
+/// The server sees no deadlock, because a waiter's connection holds no lock: the waits end at their own time limits.
 async fn two_locks_in_opposite_order(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -37,7 +37,7 @@ async fn two_locks_in_opposite_order(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// Another program, which holds and waits in one session, has the server find a deadlock with one of ours.
+/// Another program, which holds and waits in one session, makes the server find a deadlock that involves one of our locks.
 async fn what_is_held_stays_held_when_somebody_else_deadlocks(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;

@@ -1,4 +1,4 @@
-//! A server that is no primary, or no longer.
+//! A server that is not a primary, or no longer one.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `KILL` and `KILL QUERY`, of those who hold and of those who wait.
+//! `KILL` and `KILL QUERY` of holders and of waiters.
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::MySqlFlavour;
@@ -60,7 +60,7 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
     stage.works(&client).await
 }
 
-/// Nothing else would look at the connection before the case is over.
+/// Nothing else would look at the connection before the end of the case.
 async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
@@ -69,7 +69,7 @@ async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome
     ensure!(stage.holder_of("second").await? == Some(connection.clone()), "each has a connection");
     stage.server.end_connection(&connection).await?;
     ensure!(second.hold().is_valid(), "told before anybody could notice");
-    // An error says that it was lost.
+    // An error reports that the lock was lost.
     let _ = soon("the release", first.release()).await?;
     let reason = soon("the loss", second.lost()).await?;
     ensure!(reason == Some(LossReason::ConnectionLost), "lost because {reason:?}");
@@ -120,7 +120,7 @@ async fn waits_again(flavour: MySqlFlavour, command: &str) -> Outcome {
     stage.works(&holder).await
 }
 
-/// Whatever the interruption hits, after the release the lock is free.
+/// Whatever the interruption hits, the lock is free after the release.
 async fn an_interrupted_release_is_repeated(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
@@ -143,7 +143,7 @@ async fn an_interrupted_release_is_repeated(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// Whoever tries does not have to know that the server ended a connection on which nothing was held.
+/// A caller that tries does not have to know that the server ended a connection without holds.
 async fn an_idle_connection_that_was_killed_costs_nothing(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;

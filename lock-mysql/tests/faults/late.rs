@@ -1,4 +1,4 @@
-//! Answers that come when they mean nothing any more.
+//! Answers that arrive too late to count.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ cases!("late":
     what_is_sent_again_does_not_stand_behind_the_wait_of_another,
 );
 
-/// The server has ended the session by then, and another has the lock.
+/// By then the server has ended the session, and another client has the lock.
 async fn a_grant_that_arrives_after_the_lease_is_not_believed(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -109,7 +109,7 @@ async fn the_reply_to_a_release_is_lost(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// What was held when the check was sent is held until then plus the lease, and no longer.
+/// What was held when the client sent the check is held until then plus the lease, and no longer.
 async fn the_reply_to_a_check_is_late(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -126,7 +126,7 @@ async fn the_reply_to_a_check_is_late(flavour: MySqlFlavour) -> Outcome {
     stage.works(&client).await
 }
 
-/// It was held when the check was sent. When the answer came, it may have been free already.
+/// The lock was held when the client sent the check. When the answer arrived, it may already have been free.
 async fn a_late_grant_counts_from_before_its_check(flavour: MySqlFlavour) -> Outcome {
     let (lease, late) = (Duration::from_secs(8), Duration::from_millis(1500));
     let stage = Stage::new(flavour).await?;
@@ -136,13 +136,13 @@ async fn a_late_grant_counts_from_before_its_check(flavour: MySqlFlavour) -> Out
     let held = holder.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
-    // More than a renewal interval, so that the grant is checked.
+    // More than a renewal interval, so that the client checks the grant.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     proxy.hold_reply(Operation::Renew);
     held.release().await?;
     soon("the check", proxy.reply_is_held()).await?;
     tokio::time::sleep(late).await;
-    // No later check makes the hold longer.
+    // No later check extends the hold.
     proxy.blackhole(Direction::ToServer);
     proxy.let_replies_go();
     let (guard, _) = waiter.granted().await?;
@@ -156,7 +156,7 @@ async fn a_late_grant_counts_from_before_its_check(flavour: MySqlFlavour) -> Out
     soon("the undoing", client.idle()).await
 }
 
-/// Whoever looks whether the server knows of the wait finds that it does not any more.
+/// A look at the server finds that it no longer knows the wait.
 async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -165,10 +165,10 @@ async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) ->
     let held = holder.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
-    // The wait was looked at, and will be again after two intervals, of eight seconds each.
+    // The client has looked at the wait, and will look again after two intervals of eight seconds each.
     until("the first look", || async { Ok(proxy.requests(Operation::Inspect) > 0) }).await?;
     let (looks, waits) = (proxy.requests(Operation::Inspect), proxy.requests(Operation::Acquire));
-    // The wait has lasted for more than an interval then, so that its grant is checked.
+    // By then the wait has lasted longer than an interval, so the client checks its grant.
     tokio::time::sleep(Duration::from_millis(200)).await;
     proxy.hold_reply(Operation::Renew);
     held.release().await?;
@@ -181,7 +181,7 @@ async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) ->
     Ok(guard.release().await?)
 }
 
-/// As one is that the network has to send again.
+/// Like an answer that the network has to send again.
 async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -194,7 +194,7 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     let waits = proxy.requests(Operation::Acquire);
     held.release().await?;
     soon("the grant", proxy.reply_is_held()).await?;
-    // The first look comes after an interval, of eight seconds; those after it are a tenth of a second apart.
+    // The first look comes after an interval of eight seconds; later looks are a tenth of a second apart.
     let looked = || async { Ok(proxy.requests(Operation::Inspect) >= 5) };
     until("it was looked at often", looked).await?;
     proxy.let_replies_go();
@@ -203,7 +203,7 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     Ok(guard.release().await?)
 }
 
-/// The connection has ended for the client, and not for the server, which hears nothing of that.
+/// The connection has ended for the client, but not for the server, which learns nothing of it.
 async fn a_release_is_answered_when_the_lock_is_free(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -220,11 +220,11 @@ async fn a_release_is_answered_when_the_lock_is_free(flavour: MySqlFlavour) -> O
     stage.works(&client).await
 }
 
-/// It comes to a connection on which the same client has the lock again.
+/// The repeated release comes to a connection on which the same client has the lock again.
 async fn a_release_that_is_sent_again_spares_the_next_hold(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
-    // All room there is, is where the lock has been.
+    // The only space left is on the connection where the lock has been.
     let options = "lease=10m&timeout=300ms&max_connections=2&locks_per_connection=2";
     let client = stage.client_at(proxy.address(), options).await?;
     let name = format!("room{}", proxy.address().port());
@@ -236,13 +236,13 @@ async fn a_release_that_is_sent_again_spares_the_next_hold(flavour: MySqlFlavour
     }
     proxy.hold_reply(Operation::Release);
     let releasing = tokio::spawn(guard.release());
-    // Each time it waits longer before it is sent again, in the end long enough.
+    // Before each repetition the client waits longer, in the end long enough.
     let failed = || async { Ok(logs::lines_with(&["a release failed", name.as_str()]).len() >= 7) };
     until("it has failed often", failed).await?;
     proxy.let_replies_go();
     let again = soon("the lock", lock.acquire()).await??;
     soon("the undoing", client.idle()).await?;
-    // An error says that nobody had answered in time.
+    // An error reports that the server did not answer in time.
     let _ = releasing.await?;
     again
         .release()
@@ -251,13 +251,13 @@ async fn a_release_that_is_sent_again_spares_the_next_hold(flavour: MySqlFlavour
     Ok(())
 }
 
-/// What was under way on a silent connection is answered in the end, and then another waits on it, for another lock.
+/// The server finally answers the statement on a silent connection, and then another attempt waits on it, for another lock.
 async fn what_is_sent_again_does_not_stand_behind_the_wait_of_another(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
     let held = holder.lock("another room")?.acquire().await?;
-    // There is one connection to wait on: the silent one.
+    // There is only one connection to wait on: the silent one.
     let options = "lease=10m&timeout=300ms&max_connections=2&locks_per_connection=2";
     let client = stage.client_at(proxy.address(), options).await?;
     let name = format!("room{}", proxy.address().port());
@@ -268,14 +268,14 @@ async fn what_is_sent_again_does_not_stand_behind_the_wait_of_another(flavour: M
     let releasing = tokio::spawn(first.release());
     let second = client.lock("second")?.acquire().await?;
     let other = Waiter::start(client.lock("another room")?);
-    // Each time it waits longer before it is made again, in the end long enough.
+    // Before each repetition the client waits longer, in the end long enough.
     let failed = || async { Ok(logs::lines_with(&["an attempt failed", name.as_str()]).len() >= 8) };
     until("it has failed often", failed).await?;
     proxy.let_replies_go();
     stage.queued(1).await?;
     let (guard, _) = attempt.granted().await?;
     soon("the repeated release", client.idle()).await?;
-    // An error says that the server had not answered in time.
+    // An error reports that the server did not answer in time.
     let _ = releasing.await?;
     ensure!(!other.is_finished(), "a lock was given that another has");
     guard.release().await?;

@@ -1,4 +1,4 @@
-//! As many connections as there may be, and not one more.
+//! The limit on connections: the client uses as many as it may, and not one more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ async fn locks_share_connections(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// All at once, and each waits until it has the lock.
+/// All of them at once, and each waits until it has the lock.
 async fn a_crowd_shares_connections(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client("lease=10m&locks_per_connection=100").await?;
@@ -85,7 +85,7 @@ async fn holds_are_checked_with_one_statement_for_each_connection(flavour: MySql
     for number in 0..300 {
         guards.push(client.lock(format!("room {number}"))?.acquire().await?);
     }
-    // What was acquired at different moments comes to be renewed together.
+    // Holds that were acquired at different moments are now renewed together.
     let interval = Duration::from_secs(2);
     tokio::time::sleep(interval * 2).await;
     let (began, before) = (Instant::now(), proxy.requests(Operation::Renew));
@@ -131,15 +131,15 @@ async fn a_full_client_says_so_also_after_a_failure_to_connect(flavour: MySqlFla
     Ok(())
 }
 
-/// How often the next case was run.
+/// How often the next case has run.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// Each waiter has a connection, and one connection is left for those who do not wait.
+/// Each waiter has a connection, and one connection stays free for attempts that do not wait.
 async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let holder = stage.client(LONG).await?;
     let client = stage.client("lease=10m&max_connections=3").await?;
-    // Names that no other case has, nor this one when it is run again.
+    // Names that no other case uses, nor this one in another run.
     let case = RUNS.fetch_add(1, Ordering::Relaxed);
     let room = |number: u64| format!("room{case}.{number}");
     let mut held = Vec::new();
@@ -150,7 +150,7 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
         waiting.push(Waiter::start(client.lock(&name)?));
         stage.queued((number + 1).min(2)).await?;
         if number >= 2 {
-            // It is said when it stands in the queue.
+            // The client logs this when the attempt is in the queue.
             let is_told =
                 || async { Ok(!logs::lines_with(&["no connection is free", name.as_str()]).is_empty()) };
             until("it waits for a connection", is_told).await?;
@@ -161,7 +161,7 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
         guard.release().await?;
         let (granted, _) = waiter.granted().await?;
         granted.release().await?;
-        // Its connection is the next one's.
+        // The next attempt gets its connection.
         let next: Vec<_> = (number + 1..6).take(2).collect();
         stage.queued(next.len() as u64).await?;
         for next in next {
@@ -179,7 +179,7 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
     Ok(())
 }
 
-/// Error 1040: the wait goes on when there is room again.
+/// Error 1040: the wait goes on when the server has a free connection again.
 async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "4")).await?;
     let holder = stage.client(LONG).await?;
@@ -188,7 +188,7 @@ async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome 
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     let mut others = Vec::new();
-    // Root is let in once more than that.
+    // The server admits root once beyond that limit.
     while let Ok(session) = stage.server.session().await {
         others.push(session);
     }
@@ -208,7 +208,7 @@ async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome 
     Ok(guard.release().await?)
 }
 
-/// By waiters who have no connection, and by those who have one and cannot be looked at.
+/// Neither by waiters without a connection, nor by those that have one and whose waits cannot be looked at.
 async fn a_server_without_room_is_not_asked_all_the_time(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "10")).await?;
     let holder = stage.client(LONG).await?;
@@ -218,13 +218,13 @@ async fn a_server_without_room_is_not_asked_all_the_time(flavour: MySqlFlavour) 
         held.push(holder.lock(format!("room {number}"))?.acquire().await?);
     }
     let mut others = Vec::new();
-    // Root is let in once more than that.
+    // The server admits root once beyond that limit.
     while let Ok(session) = stage.server.session().await {
         others.push(session);
     }
     let waiters = (0..5).map(|number| Ok(Waiter::start(client.lock(format!("room {number}"))?)));
     let waiters = waiters.collect::<Outcome<Vec<_>>>()?;
-    // The pauses have become as long as they become.
+    // By now the pauses have reached their longest.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let (began, before) = (Instant::now(), refused(&mut others).await?);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -240,7 +240,7 @@ async fn a_server_without_room_is_not_asked_all_the_time(flavour: MySqlFlavour) 
     Ok(())
 }
 
-/// How many connections the server has refused because it had no room.
+/// How many connections the server has refused because it had none free.
 async fn refused(sessions: &mut [MySqlSession]) -> Outcome<f64> {
     let session = sessions.first_mut().ok_or_else(|| Failure::new("there is no session"))?;
     let rows = session.query("SHOW GLOBAL STATUS LIKE 'Connection_errors_max_connections'").await?;
@@ -284,7 +284,7 @@ async fn a_dropped_client_has_no_connection(flavour: MySqlFlavour) -> Outcome {
     until("its connections are closed", || async { Ok(stage.connections().await? == 0) }).await
 }
 
-/// More tries than one connection could be asked in the time that a request has.
+/// More tries than one connection could carry out within the request timeout.
 async fn a_burst_far_from_the_server_is_spread(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -308,7 +308,7 @@ async fn a_burst_far_from_the_server_is_spread(flavour: MySqlFlavour) -> Outcome
     soon("the releases", client.idle()).await
 }
 
-/// It stands behind nobody who wants something else of the same connection.
+/// The check does not queue behind other requests on the same connection.
 async fn a_check_is_not_kept_waiting_by_a_burst(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -318,7 +318,7 @@ async fn a_check_is_not_kept_waiting_by_a_burst(flavour: MySqlFlavour) -> Outcom
     let diary = Diary::of(&lock);
     let held = lock.acquire().await?;
     proxy.delay(Direction::ToClient, Duration::from_millis(60));
-    // They take eighteen seconds, in which there are two checks, and a check has five seconds.
+    // The tries take eighteen seconds, in which there are two checks, and each check has five seconds.
     let tries = (0..600).map(|number| {
         let lock = client.lock(format!("room {number}"));
         tokio::spawn(async move { lock?.try_acquire().await })

@@ -1,9 +1,9 @@
-//! What becomes of locks at a real MariaDB and a real MySQL when things fail: processes, connections, statements, the server
-//! itself and its permissions.
+//! Faults at a real MariaDB and a real MySQL, and what they do to locks: processes, connections, statements, the server itself and
+//! its permissions.
 //!
-//! Each case has a server for itself, and is run on both. Most of them wait most of the time, so that several run at once, and
-//! this program has a main function of its own.
-#![allow(unreachable_pub)] // everything here is of this program alone
+//! Each case has a server for itself, and runs on both. Most cases spend most of their time waiting. So several of them run at
+//! once, and this program has a main function of its own.
+#![allow(unreachable_pub)] // everything here belongs to this program alone
 
 mod case;
 mod servers;
@@ -40,7 +40,7 @@ use conformance_tests::servers::MySqlFlavour;
 /// Many cases wait for leases to end, and each has a server, which takes memory.
 const AT_ONCE: usize = 6;
 
-/// No case takes that long unless something hangs.
+/// No case takes this long unless something hangs.
 const LONGEST: Duration = Duration::from_mins(4);
 
 fn main() -> ExitCode {

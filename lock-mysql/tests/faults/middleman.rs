@@ -1,4 +1,4 @@
-//! Something between a client and its server that takes the conversation apart: as a proxy does that spreads connections.
+//! Proxies between a client and its server that take the conversation apart, as a proxy does that spreads connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// The first byte of a statement, after the four of the header.
+/// The first byte of a statement, after the four bytes of the header.
 const QUERY: u8 = 3;
 const HEADER: usize = 4;
 
-/// Where a statement goes: on the client's first connection or the second, and as which text.
+/// Decides where a statement goes, to the client's first connection or the second, and with which text.
 pub type Route = dyn Fn(&str) -> (Way, String) + Send + Sync;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub enum Way {
     Second,
 }
 
-/// Has two connections to the server for each of a client. Its user must have no password, which would be sent scrambled
-/// for one of both alone.
+/// A proxy with two connections to the server for each connection of a client. The client's user must have no password: its
+/// scrambled form would be valid for only one of the two.
 ///
 /// Dropping it ends it, with all connections.
 pub struct Middleman {
@@ -53,14 +53,14 @@ impl Middleman {
         Ok(Self { address, serving })
     }
 
-    /// How a client without a password finds it.
+    /// The URL for a client without a password.
     pub fn url(&self, options: &str) -> String {
         url_without_password(self.address, options)
     }
 }
 
-/// Has one connection to the server, and carries all clients over it, who speak one after the other. Their user must have
-/// no password.
+/// A proxy with one connection to the server, which it uses for all clients; they send their statements in turn. The clients' user
+/// must have no password.
 ///
 /// Dropping it ends it, with all connections.
 pub struct Carrier {
@@ -73,13 +73,13 @@ impl Carrier {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let serving = tokio::spawn(async move {
-            // Whatever ends it, all see their connections end.
+            // Whatever ends it, all clients see their connections end.
             let _ = carry(&listener, server).await;
         });
         Ok(Self { address, serving })
     }
 
-    /// How a client without a password finds it.
+    /// The URL for a client without a password.
     pub fn url(&self, options: &str) -> String {
         url_without_password(self.address, options)
     }
@@ -124,14 +124,14 @@ async fn carry(listener: &TcpListener, server: SocketAddr) -> Outcome {
                 if read == 0 {
                     return Ok(());
                 }
-                // Who has gone misses the rest.
+                // A client that has gone misses the rest.
                 let _ = client.write_all(&bytes[..read]).await;
             }
         }
     }
 }
 
-/// Says which client has said what, until it says that it goes.
+/// Passes on the client's statements with its number, until the client sends anything else.
 async fn listen(mut client: OwnedReadHalf, number: usize, asked: mpsc::UnboundedSender<(usize, Vec<u8>)>) {
     while let Ok(packet) = packet(&mut client).await {
         if packet.get(HEADER) != Some(&QUERY) || asked.send((number, packet)).is_err() {
@@ -140,7 +140,7 @@ async fn listen(mut client: OwnedReadHalf, number: usize, asked: mpsc::Unbounded
     }
 }
 
-/// Of a server, or of what stands before one.
+/// The URL of a server, or of a proxy before one.
 pub fn url_without_password(address: SocketAddr, options: &str) -> String {
     format!("mysql://plain@{address}/?tls=off&{options}")
 }
@@ -182,7 +182,7 @@ async fn pass(count: usize, bytes: &[u8], client: &mut TcpStream) -> Outcome {
     Ok(client.write_all(&bytes[..count]).await?)
 }
 
-/// The client logs in to both at once, and sees the first.
+/// The client logs in to both at once, and sees only the first.
 async fn log_in(client: &mut TcpStream, first: &mut TcpStream, second: &mut TcpStream) -> Outcome {
     packet(second).await?;
     client.write_all(&packet(first).await?).await?;
@@ -202,7 +202,7 @@ async fn packet(from: &mut (impl AsyncRead + Unpin)) -> Outcome<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How long a packet is, with its header.
+/// The length of a packet, including its header.
 fn length(header: &[u8]) -> usize {
     HEADER + usize::from(header[0]) + (usize::from(header[1]) << 8) + (usize::from(header[2]) << 16)
 }

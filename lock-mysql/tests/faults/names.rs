@@ -1,4 +1,4 @@
-//! Names that a server would fold, or cut off.
+//! Lock names that a server would fold or cut off.
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::MySqlFlavour;

@@ -23,7 +23,7 @@ async fn tls_with_an_authority_of_ones_own(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with(MySqlOptions::new(flavour).tls()).await?;
     let client = connect(&stage.server.url()).await?;
     stage.works(&client).await?;
-    // Without it the server refuses.
+    // The server refuses connections without TLS.
     let plain = format!("mysql://locks:secret@{}?tls=off", stage.place());
     let error = refusal(connect(&plain).await)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");

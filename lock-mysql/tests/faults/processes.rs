@@ -1,4 +1,4 @@
-//! Processes that hold or wait and are killed, or stand still.
+//! Processes that hold or wait and are killed or paused.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ cases!("processes":
     a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it,
 );
 
-/// Were it freed at the end of the lease, the next would have to wait for minutes.
+/// If the server freed the lock only at the end of the lease, the next waiter would have to wait for minutes.
 async fn a_killed_holder_frees_the_lock_at_once(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let mut holder = Helper::start(&with_options(&stage.url(), LONG), ROOM).await?;
@@ -57,7 +57,7 @@ async fn a_stopped_holder_keeps_the_lock_for_its_lease(flavour: MySqlFlavour) ->
     let stopped = Instant::now();
     let (guard, granted) = waiter.granted().await?;
     let took = granted.duration_since(stopped);
-    // It was heard of in the last interval before it was stopped.
+    // The server last heard from the process in the last interval before it was stopped.
     ensure!(took > Duration::from_secs(4), "granted after {took:?}");
     holder.resume().await?;
     holder.says("lost: its lease expired").await?;
@@ -65,7 +65,7 @@ async fn a_stopped_holder_keeps_the_lock_for_its_lease(flavour: MySqlFlavour) ->
     Ok(guard.release().await?)
 }
 
-/// The grant waits for it in the socket, and is over when it runs on.
+/// The grant waits for the process in the socket, and is outdated when the process runs on.
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;

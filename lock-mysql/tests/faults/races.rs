@@ -1,4 +1,4 @@
-//! Grants and the ends of waits, in the same moment, many times.
+//! Grants and the ends of waits at the same moment, many times.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ cases!("races":
 
 const ROUNDS: u32 = 2000;
 
-/// Each outcome is met at least that often, one time in so many; and others at most.
+/// Each of the two outcomes has to occur at least once in this many rounds on average; other outcomes may occur at most that often.
 const SHARE: u32 = 20;
 
-/// By which part a wait is made longer or shorter for the next round.
+/// The fraction by which the wait becomes longer or shorter for the next round.
 const STEP: u32 = 64;
 
-/// Whichever comes first: the lock is had or not, by exactly one, and nothing is left.
+/// Whichever comes first, exactly one client has the lock or none does, and nothing is left.
 async fn a_grant_that_races_the_end_of_the_wait(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let (their_lock, our_lock) = (holder.lock(ROOM)?, client.lock(ROOM)?);
     let (mut granted, mut refused, mut unknown) = (0, 0, 0);
-    // As long as it takes on this machine, so that about half of the waits end before the grant.
+    // Adapted to the speed of this machine, so that about half of the waits end before the grant.
     let mut wait = Duration::from_millis(4);
     for round in 0..ROUNDS {
         let held = their_lock.acquire().await?;
@@ -48,7 +48,7 @@ async fn a_grant_that_races_the_end_of_the_wait(flavour: MySqlFlavour) -> Outcom
                 refused += 1;
                 wait += wait / STEP;
             }
-            // Nothing was heard of the lock before so short a wait was over.
+            // The client learned nothing of the lock before so short a wait was over.
             Err(error) if error.is_retryable() => {
                 unknown += 1;
                 wait += wait / STEP;

@@ -1,4 +1,4 @@
-//! Servers that are started again, and know nothing of locks then.
+//! Servers that restart, and then know nothing of locks.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -78,12 +78,12 @@ async fn while_several_connections_are_unused_and_a_try_does_not_notice(flavour:
     Ok(())
 }
 
-/// The server counts connections anew, and what has ended is ended by its number.
+/// The server numbers connections anew, and the client ends connections by their numbers.
 async fn and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outcome {
     leaves_the_old_numbers_alone(&Stage::alone(flavour).await?).await
 }
 
-/// In that hour the server's local time is that of two moments.
+/// In that hour each local time of the server belongs to two moments.
 async fn before_summer_time_ends_and_who_has_the_old_number_is_left_alone(flavour: MySqlFlavour) -> Outcome {
     let zone = time_zone_whose_summer_ends_after(Duration::from_mins(30));
     let stage = Stage::with(MySqlOptions::new(flavour).time_zone(&zone)).await?;
@@ -92,11 +92,11 @@ async fn before_summer_time_ends_and_who_has_the_old_number_is_left_alone(flavou
     leaves_the_old_numbers_alone(&stage).await
 }
 
-/// A time zone that is one hour ahead of the universal time, and goes back to it then.
+/// A time zone that is one hour ahead of universal time, and returns to it after `left`.
 fn time_zone_whose_summer_ends_after(left: Duration) -> String {
     const DAY: u64 = 86_400;
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + left;
-    // By the time of the summer.
+    // In summer time.
     let local = end.as_secs() + 3600;
     let (mut day, mut year) = (local / DAY, 1970_u64);
     let days_in = |year: u64| if year.is_multiple_of(4) { 366 } else { 365 };
@@ -122,16 +122,16 @@ async fn leaves_the_old_numbers_alone(stage: &Stage) -> Outcome {
     stage.server.restart().await?;
     let mut held = Vec::new();
     let mut new = Vec::new();
-    // Looks at the server take numbers, too.
+    // Looks at the server also use up numbers.
     while old.iter().filter(|number| new.contains(*number)).count() < 3 && new.len() < 60 {
         let name = format!("new{}", held.len());
         held.push((soon("the lock", theirs.lock(name.as_str())?.acquire()).await??, name.clone()));
         new.extend(connection_of(stage, &name).await?);
     }
     ensure!(old.iter().any(|number| new.contains(number)), "no number is used again: {old:?}, {new:?}");
-    // Nobody has noticed the restart who only holds.
+    // The holders have not noticed the restart yet.
     for guard in lost {
-        // An error says that it was lost.
+        // An error reports that the lock was lost.
         let _ = soon("the release", guard.release()).await?;
     }
     soon("the undoing", ours.idle()).await?;

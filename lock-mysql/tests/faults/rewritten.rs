@@ -1,4 +1,4 @@
-//! Moments in the middle of a statement that nobody meets by chance, and that a longer statement makes longer.
+//! Moments in the middle of a statement that no test hits by chance. A proxy rewrites the statement to make them longer.
 
 use std::pin::pin;
 
@@ -20,10 +20,10 @@ cases!("rewritten":
     a_session_that_has_become_anothers_is_a_loss,
 );
 
-/// Frees the lock before it is checked.
+/// Frees the lock before the check.
 const EARLIER_AT_A_CHECK: &str = "DO RELEASE_LOCK('distlock:room');SELECT /*distlock renew*/";
 
-/// A server with a user who has no password, and a way to it on which `old` in statements becomes `new`.
+/// A server with a user without a password, and a proxy that replaces `old` with `new` in statements.
 async fn rewriting(
     flavour: MySqlFlavour,
     old: &'static str,
@@ -35,7 +35,7 @@ async fn rewriting(
     Ok((stage, middleman))
 }
 
-/// The interruption hits the statement after the lock was taken, and the answer says nothing of that.
+/// The interruption hits the statement after the server has granted the lock, and the answer does not say so.
 async fn what_was_granted_and_interrupted_is_given_back(flavour: MySqlFlavour) -> Outcome {
     let wait = "GET_LOCK('distlock:room',86400)";
     let longer = "GET_LOCK('distlock:room',86400)*GET_LOCK('gate',86400)";
@@ -64,7 +64,7 @@ async fn what_was_granted_and_interrupted_is_given_back(flavour: MySqlFlavour) -
     Ok(())
 }
 
-/// The server says so, because somebody else has been given the lock before.
+/// The server reports the loss, because it has already given the lock to another client.
 async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let release = "SELECT /*distlock release*/";
     let earlier = "DO RELEASE_LOCK('distlock:room');SELECT /*distlock release*/";
@@ -97,7 +97,7 @@ async fn what_nobody_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome 
 
 async fn what_another_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
-    // Time for somebody else to wait.
+    // Time for another client to start waiting.
     let ours = reach(&middleman.url("lease=16s")).await?;
     let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
     let lock = ours.lock(ROOM)?;
@@ -113,7 +113,7 @@ async fn what_another_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome
     Ok(next.release().await?)
 }
 
-/// Another client has come to the same session of the server, and has marked it.
+/// Another client has come to use the same session of the server, and has marked it.
 async fn a_session_that_has_become_anothers_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
     let acquire = "SELECT /*distlock acquire*/";
     let marked = "SET @distlock=1;SELECT /*distlock acquire*/";

@@ -1,4 +1,4 @@
-//! Runtimes that end before those who hold locks.
+//! Runtimes that end before the holders of locks do.
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::MySqlFlavour;
@@ -11,7 +11,7 @@ cases!("runtimes":
     a_hold_ends_with_the_runtime_of_its_connection,
 );
 
-/// The server frees the lock when the connection is closed, which nobody does but the end of its runtime.
+/// The server frees the lock when the connection is closed, and only the end of its runtime closes it.
 async fn a_hold_ends_with_the_runtime_of_its_connection(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let url = with_options(&with_options(&stage.url(), LONG), "engine=caller");
@@ -27,7 +27,7 @@ async fn a_hold_ends_with_the_runtime_of_its_connection(flavour: MySqlFlavour) -
     runtime.shutdown_background();
     let (next, _) = waiter.granted().await?;
     ensure!(!guard.hold().is_valid(), "two hold the lock");
-    // What is left of the first one's client has no runtime to release it in.
+    // The rest of the first client has no runtime in which it could release the lock.
     std::mem::forget(guard);
     Ok(soon("the release", next.release()).await??)
 }

@@ -1,7 +1,7 @@
-//! Servers that one case has after another: to start one takes longer than most cases.
+//! Servers that cases use one after another: starting a server takes longer than most cases.
 //!
-//! A case has its server for itself. What it leaves there is looked for before the next case has it; a server on which something
-//! goes on is ended instead.
+//! A case has its server for itself. Before the next case gets the server, it checks what the earlier one has left there; a server
+//! on which something still runs is ended instead.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,27 +12,27 @@ use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer, MySqlS
 
 use crate::stage::{TABLE, number_of};
 
-/// Servers that no case has, in the order in which they became free: whatever still goes on there has most time to end.
+/// Servers that no case uses, in the order in which they became free, so that leftovers have the most time to end.
 static FREE: Mutex<Vec<(MySqlFlavour, Arc<MySqlServer>)>> = Mutex::new(Vec::new());
 
-/// So many are kept for those who come.
+/// The highest number of servers that are kept for later cases.
 const MOST_FREE: usize = 6;
 
-/// How long what an earlier case has left may take to end.
+/// How long the leftovers of an earlier case may take to end.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long nobody may connect before nothing goes on.
+/// How long no client may connect before the server counts as quiet.
 const QUIET_FOR: Duration = Duration::from_millis(30);
 
-/// A server that no other case has. It is kept for another when this is dropped, if it is one of those that are alike.
+/// A server that no other case uses. When this is dropped, another case can get the server, if it is an interchangeable one.
 pub struct Server {
     server: Arc<MySqlServer>,
-    /// `None` when it is like no other.
+    /// `None` for a server with options of its own.
     alike: Option<MySqlFlavour>,
 }
 
 impl Server {
-    /// One of those that are alike.
+    /// An interchangeable server.
     pub async fn shared(flavour: MySqlFlavour, options: MySqlOptions) -> Outcome<Self> {
         while let Some(server) = take(flavour) {
             if becomes_quiet(&server).await.unwrap_or(false) {
@@ -42,7 +42,7 @@ impl Server {
         Ok(Self { alike: Some(flavour), server: Arc::new(MySqlServer::start_with(options).await?) })
     }
 
-    /// One that ends with the case.
+    /// A server that ends with the case.
     pub async fn alone(options: MySqlOptions) -> Outcome<Self> {
         Ok(Self { server: Arc::new(MySqlServer::start_with(options).await?), alike: None })
     }
@@ -58,7 +58,7 @@ fn take(flavour: MySqlFlavour) -> Option<Arc<MySqlServer>> {
     Some(free.remove(place).1)
 }
 
-/// Waits until no client is connected and none comes, and removes what is kept in tables. Answers whether that is so in time.
+/// Waits until no client is connected and none connects, and removes the table of tokens. Returns whether that succeeds in time.
 async fn becomes_quiet(server: &MySqlServer) -> Outcome<bool> {
     let quiet = async {
         let mut session = server.session().await?;
@@ -105,7 +105,7 @@ impl Drop for Server {
             free.push((flavour, Arc::clone(&self.server)));
             (free.len() > MOST_FREE).then(|| free.remove(0))
         };
-        // It takes a moment to end a server.
+        // Ending a server takes a moment.
         drop(surplus);
     }
 }

@@ -1,4 +1,4 @@
-//! Connections that say nothing and do not end: what is sent arrives late or never.
+//! Silent connections that do not end: what is sent arrives late or never.
 
 use std::time::{Duration, Instant};
 
@@ -40,9 +40,9 @@ async fn a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock(
     stops_in_time(flavour, &[Direction::ToServer, Direction::ToClient]).await
 }
 
-/// The server ends the session after `wait_timeout`, and the holder has been told before.
+/// The server ends the session after `wait_timeout`, and the holder learns of the loss before.
 async fn stops_in_time(flavour: MySqlFlavour, directions: &[Direction]) -> Outcome {
-    // Long enough for a machine that is late by as much as is borne to be in time.
+    // Long enough that a machine which is late within the tolerance is still in time.
     let lease = Duration::from_secs(12);
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -62,7 +62,7 @@ async fn stops_in_time(flavour: MySqlFlavour, directions: &[Direction]) -> Outco
     ensure!(aborted < severed + lease, "told {:?} after the last contact", aborted - severed);
     let (next, granted) = waiter.granted().await?;
     ensure!(aborted < granted, "another had the lock before the abort");
-    // The server waits for a lease after what arrived there last, which was sent within an interval.
+    // The server waits for a lease after the last message that arrived there, which was sent within an interval.
     ensure!(
         granted < severed + lease * 5 / 4 + LATE,
         "granted {:?} after the last contact",
@@ -76,7 +76,7 @@ async fn stops_in_time(flavour: MySqlFlavour, directions: &[Direction]) -> Outco
     stage.works(&ours).await
 }
 
-/// The server grants it the lock, and takes it back after the lease: nobody waits for ever.
+/// The server grants it the lock, and frees the lock after the lease: no client waits for ever.
 async fn a_waiter_whom_nothing_reaches_is_passed_over(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -92,7 +92,7 @@ async fn a_waiter_whom_nothing_reaches_is_passed_over(flavour: MySqlFlavour) -> 
     held.release().await?;
     let (guard, _) = second.granted().await?;
     ensure!(!first.is_finished(), "the silent one was granted");
-    // The grant that was on its way arrives now, and means nothing any more.
+    // The grant that was on its way arrives now, and no longer counts.
     proxy.heal();
     stage.queued(1).await?;
     ensure!(guard.hold().is_valid() && !first.is_finished(), "the late grant was believed");
@@ -101,12 +101,12 @@ async fn a_waiter_whom_nothing_reaches_is_passed_over(flavour: MySqlFlavour) -> 
     Ok(guard.release().await?)
 }
 
-/// Its connection has ended at the server, and nothing of that arrives. All looks find the lock held by another.
+/// Its connection has ended at the server, which the client does not learn. All looks find that another client holds the lock.
 async fn a_wait_that_the_server_has_forgotten_begins_anew(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    // It is looked at after an interval, of fifteen seconds.
+    // The client looks at the wait after an interval of fifteen seconds.
     let client = stage.client_at(proxy.address(), "lease=60s").await?;
     let held = holder.lock(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
@@ -140,7 +140,7 @@ async fn a_wait_that_ends_in_silence_is_an_error(flavour: MySqlFlavour) -> Outco
     stage.works(&client).await
 }
 
-/// A connection on which nothing is held is replaced when it says nothing.
+/// The client replaces a silent connection without holds.
 async fn an_unused_connection_may_be_silent(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;

@@ -1,4 +1,4 @@
-//! What stands between a client and its server, and spreads one connection over several: there, a lock belongs to nobody.
+//! Proxies that spread one connection over several: behind them, a lock belongs to no client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,7 +32,7 @@ async fn one_statement_here_and_one_there_is_refused(flavour: MySqlFlavour) -> O
     Ok(())
 }
 
-/// Two clients whose statements come to one connection of the server would both be given the lock there.
+/// If the statements of two clients came to one connection of the server, both would get the lock there.
 async fn after_connecting_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let middleman = middleman_that_spreads(&stage, Operation::Acquire).await?;
@@ -63,7 +63,7 @@ async fn after_the_grant_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// As a pool of connections does: both would be given the lock, because to the server they are one.
+/// As with a connection pool: both clients would get the lock, because to the server they are one.
 async fn of_one_connection_over_two_clients_is_refused(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let carrier = Carrier::start(stage.server.address()).await?;
@@ -75,7 +75,7 @@ async fn of_one_connection_over_two_clients_is_refused(flavour: MySqlFlavour) ->
     Ok(guard.release().await?)
 }
 
-/// Sends what is for `operation` on the second connection, and all else on the first.
+/// A proxy that sends statements for `operation` on the second connection, and all others on the first.
 async fn middleman_that_spreads(stage: &Stage, operation: Operation) -> Outcome<Middleman> {
     Middleman::start(stage.server.address(), move |text| {
         let is_spread = lock_mysql::operation_of(text) == Some(operation);

@@ -1,4 +1,4 @@
-//! A server for a case, clients of it, and what can be seen of both from outside.
+//! The stage of a case: a server, clients of it, and observations of both from outside.
 
 use std::net::SocketAddr;
 
@@ -9,21 +9,21 @@ use lock_core::{ClientBuilder, DistributedLockExt, LockClient, LockError, LockUr
 
 use crate::servers::Server;
 
-/// A lease that outlasts every case: what happens at all does not happen because it ends.
+/// A lease that outlasts every case, so that nothing happens because it ends.
 pub const LONG: &str = "lease=10m";
 
-/// A lease that outlasts every case, whose holders notice at once what happened.
+/// A lease that outlasts every case, with frequent checks, so that holders notice at once what happened.
 pub const WATCHFUL: &str = "lease=10m&validation_interval=50ms";
 
-/// For holders that are killed: they notice soon, and a MySQL 5.7 that does not notice frees their locks with the lease.
+/// For holders that are killed: they notice soon, and if a MySQL 5.7 does not notice, it frees their locks with the lease.
 pub const KILLABLE: &str = "lease=8s&validation_interval=200ms";
 
-/// The schema of performance takes more memory than all the rest.
+/// Switches `performance_schema` off, which takes more memory than all the rest.
 fn thrifty(options: MySqlOptions) -> MySqlOptions {
     options.setting("performance-schema", "0")
 }
 
-/// The one number in what a statement was answered.
+/// The number in the answer to a statement.
 pub fn number_of(statement: &str, rows: Vec<Row>) -> Outcome<u64> {
     let value = rows.into_iter().flatten().flatten().next();
     let number = value.as_deref().and_then(|value| value.parse().ok());
@@ -35,10 +35,10 @@ pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_mysql::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
 }
 
-/// What tokens are written to.
+/// The table of tokens.
 pub const TABLE: &str = "locks.distlock_locks";
 
-/// As [`connect`], again and again while a machine that is busy with something else keeps the server from answering in time.
+/// Like [`connect`], repeated while a busy machine keeps the server from answering in time.
 pub async fn reach(url: &str) -> Outcome<LockClient> {
     let connecting = async {
         loop {
@@ -51,26 +51,26 @@ pub async fn reach(url: &str) -> Outcome<LockClient> {
     Ok(soon("a connection", connecting).await??)
 }
 
-/// A server.
+/// A server, and the login of its clients.
 pub struct Stage {
     pub server: Server,
-    /// As whom clients come, and to which database; `None` where it is as the server's own URL says.
+    /// User and database of the clients; `None` for those in the server's own URL.
     login: Option<(&'static str, &'static str)>,
 }
 
 impl Stage {
-    /// A server that other cases have had, for a user who has no privilege. A case that changes a setting of the server, or a
+    /// A server that earlier cases may have used, with a user without privileges. A case that changes a setting of the server, or a
     /// privilege, has one [alone](Self::alone).
     pub async fn new(flavour: MySqlFlavour) -> Outcome<Self> {
         Self::shared(flavour, ("locks:secret", "")).await
     }
 
-    /// As [`Self::new`], for a user who may keep a table in a database.
+    /// Like [`Self::new`], with a user who may keep a table in a database.
     pub async fn with_table(flavour: MySqlFlavour) -> Outcome<Self> {
         Self::shared(flavour, ("app:secret", "locks")).await
     }
 
-    /// As [`Self::new`]. There is a user `plain`, too, who has no password.
+    /// Like [`Self::new`]. There is also a user `plain` without a password.
     async fn shared(flavour: MySqlFlavour, login: (&'static str, &'static str)) -> Outcome<Self> {
         let options = MySqlOptions::new(flavour)
             .database("locks")
@@ -80,23 +80,23 @@ impl Stage {
         Ok(Self { server: Server::shared(flavour, thrifty(options)).await?, login: Some(login) })
     }
 
-    /// A server of its own, for a user who has no privilege.
+    /// A server of its own, with a user without privileges.
     pub async fn alone(flavour: MySqlFlavour) -> Outcome<Self> {
         Self::with(MySqlOptions::new(flavour)).await
     }
 
-    /// A server of its own, for a user who may keep a table in a database.
+    /// A server of its own, with a user who may keep a table in a database.
     pub async fn alone_with_table(flavour: MySqlFlavour) -> Outcome<Self> {
         let grants = ["CREATE, SELECT, INSERT, UPDATE ON locks.*"];
         Self::with(MySqlOptions::new(flavour).database("locks").user("app", "secret", &grants)).await
     }
 
-    /// A server of its own that is started like that.
+    /// A server of its own with these options.
     pub async fn with(options: MySqlOptions) -> Outcome<Self> {
         Self::telling(thrifty(options)).await
     }
 
-    /// As [`Self::with`], with what the server tells of itself unless it is told otherwise.
+    /// Like [`Self::with`], but with the server's default instrumentation.
     pub async fn telling(options: MySqlOptions) -> Outcome<Self> {
         Ok(Self { server: Server::alone(options).await?, login: None })
     }
@@ -105,12 +105,12 @@ impl Stage {
         self.server.proxy(lock_mysql::operation_of)
     }
 
-    /// How a client finds the server.
+    /// The URL of the server for clients.
     pub fn url(&self) -> String {
         self.url_at(self.server.address())
     }
 
-    /// How a client finds it that goes through whatever listens at `address`.
+    /// The same through the proxy at `address`.
     fn url_at(&self, address: SocketAddr) -> String {
         match self.login {
             Some((login, database)) => format!("mysql://{login}@{address}/{database}?tls=off"),
@@ -118,17 +118,17 @@ impl Stage {
         }
     }
 
-    /// A client with these options, straight to the server.
+    /// A client with these options, directly at the server.
     pub async fn client(&self, options: &str) -> Outcome<LockClient> {
         reach(&with_options(&self.url(), options)).await
     }
 
-    /// A client with these options that goes through whatever listens at `address`.
+    /// A client with these options, through the proxy at `address`.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
         reach(&with_options(&self.url_at(address), options)).await
     }
 
-    /// Where the server is, as in the log.
+    /// The server's address, as in the log.
     pub fn place(&self) -> String {
         self.server.address().to_string()
     }
@@ -142,12 +142,12 @@ impl Stage {
         self.server.value(&format!("SELECT IS_USED_LOCK('distlock:{name}')")).await
     }
 
-    /// The connection that holds the room.
+    /// The connection that holds the lock `room`.
     pub async fn holder(&self) -> Outcome<String> {
         self.holder_of(ROOM).await?.ok_or_else(|| Failure::new("nobody holds the room"))
     }
 
-    /// How many wait for a lock.
+    /// How many connections wait for a lock.
     pub async fn waiting(&self) -> Outcome<u64> {
         self.number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock'").await
     }
@@ -161,7 +161,7 @@ impl Stage {
         Ok(rows.into_iter().flatten().flatten().collect())
     }
 
-    /// Waits until so many wait.
+    /// Waits until this many connections wait for a lock.
     pub async fn queued(&self, count: u64) -> Outcome {
         until(&format!("{count} wait"), || async { Ok(self.waiting().await? == count) }).await
     }
@@ -174,7 +174,7 @@ impl Stage {
         .await
     }
 
-    /// Checks that the room can be had and given back.
+    /// Checks that the client can acquire and release the lock `room`.
     pub async fn works(&self, client: &LockClient) -> Outcome {
         let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
         Ok(guard.release().await?)

@@ -1,4 +1,4 @@
-//! A server that stands still: it takes connections and answers nothing.
+//! A paused server: it accepts connections and answers nothing.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ async fn for_half_of_the_lease_and_the_hold_goes_on(flavour: MySqlFlavour) -> Ou
 }
 
 async fn for_twice_the_lease_and_the_hold_is_lost_in_time(flavour: MySqlFlavour) -> Outcome {
-    // Long enough for a machine that is late by as much as is borne to be in time.
+    // Long enough that a machine which is late within the tolerance is still in time.
     let lease = Duration::from_secs(12);
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client("lease=12s").await?, stage.client("lease=12s").await?);
@@ -65,7 +65,7 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time(flavour: MySqlFlavour)
     stage.works(&ours).await
 }
 
-/// Nobody knows whether somebody else still holds the lock.
+/// The client cannot know whether another client still holds the lock.
 async fn a_wait_that_ends_meanwhile_is_an_error(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client("lease=10m&timeout=500ms").await?, stage.client(LONG).await?);

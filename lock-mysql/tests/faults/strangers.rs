@@ -1,4 +1,4 @@
-//! Other programs that use named locks, and operators who look at them and end them.
+//! Other programs that use named locks, and operators who inspect and break locks.
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
@@ -18,7 +18,7 @@ cases!("strangers":
     a_waiter_of_another_user_is_shown_by_a_server_that_tells_more,
 );
 
-/// What has each server tell which connection has which lock.
+/// Options that make each server tell which connection has which lock.
 fn telling(flavour: MySqlFlavour) -> MySqlOptions {
     let options = MySqlOptions::new(flavour);
     match flavour {
@@ -50,7 +50,7 @@ async fn a_lock_of_another_program_is_shown_and_waited_for(flavour: MySqlFlavour
 
 async fn a_waiter_of_another_program_is_shown(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::alone(flavour).await?;
-    // Other users' connections are shown with this privilege alone.
+    // The server shows other users' connections only with this privilege.
     stage.server.query("GRANT PROCESS ON *.* TO 'locks'@'127.0.0.1'").await?;
     let client = stage.client(LONG).await?;
     let guard = client.lock(ROOM)?.acquire().await?;
@@ -113,11 +113,11 @@ async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySq
 
 async fn a_holder_is_known_after_many_numbers_were_minted(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::alone_with_table(flavour).await?;
-    // The second after its start is like any other then.
+    // By then it is past the first second after its start.
     stage.server.query("SELECT SLEEP(2)").await?;
     let ours = stage.client("lease=10m&fencing=table").await?;
     let guard = ours.lock(ROOM)?.acquire().await?;
-    // More than the server counts for a second: from here on it says that it was started in the next one.
+    // More numbers than the server has for one second: from now on it seems to have started in the next second.
     stage.server.query("SELECT BENCHMARK(17000000, UUID_SHORT())").await?;
     let operator = stage.client("lease=10m&fencing=table").await?;
     let status = operator.status(ROOM).await?;
@@ -133,7 +133,7 @@ async fn a_server_that_tells_more_names_the_other_locks_of_a_broken_holder(flavo
     ours.lock("released")?.acquire().await?.release().await?;
     let status = operator.status(ROOM).await?;
     let holder = &status.holders[0];
-    // Its plugin tells for how long, the schema does not.
+    // MariaDB's plugin tells for how long, `performance_schema` does not.
     ensure!(holder.since.is_some() == (flavour == MySqlFlavour::MariaDb), "{status:?}");
     let broken = operator.break_holder(ROOM, &holder.id).await?;
     ensure!(broken.taken_away == TakenAway::Yes && broken.others == Others::Known, "{broken:?}");
@@ -147,7 +147,7 @@ async fn a_server_that_tells_more_names_the_other_locks_of_a_broken_holder(flavo
 
 async fn a_source_that_is_switched_on_later_is_not_believed(flavour: MySqlFlavour) -> Outcome {
     if flavour == MySqlFlavour::MariaDb {
-        // Its plugin reads what the server itself goes by.
+        // Its plugin reads the same data as the server itself.
         return Ok(());
     }
     let stage = Stage::telling(telling(flavour)).await?;
@@ -190,7 +190,7 @@ async fn a_waiter_of_another_user_is_shown_by_a_server_that_tells_more(flavour: 
     ensure!(status.waiters.len() == 2, "{status:?}");
     ensure!(status.waiters.iter().filter(|waiter| waiter.pid.is_some()).count() == 1, "{status:?}");
     guard.release().await?;
-    // Whoever of the two came first.
+    // Either of the two may have come first.
     let stranger = tokio::spawn(async move {
         let mut session = soon("its turn", waiting).await???;
         session.query("SELECT RELEASE_LOCK('distlock:room')").await

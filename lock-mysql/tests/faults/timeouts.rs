@@ -1,4 +1,4 @@
-//! Waits end when they are to end, whatever a server makes of fractions of a second.
+//! Waits end at their time limit, whatever a server makes of fractions of a second.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ cases!("timeouts":
 
 const LATE: Duration = Duration::from_millis(20);
 
-/// How often a machine that is busy may be late.
+/// How often a busy machine may be late.
 const TIMES: usize = 8;
 
 async fn fractions_of_a_second(flavour: MySqlFlavour) -> Outcome {
@@ -33,7 +33,7 @@ async fn fractions_of_a_second(flavour: MySqlFlavour) -> Outcome {
             let began = Instant::now();
             let answer = lock.try_acquire_for(wait).await;
             let took = began.elapsed();
-            // A server that says nothing for a second has been kept from it.
+            // If the server does not answer for a second, the machine has kept it from answering.
             let is_late = answer.as_ref().is_err_and(LockError::is_retryable);
             ensure!(is_late || matches!(answer, Ok(None)), "a wait for a lock that is held: {answer:?}");
             ensure!(took >= wait, "a wait of {wait:?} took {took:?}");
@@ -62,7 +62,7 @@ async fn the_longest_wait(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// Whose end comes before another connection could have been opened to look at them.
+/// Waits that end before the client could have opened another connection to look at them.
 async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -73,7 +73,7 @@ async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
     for _ in 0..TIMES {
         let client = stage.client_at(proxy.address(), LONG).await?;
         let lock = client.lock(ROOM)?;
-        // As long as three answers take: opening a connection takes more.
+        // As long as three answers take; opening a connection takes longer.
         let wait = Duration::from_millis(180);
         let began = Instant::now();
         let answer = lock.try_acquire_for(wait).await;
@@ -87,7 +87,7 @@ async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
     Err(Failure::new(format!("none of the waits knew at its end that the lock is held: {answers:?}")))
 }
 
-/// A server that ends what takes long would have a waiter begin anew, behind all others.
+/// If the server ended long statements, a waiter would begin anew, behind all others.
 async fn a_wait_is_longer_than_statements_may_take(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::alone(flavour).await?;
     stage

@@ -1,4 +1,4 @@
-//! Fencing tokens, and where they come from.
+//! Fencing tokens from each of their sources.
 
 use conformance_tests::servers::MySqlFlavour;
 use conformance_tests::{Failure, Outcome};
@@ -29,7 +29,7 @@ async fn of_the_table_rise_across_a_restart_and_above_what_is_there(flavour: MyS
     let first = lock.acquire().await?;
     let token = first.token();
     first.release().await?;
-    // As after a clock that went back.
+    // As if a clock had gone back.
     stage.server.query("UPDATE locks.distlock_locks SET token = token + 1000000000000").await?;
     let next = lock.acquire().await?;
     let least = token.map(|token| FencingToken::new(token.get() + 1_000_000_000_000));
@@ -37,7 +37,7 @@ async fn of_the_table_rise_across_a_restart_and_above_what_is_there(flavour: MyS
     Ok(next.release().await?)
 }
 
-/// As at a server that takes the place of another, and lacks what was written there last.
+/// Like a server that replaces another one and lacks its last writes.
 async fn of_the_table_rise_although_it_has_lost_its_rows(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
     let client = stage.client("lease=10m&fencing=table").await?;
@@ -60,7 +60,7 @@ async fn rise_across_a_restart(flavour: MySqlFlavour, options: &str, fencing: Fe
     let lock = client.lock(ROOM)?;
     let mut last = None;
     for round in 0..20 {
-        // The server counts anew from the second in which it is started, which may be that of the start before.
+        // The server counts anew from the second of its start, which may be the same second as that of the previous start.
         if round % 4 == 3 {
             stage.server.restart().await?;
         }
@@ -81,7 +81,7 @@ async fn are_left_out_on_request(flavour: MySqlFlavour) -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// Somebody makes a backup, changes the table, or looks at it with a lock.
+/// An operator makes a backup, changes the table, or reads it with a lock.
 async fn that_cannot_be_written_down_cost_no_other_lock(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
     let client = stage.client("lease=10m&fencing=table&timeout=10s").await?;
