@@ -43,7 +43,7 @@
 //! | a waiter vanishes | the server grants it the lock in its turn, and frees the lock after the lease | `silence::a_waiter_whom_nothing_reaches_is_passed_over` |
 //! | the connection of a wait vanishes | it waits anew | `silence::a_wait_that_the_server_has_forgotten_begins_anew` |
 //! | an answer comes late, and the connection is given to another wait | a repeated request does not queue behind that wait | `late::what_is_sent_again_does_not_stand_behind_the_wait_of_another` |
-//! | server stops for a while | the hold goes on, or is lost before its lease ends | `stopped::for_half_of_the_lease_and_the_hold_goes_on`, `stopped::for_twice_the_lease_and_the_hold_is_lost_in_time` |
+//! | server paused | the hold goes on, or is lost before its lease ends | `stopped::for_half_of_the_lease_and_the_hold_goes_on`, `stopped::for_twice_the_lease_and_the_hold_is_lost_in_time` |
 //! | … and a wait ends meanwhile | an error, not "held by another client" | `stopped::a_wait_that_ends_meanwhile_is_an_error`, `silence::a_wait_that_ends_in_silence_is_an_error` |
 //! | restart | `ConnectionLost`; waits go on, tokens rise | `restarts::while_held_and_the_holder_is_told`, `restarts::while_somebody_waits_and_the_wait_goes_on` |
 //! | … and other clients have the numbers of old connections | their connections are left alone | `restarts::and_who_has_the_old_number_is_left_alone`, `restarts::before_summer_time_ends_and_who_has_the_old_number_is_left_alone` |
@@ -56,7 +56,7 @@
 //! | the connection's runtime ends, or its task panics | lost, before the server frees it | `runtimes::a_hold_ends_with_the_runtime_of_its_connection` |
 //! | server restarted within a second | tokens rise all the same | `tokens::of_the_clock_rise_across_a_restart` |
 //! | holder killed | the lock is free at once | `processes::a_killed_holder_frees_the_lock_at_once` |
-//! | process stops for a while | the lock is free after the lease; the process learns of the loss when it runs again | `processes::a_stopped_holder_keeps_the_lock_for_its_lease`, `processes::a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it` |
+//! | process paused | the lock is free after the lease; the process learns of the loss when it runs again | `processes::a_stopped_holder_keeps_the_lock_for_its_lease`, `processes::a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it` |
 //! | a proxy spreads statements over connections | refused; no grant; lost at the next check | all of `spreading::` |
 //! | several clients share one session of the server | refused; no grant; lost at the next check | `spreading::of_one_connection_over_two_clients_is_refused`, `rewritten::a_session_that_has_become_anothers_gives_no_lock`, `rewritten::a_session_that_has_become_anothers_is_a_loss` |
 //! | another client has the lock at a check or a release | `Taken`, `Deleted` | all of `rewritten::` |

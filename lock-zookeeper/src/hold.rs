@@ -56,7 +56,7 @@ impl Lease {
         self.watch.is_over.store(true, Ordering::Release);
     }
 
-    /// Nothing is left of the hold.
+    /// Called when nothing is left of the hold: ends the watch and forgets the traces.
     pub(crate) fn forget(&self) {
         self.watch.ended.notify_one();
         self.traces.forget(self.id);

@@ -69,7 +69,7 @@
 //! | a deposed leader goes on answering; a follower is cut off right after a pause and one heartbeat | the same | `ensembles::a_deposed_leader_that_goes_on_answering`, `ensembles::a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower` |
 //! | servers back after the deadline | the lost hold's node is removed | `contact::a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers` |
 //! | a wait ends without contact | an error, not "not acquired" | `contact::a_wait_that_ends_without_contact_is_an_error`, `contact::a_wait_that_ends_without_an_answer_is_an_error` |
-//! | server stops for a while | the hold goes on, or is lost in time | `contact::a_server_that_stands_still_for_half_a_session_costs_no_hold`, `contact::a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time` |
+//! | server paused | the hold goes on, or is lost in time | `contact::a_server_that_stands_still_for_half_a_session_costs_no_hold`, `contact::a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time` |
 //! | server restarted | holds and places stay | `contact::a_server_that_is_started_again_keeps_holds_and_places` |
 //! | session ended while waiting | the client opens a new one and goes to the end of the queue | `sessions::ended_while_waiting`, `sessions::ended_while_waiting_and_first_in_line` |
 //! | … while holding, while releasing | `SessionClosed`; no waiter is blocked | `sessions::ended_while_holding`, `sessions::ended_while_releasing` |

@@ -41,7 +41,7 @@ pub(crate) struct Session {
     client: Mutex<Option<Arc<Client>>>,
     trust: Mutex<Trust>,
     contact: watch::Sender<Contact>,
-    /// How many bytes the paths have that it may have to name at once.
+    /// The total length, in bytes, of the paths that it may have to name at once.
     load: AtomicUsize,
     /// Whether it contains a node that the servers do not let it remove.
     is_condemned: AtomicBool,
@@ -433,7 +433,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// How many bytes the paths may have that one session has to name at once.
+/// The limit, in bytes, for all paths that one session may have to name at once.
 ///
 /// After a loss of contact the client library names all nodes that are watched. If they exceed 128 KiB it uses several requests,
 /// then takes the second answer for nonsense and never regains contact. And when a session ends, the servers write the paths of all
