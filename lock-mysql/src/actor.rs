@@ -56,7 +56,7 @@ pub(crate) struct Actor {
     ending: Ending,
     session: Session,
     held: HashMap<Name, AttemptId>,
-    /// When the last answered statement was sent.
+    /// The moment just before the last answered statement was sent.
     heard: Moment,
 }
 
@@ -379,7 +379,7 @@ impl Actor {
                 Ok(answer) => match answer.value() {
                     Some("1") => return Ok(Released::Clean),
                     Some("0") => return Ok(Released::WasLost(LossReason::Taken)),
-                    // No client holds the lock, or the statement was interrupted. The second time, no client holds it.
+                    // Either no client holds the lock, or the statement was interrupted. After a repetition, no client holds it.
                     _ if trouble.is_some() => return Ok(Released::WasLost(LossReason::Deleted)),
                     _ => trouble = Some(nonsense(operation, "nobody holds the lock")),
                 },

@@ -1,7 +1,7 @@
 //! The control connection, without holds and waiters: it ends waits on other connections, and looks at locks.
 //!
 //! The client opens it when needed, and closes it after a while without use. A caller may drop its future at any time: the answer
-//! then reaches no one.
+//! is then dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -183,7 +183,7 @@ pub(crate) struct Seen {
     pub(crate) is_waiter_there: bool,
 }
 
-/// What the server has of a connection that has ended on this side.
+/// What the server still has of a connection that has ended on this side.
 enum Remains {
     Nothing,
     /// It waits for a lock, and checks once a second whether the client is still there.

@@ -37,7 +37,7 @@ pub(crate) struct Session {
     /// How long the servers may take for one answer.
     request_timeout: Duration,
     clock: Clock,
-    /// None when the session has ended; the client then closes it once the last request on it has been answered.
+    /// None when the session has ended. The library's client closes once the last request that is under way on it is answered.
     client: Mutex<Option<Arc<Client>>>,
     trust: Mutex<Trust>,
     contact: watch::Sender<Contact>,
@@ -286,7 +286,7 @@ impl Session {
         self.look(paths, Look::AtData).await
     }
 
-    /// Which of these nodes exist, all at the same moment. A node that the user may not look at exists.
+    /// Which of these nodes exist, all at the same moment. A node that the user may not look at counts as existing.
     ///
     /// It asks for their children, of which such nodes have none: this costs the server least.
     pub(crate) async fn which_are_there(&self, paths: &[String]) -> Result<Vec<bool>, Failure> {

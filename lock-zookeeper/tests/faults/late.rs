@@ -15,8 +15,8 @@ cases!("late":
     a_creation_that_arrives_after_it_was_done_again,
 );
 
-/// The caller of a release waits as long as the hold would have lasted. With such a session that leaves at least three seconds after
-/// the client library has found the connection dead.
+/// The caller of a release waits as long as the hold would have lasted. With such a session that leaves at least three seconds
+/// after the client library has found the connection dead.
 const RELEASES_ANEW: &str = "session_timeout=15s";
 
 /// The way through `old` is blocked with requests on it; the client uses the other way, and has succeeded before the old requests
