@@ -1,4 +1,4 @@
-//! Turns options into what the client crate connects with.
+//! Turns the options into the settings of the `redis` crate.
 
 use lock_core::{LockError, Operation};
 use redis::io::tcp::TcpSettings;
@@ -10,16 +10,16 @@ use redis::{
 use crate::options::{Certificates, Place, RedisOptions, invalid};
 use crate::trouble::explain;
 
-/// The language that is spoken with the server.
+/// The version of the protocol to speak with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
-    /// Replies and messages on one connection.
+    /// Replies and messages share one connection.
     Resp3,
-    /// For a server, or something before it, that does not know the newer one: no messages.
+    /// For a server, or a proxy in front of it, that does not know RESP3. There are no messages.
     Resp2,
 }
 
-/// What the connections of a client are made from.
+/// Makes the `redis` client that opens this client's connections.
 pub(crate) fn client(options: &RedisOptions, language: Language) -> Result<Client, LockError> {
     let failed = |error| explain(Operation::Connect, error);
     let address = match &options.place {
@@ -33,7 +33,7 @@ pub(crate) fn client(options: &RedisOptions, language: Language) -> Result<Clien
         .into_connection_info()
         .map_err(failed)?
         .set_redis_settings(settings(options, language))
-        // A request is one small packet, and its answer is waited for.
+        // A request is one small packet, and the client waits for its reply.
         .set_tcp_settings(TcpSettings::default().set_nodelay(true));
     match &options.place {
         Place::Tls { certificates, .. } => {
@@ -62,10 +62,10 @@ fn settings(options: &RedisOptions, language: Language) -> RedisConnectionInfo {
     settings
 }
 
-/// A program that has chosen a provider of its own keeps it.
+/// Installs a TLS crypto provider, unless the program has chosen one of its own.
 fn use_a_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error says that another thread was faster, which is as good.
+        // An error means that another thread was faster, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }

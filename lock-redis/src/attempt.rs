@@ -1,4 +1,4 @@
-//! One attempt at a lock: taken at once, or waited for in the server's queue until it is granted.
+//! One attempt to acquire a lock: takes it at once, or waits in the server's queue until the server grants it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::scripts::ACQUIRE;
 use crate::supervisor::Contact;
 use crate::turn::Turn;
 
-/// How often a waiter asks to whom the server sends no messages.
+/// How often a waiter asks if the server sends it no messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// After the end of the holder's lease the first in the queue asks at once, and each of the others this much later than the
-/// one before it, in case that one is dead.
+/// When the holder's lease ends, the first waiter in the queue asks at once, and each further one this much later than the one
+/// before it, in case that one is dead.
 const STEP_OF_RANK: Duration = Duration::from_millis(100);
 
-/// A lease that ends in the same millisecond has not ended yet.
+/// A lease that ends in the current millisecond has not ended yet.
 const END_OF_LEASE: Duration = Duration::from_millis(1);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 enum Intent {
     Try,
     Wait,
-    /// The place is taken; it is only kept.
+    /// Only keeps the place that the attempt already has.
     Beat,
 }
 
@@ -59,7 +59,7 @@ impl Intent {
 enum Woken {
     Granted(Option<Moment>, lock_core::FencingToken),
     ContactChanged,
-    /// Somebody more waits for this attempt.
+    /// Another caller joined this attempt and waits for it too.
     Joined,
     TimeUp,
 }
@@ -86,7 +86,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn try_once(self, link: &Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
-        // Before the request: the hold may be broken before its answer is read.
+        // Before the request: the hold may be broken before the client reads the reply.
         let address = self.backend.mail.hold(self.request.id(), self.request.signals());
         loop {
             let turn = link.turn(Intent::Try.line(), Operation::Acquire).await?;
@@ -95,7 +95,7 @@ impl<'a> Attempt<'a> {
                 Acquired::Held(token) => {
                     return Ok(Some(self.grant(address, token, sent)));
                 }
-                // Nobody holds it: there were more dead waiters than one call looks at.
+                // The lock is free: there were more dead waiters than one call looks at.
                 Acquired::Waits { remaining: Some(Duration::ZERO), .. } => {}
                 Acquired::Waits { .. } | Acquired::Gone => return Ok(None),
             }
@@ -104,7 +104,7 @@ impl<'a> Attempt<'a> {
 
     async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         let mut contact = self.backend.supervisor.watch();
-        // Before the first request: the grant may be pushed before the answer is read.
+        // Before the first request: the server may push the grant before the client reads the reply.
         let expected = self.backend.mail.expect_grant(self.request.id(), self.request.signals());
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut intent = Intent::Wait;
@@ -124,7 +124,7 @@ impl<'a> Attempt<'a> {
                     }
                     self.pause(&link, remaining, before)
                 }
-                // The core asks again, with the same id: whether there is a place is not known.
+                // The client does not know whether it has a place; the core asks again with the same id.
                 Err(error) if intent == Intent::Wait || !error.is_retryable() => return Err(error),
                 Err(error) => {
                     self.request.signals().unreachable(error);
@@ -135,14 +135,14 @@ impl<'a> Attempt<'a> {
                 Woken::Granted(Some(since), token) if self.is_fresh(since) => {
                     return Ok(Some(self.hold(expected, token, since)));
                 }
-                // Most of it is over, or nobody knows since when it runs: the server says whether it still stands.
+                // Most of the lease is over, or its start is unknown: ask the server whether the grant is still valid.
                 Woken::Granted(..) | Woken::TimeUp | Woken::Joined => {}
                 Woken::ContactChanged => link = self.contact_returns(&mut contact).await,
             }
         }
     }
 
-    /// Sends a request of one who waits. Answers also when that was.
+    /// Sends a waiter's request when its turn comes. Returns the reply and when the request was sent.
     async fn ask_in_turn(
         &self,
         link: &Arc<Link>,
@@ -155,7 +155,6 @@ impl<'a> Attempt<'a> {
         Ok((self.ask(link, turn, intent, beat).await?, sent))
     }
 
-    /// Sends one request.
     async fn ask(&self, link: &Link, turn: Turn, intent: Intent, beat: u64) -> Result<Acquired, LockError> {
         let place = match intent {
             Intent::Wait => self.request.place().map_or(0, std::num::NonZeroU64::get),
@@ -173,12 +172,12 @@ impl<'a> Attempt<'a> {
         Acquired::read(&answer)
     }
 
-    /// "channel holder": where a grant is pushed to, and who this is, for people.
+    /// "channel holder": the channel for a pushed grant, and a description of the holder for people.
     fn who(&self, link: &Link) -> String {
         format!("{} {}", link.channel.as_deref().unwrap_or("-"), self.backend.holder)
     }
 
-    /// Waits for whatever ends the pause. Who joins meanwhile may shorten it.
+    /// Waits until something ends the pause. A caller that joins meanwhile may shorten it.
     async fn pause_ends(
         &self,
         expected: &Expected,
@@ -202,14 +201,15 @@ impl<'a> Attempt<'a> {
         tokio::select! {
             biased;
             (since, token) = expected.granted() => Woken::Granted(since, token),
-            // Ends with the client, which has dropped this then.
+            // The channel closes with the client, and the client has then dropped this future.
             _ = contact.changed() => Woken::ContactChanged,
             () = self.request.signals().joined() => Woken::Joined,
             () = clock.sleep_until(end) => Woken::TimeUp,
         }
     }
 
-    /// Waits until there is a connection again; what the wait ends with until then is an error.
+    /// Waits until there is a connection again. Reports each reason why there is none, so that a wait that ends before then
+    /// ends with that error.
     async fn contact_returns(&self, contact: &mut watch::Receiver<Contact>) -> Arc<Link> {
         loop {
             match contact.borrow_and_update().clone() {
@@ -217,13 +217,13 @@ impl<'a> Attempt<'a> {
                 Contact::Lost(error) => self.request.signals().unreachable(error.during(Operation::Acquire)),
             }
             if contact.changed().await.is_err() {
-                // The client is gone; nobody waits for this any more.
+                // The client is gone, so no caller waits for this any more.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// When to ask again at the latest.
+    /// How long to wait at most before asking again.
     fn pause(&self, link: &Link, remaining: Option<Duration>, before: u32) -> Duration {
         let most = if link.channel.is_some() {
             self.backend.interval
@@ -232,15 +232,15 @@ impl<'a> Attempt<'a> {
         };
         let most = most.min(self.until_last_beat().unwrap_or(most));
         match remaining {
-            // Nobody holds it: there were more dead waiters before this one than one call looks at.
+            // The lock is free: before this waiter there were more dead ones than one call looks at.
             Some(Duration::ZERO) => END_OF_LEASE,
             Some(remaining) => most.min(remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before)),
             None => most,
         }
     }
 
-    /// How long until the server is asked for the last time before one of those who wait here stops waiting, so that its
-    /// silence is noticed before that one is answered "not acquired".
+    /// How long until the last request before one of the callers stops waiting. It leaves the time to notice that the server is
+    /// silent before that caller gets the answer "not acquired".
     fn until_last_beat(&self) -> Option<Duration> {
         let now = self.now();
         let ahead = self.backend.request_timeout.mul_f64(1.5);
@@ -248,7 +248,7 @@ impl<'a> Attempt<'a> {
         Some(end.minus(ahead).since(now))
     }
 
-    /// Whether enough of a pushed grant is left to renew it in good order.
+    /// Whether enough of a pushed grant's lease is left to renew it in time.
     fn is_fresh(&self, since: Moment) -> bool {
         self.now() < since.plus(self.backend.interval * 2)
     }

@@ -1,4 +1,4 @@
-//! The backend: one short function for each operation.
+//! The Redis implementation of the core's `Backend`: one short function for each operation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::scripts::{BREAK, CANCEL, INSPECT, RELEASE, RENEW};
 use crate::supervisor::{Concerned, Supervisor};
 use crate::trouble::{explain, is_forgotten_script, nonsense};
 
-/// A brace would end the hash tag; a control character would be no name for people.
+/// A brace would end the hash tag; a control character is nothing that people can read.
 pub(crate) const NAMES: NameRules = NameRules::new(
     CharacterSet::of(|character| !matches!(character, '{' | '}') && !character.is_control()),
     512,
 );
 
-/// The longest time that a request has unless the options say otherwise.
+/// The upper bound of the request timeout, unless the options set one.
 const LONGEST_REQUEST: Duration = Duration::from_secs(3);
 
-/// For how long the server remembers that a hold was broken.
+/// How long the server remembers that a hold was broken.
 const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
 pub(crate) struct RedisBackend {
@@ -43,15 +43,15 @@ pub(crate) struct RedisBackend {
     pub(crate) groups: Arc<Groups>,
     pub(crate) lease: Duration,
     pub(crate) request_timeout: Duration,
-    /// Between two heartbeats of a waiter.
+    /// The time between two heartbeats of a waiter.
     pub(crate) interval: Duration,
-    /// What the server is told about this client.
+    /// How this client describes itself to the server.
     pub(crate) holder: Box<str>,
     prefix: String,
     capabilities: Capabilities,
 }
 
-/// What is needed to renew and release a hold.
+/// What it takes to renew and release a hold.
 pub(crate) struct Lease {
     keys: Keys,
     id: AttemptId,
@@ -68,8 +68,8 @@ impl Lease {
 impl RedisBackend {
     pub(crate) async fn connect(host: Host, options: RedisOptions) -> Result<Self, LockError> {
         let interval = host.renewal_interval(options.lease)?;
-        // Shorter than the interval in which a renewal has to succeed, so that the silence ends the connection before the
-        // renewal is given up.
+        // Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before the
+        // core gives up the renewal.
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
         let (mail, groups) = (Arc::<Mail>::default(), Arc::<Groups>::default());
         let (lease, prefix) = (options.lease, options.prefix.clone());
@@ -105,7 +105,7 @@ impl RedisBackend {
         self.lease.as_millis().try_into().unwrap_or(u64::MAX)
     }
 
-    /// Sends renewals, and sends them again where the server has forgotten the script.
+    /// Sends renewals, and sends them again if the server has forgotten the script.
     async fn renew_together(
         &self,
         link: &Link,
@@ -121,7 +121,7 @@ impl RedisBackend {
         link.send_all(requests).await.map_err(failed)
     }
 
-    /// Goes on looking for a waiter that lives, where one call has not looked at all of them.
+    /// Goes on looking for a live waiter, where one call has not looked at all of them.
     async fn finish_handing_over(&self, keys: &Keys, id: &str, more: i64) -> Result<(), LockError> {
         let mut more = more;
         while more == 1 {
@@ -131,7 +131,8 @@ impl RedisBackend {
         Ok(())
     }
 
-    /// The same for a lock that is free already: whoever waits finds that out by itself as well.
+    /// As `finish_handing_over`, for a lock that is free already: an error is only logged, as the waiters also find the free
+    /// lock by themselves.
     async fn try_to_hand_over(&self, keys: &Keys, id: &str, more: i64) {
         if let Err(error) = self.finish_handing_over(keys, id, more).await {
             tracing::debug!(target: "distlock", %error, "the lock is free and was not handed over");
@@ -145,7 +146,7 @@ fn renewed(answer: redis::RedisResult<Value>) -> Result<LeaseState, LockError> {
         Ok(Value::Int(code)) => Ok(LeaseState::Lost(loss(Operation::Renew, code)?)),
         Ok(other) => Err(nonsense(Operation::Renew, format!("{other:?}"))),
         Err(error) => {
-            // The core names the lock, in a warning that is limited in rate.
+            // The core warns with the name of the lock, at a limited rate.
             tracing::debug!(target: "distlock", error = %explain(Operation::Renew, error), "a lease could not be renewed");
             Ok(LeaseState::Unknown)
         }
@@ -169,7 +170,7 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
-        // That contact is lost has been said, and is the same for all groups.
+        // The loss of contact has been reported, and is the same for all groups.
         let Ok(link) = self.supervisor.link(Operation::Renew) else {
             return Ok(vec![LeaseState::Unknown; leases.len()]);
         };

@@ -1,26 +1,26 @@
-//! Connections that may not have come to their end, although they were given up.
+//! Remembers earlier connections that the server may still have open, although the client gave them up.
 
 use std::collections::VecDeque;
 
-/// Of how many runs of servers they are remembered: more than an address leads to before it leads back.
+/// How many runs of servers to remember: more than an address leads to before it leads back to the first one.
 const MOST: usize = 100;
 
-/// By which a server knows a connection.
+/// How a server identifies a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Identity {
-    /// The number of the connection in one run of the server, where the server tells.
+    /// The connection's number in one run of the server, if the server reports it.
     pub(crate) number: Option<i64>,
-    /// The run of the server, where it tells.
+    /// The run of the server, if the server reports it.
     pub(crate) run: Option<String>,
 }
 
-/// What earlier connections are known by, the last ones: of each run of a server one, as none is used before that run has closed the
-/// one before it.
+/// The latest earlier connections, one for each run of a server: the client uses no new connection before the same run has
+/// closed the previous one.
 #[derive(Debug, Default)]
 pub(crate) struct Earlier(VecDeque<(String, i64)>);
 
 impl Earlier {
-    /// Remembers a connection that was given up, if a server can be told to close it.
+    /// Remembers a connection that the client gave up, if it can ask a server to close it.
     pub(crate) fn remember(&mut self, identity: &Identity) {
         if let (Some(run), Some(number)) = (&identity.run, identity.number) {
             self.0.push_back((run.clone(), number));
@@ -30,14 +30,14 @@ impl Earlier {
         }
     }
 
-    /// The numbers of those that this run of a server knows.
+    /// The numbers of the connections that belong to this run of a server.
     pub(crate) fn of_the_run_of(&self, identity: &Identity) -> impl Iterator<Item = i64> {
         let is_of_it =
             |(run, number): &(String, i64)| (identity.run.as_ref() == Some(run)).then_some(*number);
         self.0.iter().filter_map(is_of_it)
     }
 
-    /// They are closed.
+    /// Forgets the connections of this run, which are now closed.
     pub(crate) fn forget_those_of_the_run_of(&mut self, identity: &Identity) {
         self.0.retain(|(run, _)| identity.run.as_ref() != Some(run));
     }

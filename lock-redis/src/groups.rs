@@ -1,19 +1,19 @@
-//! Which holds are renewed together.
+//! Divides a client's holds into groups that are renewed together.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::GroupId;
 
-/// How many holds are renewed in one call. All groups are renewed at the same time, each on its own: an answer that comes counts,
-/// whatever becomes of the others.
+/// How many holds one call renews. All groups are renewed at the same time, each on its own: a reply that arrives counts,
+/// whatever happens to the others.
 const MOST_TOGETHER: usize = 100;
 
-/// The groups of a client, with how many holds are in each. A client of few holds has one.
+/// The groups of a client, with the number of holds in each. A client with few holds has one group.
 #[derive(Default)]
 pub(crate) struct Groups(Mutex<Vec<usize>>);
 
 impl Groups {
-    /// Enters the first group that is not full.
+    /// Joins the first group that is not full.
     pub(crate) fn enter(self: &Arc<Self>) -> Membership {
         let mut groups = self.groups();
         let number = groups.iter().position(|holds| *holds < MOST_TOGETHER).unwrap_or(groups.len());
@@ -25,7 +25,7 @@ impl Groups {
         Membership { groups: Arc::clone(self), number }
     }
 
-    /// All that there are.
+    /// All groups that exist.
     pub(crate) fn all(&self) -> impl Iterator<Item = GroupId> + use<> {
         (0..self.groups().len()).map(id)
     }
@@ -39,7 +39,7 @@ fn id(number: usize) -> GroupId {
     GroupId::new(number as u64)
 }
 
-/// A place in a group, for as long as it lives.
+/// A hold's membership in a group, until it is dropped.
 pub(crate) struct Membership {
     groups: Arc<Groups>,
     number: usize,

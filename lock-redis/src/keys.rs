@@ -1,15 +1,15 @@
-//! What a lock is called at the server.
+//! The names of a lock's keys at the server.
 
 use lock_core::PhysicalName;
 use redis::Cmd;
 
 use crate::scripts::Script;
 
-/// The keys of one lock. They share a hash tag, so that they are on one node of whatever serves them.
+/// The keys of one lock. They share a hash tag, so that they are on one node of a cluster or a sharding proxy.
 #[derive(Clone)]
 pub(crate) struct Keys(Box<str>);
 
-/// The hold, the queue, the waiters, the fence, the mark of a broken hold: in the order of the scripts.
+/// The hold, the queue, the waiters, the fence and the mark of a broken hold, in the order in which the scripts take them.
 const SUFFIXES: [&str; 5] = [":l", ":q", ":w", ":f", ":b"];
 
 impl Keys {
@@ -17,7 +17,7 @@ impl Keys {
         Self(format!("{prefix}:{{{}}}", name.as_str()).into())
     }
 
-    /// The call of `script` for this lock, without the script's own arguments.
+    /// Builds the call of `script` for this lock, without the script's own arguments.
     pub(crate) fn call(&self, script: &Script) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.digest()).arg(SUFFIXES.len());

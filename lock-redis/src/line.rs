@@ -1,25 +1,25 @@
-//! In which line a request stands until it is sent.
+//! The lines in which requests queue until they are sent.
 
 use std::sync::Arc;
 
 use lock_core::Operation;
 use tokio::sync::Semaphore;
 
-/// How many requests of a line may be under way: what else is sent waits for no more than their answers.
+/// How many requests of one line may be under way: any other request waits for at most that many replies.
 const UNDER_WAY: usize = 256;
 
-/// Renewals stand in no line: they are not to wait for whatever a client asks for besides.
+/// Renewals use no line: they must not wait behind a client's other requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Line {
-    /// Heartbeats, which keep a place that would be lost.
+    /// Heartbeats, which keep a place that would otherwise be lost.
     Heartbeats,
-    /// What ends a hold or a wait: others may wait for the lock.
+    /// Requests that end a hold or a wait, because other clients may be waiting for the lock.
     Ends,
     Others,
 }
 
 impl Line {
-    /// The line of those that keep no place.
+    /// The line of a request that is no heartbeat.
     pub(crate) fn of(operation: Operation) -> Self {
         match operation {
             Operation::Release | Operation::Cancel | Operation::Break => Self::Ends,
@@ -51,7 +51,7 @@ impl Lines {
         }
     }
 
-    /// Nothing is sent any more.
+    /// Makes sure that nothing more is sent.
     pub(crate) fn close(&self) {
         for line in [&self.heartbeats, &self.ends, &self.others] {
             line.close();

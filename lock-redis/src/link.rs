@@ -1,4 +1,4 @@
-//! One connection to the server, from its making to its end.
+//! One connection to the server, from its start to its end.
 
 use std::fmt;
 use std::future::Future;
@@ -19,23 +19,23 @@ use crate::scripts::Script;
 use crate::trouble::{breaks_connection, broken, explain, is_no_primary};
 use crate::turn::Turn;
 
-/// A connection that is in order until it is [broken](Link::broken). It is never repaired: the next one is another link.
+/// A connection, good until it is [broken](Link::broken). It is never repaired: its replacement is another link.
 pub(crate) struct Link {
     connection: MultiplexedConnection,
-    /// Where messages for this connection arrive; `None` where there are none, and waiters poll.
+    /// The channel for messages to this connection; `None` if the server sends no messages and waiters poll.
     pub(crate) channel: Option<String>,
-    /// Before that nothing is acquired here.
+    /// The client acquires nothing on this connection before this moment.
     pub(crate) usable_from: Moment,
     pub(crate) identity: Identity,
     breakage: Arc<Breakage>,
-    /// How long the server may say nothing while it is waited for.
+    /// How long the server may stay silent while it owes a reply.
     patience: Duration,
     host: Host,
     /// When the server last answered, in nanoseconds of the clock.
     heard: AtomicU64,
 }
 
-/// Whether a connection has broken, and who wants to know.
+/// Whether a connection has broken, and the tasks that need to know.
 #[derive(Default)]
 pub(crate) struct Breakage {
     is_broken: AtomicBool,
@@ -77,7 +77,7 @@ impl Link {
         }
     }
 
-    /// Waits until the connection is of no more use. For the one task that replaces it.
+    /// Waits until the connection is no longer usable. For the one task that replaces it.
     pub(crate) async fn broken(&self) {
         self.breakage.happens().await;
     }
@@ -90,7 +90,7 @@ impl Link {
         }
     }
 
-    /// Has the script called in its turn, and loads it first where the server has forgotten it.
+    /// Calls the script in its turn, and loads it first if the server has forgotten it.
     pub(crate) async fn call<T: FromRedisValue>(
         self: &Arc<Self>,
         script: &Script,
@@ -100,7 +100,7 @@ impl Link {
         self.turn(Line::of(operation), operation).await?.call(script, command).await
     }
 
-    /// Goes on with what is to be done on the connection when those who asked for it have gone.
+    /// Runs the rest of a request in the background when the callers that asked for it are gone.
     pub(crate) fn spawn(&self, rest: impl Future<Output = ()> + Send + 'static) {
         self.host.spawn(rest);
     }
@@ -120,14 +120,14 @@ impl Link {
         answer
     }
 
-    /// Waits for the answer to what is sent now. Answers come in the order of the requests: as long as others do, this one is on
-    /// its way. Only a server that says nothing at all has not answered in time.
+    /// Waits for the reply to the request that is sent now. The server replies in the order of the requests: as long as other
+    /// replies arrive, this one is on its way. Only a server that says nothing at all is too late.
     async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut answer = pin!(answer);
         let mut since = self.host.clock().now();
         loop {
             let left = since.plus(self.patience).since(self.host.clock().now());
-            // The second look is for an answer that came while this process stood still: now it can be read.
+            // The second wait is for a reply that arrived while this process was suspended and can be read only now.
             for patience in [left, self.patience / 8] {
                 if let Ok(answer) = tokio::time::timeout(patience, answer.as_mut()).await {
                     return answer;
@@ -149,7 +149,7 @@ impl Link {
         self.heard.store(self.host.clock().now().as_nanoseconds(), Ordering::Relaxed);
     }
 
-    /// Sends all of them before the first is answered; each has an answer of its own.
+    /// Sends all requests before the first reply arrives; each has a reply of its own.
     pub(crate) async fn send_all(
         &self,
         pipeline: &mut Pipeline,
@@ -166,7 +166,7 @@ impl Link {
         answers
     }
 
-    /// Whether anything comes back, be it an error.
+    /// Whether the server replies at all, even with an error.
     pub(crate) async fn is_alive(&self) -> bool {
         let answer: RedisResult<redis::Value> = self.send(&redis::cmd("PING")).await;
         !answer.is_err_and(|error| breaks_connection(&error))

@@ -1,4 +1,4 @@
-//! Who is told what arrives on a client's channel: the waiters that a grant is pushed to, the holds that are broken.
+//! Delivers the messages on a client's channel: grants to waiters, and breaks to holders.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::record::Message;
 
-/// Knows every attempt that waits and every hold of a client.
+/// Knows every waiting attempt and every hold of a client.
 #[derive(Default)]
 pub(crate) struct Mail {
     boxes: Mutex<HashMap<u128, Addressee>>,
@@ -17,7 +17,7 @@ pub(crate) struct Mail {
 }
 
 enum Addressee {
-    /// Its signals as well: what is granted may be broken before the waiter has read of the grant.
+    /// With its signals, as another client may break the hold before the waiter has read the grant.
     Waiter(Arc<Waiter>, Signals),
     Holder(Signals),
 }
@@ -27,27 +27,27 @@ impl Mail {
         self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a request, which no other request of this client has: a push that answers an old one is not taken for
-    /// an answer to a new one.
+    /// A number for a request that no other request of this client has, so that a push that answers an old request is not taken
+    /// for an answer to a new one.
     pub(crate) fn next_beat(&self) -> u64 {
         self.last_beat.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// From now on what is pushed to the attempt is kept for it.
+    /// From now on keeps grants that the server pushes to the attempt.
     pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, signals: &Signals) -> Expected {
         let waiter = Arc::new(Waiter::default());
         self.boxes().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), signals.clone()));
         Expected { address: Address { mail: Arc::clone(self), id: id.get() }, waiter }
     }
 
-    /// From now on the hold is told when it is broken.
+    /// From now on tells the hold when another client breaks it.
     pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, signals: &Signals) -> Address {
         self.boxes().insert(id.get(), Addressee::Holder(signals.clone()));
         Address { mail: Arc::clone(self), id: id.get() }
     }
 
-    /// Delivers a message. One for somebody unknown is dropped: the attempt was given up and its cancel is on the way, or it is
-    /// about to ask again, and then is answered.
+    /// Delivers a message. Drops one with an unknown address: either the attempt was given up and its cancel is on the way, or
+    /// it is about to ask again and gets the answer then.
     pub(crate) fn deliver(&self, message: &Message) {
         match message {
             Message::Granted { id, beat, token } => {
@@ -68,7 +68,7 @@ impl Mail {
     }
 }
 
-/// An entry in the client's mail, for as long as it lives.
+/// An address in the client's mail, until it is dropped.
 pub(crate) struct Address {
     mail: Arc<Mail>,
     id: u128,
@@ -77,24 +77,24 @@ pub(crate) struct Address {
 impl Drop for Address {
     fn drop(&mut self) {
         let gone = self.mail.boxes().remove(&self.id);
-        // Outside of the mutex: what it frees may come back here.
+        // Dropped after the mutex is unlocked: its drop may call this mail again.
         drop(gone);
     }
 }
 
-/// A waiting attempt's entry.
+/// The address of a waiting attempt.
 pub(crate) struct Expected {
     address: Address,
     waiter: Arc<Waiter>,
 }
 
 impl Expected {
-    /// Notes when a request was sent, before it is.
+    /// Records when a request is sent, before it is.
     pub(crate) fn sent(&self, beat: u64, at: Moment) {
         self.waiter.state().note(beat, at);
     }
 
-    /// Waits for a grant; answers when the request was sent that the grant lasts from, if that is still known.
+    /// Waits for a grant. Returns when the request was sent from which the grant lasts, if that is still known.
     pub(crate) async fn granted(&self) -> (Option<Moment>, FencingToken) {
         loop {
             if let Some(granted) = self.waiter.state().take_grant() {
@@ -104,7 +104,7 @@ impl Expected {
         }
     }
 
-    /// The attempt has become a hold.
+    /// Turns the attempt's address into that of a hold.
     pub(crate) fn into_hold(self, signals: &Signals) -> Address {
         let previous = self.address.mail.boxes().insert(self.address.id, Addressee::Holder(signals.clone()));
         drop(previous);
@@ -129,7 +129,7 @@ impl Waiter {
     }
 }
 
-/// The last requests that were sent: a grant lasts from the last one that arrived, which may be the one before the last.
+/// The latest requests: a grant lasts from the last one that arrived, which may be the one before the last that was sent.
 #[derive(Default)]
 struct State {
     sent: [Option<(u64, Moment)>; 4],

@@ -1,4 +1,4 @@
-//! Options of a client, and connecting with them.
+//! The options of a client: where the server is, how it keeps the locks, and how to connect.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operat
 
 use crate::backend::RedisBackend;
 
-/// Where the server is and how the locks are kept there.
+/// Where the server is and how it keeps the locks.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -55,7 +55,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Files that a TLS connection needs, in PEM format.
+/// The files of a TLS connection, in PEM format.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Certificates {
     pub(crate) authority: Option<PathBuf>,
@@ -96,14 +96,14 @@ impl RedisOptions {
         }
     }
 
-    /// Encrypts, and checks the server's certificate against the system's authorities.
+    /// Encrypts the connection, and checks the server's certificate against the system's certificate authorities.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.certificates();
         self
     }
 
-    /// Encrypts, and checks the server's certificate against this authority (a file in PEM format) alone.
+    /// Encrypts the connection, and checks the server's certificate against this authority (a file in PEM format) alone.
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
         if let Some(certificates) = self.certificates() {
@@ -112,7 +112,7 @@ impl RedisOptions {
         self
     }
 
-    /// Encrypts, and proves to the server who this client is (files in PEM format).
+    /// Encrypts the connection, and proves to the server who this client is (files in PEM format).
     #[must_use]
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         if let Some(certificates) = self.certificates() {
@@ -121,7 +121,7 @@ impl RedisOptions {
         self
     }
 
-    /// Turns a TCP connection into one with TLS. A Unix socket has none.
+    /// Turns a TCP connection into one with TLS. A Unix socket has no TLS.
     fn certificates(&mut self) -> Option<&mut Certificates> {
         if let Place::Tcp { host, port } = &mut self.place {
             let (host, port) = (std::mem::take(host), *port);
@@ -140,7 +140,7 @@ impl RedisOptions {
         self
     }
 
-    /// The password. It is shown nowhere.
+    /// The password. It is never shown.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(Secret::new(password));
@@ -154,53 +154,53 @@ impl RedisOptions {
         self
     }
 
-    /// How long the server keeps a lock whose holder is not heard of; 30 s by default, at least 1 s. Holds are renewed about
-    /// four times in it.
+    /// How long the server keeps a lock whose holder has gone silent; 30 s by default, at least 1 s. The client renews its
+    /// holds about four times per lease.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// What the names of all keys and channels begin with; `distlock` by default. Everyone who is to exclude each other
-    /// must use the same.
+    /// The prefix of all keys and channels; `distlock` by default. All clients that are to exclude each other must use the same
+    /// prefix.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long the server may say nothing while an answer is due, before the connection counts as broken; 3 s by default,
-    /// and never more than three quarters of the time between two renewals.
+    /// How long the server may stay silent while it owes a reply before the connection counts as broken; 3 s by default, and
+    /// never more than three quarters of the time between two renewals.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);
         self
     }
 
-    /// Acquires nothing on a server that was started more recently than this; zero by default. A server that forgot its
-    /// locks in a restart then gives them away only when their holders have had the time to notice: set it to the longest
-    /// lease in use where the server does not persist every write.
+    /// Acquires nothing from a server that started more recently than this; zero by default. A server that forgot its locks in
+    /// a restart then grants them only after their holders have had the time to notice the loss. Where the server does not
+    /// persist every write, set it to the longest lease in use.
     #[must_use]
     pub fn restart_delay(mut self, delay: Duration) -> Self {
         self.restart_delay = delay;
         self
     }
 
-    /// Connects.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for options that do not fit together; [`ErrorKind::Unreachable`], [`ErrorKind::Denied`]
-    /// and [`ErrorKind::Unsupported`] with what the server answered and what to do about it.
+    /// [`ErrorKind::InvalidOption`] for options that do not fit together; [`ErrorKind::Unreachable`], [`ErrorKind::Denied`] and
+    /// [`ErrorKind::Unsupported`] with the server's reply and what to do about it.
     ///
     /// # Cancel safety
-    /// Dropping it ends the attempt to connect.
+    /// Dropping the future ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
         builder.server(self.server()).connect(|host| RedisBackend::connect(host, self)).await
     }
 
-    /// Where the server is, for errors and the log.
+    /// Where the server is, for error messages and the log.
     fn server(&self) -> String {
         let Self { place, database, .. } = self;
         match place {
@@ -236,7 +236,7 @@ impl RedisOptions {
         Ok(())
     }
 
-    /// Reads a URL and connects with `builder`, into which the URL's general options go too.
+    /// Reads a URL, and adds the URL's general options to `builder`.
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut url_options = url.options();
         let builder = builder.with_url_options(&mut url_options)?;
@@ -280,22 +280,22 @@ impl RedisOptions {
 /// `unix:///path/to/socket?db=…` for a Unix socket.
 ///
 /// Options: `lease`, `prefix`, `timeout`, `restart_delay`, `password_file`; with TLS `ca`, `cert` and `key` (files in PEM
-/// format); and those of every backend.
+/// format); and the options of every backend.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for a URL that makes no sense, and as [`RedisOptions::connect`].
+/// [`ErrorKind::InvalidOption`] for an invalid URL, and the errors of [`RedisOptions::connect`].
 ///
 /// # Cancel safety
-/// Dropping it ends the attempt to connect.
+/// Dropping the future ends the attempt to connect.
 pub async fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let (options, builder) = RedisOptions::of_url(url, builder)?;
     options.connect(builder).await
 }
 
-/// The length of the lease that `url` asks for; 30 s where it does not say.
+/// The lease that `url` asks for; 30 s if it asks for none.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for a length that cannot be read.
+/// [`ErrorKind::InvalidOption`] for a duration that cannot be parsed.
 pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
     let asked = url.options().take_duration("lease")?;
     Ok(Some(asked.unwrap_or(DEFAULT_LEASE)))
@@ -346,7 +346,7 @@ fn database_of(url: &LockUrl, option: Option<&str>) -> Result<Option<u32>, LockE
         (_, Some(_)) => return Err(invalid("the database stands twice").remedy("leave ?db= out")),
     };
     text.parse().map(Some).map_err(|_| {
-        // Not what stands there: after a slash in a password that is not encoded it is the rest of the password.
+        // The text must not appear in the error: after an unencoded slash in a password it is the rest of the password.
         invalid("the database is no number")
             .remedy("write for example redis://host/0, and %2F for a slash in a password")
     })

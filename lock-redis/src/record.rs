@@ -1,4 +1,4 @@
-//! What the scripts write down about holders and waiters, and what they answer.
+//! Reads and writes the formats of the scripts: how they record holders and waiters, and what they answer.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::trouble::nonsense;
 
-/// What a client tells about itself.
+/// What a client says about itself.
 #[derive(Serialize, Deserialize)]
 struct Holder {
     host: String,
@@ -20,25 +20,25 @@ struct Holder {
     label: Option<String>,
 }
 
-/// The text of it that is kept at the server.
+/// Encodes the description of a holder as the server keeps it.
 pub(crate) fn holder_text(info: &HolderInfo) -> Result<String, LockError> {
     let holder = Holder { host: info.host.clone(), pid: info.pid, label: info.label.clone() };
     serde_json::to_string(&holder).map_err(|error| nonsense(Operation::Connect, error))
 }
 
-/// What came of an `acquire`.
+/// The result of an `acquire`.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Acquired {
     Held(FencingToken),
     Waits {
-        /// How long the holder's lease still runs; `None` when it has no end, zero when nobody holds the lock.
+        /// What is left of the holder's lease; `None` if it has no end, zero if the lock is free.
         remaining: Option<Duration>,
-        /// How many wait before this one.
+        /// How many waiters are before this one.
         before: u32,
-        /// Its score in the queue; none for an attempt that takes no place.
+        /// Its score in the queue; `None` for an attempt that takes no place.
         place: Option<NonZeroU64>,
     },
-    /// The place in the queue is gone.
+    /// The attempt has no place in the queue any more.
     Gone,
 }
 
@@ -52,7 +52,7 @@ impl Acquired {
         };
         match *numbers {
             [Value::Int(remaining), Value::Int(before), Value::Int(place)] => Ok(Self::Waits {
-                // -1: no end; -2: held by nobody, there was not the time to look at everybody who is dead.
+                // -1: the lease has no end; -2: the lock is free, but one call could not look at all dead waiters.
                 remaining: match remaining {
                     -1 => None,
                     remaining => Some(Duration::from_millis(remaining.try_into().unwrap_or(0))),
@@ -65,8 +65,7 @@ impl Acquired {
     }
 }
 
-/// Reads the answer of a script that leaves the lock to the next: what came of it, and whether there are waiters that nobody
-/// has looked at.
+/// Reads the answer of a script that hands the lock over: the result, and whether there are waiters that it has not looked at.
 pub(crate) fn handed_over(operation: Operation, answer: &Value) -> Result<(i64, i64), LockError> {
     match answer {
         Value::Int(result) => Ok((*result, 0)),
@@ -78,7 +77,7 @@ pub(crate) fn handed_over(operation: Operation, answer: &Value) -> Result<(i64, 
     }
 }
 
-/// Why somebody does not hold the lock any more.
+/// Why a client no longer holds the lock.
 pub(crate) fn loss(operation: Operation, code: i64) -> Result<LossReason, LockError> {
     match code {
         0 => Ok(LossReason::Deleted),
@@ -88,7 +87,7 @@ pub(crate) fn loss(operation: Operation, code: i64) -> Result<LossReason, LockEr
     }
 }
 
-/// A message to a client's channel.
+/// A message on a client's channel.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Message {
     Granted { id: u128, beat: u64, token: FencingToken },
@@ -111,7 +110,7 @@ impl Message {
     }
 }
 
-/// Reads the answer of `inspect`.
+/// Parses the answer of `inspect`.
 pub(crate) fn status(name: &LockName, answer: &[Value]) -> Result<LockStatus, LockError> {
     let broken = || nonsense(Operation::Inspect, "not the parts that were asked for");
     let [hold, remaining, waiters @ ..] = answer else { return Err(broken()) };
@@ -144,7 +143,7 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// "owner token since channel holder"; of a hold that somebody else wrote, whatever can be made of it.
+/// Parses "owner token since channel holder"; for a hold that another program wrote, whatever can be read.
 fn holder(hold: &str) -> Participant {
     let mut words = hold.splitn(5, ' ');
     let id = words.next().unwrap_or_default();
@@ -153,7 +152,7 @@ fn holder(hold: &str) -> Participant {
     participant(id, since, words.nth(1)).with_token(token)
 }
 
-/// "ends beat channel holder".
+/// Parses "ends beat channel holder".
 fn waiting(id: &str, since: &str, state: &str) -> Participant {
     participant(id, microseconds(since), state.splitn(4, ' ').nth(3))
 }
@@ -169,7 +168,7 @@ fn participant(id: &str, since: Option<SystemTime>, holder: Option<&str>) -> Par
     participant
 }
 
-/// A time of the server, as whole microseconds since the epoch.
+/// Parses a time of the server: whole microseconds since the epoch.
 fn microseconds(text: &str) -> Option<SystemTime> {
     let whole = text.split('.').next()?.parse().ok()?;
     UNIX_EPOCH.checked_add(Duration::from_micros(whole))

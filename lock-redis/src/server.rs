@@ -1,22 +1,22 @@
-//! Looks at a server before locks are entrusted to it.
+//! Checks a server before a client uses it for locks.
 
 use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError, Operation};
 
-/// The oldest server that has all that the scripts use (`SET … PXAT`, `CLIENT KILL … ID` under an access control list).
+/// The oldest server that has everything that the scripts use (`SET … PXAT`, `CLIENT KILL … ID` under an access control list).
 const OLDEST: (u32, u32) = (6, 2);
 
-/// What a server says about itself in `INFO`.
+/// What a server reports about itself in `INFO`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Another one after each start of the server.
+    /// Different after each start of the server.
     pub(crate) run: String,
     pub(crate) uptime: Duration,
     version: String,
     role: String,
     is_cluster_node: bool,
-    /// In bytes; zero for no limit.
+    /// In bytes; zero means no limit.
     memory_limit: u64,
     eviction: String,
 }
@@ -41,12 +41,12 @@ impl Facts {
         }
     }
 
-    /// For how long it runs at least: it counts whole seconds, and the first of them may have been short.
+    /// The time that the server has run for at least: it counts whole seconds, and the first one may have been short.
     pub(crate) fn least_uptime(&self) -> Duration {
         self.uptime.saturating_sub(Duration::from_secs(1))
     }
 
-    /// Refuses a server that cannot keep the promise.
+    /// Refuses a server that cannot keep the promises of a lock.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         let unsupported =
             |cause: String| LockError::new(ErrorKind::Unsupported, Operation::Connect).because(cause);
@@ -70,7 +70,7 @@ impl Facts {
         Ok(())
     }
 
-    /// What is wrong with the server and can be lived with, and what to do about it.
+    /// Problems of the server that do not prevent its use, and what to do about them.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.memory_limit > 0 && self.eviction != "noeviction" {
@@ -106,7 +106,7 @@ mod tests {
         facts.check().unwrap();
         assert_eq!((facts.run.as_str(), facts.uptime), ("abc", Duration::from_secs(12)));
         assert!(facts.warnings().is_empty());
-        // Nobody is evicted without a limit.
+        // Without a memory limit the server evicts nothing.
         assert!(info("7.0.15", "master", 0, 0, "allkeys-lru").warnings().is_empty());
         info("6.2.0", "master", 0, 0, "noeviction").check().unwrap();
     }

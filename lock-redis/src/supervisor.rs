@@ -1,9 +1,9 @@
-//! Keeps a client connected: one connection at a time, watched, and replaced when it breaks.
+//! Keeps a client connected: watches its one connection, and replaces it when it breaks.
 //!
-//! A new connection is trusted with locks only after all earlier ones are certain to do nothing more: a request that was
-//! sent on one of them, and given up, could otherwise be carried out after it was undone on the new one. The server is told to
-//! close those that this run of it knows (`CLIENT KILL ID`). The others are remembered: an address may lead to another server for a
-//! while, and then back.
+//! A new connection is used for locks only after all earlier ones are certain to do nothing more. Otherwise the server could
+//! carry out a request that the client sent on an earlier one and gave up, after the client undid it on the new one. The client
+//! asks the server to close the earlier connections that belong to this run of the server (`CLIENT KILL ID`). It remembers the
+//! others: an address may lead to another server for a while, and then back.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,26 +26,26 @@ use crate::scripts::scripts;
 use crate::server::Facts;
 use crate::trouble::{broken, explain, is_refused};
 
-/// A server that accepts a connection and then says nothing costs that much in each attempt.
+/// Each attempt to connect to a server that accepts the connection and then says nothing costs this much.
 const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A connection that is half open is noticed after that, however long the lease is.
+/// A half-open connection is noticed after this time, however long the lease is.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 /// How many requests may wait to be written: more than have their turn at the same time.
 const NOT_WRITTEN_YET: usize = 1024;
 
-/// Whether there is a connection.
+/// Whether the client is connected.
 #[derive(Debug, Clone)]
 pub(crate) enum Contact {
     Good(Arc<Link>),
     Lost(LockError),
 }
 
-/// What a client has to do with its connection.
+/// The parts of a client that use its connection.
 pub(crate) struct Concerned {
     pub(crate) mail: Arc<Mail>,
     pub(crate) groups: Arc<Groups>,
@@ -55,17 +55,17 @@ pub(crate) struct Supervisor {
     host: Host,
     options: RedisOptions,
     concerned: Concerned,
-    /// What the client's channels are called, but for the number of the connection.
+    /// The prefix of the client's channels; the number of the connection completes the name.
     channels: String,
     connections: AtomicU64,
     request_timeout: Duration,
-    /// After which a connection is asked whether it is alive: longer than between two renewals or heartbeats, unless those are
-    /// rare.
+    /// How long a connection may be quiet before the client sends a `PING`: longer than between two renewals or heartbeats,
+    /// unless those are rare.
     longest_silence: Duration,
     contact: watch::Sender<Contact>,
     /// Ends the connection for good.
     closing: Notify,
-    /// What was complained about: once is enough.
+    /// Warnings that were logged: each is logged once.
     warned: Mutex<HashSet<String>>,
 }
 
@@ -110,7 +110,7 @@ impl Supervisor {
         }
     }
 
-    /// To be told when contact is lost and when it returns.
+    /// Subscribes to the loss and the return of contact.
     pub(crate) fn watch(&self) -> watch::Receiver<Contact> {
         self.contact.subscribe()
     }
@@ -121,7 +121,7 @@ impl Supervisor {
         self.closing.notify_one();
     }
 
-    /// The connection ends with the last request that is under way on it.
+    /// Lets the connection end with the last request that is under way on it.
     fn let_go(&self) {
         let closed = LockError::new(ErrorKind::Closed, Operation::Close);
         self.contact.send_replace(Contact::Lost(closed));
@@ -132,7 +132,7 @@ impl Supervisor {
             () = self.closing.notified() => {}
             () = self.keep_connected(link) => {}
         }
-        // Another connection may have been made at the last moment.
+        // The supervisor may have made another connection at the last moment.
         self.let_go();
     }
 
@@ -149,12 +149,12 @@ impl Supervisor {
             if clock.now().since(since) > LONGEST_PAUSE {
                 backoff = new_backoff();
             } else {
-                // It broke as soon as it was used, and the next may fare no better.
+                // The connection broke as soon as it was used, and the next may be no better.
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
             earlier.remember(&link.identity);
             link = self.reconnect(&earlier, &mut backoff).await;
-            // They are closed now. What another run of the server knows stays open until the address leads there again.
+            // The server has closed them now. Connections of another run stay remembered until the address leads to it again.
             earlier.forget_those_of_the_run_of(&link.identity);
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
             tracing::info!(target: "distlock", server = %self.options.place, "contact restored");
@@ -162,8 +162,8 @@ impl Supervisor {
         }
     }
 
-    /// Returns when the connection is broken. One that is half open says nothing by itself: it is asked, unless there was an
-    /// answer to something else meanwhile.
+    /// Returns when the connection is broken. A half-open connection does not report that itself, so this sends a `PING`,
+    /// unless the server answered something else meanwhile.
     async fn watch_over(&self, link: &Link) {
         let clock = self.host.clock();
         let ask = async {
@@ -192,7 +192,7 @@ impl Supervisor {
                         tracing::warn!(target: "distlock", server = %self.options.place, %error, "no contact yet");
                         told = reason;
                     }
-                    // Whatever is tried meanwhile is told why, and that it may well succeed later.
+                    // A request in the meantime fails with this reason, as an error that may be retried.
                     self.contact.send_replace(Contact::Lost(error.retryable()));
                 }
             }
@@ -233,7 +233,7 @@ impl Supervisor {
     async fn open(&self, client: &redis::Client, language: Language) -> RedisResult<Link> {
         let breakage = Arc::new(Breakage::default());
         let mut config = AsyncConnectionConfig::new()
-            // Both are limited by us.
+            // This client limits both by itself.
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(NOT_WRITTEN_YET);
@@ -252,7 +252,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells the server our name, loads the scripts, and asks what the server is.
+    /// Sets the connection's name, loads the scripts, and asks what the server is.
     async fn introduce(&self, link: &mut Link) -> Result<Option<Facts>, LockError> {
         let mut requests = redis::pipe();
         requests.cmd("CLIENT").arg("SETNAME").arg("distlock");
@@ -266,7 +266,7 @@ impl Supervisor {
             .await
             .map_err(|error| explain(Operation::Connect, error))?
             .into_iter();
-        // The name is for people who list the connections.
+        // The name is for people who list the connections, so an error does not matter.
         let _ = answers.next();
         if let Some(Ok(Value::Int(number))) = answers.next() {
             link.identity.number = Some(number);
@@ -296,7 +296,7 @@ impl Supervisor {
         Ok(facts)
     }
 
-    /// Makes sure that nothing that was sent on an earlier connection is carried out from now on.
+    /// Makes sure that the server carries out nothing more that was sent on an earlier connection.
     async fn end(&self, number: i64, link: &Link) -> Result<(), LockError> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(number);
@@ -304,7 +304,7 @@ impl Supervisor {
         let Err(error) = answer else { return Ok(()) };
         let error = explain(Operation::Connect, error);
         if error.is_retryable() {
-            // A server that is busy or loads its data has not closed it: only once it has is the new one of any use.
+            // A server that is busy or loading its data has not closed it; the new connection is unusable until it has.
             return Err(error);
         }
         self.warn(
@@ -315,7 +315,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Subscribes to a channel of this connection's own: what is left of an earlier one is nobody's.
+    /// Subscribes to a channel of this connection's own, so that messages for an earlier connection reach no client.
     async fn listen(&self, link: &Link, language: Language) -> Result<Option<String>, LockError> {
         if language == Language::Resp3 {
             let number = self.connections.fetch_add(1, Ordering::Relaxed);
@@ -357,7 +357,7 @@ fn new_backoff() -> Backoff {
     Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
 }
 
-/// Takes a message in, on the task that reads the connection: it must not block.
+/// Handles a message, on the task that reads the connection: it must not block.
 fn receive(mail: &Mail, breakage: &Breakage, push: &PushInfo) {
     match push.kind {
         PushKind::Disconnection => breakage.notice(),
@@ -373,7 +373,7 @@ fn receive(mail: &Mail, breakage: &Breakage, push: &PushInfo) {
     }
 }
 
-/// Whether the server, or what stands before it, does not speak the newer protocol.
+/// Whether the error means that the server, or a proxy in front of it, does not speak RESP3.
 fn is_about_the_language(error: &redis::RedisError) -> bool {
     let text = error.to_string().to_lowercase();
     error.kind() == redis::ErrorKind::RESP3NotSupported

@@ -1,9 +1,9 @@
-//! What the server or the connection answers instead of doing what it was asked.
+//! Turns errors of the server and the connection into errors for users.
 
 use lock_core::{ErrorKind, LockError, Operation};
 use redis::{RedisError, ServerErrorKind};
 
-/// States of a server that pass by themselves, and what to do when they do not.
+/// States of a server that pass by themselves, and what to do if they do not.
 const PASSING: &[(&str, &str)] = &[
     ("OOM", "raise maxmemory, or delete what fills it; distlock needs little"),
     ("BUSY", "a script blocks the server: see SCRIPT KILL and lua-time-limit"),
@@ -18,9 +18,9 @@ const PASSING: &[(&str, &str)] = &[
     ("CLUSTERDOWN", "the cluster is down: look into its state"),
 ];
 
-/// Whether the connection is of no more use.
+/// Whether the connection is no longer usable.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
-    // A reply that did not come in time included: whatever is wrong there, a connection that answers is needed.
+    // Including a reply that did not come in time: whatever is wrong, the client needs a connection that answers.
     error.is_io_error() || error.is_unrecoverable_error()
 }
 
@@ -29,12 +29,12 @@ pub(crate) fn is_forgotten_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Whether the server is no primary any more.
+/// Whether the server is no longer a primary.
 pub(crate) fn is_no_primary(error: &RedisError) -> bool {
     matches!(code_of(error).as_deref(), Some("READONLY" | "MASTERDOWN"))
 }
 
-/// Whether the server refuses this: to this user, or to everybody, who then get to hear that there is no such command.
+/// Whether the server refuses the command: to this user, or to all users, for whom it then reports an unknown command.
 pub(crate) fn is_refused(error: &RedisError) -> bool {
     let is_unknown = || error.detail().is_some_and(|text| text.to_lowercase().starts_with("unknown "));
     match code_of(error).as_deref() {
@@ -44,7 +44,7 @@ pub(crate) fn is_refused(error: &RedisError) -> bool {
     }
 }
 
-/// The error code; also that of a command inside a script, which servers before 7.0 only mention in the text.
+/// The error code; also that of a command inside a script, which servers before 7.0 mention only in the text.
 fn code_of(error: &RedisError) -> Option<String> {
     let code = error.code()?;
     let text = error.detail().unwrap_or_default();
@@ -58,7 +58,7 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some(if code == "ERR" { mentioned.unwrap_or_else(|| code.to_owned()) } else { code.to_owned() })
 }
 
-/// The error for users, without anything that only the server may know.
+/// The error for users, without any secret that only the server may know.
 pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
     let Some(code) = code_of(&error) else { return explain_connection(operation, error) };
     let new = |kind| LockError::new(kind, operation).because(server_text(&code, &error));
@@ -107,7 +107,7 @@ fn explain_connection(operation: Operation, error: RedisError) -> LockError {
     explained.caused_by(error)
 }
 
-/// The connection has broken, and what was to be done on it was not.
+/// The connection broke before the operation was done.
 pub(crate) fn broken(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Unreachable, operation)
         .because("the connection is broken")
@@ -115,7 +115,7 @@ pub(crate) fn broken(operation: Operation) -> LockError {
         .retryable()
 }
 
-/// An answer that the scripts do not give.
+/// A reply that the scripts never give.
 pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
     LockError::new(ErrorKind::Server, operation)
         .because(format!("the server's answer makes no sense: {what}"))

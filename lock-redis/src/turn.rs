@@ -1,4 +1,4 @@
-//! Requests that are under way, a bounded number of them at a time.
+//! Requests that are under way, a bounded number at a time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::link::Link;
 use crate::scripts::Script;
 use crate::trouble::{explain, is_forgotten_script};
 
-/// The right to have a request under way. It ends with the answer, also where nobody waits for that any more.
+/// The right to have a request under way. It ends with the reply, even if no caller waits for that any more.
 pub(crate) struct Turn {
     link: Arc<Link>,
     _permit: OwnedSemaphorePermit,
@@ -27,7 +27,7 @@ impl Turn {
         Self { link, _permit: permit }
     }
 
-    /// Has the script called, and loads it first where the server has forgotten it.
+    /// Calls the script, and loads it first if the server has forgotten it.
     pub(crate) async fn call<T: FromRedisValue>(self, script: &Script, command: Cmd) -> Result<T, LockError> {
         let failed = |error| explain(script.operation(), error);
         let command = Arc::new(command);
@@ -49,11 +49,11 @@ impl Turn {
     }
 }
 
-/// A request that is sent by the first poll. From then on its answer is waited for, whatever becomes of this: the server has it
-/// before it until then, and the answer is a sign of life.
+/// A request that the first poll sends. From then on its reply is awaited in the background even if this future is dropped:
+/// until the reply the server still has the request to answer, and the reply is a sign of life.
 struct UnderWay {
     link: Arc<Link>,
-    /// Unconstrained, so that the first poll sends it for certain: later than its cancel it must not be sent.
+    /// Unconstrained, so that the first poll certainly sends the request: it must not be sent after its cancel.
     answered: Option<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     is_sent: bool,
 }

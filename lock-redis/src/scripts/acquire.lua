@@ -1,21 +1,21 @@
--- Acquires the lock, or waits for it in the queue, or says that it still waits. Idempotent by the attempt's id.
+-- Acquires the lock, or takes or keeps a place in its queue. Idempotent by the attempt's id.
 --
 -- ARGV: id, intent, lease (ms), beat, who, place
---   intent   "try"   takes the lock if it is to be had now, and never waits
+--   intent   "try"   takes the lock if it is free now, and never waits
 --            "wait"  takes it, or a place in the queue
 --            "beat"  keeps the place, or takes the lock; never makes a new place: a place that is gone may have been
 --                    granted meanwhile, to an attempt that must not be taken for this one
---   beat     the number of this request, which comes back with a grant that is pushed: only the client knows when it sent it
---   who      "channel holder": where the grant is pushed to, "-" for a waiter that polls; and who it is, for people
+--   beat     the number of this request, which comes back with a pushed grant: only the client knows when it sent it
+--   who      "channel holder": the channel for a pushed grant, "-" for a waiter that polls; and the holder, for people
 --   place    the score of a place that was lost with the connection, or 0
 --
--- Answers the token, held; {remaining lease of the holder (ms), rank in the queue, score}, not held; -1, the place is gone.
+-- Answers the token, if held; {remaining lease of the holder (ms), rank in the queue, score}, if not; -1, if the place is gone.
 local id, intent, lease, beat, who, place = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local found = call('MGET', HOLD, FENCE)
 local hold, last = found[1], found[2]
 
--- Nobody holds it and nobody is before us: no place is needed. This is the usual case.
+-- The usual case: the lock is free and there is no waiter before us, so no place is needed.
 if not hold and intent ~= 'beat' and call('EXISTS', QUEUE) == 0 then
   return grant(id, who, last, server_time(), 'PX', lease)
 end
@@ -63,14 +63,14 @@ if not score then
   end
   call('ZADD', QUEUE, whole(score), id)
 else
-  -- The first write, and one that needs no memory: after it a server that has none left lets the heartbeat through.
+  -- The first write, and one that needs no memory: after it a server that is out of memory lets the heartbeat through.
   call('HDEL', WAITERS, id)
 end
 keep_until_lease_ends(QUEUE)
 call('HSET', WAITERS, id, whole(math.floor(now / 1000) + lease) .. ' ' .. beat .. ' ' .. who)
 keep_until_lease_ends(WAITERS)
 
--- First in the queue, then the grant: with all the others before us dead, it is ours.
+-- We take the place first, then the grant: if all waiters before us are dead, the lock is ours.
 if not hold then
   local owner, token = promote(now, id)
   if owner == id then return token end

@@ -1,7 +1,7 @@
--- Takes the lock away from one holder, if that is who holds it, and gives it to the next waiter.
+-- Takes the lock away from one holder, if that one holds it, and gives it to the next waiter.
 --
 -- ARGV: id, how long the holder may take to ask (ms)
--- Answers {1, more}, taken away; {0, 0}, that one does not hold it.
+-- Answers {1, more}, if taken away; {0, 0}, if that one does not hold it.
 
 --#include promote.lua
 
@@ -11,7 +11,7 @@ if not hold or string.match(hold, '^%S+') ~= id then return {0, 0} end
 local _, foreign = ours(BROKEN, function(text) return string.find(text, '^%S+ broken$') end)
 if foreign then return foreign end
 call('DEL', HOLD)
--- For a holder that the message does not reach: its next renewal finds why.
+-- For a holder that the message does not reach: its next renewal finds the reason here.
 call('SET', BROKEN, id .. ' broken', 'PX', ARGV[2])
 local channel = string.match(hold, '^%S+ %d+ %d+ (%S+)')
 if channel then tell(channel, id .. ' broken') end

@@ -1,7 +1,7 @@
--- Undoes an attempt, whatever became of it: nothing, a place in the queue, a hold.
+-- Undoes an attempt, whatever it left behind: nothing, a place in the queue, or a hold.
 --
 -- ARGV: id
--- Answers `more`: call again, there are waiters that nobody has looked at.
+-- Answers `more`: call again, as there are waiters that this call has not looked at.
 
 --#include promote.lua
 
@@ -11,7 +11,7 @@ if hold and string.find(hold, id, 1, true) == 1 then
   call('DEL', HOLD)
   hold = nil
 end
--- Where another program's key stands there is nothing of ours.
+-- A key of another program contains nothing of ours.
 local function failure(answer)
   return type(answer) == 'table' and not string.find(answer.err, 'WRONGTYPE ', 1, true) and answer
 end

@@ -1,11 +1,11 @@
--- What every script begins with. All of them take the same keys, those of one lock, which share one hash tag.
+-- The beginning of every script. All scripts take the same keys, those of one lock, which share one hash tag.
 local HOLD, QUEUE, WAITERS, FENCE, BROKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local call = redis.call
 
--- What is answered instead of overwriting a key that holds something else than the scripts write there.
+-- The error that a script answers instead of overwriting a key that the scripts did not write.
 local FOREIGN = 'WRONGTYPE another program uses the key '
 
--- Whether a text is a token after which there is another one: from 2^53 on Lua cannot tell a number from the next.
+-- Whether a text is a token that has a successor: from 2^53 on Lua cannot tell a number from the next.
 local function is_token(text)
   return string.find(text, '^%d+$') and tonumber(text) < 9007199254740991
 end
@@ -16,14 +16,14 @@ local function server_time()
   return time[1] * 1000000 + time[2]
 end
 
--- Lua's own conversion of a number to text loses digits of a time in microseconds.
+-- Formats a number in full: Lua's own conversion loses digits of a time in microseconds.
 local function whole(number)
   return string.format('%.0f', number)
 end
 
--- Gives the lock to `id`, for as long as `expiry` and `ends` say, and answers its fencing token: above the last one, and at
--- least the server's time, so that it rises also when the fence is lost. Or an error, if there is another program's key, which
--- is left as it is.
+-- Gives the lock to `id`, for as long as `expiry` and `ends` say, and returns its fencing token: above the last one, and at
+-- least the server's time, so that it rises even when the fence is lost. Returns an error if another program's key is in the
+-- way, and leaves that key as it is.
 --
 -- A hold is "owner token since channel holder"; `who` is its end, "channel holder".
 local function grant(id, who, last, now, expiry, ends)
@@ -32,15 +32,15 @@ local function grant(id, who, last, now, expiry, ends)
   local text = since
   last = tonumber(last)
   if last and last >= now then
-    -- The clock has stepped back. The fence outlasts the last grant by a day of its own time.
+    -- The clock has stepped back. The fence outlives the last grant by a day of its own time.
     token = last + 1
     text, fence_lasts = whole(token), whole(86400000 + math.ceil((token - now) / 1000))
   end
   if not call('SET', HOLD, id .. ' ' .. text .. ' ' .. since .. ' ' .. who, 'NX', expiry, ends) then
-    -- Something that is no text.
+    -- The key holds a value that is no text.
     return {err = FOREIGN .. HOLD}
   end
-  -- With GET the server refuses to overwrite what is no text.
+  -- With GET the server refuses to overwrite a value that is no text.
   local before = redis.pcall('SET', FENCE, text, 'PX', fence_lasts, 'GET')
   if type(before) == 'table' then
     call('DEL', HOLD)

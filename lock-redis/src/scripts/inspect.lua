@@ -1,7 +1,7 @@
--- Tells who holds the lock and who waits for it. Changes nothing.
+-- Reports who holds the lock and who waits for it. Changes nothing.
 --
--- Answers {hold or "", remaining lease (ms), waiter, score, state, waiter, score, state, …}, the waiters in the order of
--- the queue.
+-- Answers {hold or "", remaining lease (ms), waiter, score, state, waiter, score, state, …}, the waiters in the order of the
+-- queue.
 local MOST_AT_ONCE = 500
 
 local now = server_time() / 1000

@@ -1,4 +1,4 @@
-//! The scripts that are the protocol, each in a file of its own beside this one.
+//! The scripts that make up the protocol, each in a file beside this one.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use lock_core::Operation;
 
 /// One script: what the server does in one step for one operation.
 ///
-/// The server knows a script by its digest, and names it by that in its slow log and in `MONITOR`.
+/// The server identifies a script by its digest, also in its slow log and in `MONITOR`.
 #[derive(Debug)]
 pub struct Script {
     operation: Operation,
@@ -16,29 +16,29 @@ pub struct Script {
 }
 
 impl Script {
-    /// The operation that it is for.
+    /// The operation that the script implements.
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// Its name: `acquire`, `renew`, `release`, `cancel`, `inspect` or `break`.
+    /// The script's name: `acquire`, `renew`, `release`, `cancel`, `inspect` or `break`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its text.
+    /// The script's text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The SHA-1 of its text in hexadecimal digits, as in `EVALSHA`.
+    /// The SHA-1 of the text in hexadecimal digits, as in `EVALSHA`.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 }
 
-/// Each script begins with what all have in common. What serves those who wait comes after the usual case, where nobody
-/// does: the server makes each function anew in each call.
+/// Puts the common beginning before a script. The functions that serve waiters come after the usual case, in which there are
+/// none: the server creates each function anew in each call.
 fn assemble(script: &str) -> String {
     let whole = [include_str!("grant.lua"), script].concat();
     whole.replace("--#include promote.lua\n", include_str!("promote.lua"))

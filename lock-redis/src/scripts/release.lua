@@ -1,8 +1,8 @@
 -- Ends a hold, if it is still this owner's, and gives the lock to the next waiter.
 --
 -- ARGV: id
--- Answers {1, more}, released; or {why not, more}; or just 1, released, and nobody waits. `more`: call again, there are
--- waiters that nobody has looked at.
+-- Answers {1, more}, if released; {why not, more}, if not; just 1, if released and there is no waiter. `more`: call again, as
+-- there are waiters that this call has not looked at.
 local id = ARGV[1]
 local hold = call('GET', HOLD)
 local is_ours = hold and string.find(hold, id, 1, true) == 1
