@@ -1,15 +1,15 @@
-//! One attempt at a lock, from the first look to the grant.
+//! One attempt to acquire a lock, from the first look at the lock to the grant.
 //!
 //! ```text
-//!   New ── nobody ahead, lock free ──▶ Granted
-//!    │ ╲── Try, and somebody is ───▶ Refused
+//!   New ── no waiter, lock free ──▶ Granted
+//!    │ ╲── Try, otherwise ────────▶ Refused
 //!    ▼
-//!   Waiting(ticket) ── its turn ───▶ Granted
+//!   Waiting(ticket) ── its turn ──▶ Granted
 //! ```
 //!
-//! The first look is made on the caller's thread, and is all there is when nobody else wants the lock. Every later one
-//! is made by the [watcher](crate::watcher). All decisions are made in the gate; outside it an attempt only looks whether
-//! the waiter right before it still lives, because as long as that is so it is not its turn.
+//! The caller's thread takes the first look, which is enough if no other attempt wants the lock. The [watcher](crate::watcher)
+//! takes all later ones. An attempt makes all its decisions in the gate; outside it, it only checks whether the waiter right
+//! before it is alive, because until that waiter is gone it is not this attempt's turn.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -26,7 +26,7 @@ use crate::record::Record;
 use crate::trouble::Trouble;
 use crate::watcher::{Next, Sleeper, Watcher};
 
-/// What an attempt is made with.
+/// What an attempt needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Means {
     pub(crate) place: Arc<Place>,
@@ -35,17 +35,17 @@ pub(crate) struct Means {
     pub(crate) gate_patience: Duration,
 }
 
-/// How long until the next look when one has failed.
+/// How long to wait before the next look when one has failed.
 const WHEN_TROUBLED: Duration = Duration::from_millis(100);
 
-/// What to do when somebody else holds the lock.
+/// What to do when another attempt or process holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Busy {
     Leave,
     Queue,
 }
 
-/// One attempt.
+/// One attempt to acquire a lock.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     means: Means,
@@ -60,24 +60,25 @@ pub(crate) struct Attempt {
 struct State {
     phase: Phase,
     knocking: Option<Knocking>,
-    /// What the core has not been told yet.
+    /// What the core does not know yet.
     news: Option<News>,
     contact: Contact,
     waker: Option<Waker>,
 }
 
-/// What a look finds besides the outcome. The core wakes somebody of it, so it is told after the mutex is let go of.
+/// What a look finds besides the outcome. The core wakes waiting tasks because of it, so it is reported after the mutex is
+/// unlocked.
 #[derive(Debug)]
 enum News {
     Queued,
     Trouble(Trouble),
 }
 
-/// What the core believes.
+/// What the core assumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contact {
     Good,
-    /// Nobody knows whether the lock is held.
+    /// It is unknown whether the lock is held.
     Troubled,
 }
 
@@ -91,7 +92,7 @@ enum Phase {
     Withdrawn,
 }
 
-/// Whose end a waiter waits for.
+/// What a waiter waits for the end of.
 #[derive(Debug, Clone, Copy)]
 enum Behind {
     Waiter(u64),
@@ -106,7 +107,7 @@ pub(crate) enum Outcome {
     Failed(Trouble),
 }
 
-/// Asking for the gate while somebody else is in it.
+/// Repeated attempts to enter the gate while another process or thread is in it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Knocking {
     since: Instant,
@@ -114,7 +115,7 @@ pub(crate) struct Knocking {
     reported: Reported,
 }
 
-/// Whether the user has been told who is in the gate.
+/// Whether the user has been told which process is in the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reported {
     No,
@@ -124,14 +125,14 @@ enum Reported {
 impl Knocking {
     const FIRST_PAUSE: Duration = Duration::from_micros(50);
     const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-    /// From then on it is worth a word.
+    /// After this time the user is told.
     const REMARKABLE: Duration = Duration::from_millis(50);
 
     pub(crate) fn since(since: Instant) -> Self {
         Self { since, pause: Self::FIRST_PAUSE, reported: Reported::No }
     }
 
-    /// For how long until the next time.
+    /// How long to wait until the next time.
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = (pause * 2).min(Self::LONGEST_PAUSE);
@@ -154,12 +155,12 @@ impl Attempt {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it ended, if it has.
+    /// The outcome, if the attempt is over.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         self.lock().phase.outcome()
     }
 
-    /// Waits for the end.
+    /// Waits for the outcome.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
         with_waker(context, |waker| {
             let mut state = self.lock();
@@ -171,7 +172,8 @@ impl Attempt {
         })
     }
 
-    /// The look on the caller's thread. Asks for the gate for a moment, since usually the one in it is about to leave.
+    /// The first look, on the caller's thread. Keeps trying to enter the gate for a moment, since it is usually free again
+    /// soon.
     pub(crate) fn first_look(&self, impatience: Duration) {
         let start = Instant::now();
         while let Next::Again(_) = self.look() {
@@ -183,7 +185,7 @@ impl Attempt {
         self.lock().knocking = None;
     }
 
-    /// Leaves the queue, and answers the hold if there is one already. Nothing comes of the attempt any more.
+    /// Leaves the queue, and returns the hold if there is one already. Afterwards the attempt can acquire nothing.
     pub(crate) fn withdraw(&self) -> Option<Arc<Hold>> {
         let phase = std::mem::replace(&mut self.lock().phase, Phase::Withdrawn);
         match phase {
@@ -192,7 +194,7 @@ impl Attempt {
         }
     }
 
-    /// Makes the next step, in the gate.
+    /// Takes the next step, in the gate.
     fn step(&self, gate: Gate, state: &mut State) -> Next {
         state.knocking = None;
         let (mut ticket, behind) = match std::mem::replace(&mut state.phase, Phase::New) {
@@ -202,11 +204,11 @@ impl Attempt {
         match self.decide(&gate, &mut ticket) {
             Ok(phase) => {
                 state.phase = phase;
-                // Only now: whoever is woken by its removal wants to get into the gate.
+                // The ticket goes last: the waiter that its removal wakes wants to enter the gate.
                 drop(gate);
                 drop(ticket);
             }
-            // The folder was removed after the gate was passed: pass the one of the next folder.
+            // The folder was removed after this attempt entered the gate: enter the gate of the new folder.
             Err(trouble) if trouble.is_missing() => return self.knock(state),
             Err(trouble) => {
                 if let Some(ticket) = ticket {
@@ -224,11 +226,11 @@ impl Attempt {
         }
     }
 
-    /// What follows from the look around. Leaves a ticket that is of no use any more.
+    /// Decides what the state of the lock means for this attempt. Removes a ticket that is of no more use.
     fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>) -> Result<Phase, Trouble> {
         let queue = Queue::of(gate.folder(), &self.physical);
         let numbers = queue.numbers()?;
-        // A ticket that somebody has removed orders nobody: draw another.
+        // A ticket whose file is gone has no place in the order: draw another.
         if ticket.as_ref().is_some_and(|ticket| !numbers.contains(&ticket.number())) {
             *ticket = None;
         }
@@ -257,7 +259,7 @@ impl Attempt {
         Ok(Phase::Waiting { ticket, behind })
     }
 
-    /// A lack that passes costs whoever waits nothing but time: it keeps its place. Anything else ends the attempt.
+    /// A shortage that passes costs a waiter only time: it keeps its place. Any other trouble ends the attempt.
     fn fail(&self, state: &mut State, trouble: Trouble) -> Next {
         if self.busy == Busy::Queue && trouble.is_passing() {
             state.tell(News::Trouble(trouble));
@@ -267,7 +269,7 @@ impl Attempt {
         Next::Over
     }
 
-    /// The gate is not to be had now.
+    /// Handles a gate that is not free now.
     fn knock(&self, state: &mut State) -> Next {
         let knocking = state.knocking.get_or_insert(Knocking::since(Instant::now()));
         let pause = knocking.pause();
@@ -277,7 +279,7 @@ impl Attempt {
                 state.phase = Phase::Failed(Gate::busy(&self.means.place));
                 return Next::Over;
             }
-            // If the wait ends now, nobody knows whether the lock was free: let it end with this error.
+            // If the wait ends now, it is unknown whether the lock was free: let the wait end with this error.
             Busy::Queue if lasts >= Knocking::REMARKABLE && knocking.reported == Reported::No => {
                 knocking.reported = Reported::Yes;
                 state.tell(News::Trouble(Gate::busy(&self.means.place)));
@@ -299,11 +301,11 @@ impl Attempt {
         Next::Watch { path, otherwise: self.means.poll_interval }
     }
 
-    /// Whether the waiter right before this one still lives, so that nothing can have come of the wait.
+    /// Whether the waiter right before this one is alive, so that it cannot be this one's turn yet.
     fn is_behind_a_living_waiter(&self, state: &State) -> bool {
         match &state.phase {
             Phase::Waiting { ticket, behind: Behind::Waiter(number) } => {
-                // In a folder that was moved away nobody's turn matters any more.
+                // In a folder that was moved away the order of waiters no longer matters.
                 ticket.folder().is_current()
                     && Queue::of(ticket.folder(), &self.physical).is_alive(*number).unwrap_or(false)
             }

@@ -1,4 +1,4 @@
-//! The protocol as a [`Backend`].
+//! Implements the core's [`Backend`] with the files of a folder.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,13 +26,13 @@ use crate::tidier::{self, Tidier};
 use crate::trouble::Trouble;
 use crate::watcher::{Care, Sleeper, Watcher};
 
-/// Longer names become a readable prefix and a hash. File systems stop at 255 bytes, some encrypted ones at 143.
+/// Longer names become a readable prefix and a hash. File systems allow 255 bytes, some encrypted ones 143.
 const LONGEST_NAME: usize = 140;
 
-/// For how long the calling thread asks for the gate, over and over, before it leaves that to the watcher.
+/// How long the calling thread keeps trying to enter the gate before it leaves that to the watcher.
 const IMPATIENCE: Duration = Duration::from_micros(100);
 
-/// Locks between the processes of one machine, in the files of a folder. The crate's documentation says how.
+/// Locks between the processes of one machine, in the files of a folder. The crate's documentation describes how.
 pub struct FileBackend {
     means: Means,
     host: Host,
@@ -43,7 +43,7 @@ pub struct FileBackend {
 
 struct Entry {
     attempt: Arc<Attempt>,
-    /// Keeps the watcher looking after the attempt while it waits.
+    /// Makes the watcher look after the attempt while it waits.
     care: Option<Care>,
 }
 
@@ -56,12 +56,12 @@ pub struct FileLease {
 }
 
 impl FileBackend {
-    /// Opens the folder, and makes it if it is not there.
+    /// Opens the folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`] when the folder, or something in it, is a symbolic link, belongs to another user, can be used
-    /// by others, is on a network file system or cannot be written to; [`ErrorKind::InvalidOption`] for a path that is
-    /// not absolute or a `poll_interval` of zero; [`ErrorKind::Server`] when a system call fails, on a full disk for example.
+    /// [`ErrorKind::Denied`] when the folder, or something in it, is a symbolic link, belongs to another user, can be used by
+    /// others, is on a network file system or cannot be written to; [`ErrorKind::InvalidOption`] for a path that is not
+    /// absolute or a `poll_interval` of zero; [`ErrorKind::Server`] when a system call fails, for example on a full disk.
     pub fn open(options: &FileOptions, host: Host) -> Result<Self, LockError> {
         options.check()?;
         let connect = |trouble: Trouble| trouble.into_error(Operation::Connect, None);
@@ -82,7 +82,7 @@ impl FileBackend {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The attempt with the request's id: the one that there is, or a new one.
+    /// The attempt with the request's id: the existing one, or a new one.
     fn attempt_of(&self, request: &AcquireRequest) -> Arc<Attempt> {
         if let Some(entry) = self.attempts().get(&request.id()) {
             return Arc::clone(&entry.attempt);
@@ -97,7 +97,7 @@ impl FileBackend {
         attempt
     }
 
-    /// Looks here and now, and has the watcher go on where that does not decide it.
+    /// Looks at once, on this thread, and leaves the rest to the watcher if that decides nothing.
     fn begin(&self, id: AttemptId, attempt: &Arc<Attempt>) {
         attempt.first_look(IMPATIENCE);
         if attempt.outcome().is_none() {
@@ -113,7 +113,8 @@ impl FileBackend {
         self.attempts().remove(&id)
     }
 
-    /// Gives a lock back. Never waits long for the gate: the lock is free in any case, only its file may stay for a while.
+    /// Gives a lock back. Never waits long for the gate: the lock becomes free in any case, and only its file may stay for a
+    /// while.
     fn give_back(&self, hold: &Hold, physical: &str) -> Result<Standing, Trouble> {
         let gate = enter_soon(&self.means.place);
         let standing = hold.release(gate.as_ref())?;
@@ -125,7 +126,7 @@ impl FileBackend {
     }
 }
 
-/// Goes through the gate if that can be done without keeping the calling thread.
+/// Enters the gate if that does not block the calling thread for long.
 fn enter_soon(place: &Place) -> Option<Gate> {
     let start = Instant::now();
     loop {
@@ -138,7 +139,7 @@ fn enter_soon(place: &Place) -> Option<Gate> {
 }
 
 fn capabilities() -> Capabilities {
-    // Small letters only, because some file systems do not tell `A` from `a`.
+    // Lower-case letters only, because some file systems do not distinguish `A` from `a`.
     let names = NameRules::new(CharacterSet::PORTABLE_LOWER_CASE, LONGEST_NAME);
     Capabilities::new("file", Reach::Machine, names)
         .with_fencing(Fencing::Durable)
@@ -203,7 +204,7 @@ impl Backend for FileBackend {
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<FileLease>]) -> Result<Vec<LeaseState>, LockError> {
-        // There are no leases: a lock is held until its holder is gone. A loss is reported by the watcher.
+        // There are no leases: a holder keeps the lock until its process is gone. The watcher reports a loss.
         Ok(leases.iter().map(|_| LeaseState::Held).collect())
     }
 

@@ -1,4 +1,4 @@
-//! The folder in which the locks of a user are when nobody names one.
+//! Finds the default folder of a user's locks.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,15 @@ use nix::unistd::{User, geteuid};
 
 use crate::network;
 
-/// The folder in which the locks of this user are when nobody names one.
+/// The folder of this user's locks if the user names none.
 ///
-/// It depends on the user's id alone, never on the environment, because a cron job and a shell must meet in it:
-/// `.local/state/distlock` in the home that the system's user database names, if that home is there, belongs to the user
-/// and is not on a network file system; else `/var/tmp/distlock-<uid>`. The folder is made when it is first opened.
+/// It depends on the user's id alone, never on the environment, because a cron job and a shell must use the same one:
+/// `.local/state/distlock` in the home directory from the system's user database, if that directory exists, belongs to the user
+/// and is not on a network file system; otherwise `/var/tmp/distlock-<uid>`. A client creates the folder when it first opens
+/// it.
 ///
-/// **A service that sees another home does not share it**, as with `ProtectHome=tmpfs`, `PrivateTmp=yes` or `DynamicUser=yes`
-/// of systemd. Name a folder for those.
+/// **A service that sees another home directory does not share the folder**, as with `ProtectHome=tmpfs`, `PrivateTmp=yes` or
+/// `DynamicUser=yes` of systemd. Name a folder for such services.
 ///
 /// # Errors
 /// [`ErrorKind::Server`] when the user database cannot be read.

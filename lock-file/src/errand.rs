@@ -1,4 +1,4 @@
-//! Something short to be done in the gate, by whoever gets there: at once if nobody is in it, else by the watcher.
+//! Runs a short action in the gate: at once if the gate is free, otherwise on the watcher's thread.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ struct State<T> {
 /// Runs `action` in the gate.
 ///
 /// # Cancel safety
-/// Dropped after its first poll it may or may not have run the action, and will not any more.
+/// A future that is dropped after its first poll may or may not have run the action, and will not run it any more.
 pub(crate) async fn run<T: Send + 'static>(
     means: &Means,
     action: impl FnOnce(&Gate) -> Result<T, Trouble> + Send + 'static,

@@ -1,14 +1,14 @@
-//! The folder in which the locks are, and how files in it are opened: never through a symbolic link, never another
-//! user's, never readable by others.
+//! The folder of the locks. Opens the files in it never through a symbolic link, never if they are another user's, and never
+//! readable by others.
 //!
 //! ```text
 //! <folder>/gate                       the gate, with the counter in it
-//! <folder>/held/<lock>                one file per held lock: who holds it, and the flock that is the lock
+//! <folder>/held/<lock>                one file per held lock: the holder's record, and the flock that is the lock
 //! <folder>/queue/<lock>/<number>      one file per waiter: its ticket
 //! ```
 //!
-//! All paths are resolved from the folder's own descriptor, and [`Folder::is_current`] tells whether that is still the
-//! folder at the path that the user gave.
+//! All paths are resolved from the folder's own descriptor. [`Folder::is_current`] says whether it is still the folder at the
+//! path that the user gave.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ use rustix::process::geteuid;
 use crate::network;
 use crate::trouble::Trouble;
 
-/// Which file it is, whatever its name: two descriptors of one file agree in this, and no other file does as long as
-/// one of them is open.
+/// Identifies a file whatever its name: two descriptors of one file have the same identity, and no other file has it while one
+/// of them is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
@@ -36,18 +36,18 @@ impl Identity {
     }
 }
 
-/// The permissions of everything that is written here: the owner's, nobody else's.
+/// The permissions of everything that this crate creates: for the owner alone.
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const OF_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
-/// How every file is opened. Without `NONBLOCK` a named pipe that somebody put there would hang us.
+/// The flags to open every file with. Without `NONBLOCK` the call would hang on a named pipe.
 const CAREFULLY: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 
-/// How often a folder may vanish between being made and being used.
+/// How often a folder may vanish between its creation and its use.
 const ATTEMPTS: usize = 100;
 
-/// The folder, opened and checked.
+/// The folder, open and checked.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -56,7 +56,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder, makes what is missing of it, and checks that it is the user's own and local.
+    /// Opens the folder, creates what is missing, and checks that it belongs to the user and is local.
     pub(crate) fn open(path: &Path) -> Result<Self, Trouble> {
         // Without a trailing slash, which would make the system follow a symbolic link.
         let path: PathBuf = path.components().collect();
@@ -79,22 +79,22 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of something in the folder.
+    /// The path of a file in the folder.
     pub(crate) fn path_of(&self, relative: &str) -> PathBuf {
         self.path.join(relative)
     }
 
-    /// Whether this is still what is found at the path.
+    /// Whether this folder is still the one at its path.
     pub(crate) fn is_current(&self) -> bool {
         rustix::fs::lstat(&self.path).is_ok_and(|stat| Identity::of(&stat) == self.identity)
     }
 
-    /// Makes a folder inside, if it is not there.
+    /// Creates a subfolder if it does not exist.
     pub(crate) fn make_folder(&self, relative: &str) -> Result<(), Trouble> {
         match make(self.directory.as_fd(), Path::new(relative)) {
             Ok(()) => Ok(()),
@@ -113,13 +113,12 @@ impl Folder {
         }
     }
 
-    /// Removes a folder inside if it is empty. Anything else is left alone without a word: whoever comes next tries
-    /// again.
+    /// Removes a subfolder if it is empty. Ignores all errors, because the next one to leave it tries again.
     pub(crate) fn remove_empty_folder(&self, relative: &str) {
         let _ = rustix::fs::unlinkat(&self.directory, relative, AtFlags::REMOVEDIR);
     }
 
-    /// The names in a folder inside, or `None` if there is no such folder.
+    /// The names in a subfolder, or `None` if it does not exist.
     pub(crate) fn list(&self, relative: &str) -> Result<Option<Vec<String>>, Trouble> {
         let flags = CAREFULLY | OFlags::DIRECTORY;
         let trouble = |errno| Trouble::system("list", &self.path_of(relative), errno);
@@ -139,20 +138,20 @@ impl Folder {
         Ok(Some(names))
     }
 
-    /// Makes a file that must not be there yet, and the folders that it is in; `None` if it is there.
+    /// Creates a file and the folders that contain it; `None` if the file exists.
     pub(crate) fn create(&self, relative: &str) -> Result<Option<OwnedFd>, Trouble> {
         let flags = CAREFULLY | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         for _ in 0..ATTEMPTS {
             match rustix::fs::openat(&self.directory, relative, flags, FILE_MODE) {
                 Ok(file) => {
-                    // A umask may have taken bits of the owner's.
+                    // The umask may have removed permissions of the owner.
                     rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| {
                         Trouble::system("change the mode of", &self.path_of(relative), errno)
                     })?;
                     return Ok(Some(file));
                 }
                 Err(Errno::EXIST) => return Ok(None),
-                // A queue is removed by its last waiter at any moment.
+                // The last waiter may remove a queue's folder at any moment.
                 Err(Errno::NOENT) => self.make_folders_of(relative)?,
                 Err(errno) => return Err(Trouble::system("create", &self.path_of(relative), errno)),
             }
@@ -164,7 +163,7 @@ impl Folder {
         relative.match_indices('/').try_for_each(|(end, _)| self.make_folder(&relative[..end]))
     }
 
-    /// Opens a file for reading and writing, or makes it.
+    /// Opens a file for reading and writing, or creates it.
     pub(crate) fn open_or_create(&self, relative: &str) -> Result<OwnedFd, Trouble> {
         for _ in 0..ATTEMPTS {
             match self.open_file(relative, OFlags::RDWR) {
@@ -178,9 +177,9 @@ impl Folder {
         Err(Trouble::system("open", &self.path_of(relative), Errno::NOENT))
     }
 
-    /// Opens a file only to look at it, or `None` if it is not there.
+    /// Opens a file for reading only, or returns `None` if it does not exist.
     ///
-    /// Closing such a descriptor wakes nobody: the watchers ask for [`CLOSE_WRITE`](rustix::fs::inotify::WatchFlags).
+    /// Closing such a descriptor wakes no waiter: the watchers wait for [`CLOSE_WRITE`](rustix::fs::inotify::WatchFlags).
     pub(crate) fn open_to_look(&self, relative: &str) -> Result<Option<OwnedFd>, Trouble> {
         match self.open_file(relative, OFlags::RDONLY) {
             Err(trouble) if trouble.is_missing() => Ok(None),
@@ -195,7 +194,7 @@ impl Folder {
         })
     }
 
-    /// Checks that an open file is a plain file of this user, and tells which one it is.
+    /// Checks that an open file is a plain file of this user, and returns its status.
     pub(crate) fn check(&self, file: impl AsFd, relative: &str) -> Result<Stat, Trouble> {
         let path = || self.path_of(relative);
         let stat = rustix::fs::fstat(file).map_err(|errno| Trouble::system("look at", &path(), errno))?;
@@ -207,7 +206,7 @@ impl Folder {
         Ok(stat)
     }
 
-    /// Which file is at a place in the folder, if any.
+    /// The identity of the file at a path in the folder, if there is one.
     pub(crate) fn identity_at(&self, relative: &str) -> Result<Option<Identity>, Trouble> {
         Ok(self.stat(relative)?.as_ref().map(Identity::of))
     }
@@ -220,7 +219,7 @@ impl Folder {
         }
     }
 
-    /// Removes a file. That it is gone already is as good.
+    /// Removes a file. It is no error if the file does not exist.
     pub(crate) fn remove(&self, relative: &str) -> Result<(), Trouble> {
         match rustix::fs::unlinkat(&self.directory, relative, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -229,11 +228,11 @@ impl Folder {
     }
 }
 
-/// Makes a folder that is not there, for its owner alone, whatever the umask is.
+/// Creates a folder for its owner alone, whatever the umask is.
 fn make(parent: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
     rustix::fs::mkdirat(parent, path, FOLDER_MODE)?;
     let mode = Mode::from_raw_mode(rustix::fs::statat(parent, path, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
-    // Only then, because this would follow a link that somebody puts there.
+    // Only if permissions are missing, because this call would follow a symbolic link that another process puts there.
     if mode.contains(FOLDER_MODE) {
         Ok(())
     } else {
@@ -241,7 +240,7 @@ fn make(parent: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Makes a folder and those that it is in, as far as they are not there.
+/// Creates a folder and its parents, if they do not exist.
 fn make_with_parents(path: &Path) -> Result<(), Trouble> {
     let trouble =
         |errno| refuse_obstacle(path).unwrap_or_else(|| Trouble::system("make the folder", path, errno));
@@ -253,13 +252,13 @@ fn make_with_parents(path: &Path) -> Result<(), Trouble> {
                 result => result.map_err(trouble),
             }
         }
-        // Also where it may not be asked for: on a file system that is read-only, for example.
+        // Even if creating it fails with another error, on a read-only file system for example.
         (Err(_), _) if path.is_dir() => Ok(()),
         (result, _) => result.map_err(trouble),
     }
 }
 
-/// The refusal, if something that leads to no folder is in the way to `path`.
+/// The refusal if something that is no folder, and leads to none, is in the way to `path`.
 fn refuse_obstacle(path: &Path) -> Option<Trouble> {
     let look = |path| rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
     let (found, stat) = path.ancestors().find_map(|path| look(path).ok().map(|stat| (path, stat)))?;
@@ -299,7 +298,7 @@ fn check_mode(stat: &Stat, path: &Path, remedy: &str) -> Result<(), Trouble> {
     ))
 }
 
-/// A folder of the user's own in which the user may do nothing.
+/// Refuses a folder that belongs to the user, but whose mode does not let the user use it.
 fn check_owners_bits(stat: &Stat, path: &Path) -> Result<(), Trouble> {
     let mode = Mode::from_raw_mode(stat.st_mode);
     if mode.contains(FOLDER_MODE) {
@@ -312,13 +311,13 @@ fn check_owners_bits(stat: &Stat, path: &Path) -> Result<(), Trouble> {
     ))
 }
 
-/// The refusal, if the folder at `path` is the user's own, and cannot be opened for that.
+/// The refusal if the folder at `path` belongs to the user and cannot be opened because of its mode.
 fn refuse_closed(path: &Path) -> Option<Trouble> {
     let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     check_owner(&stat, path).and_then(|()| check_owners_bits(&stat, path)).err()
 }
 
-/// The refusal, if it is a symbolic link that is at `path`. The system has several errors for that.
+/// The refusal if there is a symbolic link at `path`. The system has several errors for that.
 fn refuse_link(path: &Path) -> Option<Trouble> {
     let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     (FileType::from_raw_mode(stat.st_mode) == FileType::Symlink).then(|| {
@@ -329,7 +328,7 @@ fn refuse_link(path: &Path) -> Option<Trouble> {
     })
 }
 
-/// The folder at a path, opened anew when it was removed or replaced.
+/// The folder at a path. It is opened anew after it was removed or replaced.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
@@ -342,12 +341,12 @@ impl Place {
         Ok(Self { path: path.to_owned(), folder: Mutex::new(Arc::new(folder)) })
     }
 
-    /// The folder as it was last found.
+    /// The folder that was last found at the path.
     pub(crate) fn folder(&self) -> Arc<Folder> {
         Arc::clone(&self.folder.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Opens the folder again, after it was found not to be the one at the path any more.
+    /// Opens the folder again, after another one has taken its place at the path.
     pub(crate) fn reopen(&self) -> Result<(), Trouble> {
         let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
         if !folder.is_current()

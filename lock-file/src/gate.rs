@@ -1,9 +1,9 @@
-//! The gate: a `flock` on one file, held for some microseconds around every decision about who is next.
+//! The gate: a `flock` on one file, held for some microseconds around every decision about who holds a lock next.
 //!
-//! The counter is in the same file, so that nobody can have one without the other.
+//! The same file contains the counter, so that a process can have neither without the other.
 //!
-//! The gate is never waited for in the kernel. A process that is stopped inside it (a debugger, Ctrl-Z at the wrong
-//! microsecond) would keep everybody else there beyond their deadlines; so they ask, do something else, and ask again.
+//! No process waits for the gate in the kernel. A process that is stopped inside it (by a debugger, or by Ctrl-Z at the wrong
+//! microsecond) would otherwise block all others beyond their deadlines. So they try, do something else, and try again.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::trouble::{Occupant, Trouble};
 
 const GATE: &str = "gate";
 
-/// How often somebody may pull the folder from under us before that is an error.
+/// How often the folder may be moved away or replaced before that is an error.
 const ATTEMPTS: usize = 100;
 
-/// The gate, while it is ours.
+/// The gate, while this process is in it.
 #[derive(Debug)]
 pub(crate) struct Gate {
     folder: Arc<Folder>,
@@ -32,7 +32,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Goes through the gate, or answers `None` if somebody else is in it.
+    /// Enters the gate, or returns `None` if another process or thread is in it.
     pub(crate) fn enter(place: &Place) -> Result<Option<Self>, Trouble> {
         for _ in 0..ATTEMPTS {
             let folder = place.folder();
@@ -51,13 +51,14 @@ impl Gate {
                 if folder.is_current() {
                     return Ok(None);
                 }
-                // Whoever is in the gate of a folder that was moved away keeps nobody out of the next one.
+                // A process in the gate of a folder that was moved away does not keep others out of the gate of the new folder.
                 place.reopen()?;
                 continue;
             }
             let identity = Identity::of(&folder.check(&file, GATE)?);
             let gate = Self { folder, file };
-            // A gate that somebody has removed since keeps nobody out, and neither does one in a folder that has moved.
+            // A gate file that was removed after it was opened excludes no other process, and neither does one in a folder that
+            // was moved.
             if gate.folder.identity_at(GATE)? == Some(identity) && gate.folder.is_current() {
                 pause::at(Point::InGate);
                 return Ok(Some(gate));
@@ -70,14 +71,14 @@ impl Gate {
         })
     }
 
-    /// The folder whose gate it is.
+    /// The folder that the gate belongs to.
     pub(crate) fn folder(&self) -> &Arc<Folder> {
         &self.folder
     }
 
-    /// The next number of the folder's one counter: above all before it, above `floor`, and not below the clock.
+    /// The next number of the folder's only counter: above all earlier ones, above `floor`, and not below the clock.
     ///
-    /// The clock (in microseconds since 1970) is what keeps numbers rising when the counter's file is lost.
+    /// The clock (in microseconds since 1970) keeps the numbers rising when the counter's file is lost.
     pub(crate) fn next_number(&self, floor: u64) -> Result<u64, Trouble> {
         let path = self.folder.path_of(GATE);
         let last = self.last_number().map_err(|errno| Trouble::system("read", &path, errno))?;
@@ -90,7 +91,7 @@ impl Gate {
         Ok(number)
     }
 
-    /// The last number given out; 0 when the file does not hold one, or not a whole one.
+    /// The last number that was given out; 0 if the file contains none, or an incomplete one.
     fn last_number(&self) -> Result<u64, Errno> {
         let mut text = [0; ENCODED_LENGTH];
         let mut length = 0;
@@ -105,7 +106,7 @@ impl Gate {
         Ok(decode(&text[..length]).unwrap_or(0))
     }
 
-    /// What to say when the gate was not to be had in time: who is in it, where the system tells.
+    /// The error for a gate that did not become free in time. It names the process in the gate if the system can tell.
     pub(crate) fn busy(place: &Place) -> Trouble {
         let folder = place.folder();
         let occupant = folder.open_to_look(GATE).ok().flatten().and_then(|file| occupant(&file));
@@ -114,14 +115,14 @@ impl Gate {
 }
 
 impl Drop for Gate {
-    /// Unlocks explicitly: a child that another thread is just starting has a copy of the descriptor until it executes
-    /// its program, and closing ours alone would leave the gate shut for as long.
+    /// Unlocks explicitly: a child that another thread is starting has a copy of the descriptor until it executes its program,
+    /// and if this process only closed its own descriptor, the gate would stay shut until then.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Asks for a `flock` without waiting: `false` if somebody else has it.
+/// Tries to lock with `flock`, without waiting: `false` if another descriptor has the lock.
 pub(crate) fn try_lock(file: impl AsFd, operation: FlockOperation) -> Result<bool, Errno> {
     loop {
         match rustix::fs::flock(file.as_fd(), operation) {
@@ -138,8 +139,8 @@ fn clock() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(0)
 }
 
-/// 20 digits, a blank, 16 digits of check sum, a line feed: always the same length, so that writing over it needs no
-/// space, and written in one call, so that a killed process leaves the old or the new.
+/// 20 digits, a space, a check sum of 16 digits and a line feed. The length never changes, so that overwriting it needs no
+/// space on the disk. It is written in one call, so that a killed process leaves the old number or the new one.
 const ENCODED_LENGTH: usize = 38;
 
 fn encode(number: u64) -> Vec<u8> {
@@ -153,14 +154,14 @@ fn decode(text: &[u8]) -> Option<u64> {
     (u64::from_str_radix(sum, 16).ok()? == check_sum(number)).then_some(number)
 }
 
-/// The number with its bits mixed (the finaliser of the `SplitMix64` generator): not equal for any two numbers.
+/// Mixes the bits of the number (the finaliser of the `SplitMix64` generator), so that no two numbers have the same check sum.
 fn check_sum(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ (mixed >> 31)
 }
 
-/// Which process has the `flock` on a file, from `/proc/locks`. It tells nothing of processes in other containers.
+/// Finds the process that has the `flock` on a file, in `/proc/locks`. That does not show processes in other containers.
 #[cfg(target_os = "linux")]
 fn occupant(file: &OwnedFd) -> Option<Occupant> {
     let stat = rustix::fs::fstat(file).ok()?;

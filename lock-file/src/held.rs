@@ -1,13 +1,13 @@
-//! The `held` file of a lock: whoever has its `flock`, and finds the file still in its place, holds the lock.
+//! The `held` file of a lock. A client holds the lock while it has the `flock` on this file and the file is still in its place.
 //!
-//! * The file is made, taken and looked at only inside the gate. Nobody outside it ever asks for the `flock`, so nobody
-//!   is ever refused because of somebody who only looked.
-//! * It is removed only inside the gate. A release that cannot get there unlocks, and leaves the file to be reused or
+//! * The file is created, locked and looked at only inside the gate. No process requests its `flock` outside the gate, so no
+//!   attempt is refused because another process only looked.
+//! * It is removed only inside the gate. A release that cannot enter the gate unlocks the file, and leaves it to be reused or
 //!   tidied away.
-//! * After locking, the file at the path is compared with the one that was locked: a file that was removed in between
-//!   excludes nobody.
-//! * Writing to it, unlocking it and closing it do not count as changes that a waiter is woken by, except that closing
-//!   a descriptor that could write does. So those who only look open it for reading, and do not wake each other.
+//! * After locking, the file at the path is compared with the one that was locked, because a file that was removed in between
+//!   excludes no other process.
+//! * Writing to the file, unlocking it and closing it are no changes that wake a waiter, with one exception: closing a
+//!   descriptor that is open for writing. So a process that only looks opens the file for reading, and does not wake others.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ use crate::pause::{self, Point};
 use crate::record::Record;
 use crate::trouble::Trouble;
 
-/// The mode that tells a holder that it was broken, where a mere removal would not tell who did it. Changing a mode
-/// needs no space on the disk, and wakes the holder. The sticky bit means nothing on a file, and nobody sets it by a
-/// `chmod -R` of the folder.
+/// The mode that tells a holder that its hold was broken; a mere removal would not show whether it was a break. Changing a mode
+/// needs no space on the disk, and wakes the holder. The sticky bit means nothing on a file, and a `chmod -R` of the folder
+/// does not set it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BROKEN: Mode = Mode::SVTX.union(WHOLE);
 /// Elsewhere only the superuser may set the sticky bit of a file.
@@ -34,18 +34,18 @@ const WHOLE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 const ATTEMPTS: usize = 100;
 
-/// A lock that is ours.
+/// A lock that this process holds.
 #[derive(Debug)]
 pub(crate) struct Held {
     folder: Arc<Folder>,
     relative: String,
-    /// May be inherited by a child on purpose; the lock is held while any process has it open.
+    /// A child may inherit it on purpose; the lock is held while any process has it open.
     file: Arc<OwnedFd>,
     identity: Identity,
     token: u64,
 }
 
-/// Whether a `held` file is still what excludes others.
+/// Whether a `held` file still excludes other clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Ours,
@@ -56,7 +56,7 @@ pub(crate) fn relative(physical: &str) -> String {
     format!("held/{physical}")
 }
 
-/// Takes the lock if nobody has it.
+/// Takes the lock if it is free.
 pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Option<Held>, Trouble> {
     let folder = gate.folder();
     let relative = relative(physical);
@@ -101,7 +101,7 @@ pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Optio
     })
 }
 
-/// Writes the holder's record, over that of a dead one if there is one, and answers the new holder's token.
+/// Writes the holder's record, over that of a dead holder if there is one, and returns the new holder's token.
 fn inscribe(
     gate: &Gate,
     file: &OwnedFd,
@@ -127,19 +127,19 @@ fn is_marked_broken(stat: &Stat) -> bool {
     Mode::from_raw_mode(stat.st_mode).contains(BROKEN)
 }
 
-/// Whether the lock can be had. To be asked in the gate only.
+/// Whether the lock is free. To be called in the gate only.
 fn is_free(folder: &Folder, relative: &str) -> Result<bool, Trouble> {
     let Some(file) = folder.open_to_look(relative)? else {
         return Ok(true);
     };
     let free = try_lock(&file, FlockOperation::NonBlockingLockShared)
         .map_err(|errno| Trouble::system("lock", &folder.path_of(relative), errno))?;
-    // Closing does not do that while a child that is being started has a copy of the descriptor.
+    // Closing does not unlock while a child that is being started has a copy of the descriptor.
     let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
     Ok(free)
 }
 
-/// What the holder says about itself, if there is one.
+/// The holder's record, if the lock is held.
 pub(crate) fn holder(gate: &Gate, physical: &str) -> Result<Option<Participant>, Trouble> {
     let folder = gate.folder();
     let relative = relative(physical);
@@ -147,12 +147,12 @@ pub(crate) fn holder(gate: &Gate, physical: &str) -> Result<Option<Participant>,
         return Ok(None);
     }
     let record = folder.open_to_look(&relative)?.and_then(Record::read);
-    // Some other program has locked the file.
+    // Another program has locked the file.
     let stranger = || Participant::new(HolderId::new("unknown"));
     Ok(Some(record.map_or_else(stranger, |record| record.participant())))
 }
 
-/// Takes the lock away from the holder with that id. Answers whether that one held it.
+/// Takes the lock away from the holder with that id. Returns whether that holder held it.
 pub(crate) fn break_holder(gate: &Gate, physical: &str, id: &str) -> Result<bool, Trouble> {
     let folder = gate.folder();
     let relative = relative(physical);
@@ -172,15 +172,15 @@ pub(crate) fn break_holder(gate: &Gate, physical: &str, id: &str) -> Result<bool
     Ok(true)
 }
 
-/// Removes what a dead holder left, or one whose release could not get into the gate.
+/// Removes the file that a dead holder left, or one whose release could not enter the gate.
 pub(crate) fn tidy(gate: &Gate, physical: &str) -> Result<(), Trouble> {
     let relative = relative(physical);
     let folder = gate.folder();
     let Some(file) = folder.open_to_look(&relative)? else {
         return Ok(());
     };
-    // Held while it is removed: whoever locks it afterwards finds it gone from its place, even when somebody has removed
-    // the gate and is in another.
+    // The file is locked while it is removed: a process that locks it afterwards finds that it is no longer in its place, even
+    // if the gate file was removed and that process is in another gate.
     let free = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
         .map_err(|errno| Trouble::system("lock", &folder.path_of(&relative), errno))?;
     if free {
@@ -209,7 +209,7 @@ impl Held {
         &self.file
     }
 
-    /// Whether the lock is still ours. What cannot be found out has not changed.
+    /// Whether this process still holds the lock. An error counts as no change.
     pub(crate) fn standing(&self) -> Standing {
         if rustix::fs::fstat(self.file.as_fd()).is_ok_and(|stat| is_marked_broken(&stat)) {
             return Standing::Lost(LossReason::Broken);
@@ -221,8 +221,8 @@ impl Held {
         }
     }
 
-    /// Gives the lock back, in the gate if that can be had, and says whether it was ours until now. Afterwards it is free,
-    /// also when a child still has the descriptor.
+    /// Releases the lock, in the gate if one is given, and returns whether this process held it until now. Afterwards the lock
+    /// is free, even if a child still has the descriptor.
     pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Trouble> {
         let standing = self.standing();
         if gate.is_some() && standing == Standing::Ours {
@@ -232,7 +232,7 @@ impl Held {
         rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock)
             .map_err(|errno| Trouble::system("unlock", &self.path(), errno))?;
         if gate.is_none() && standing == Standing::Ours {
-            // Unlocking wakes nobody; this does. The next holder may be writing already, so it changes nothing else.
+            // Unlocking wakes no waiter; new times do. The next holder may be writing already, so this changes nothing else.
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let times = Timestamps { last_access: now, last_modification: now };
             let _ = rustix::fs::futimens(self.file.as_fd(), &times);

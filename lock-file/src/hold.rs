@@ -1,4 +1,4 @@
-//! A lock that is held, and the watch over it.
+//! A lock that this client holds, and the watch for its loss.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,22 +11,22 @@ use crate::held::{Held, Standing};
 use crate::trouble::Trouble;
 use crate::watcher::{Care, Next, Sleeper, Watcher};
 
-/// For how long a hold goes unwatched. Most are over by then, and have cost no watch and woken no thread.
+/// How long a new hold is not watched. Most holds end earlier, and cost neither a watch nor a thread's wake-up.
 const YOUNG: Duration = Duration::from_millis(25);
 
-/// A lock that is held.
+/// A lock that this client holds.
 #[derive(Debug)]
 pub(crate) struct Hold {
     watch: Arc<LossWatch>,
     _care: Care,
 }
 
-/// Tells the holder when its file is not what excludes the others any more.
+/// Tells the holder when its file no longer excludes other clients.
 struct LossWatch {
     held: Held,
     signals: Signals,
     poll_interval: Duration,
-    /// How it ended, once it has.
+    /// How the hold ended, once it has.
     end: Mutex<Option<Standing>>,
 }
 
@@ -46,7 +46,7 @@ impl Hold {
         self.watch.held.descriptor()
     }
 
-    /// Gives the lock back, and says whether it was held until now; called again it says the same again.
+    /// Releases the lock, and returns whether it was held until now. A second call returns the same again.
     pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Trouble> {
         let mut end = self.watch.end.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(standing) = *end {

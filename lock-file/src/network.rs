@@ -1,5 +1,5 @@
-//! Network file systems are refused where the system tells: their `flock` may reach only this machine while the folder
-//! is shared with others, and changes made elsewhere wake nobody here.
+//! Refuses network file systems where the system can tell: their `flock` may exclude only processes of this machine while other
+//! machines share the folder, and changes by other machines wake no waiter here.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn refuse(network_file_system: Option<String>, path: &Path) -> Result<(), Troubl
     }
 }
 
-/// Whether `path` is on a network file system; "no" when it cannot be found out.
+/// Whether `path` is on a network file system; "no" if that cannot be found out.
 pub(crate) fn is_network(path: &Path) -> bool {
     let Ok(directory) = rustix::fs::open(path, rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) else {
         return false;
@@ -38,7 +38,7 @@ pub(crate) fn is_network(path: &Path) -> bool {
 mod system {
     use super::{AsFd, Stat};
 
-    /// The numbers by which `statfs` names file systems, from their kernels' and vendors' headers.
+    /// The numbers of file systems in `statfs`, from the headers of their kernels and vendors.
     const NETWORK: [(u32, &str); 15] = [
         (0x6969, "NFS"),
         (0x517B, "SMB"),
@@ -58,7 +58,7 @@ mod system {
     ];
     const FUSE: u32 = 0x6573_5546;
 
-    /// Those FUSE file systems that stay on the machine. Of the others, most are clients of a server.
+    /// The FUSE file systems that stay on the machine. Most others are clients of a server.
     const LOCAL_FUSE: [&str; 6] = ["fuse-overlayfs", "ntfs-3g", "exfat", "fuse2fs", "encfs", "gocryptfs"];
 
     pub(super) fn network_file_system(directory: impl AsFd, stat: &Stat) -> Option<String> {
@@ -69,8 +69,8 @@ mod system {
         kind_of(number, device, || std::fs::read_to_string("/proc/self/mountinfo").ok())
     }
 
-    /// The network file system that `statfs` names by `number`, if it is one. `mounts` is asked for only when the number
-    /// does not tell.
+    /// The network file system with this `number` in `statfs`, if it is one. Reads `mounts` only if the number does not decide
+    /// it.
     pub(super) fn kind_of(
         number: u32,
         device: (u32, u32),
@@ -82,7 +82,7 @@ mod system {
         NETWORK.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
     }
 
-    /// `fuse.sshfs` and its like; plain `fuse`, `fuseblk` and `virtiofs` are local.
+    /// True for `fuse.sshfs` and the like; plain `fuse`, `fuseblk` and `virtiofs` are local.
     pub(super) fn is_remote_fuse(kind: &str) -> bool {
         kind.strip_prefix("fuse.").is_some_and(|program| !LOCAL_FUSE.contains(&program))
     }

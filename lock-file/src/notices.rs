@@ -1,29 +1,29 @@
-//! How a thread is told that a file has changed: by inotify on Linux, and not at all elsewhere.
+//! Wakes a thread when a file changes: by inotify on Linux. Other systems only have the bell.
 
-/// Which watched file it is.
+/// Identifies a watched file.
 pub(crate) type WatchId = i32;
 
 /// What happened to a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // nothing is noticed elsewhere
 pub(crate) enum Notice {
-    /// It was removed, moved or had its attributes changed.
+    /// The file was removed or moved, or its attributes changed.
     Changed(WatchId),
-    /// Somebody who could write to it has closed it. **The kernel says so before it drops the `flock`.**
+    /// A process closed a descriptor that was open for writing. **The kernel says so before it drops the `flock`.**
     Closed(WatchId),
-    /// Notices were lost: anything may have happened to any file.
+    /// The system lost notices: anything may have happened to any file.
     Overflow,
 }
 
-/// What became of the wish to be told about a file.
+/// The result of a request to watch a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // nothing is noticed elsewhere
 pub(crate) enum Watching {
-    /// It is watched.
+    /// The file is watched.
     Yes(WatchId),
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// The system has no means left, or never had: look again from time to time.
+    /// The system has no resources left to watch it, or never had: look again from time to time.
     Unable,
 }
 
@@ -46,11 +46,11 @@ mod linux {
 
     use super::{Notice, WatchId, Watching};
 
-    /// One inotify instance, and a bell to wake the thread that waits for it.
+    /// One inotify instance, and a bell to wake the thread that waits for notices.
     #[derive(Debug)]
     pub(crate) struct Notices {
         bell: OwnedFd,
-        /// Missing as long as the user has no instance left (128 is a common limit).
+        /// Empty while the user has no inotify instance left (128 is a common limit).
         inotify: OnceLock<OwnedFd>,
     }
 
@@ -66,7 +66,7 @@ mod linux {
             Ok(Self { bell, inotify: OnceLock::new() })
         }
 
-        /// Asks to be told when the file changes. Asked again for the same file it answers the same id.
+        /// Requests notices about changes of the file. A second request for the same file returns the same id.
         pub(crate) fn watch(&self, path: &Path) -> Watching {
             let Some(inotify) = self.instance() else {
                 return Watching::Unable;
@@ -97,7 +97,7 @@ mod linux {
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }
 
-        /// Waits for notices, the bell, or until `timeout` has passed.
+        /// Waits for notices or the bell, at most for `timeout`.
         pub(crate) fn wait(&self, timeout: Duration) -> Vec<Notice> {
             let timeout = Timespec::try_from(timeout).ok();
             let mut sources = vec![PollFd::new(&self.bell, PollFlags::IN)];
@@ -137,7 +137,7 @@ mod portable {
 
     use super::{Notice, WatchId, Watching};
 
-    /// Nothing but a bell: files are looked at from time to time.
+    /// Only a bell: the watcher looks at files from time to time.
     #[derive(Debug, Default)]
     pub(crate) struct Notices {
         rung: Mutex<Rung>,

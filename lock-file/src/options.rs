@@ -1,4 +1,4 @@
-//! Options of a client, and connecting with them.
+//! The options of a client, and how to connect with them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operat
 use crate::backend::FileBackend;
 use crate::default_folder::default_folder;
 
-/// Where the locks are, and how patient a client is.
+/// Where the locks are, and how long a client waits for files.
 ///
 /// ```no_run
 /// use lock_core::{ClientBuilder, DistributedLockExt};
@@ -28,9 +28,9 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// Locks in this folder, an absolute path. It is made if it is not there.
+    /// Uses the locks in this folder, an absolute path. A client creates it if it does not exist.
     ///
-    /// Everyone who is to exclude each other must name the same folder, and run as the same user.
+    /// All processes that are to exclude each other must use the same folder, and run as the same user.
     pub fn in_folder(folder: impl AsRef<Path>) -> Self {
         Self {
             folder: folder.as_ref().to_owned(),
@@ -39,24 +39,24 @@ impl FileOptions {
         }
     }
 
-    /// Locks in the user's [default folder](default_folder).
+    /// Uses the locks in the user's [default folder](default_folder).
     ///
     /// # Errors
-    /// As [`default_folder`].
+    /// The errors of [`default_folder`].
     pub fn in_default_folder() -> Result<Self, LockError> {
         default_folder().map(Self::in_folder)
     }
 
-    /// How often a waiter looks where the system cannot tell it of a change: elsewhere than Linux, and while all of the
-    /// user's inotify instances are in use. 100 ms by default.
+    /// How often a waiter looks at the files where the system cannot report changes: on systems other than Linux, and while all
+    /// of the user's inotify instances are in use. 100 ms by default.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = interval;
         self
     }
 
-    /// For how long a call that does not wait for the lock (try, inspect, break) waits for another process that is about
-    /// to decide about some lock of the folder. 500 ms by default; usually it takes microseconds.
+    /// How long a call that does not wait for the lock (try, inspect, break) waits for another process that is about to decide
+    /// about some lock of the folder. 500 ms by default; usually it takes microseconds.
     #[must_use]
     pub fn gate_patience(mut self, patience: Duration) -> Self {
         self.gate_patience = patience;
@@ -82,18 +82,18 @@ impl FileOptions {
     /// Opens the folder.
     ///
     /// # Errors
-    /// As [`FileBackend::open`], and those of [`ClientBuilder::build`].
+    /// The errors of [`FileBackend::open`] and of [`ClientBuilder::build`].
     pub fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         let builder = builder.server(format!("file:{}", self.folder.display()));
         builder.build(|host| FileBackend::open(self, host))
     }
 }
 
-/// Connects to what a `file:` URL says: `file:/absolute/path`, or `file:` for the [default folder](default_folder), with
+/// Connects to the folder of a `file:` URL: `file:/absolute/path`, or `file:` for the [default folder](default_folder), with
 /// `?poll_interval=DURATION`, `?gate_patience=DURATION` and the common options.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`], naming the option; and those of [`FileOptions::client`].
+/// [`ErrorKind::InvalidOption`], which names the option; and the errors of [`FileOptions::client`].
 pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let mut options = url.options();
     let builder = builder.with_url_options(&mut options)?;
@@ -106,10 +106,10 @@ pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, Lock
     file.client(builder)
 }
 
-/// The length of the lease that a `file:` URL asks for: none, because the system keeps a lock for as long as its holder lives.
+/// The lease that a `file:` URL asks for: none, because the system keeps a lock for as long as its holder lives.
 ///
 /// # Errors
-/// None; it answers as the other backends do.
+/// None; it has the signature of the other backends.
 #[allow(
     clippy::unnecessary_wraps,
     reason = "every backend has this function, and elsewhere a URL may be wrong"

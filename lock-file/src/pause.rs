@@ -3,23 +3,23 @@
 /// A critical point of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
-    /// The gate's file is open, and not locked yet.
+    /// The gate's file is open, but not locked yet.
     BeforeGate,
-    /// The gate is ours.
+    /// This process is in the gate.
     InGate,
-    /// A number has been computed, and the ticket with it not yet made.
+    /// The process has computed a number, but not made the ticket yet.
     BeforeTicket,
-    /// The file of a lock is open, and not locked yet.
+    /// The file of a lock is open, but not locked yet.
     BeforeHeld,
-    /// The lock is ours, and its file says nothing yet.
+    /// This process has the lock, but has not written its record yet.
     BeforeRecord,
-    /// A sleeper has looked, and does not watch yet.
+    /// A sleeper has looked, but does not watch yet.
     BeforeWatch,
-    /// A sleeper watches and has looked again, and does not sleep yet.
+    /// A sleeper watches and has looked again, but does not sleep yet.
     BeforeSleep,
-    /// The holder has been found to be the one to break, and nothing has been done yet.
+    /// This is the holder to break, but nothing has been done yet.
     BeforeBreak,
-    /// What a dead holder left has been found to be free, and has not been removed yet.
+    /// The file that a dead holder left is known to be free, but has not been removed yet.
     BeforeTidy,
 }
 
@@ -33,7 +33,7 @@ mod absent {
     #[inline]
     pub(crate) fn at(_point: super::Point) {}
 
-    /// Whether sleepers look again although they were not told to.
+    /// Whether sleepers look again without a notice.
     #[inline]
     pub(crate) fn second_chances() -> bool {
         true
@@ -50,11 +50,11 @@ mod forced {
 
     use super::Point;
 
-    /// Names the point at which the process stops itself, as SIGSTOP would; `Point:3` is the third time that it gets
-    /// there.
+    /// Names the point at which the process stops itself, as SIGSTOP would; `Point:3` means the third time that the process
+    /// gets there.
     pub(crate) const STOP_AT: &str = "DISTLOCK_TEST_STOP_AT";
 
-    /// Set, it keeps sleepers from looking without being told to, which would hide that they were not told.
+    /// If set, sleepers do not look without a notice, because that would hide a missing notice.
     pub(crate) const NO_SECOND_CHANCES: &str = "DISTLOCK_TEST_NO_SECOND_CHANCES";
 
     pub(crate) fn at(point: Point) {
@@ -69,7 +69,7 @@ mod forced {
             return;
         };
         if TIMES.fetch_add(1, Ordering::SeqCst) + 1 == *time {
-            // To this thread, which so does not go a step further.
+            // Signals this thread, which therefore goes no further.
             raise(Signal::SIGSTOP).unwrap();
         }
     }

@@ -1,11 +1,11 @@
 //! The queue of a lock: one ticket per waiter, in the order of their numbers.
 //!
-//! A ticket is a file that its waiter keeps under a `flock`. When the waiter dies, the kernel drops the `flock` and the
-//! ticket counts for nothing; whoever comes across it removes it. Tickets order the waiters and do nothing else:
-//! exclusion rests on the `held` file alone.
+//! A ticket is a file that its waiter keeps under a `flock`. When the waiter dies, the kernel drops the `flock` and the ticket
+//! no longer counts; the next process that finds it removes it. Tickets only order the waiters: exclusion rests on the `held`
+//! file alone.
 //!
-//! Tickets are made only inside the gate, numbers are never used twice, and nobody but its owner ever takes a ticket's
-//! `flock` exclusively. So a look from anywhere disturbs nobody, and a ticket may be removed from anywhere.
+//! Tickets are made only inside the gate, numbers are never used twice, and only the owner of a ticket ever takes its `flock`
+//! exclusively. So a process may look at a ticket at any time without disturbing others, and may remove a dead one at any time.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ pub(crate) struct Queue<'a> {
     physical: &'a str,
 }
 
-/// A place in a queue.
+/// A waiter's place in a queue.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     folder: Arc<Folder>,
     physical: Arc<str>,
     number: u64,
-    /// Closed, and so unlocked by the kernel at the latest, when the process ends.
+    /// Closed, and so unlocked by the kernel, at the latest when the process ends.
     file: OwnedFd,
 }
 
@@ -56,12 +56,12 @@ impl<'a> Queue<'a> {
         format!("queue/{}/{number:020}", self.physical)
     }
 
-    /// The path of a ticket, to watch it.
+    /// The path of a ticket, for a watch.
     pub(crate) fn path_of(&self, number: u64) -> PathBuf {
         self.folder.path_of(&self.file(number))
     }
 
-    /// All tickets, dead ones too, in order.
+    /// The numbers of all tickets, dead ones too, in order.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, Trouble> {
         let names = self.folder.list(&self.directory())?.unwrap_or_default();
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -69,7 +69,7 @@ impl<'a> Queue<'a> {
         Ok(numbers)
     }
 
-    /// The last of `numbers` whose waiter lives. The dead ones behind it are removed.
+    /// The last of `numbers` whose waiter is alive. Removes the dead ones behind it.
     pub(crate) fn last_alive(&self, numbers: &[u64]) -> Result<Option<u64>, Trouble> {
         for &number in numbers.iter().rev() {
             if self.is_alive(number)? {
@@ -80,7 +80,7 @@ impl<'a> Queue<'a> {
         Ok(None)
     }
 
-    /// Removes the tickets that dead waiters left at the end of the queue, and the queue if it is empty.
+    /// Removes the tickets that dead waiters left at the end of the queue, and the queue's folder if it is empty.
     pub(crate) fn tidy(&self) -> Result<(), Trouble> {
         let Some(names) = self.folder.list(&self.directory())? else {
             return Ok(());
@@ -93,7 +93,7 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
-    /// Whether the waiter with that ticket lives.
+    /// Whether the waiter with that ticket is alive.
     pub(crate) fn is_alive(&self, number: u64) -> Result<bool, Trouble> {
         Ok(self.look_at(number)?.0 == Life::Alive)
     }
@@ -108,7 +108,7 @@ impl<'a> Queue<'a> {
         Ok((if unlocked { Life::Dead } else { Life::Alive }, Some(file)))
     }
 
-    /// What the living waiters among `numbers` say about themselves.
+    /// The records of the living waiters among `numbers`.
     pub(crate) fn records(&self, numbers: &[u64]) -> Result<Vec<Record>, Trouble> {
         let mut records = Vec::new();
         for &number in numbers {
@@ -153,8 +153,8 @@ impl Ticket {
 }
 
 impl Drop for Ticket {
-    /// Leaves the queue. Unlocks first: whoever is woken by the removal finds the `flock` gone, also while a child that
-    /// is being started still has a copy of the descriptor.
+    /// Leaves the queue. Unlocks first, so that the waiter that the removal wakes finds the `flock` gone, even while a child
+    /// that is being started still has a copy of the descriptor.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         let queue = Queue::of(&self.folder, &self.physical);

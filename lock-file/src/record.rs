@@ -1,4 +1,4 @@
-//! What a holder or a waiter writes into its file about itself, for whoever inspects the lock.
+//! The record that a holder or a waiter writes into its file, for inspection.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::trouble::Trouble;
 
-/// One holder or waiter, as JSON on one line. Readers ignore what they do not know.
+/// One holder or waiter, as JSON on one line. Readers ignore fields that they do not know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) id: String,
-    /// The lock as its user calls it; the file's name may be a hash of it.
+    /// The lock's name as its user writes it; the file's name may be a hash of it.
     pub(crate) name: String,
     pub(crate) host: String,
     pub(crate) pid: u32,
-    /// Whose numbers of processes that is one of.
+    /// The namespace that the process id belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) numbering: Option<String>,
-    /// When the process was started.
+    /// When the process started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) started: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub(crate) struct Record {
     pub(crate) token: Option<String>,
 }
 
-/// Longer than any record: a name of 512 bytes may need six times that in JSON.
+/// Longer than any record: a name of 512 bytes may need six times as many in JSON.
 const MAX_LENGTH: usize = 16 * 1024;
 
 impl Record {
@@ -50,7 +50,7 @@ impl Record {
         }
     }
 
-    /// The record of someone who holds from now on.
+    /// The record of a holder that holds the lock from now on.
     pub(crate) fn of_holder(&self, token: u64) -> Self {
         Self { since_unix_ms: unix_milliseconds(), token: Some(token.to_string()), ..self.clone() }
     }
@@ -59,7 +59,7 @@ impl Record {
         self.token.as_ref()?.parse().ok()
     }
 
-    /// Writes it into an empty file.
+    /// Writes the record into an empty file.
     pub(crate) fn write(&self, file: impl AsFd, path: &Path) -> Result<(), Trouble> {
         let mut line = serde_json::to_vec(self).map_err(|error| Trouble::Broken {
             cause: format!("a record cannot be written: {error}"),
@@ -69,7 +69,7 @@ impl Record {
         write_all(file, &line, path)
     }
 
-    /// Reads what a file says, if it says anything that makes sense: whoever was killed while writing said nothing.
+    /// Reads the record in a file, if it is a valid one: a process that was killed while writing has left none.
     pub(crate) fn read(file: impl AsFd) -> Option<Self> {
         let mut text = vec![0; MAX_LENGTH];
         let mut length = 0;

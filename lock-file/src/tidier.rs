@@ -1,4 +1,4 @@
-//! Removes what was left because nobody could get into the gate at that moment, or because its owner was killed.
+//! Removes files that stayed because the gate was not free at that moment, or because their owner was killed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ use crate::queue::Queue;
 use crate::trouble::Trouble;
 use crate::watcher::{Care, Next, Sleeper};
 
-/// How many locks are looked at when a client opens or closes. What is left over is found by another client. Few: a
+/// How many locks a client looks at when it opens or closes. Other clients find the rest. It is a small number, because a
 /// client may be opened for a single lock, and the others wait at the gate meanwhile.
 const SWEPT_AT_ONCE: usize = 4;
 
-/// The locks of a client that are to be tidied up.
+/// The locks of a client that need tidying up.
 #[derive(Debug)]
 pub(crate) struct Tidier {
     means: Means,
@@ -39,7 +39,7 @@ impl Tidier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tidies the lock up as soon as the gate can be had.
+    /// Tidies the lock up as soon as the gate is free.
     pub(crate) fn later(self: &Arc<Self>, physical: &str) {
         let mut state = self.lock();
         state.untidy.insert(physical.to_owned());
@@ -55,16 +55,16 @@ impl Tidier {
         }
     }
 
-    /// Tidies up whatever waits for it, in the gate.
+    /// Tidies up all locks that need it, in the gate.
     pub(crate) fn finish(&self, gate: &Gate) {
         let untidy = std::mem::take(&mut self.lock().untidy);
         for physical in untidy {
-            // What cannot be removed now is found by a later sweep, or used again.
+            // A file that cannot be removed now is reused, or a later sweep finds it.
             let _ = tidy(gate, &physical);
         }
     }
 
-    /// Ends the watcher's interest in it, when the client ends.
+    /// Ends the watcher's care for this tidier, when the client ends.
     pub(crate) fn dismiss(&self) {
         let care = self.lock().care.take();
         drop(care);
@@ -91,18 +91,18 @@ impl Sleeper for Tidier {
     }
 }
 
-/// Removes what a lock has left, if it is free and nobody waits.
+/// Removes the files of a lock, if it is free and has no waiters.
 fn tidy(gate: &Gate, physical: &str) -> Result<(), Trouble> {
     held::tidy(gate, physical)?;
     Queue::of(gate.folder(), physical).tidy()
 }
 
-/// Looks at some of the folder's locks, and tidies up after those of their holders and waiters that were killed.
+/// Looks at some of the folder's locks, and removes the files of killed holders and waiters.
 ///
-/// Best effort: what cannot be tidied up is in nobody's way.
+/// Best effort: a file that stays does no harm.
 pub(crate) fn sweep(gate: &Gate) {
     let mut names = names(gate.folder()).unwrap_or_default();
-    // Begin somewhere else each time, so that many living locks do not hide a dead one for ever.
+    // Begin at another lock each time, so that many locks in use do not hide an abandoned one for ever.
     let start = usize::try_from(u64::from(std::process::id()).wrapping_mul(0x9E37_79B9)).unwrap_or(0);
     if !names.is_empty() {
         let start = start % names.len();

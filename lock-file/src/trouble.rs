@@ -1,4 +1,4 @@
-//! What can go wrong with files, said so that its reader knows what to do.
+//! What can go wrong with files, with messages that tell the reader what to do.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lock_core::{ErrorKind, LockError, LockName, Operation};
 use rustix::io::Errno;
 
-/// What stood in the way. Becomes a [`LockError`] where the operation and the lock are known.
+/// What went wrong. Becomes a [`LockError`] where the operation and the lock are known.
 #[derive(Debug, Clone)]
 pub(crate) enum Trouble {
     /// A system call failed.
@@ -15,7 +15,7 @@ pub(crate) enum Trouble {
     Refused { cause: String, remedy: Cow<'static, str> },
     /// Another process did not leave the gate in time.
     GateBusy { path: PathBuf, occupant: Option<Occupant> },
-    /// The counter has come to its end, or somebody keeps replacing files under our hands.
+    /// The counter has reached its end, or another process keeps replacing files while this one uses them.
     Broken { cause: String, remedy: Cow<'static, str> },
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Occupant {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // elsewhere nobody can tell
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // other systems cannot tell
 pub(crate) enum Activity {
     Stopped,
     Running,
@@ -42,17 +42,17 @@ impl Trouble {
         Self::Refused { cause, remedy: remedy.into() }
     }
 
-    /// Whether a file or folder was not there.
+    /// Whether a file or folder did not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::System { errno: Errno::NOENT, .. })
     }
 
-    /// Whether the same may go well a moment later, although nobody does anything about it.
+    /// Whether the same call may succeed a moment later by itself.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, Self::System { errno, .. } if is_passing(*errno))
     }
 
-    /// The error of `operation` on `name`.
+    /// Makes the error of `operation` on the lock `name`.
     pub(crate) fn into_error(self, operation: Operation, name: Option<&LockName>) -> LockError {
         let error = |kind| {
             let error = LockError::new(kind, operation);
@@ -75,7 +75,7 @@ impl Trouble {
     }
 }
 
-/// What kind of error the user sees for `errno`, and what to do about it.
+/// The kind of error that the user sees for `errno`, and what to do about it.
 fn explain(errno: Errno) -> (ErrorKind, &'static str) {
     match errno {
         Errno::NOSPC | Errno::DQUOT => {

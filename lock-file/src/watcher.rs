@@ -1,13 +1,13 @@
-//! One thread per process that looks after everything that waits: waiters for their turn, holders for a loss, and
-//! whatever could not get into the gate at once.
+//! One thread per process that looks after everything that waits: waiters for their turn, holders for a loss, and actions that
+//! could not enter the gate at once.
 //!
-//! Each of them is a [`Sleeper`]. The thread looks for it, asks the system to be told of the next change, **looks again**
-//! and only then sleeps, so no change falls between. Hundreds of waiters cost one thread, one inotify instance and no
-//! time while nothing happens.
+//! Each of them is a [`Sleeper`]. The thread looks on its behalf, asks the system for a notice of the next change, **looks
+//! again** and only then lets it sleep, so that no change is missed. Hundreds of waiters cost one thread, one inotify instance,
+//! and no processor time while nothing happens.
 //!
-//! A notice is a hint to look and no more. The one that a dying process causes comes before the kernel has dropped its
-//! `flock`, so after it the thread looks several times, soon and then less soon. The same when a watch is new: the notice
-//! may have come just before it.
+//! A notice is only a hint to look. The notice about a dying process comes before the kernel has dropped its `flock`, so the
+//! thread looks several times after it, at growing intervals. It does the same after a new watch, because the notice may have
+//! come just before the watch.
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,37 +22,37 @@ use crate::trouble::Trouble;
 
 /// Something that waits for files to change.
 pub(crate) trait Sleeper: Send + Sync {
-    /// Looks whether it has come, and says what next. Must not wait for anything.
+    /// Checks whether the change has come, and returns what to do next. Must not block.
     fn look(&self) -> Next;
 }
 
-/// What a sleeper wants next.
+/// What the watcher does next with a sleeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing any more.
+    /// Forget it.
     Over,
-    /// To look again after some time.
+    /// Look again after some time.
     Again(Duration),
-    /// To look again when this file changes, or every `otherwise` where the system cannot tell.
+    /// Look again when this file changes, or every `otherwise` if the system cannot report changes.
     Watch { path: PathBuf, otherwise: Duration },
 }
 
-/// Looks whether something was missed, although nothing should be: a file system may keep silent. Not in tests, which are to
-/// find out what is missed.
+/// How often to look for a change that was missed. None should be, but a file system may send no notices. Longer in tests,
+/// which are to find out what is missed.
 const INSPECTION: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 30 });
 
-/// After a notice that comes before the fact: the first look, and how long to go on. Each pause is twice the last.
+/// After a notice that comes too early: the first pause, the longest, and when to stop. Each pause is twice the one before.
 const FIRST_RETRY: Duration = Duration::from_micros(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 pub(crate) const RETRIES_END: Duration = Duration::from_secs(2);
 
-/// How long one pauses at most that still finds things changed under its eyes, or nothing there to watch.
+/// The longest pause of a sleeper that still finds things changing while it looks, or nothing to watch.
 const LONGEST_CHASE: Duration = Duration::from_millis(100);
 
-/// How often one sleeper may find things changed under its eyes before the others have their turn.
+/// How often one sleeper may find things changing while it looks before the others have their turn.
 const LOOKS_IN_A_ROW: usize = 4;
 
-/// The thread, as long as anybody keeps this.
+/// The thread, which runs until the last reference to the watcher is dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
@@ -89,7 +89,7 @@ struct Entry {
     watch: Option<WatchId>,
     due: Option<Instant>,
     retries: Option<Retries>,
-    /// The next pause if it has had its turn and still cannot sleep.
+    /// The next pause for a sleeper that has had its turn and still cannot sleep.
     chase: Duration,
 }
 
@@ -99,7 +99,7 @@ struct Retries {
     until: Instant,
 }
 
-/// A sleeper that is looked after until this is dropped.
+/// Keeps a sleeper looked after until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Care {
     shared: Weak<Shared>,
@@ -107,7 +107,7 @@ pub(crate) struct Care {
 }
 
 impl Watcher {
-    /// The watcher of this process.
+    /// The only watcher of this process.
     pub(crate) fn of_process() -> Result<Arc<Self>, Trouble> {
         static OF_PROCESS: Mutex<Weak<Watcher>> = Mutex::new(Weak::new());
         let mut of_process = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +130,7 @@ impl Watcher {
         Ok(Self { shared })
     }
 
-    /// Looks after a sleeper, from `delay` on.
+    /// Looks after a sleeper, starting after `delay`.
     pub(crate) fn look_after(&self, sleeper: Arc<dyn Sleeper>, delay: Duration) -> Care {
         let due = Instant::now() + delay;
         let mut state = self.shared.lock();
@@ -142,7 +142,7 @@ impl Watcher {
         state.due.insert((due, key));
         let too_late = state.wakes_at.is_some_and(|wakes_at| wakes_at > due);
         if too_late {
-            // It will be awake: nobody else need ring.
+            // This call wakes it, so no other call needs to ring.
             state.wakes_at = None;
             drop(state);
             self.shared.notices.ring();
@@ -200,7 +200,7 @@ impl Shared {
             let Some(sleeper) = self.lock().sleepers.get(&key).map(|entry| Arc::clone(&entry.sleeper)) else {
                 return;
             };
-            // A sleeper is code of this crate; if it has a defect, the others still stand.
+            // A sleeper is code of this crate; a panic in one must not harm the others.
             let next = catch_unwind(AssertUnwindSafe(|| sleeper.look())).unwrap_or(Next::Over);
             match next {
                 Next::Over => return self.forget(key),
@@ -222,12 +222,12 @@ impl Shared {
         state.schedule(key, pause);
     }
 
-    /// Whether nothing can have happened unnoticed since before the look: the same file was watched then. If so, the
-    /// sleeper sleeps.
+    /// Whether the same file was already watched before the look, so that no change can have been missed. If so, the sleeper
+    /// sleeps.
     fn watches_already(&self, key: Key, watch: WatchId) -> bool {
         let mut state = self.lock();
         let Some(entry) = state.sleepers.get_mut(&key) else {
-            // Forgotten meanwhile, and the watch may have been made for it alone.
+            // The sleeper was forgotten meanwhile, and the watch may have been made for it alone.
             if !state.watched.contains_key(&watch) {
                 self.notices.unwatch(watch);
             }
@@ -260,7 +260,7 @@ impl Shared {
             self.unwatch(&mut state, watch, key);
         }
         drop(state);
-        // Dropped outside the mutex: a sleeper owns others' code.
+        // Dropped after the mutex is unlocked: a sleeper may own code of other modules.
         drop(entry);
     }
 
@@ -276,7 +276,7 @@ impl Shared {
 }
 
 impl State {
-    /// The sleepers whose time has come; if there are none, how long until there are.
+    /// The sleepers that are due; if there are none, how long until one is.
     fn take_due(&mut self, now: Instant) -> (Vec<Key>, Duration) {
         let mut due = Vec::new();
         while let Some(&(moment, key)) = self.due.first() {
@@ -294,7 +294,7 @@ impl State {
         (due, timeout)
     }
 
-    /// The sleepers that `notices` are about.
+    /// The sleepers that `notices` concern.
     fn touched(&mut self, notices: &[Notice]) -> BTreeSet<Key> {
         self.wakes_at = None;
         let now = Instant::now();
@@ -335,14 +335,14 @@ impl Retries {
 }
 
 impl Entry {
-    /// How long to leave it alone. Longer each time, so that what never comes to rest does not take the processor.
+    /// How long to leave the sleeper alone. Longer each time, so that endless changes do not use up the processor.
     fn next_chase(&mut self) -> Duration {
         let pause = self.chase;
         self.chase = (pause * 2).min(LONGEST_CHASE);
         pause
     }
 
-    /// How long to sleep at most when nothing is heard.
+    /// How long to sleep at most without a notice.
     fn next_pause(&mut self, now: Instant) -> Duration {
         match &mut self.retries {
             Some(retries) if now < retries.until && pause::second_chances() => {
@@ -371,7 +371,7 @@ mod tests {
 
     use super::*;
 
-    /// Wants to watch what is not there.
+    /// Wants to watch a file that does not exist.
     struct Hopeless {
         looks: AtomicUsize,
     }
