@@ -1,4 +1,4 @@
-//! The command line.
+//! Parses the command line.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -180,17 +180,17 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "write a number with its unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
 }
 
-/// What is said of locks on a Redis server, where that is compiled in.
+/// Help text about locks on a Redis server, if that backend is compiled in.
 fn with_redis(text: &'static str) -> &'static str {
     if cfg!(feature = "redis") { text } else { "" }
 }
 
-/// What is said of locks on ZooKeeper, where that is compiled in.
+/// Help text about locks on ZooKeeper, if that backend is compiled in.
 fn with_zookeeper(text: &'static str) -> &'static str {
     if cfg!(feature = "zookeeper") { text } else { "" }
 }
 
-/// What is said of locks on MySQL and MariaDB, where that is compiled in.
+/// Help text about locks on MySQL and MariaDB, if that backend is compiled in.
 fn with_mysql(text: &'static str) -> &'static str {
     if cfg!(feature = "mysql") { text } else { "" }
 }

@@ -1,4 +1,4 @@
-//! `distlock break`: takes a lock away from its holder, after it has been made sure that this is meant.
+//! `distlock break`: takes a lock away from its holder, after the user has confirmed it.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::exit::{self, Ending, Failure};
 use crate::people;
 use crate::report::write_output;
 
-/// What came of it.
+/// The result of a break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Broken,
@@ -23,7 +23,7 @@ enum Outcome {
     Declined,
 }
 
-/// Shows who holds the lock, asks, and takes it away.
+/// Shows the holders, asks the user, and takes the lock away.
 pub(crate) async fn run(common: &Common, arguments: &Break) -> Result<Ending, Failure> {
     let locks = Address::find(common.url.as_deref())?.open(Duration::ZERO).await?;
     let ending = run_with(&locks, common, arguments).await;
@@ -45,7 +45,7 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
         return tell(common, arguments, Outcome::Declined, &status.holders);
     }
     let from: Vec<_> = chosen.iter().copied().cloned().collect();
-    // What is so now: a holder that is told may have ended before it is said.
+    // Describes the holder now: by the time the break is reported, its process may have ended.
     let sentence = sentence(Outcome::Broken, &arguments.name, &from);
     let mut outcome = Outcome::NotHeld;
     let mut cost = Cost::default();
@@ -64,7 +64,7 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     tell(common, arguments, outcome, &now.holders)
 }
 
-/// What taking a lock away has cost besides.
+/// What else breaking the lock has cost.
 #[derive(Debug, Default)]
 struct Cost {
     also_lost: Vec<LockName>,
@@ -79,7 +79,7 @@ impl Cost {
         }
     }
 
-    /// The names, or `null` when those are not all.
+    /// The names, or `null` if they are incomplete.
     fn to_json(&self) -> Value {
         match self.others {
             Others::Known => self.also_lost.iter().map(LockName::as_str).collect(),
@@ -88,12 +88,12 @@ impl Cost {
     }
 }
 
-/// What a person should know of this lock in particular before it is taken away.
+/// What the user should know about this lock before breaking it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Warning {
-    /// Nobody can tell the processes that its holder has started to end: the holder has gone.
+    /// The holder has gone, so the processes that it started cannot be told to end.
     LeftBehind,
-    /// The server can only end the connection, with everything on it.
+    /// The server can only close the connection, with every lock on it.
     EndsConnection,
 }
 
@@ -122,7 +122,7 @@ const UNKNOWN_COST: &str = "its connection was ended: whatever else was locked o
 const LEFT_BEHIND: &str = "distlock itself has gone there, and the processes that it started are not told: they run on beside \
                            the next holder until somebody ends them";
 
-/// Whether the user means it: says so in advance, or when asked.
+/// Whether the user confirms the break, in advance or when asked.
 fn is_meant(arguments: &Break, holders: &[&Participant], warning: Option<Warning>) -> Result<bool, Failure> {
     if arguments.yes {
         return Ok(true);
@@ -150,7 +150,7 @@ fn ask(question: &str) -> io::Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Says that the lock was taken away, and what that has cost.
+/// Reports that the lock was taken away, and what that has cost.
 fn tell_broken(
     common: &Common,
     arguments: &Break,
@@ -167,7 +167,7 @@ fn tell_broken(
     if !common.quiet {
         lines.push(sentence.to_owned());
     }
-    // Said even when nobody asked: other programs have lost their locks.
+    // Reported even with `--yes`: other programs have lost their locks.
     lines.extend(cost.also_lost.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())));
     if cost.others == Others::Unknown && !common.quiet {
         lines.push(UNKNOWN_COST.to_owned());
@@ -226,7 +226,7 @@ fn sentence(outcome: Outcome, name: &str, holders: &[Participant]) -> String {
     }
 }
 
-/// A word that a shell reads as `text`.
+/// Quotes `text` as one word for a shell.
 fn shell_word(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:@%+=,".contains(character);
     if !text.is_empty() && text.chars().all(plain) {

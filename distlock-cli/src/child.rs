@@ -1,4 +1,4 @@
-//! The program that runs under the lock, in a process group of its own, with all that it starts.
+//! The program that runs under the lock, in a process group of its own, and all processes that it starts.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,13 +16,13 @@ use crate::descendants::{self, Process};
 use crate::terminal::is_gone;
 use crate::witness::Witness;
 
-/// How often is looked for what the child has started.
+/// How often to look for processes that the child has started.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What has become of the child.
+/// A change in the state of the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It ended with a code.
+    /// The child exited with a code.
     Exited(u8),
     /// A signal ended it.
     Killed(Signal),
@@ -30,39 +30,39 @@ pub(crate) enum Change {
     Stopped(Signal),
 }
 
-/// A running child, leader of its process group, and all that it starts.
+/// A running child, which leads its process group, and all processes that it starts.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
     changes: unix::Signal,
-    /// Stands in the child's group while that has the terminal.
+    /// A member of the child's group while that group has the terminal.
     witness: Option<Witness>,
-    /// Children of ours from before.
+    /// The children that this process had before.
     others: Vec<Process>,
-    /// It has ended, and its number may be another's.
+    /// The child has ended, and another process may have its id now.
     has_ended: bool,
-    /// What was stopped with the child, and is to be continued with it.
+    /// The processes that were stopped with the child, and are to be continued with it.
     stopped: Vec<Process>,
 }
 
-/// What came of a signal.
+/// The result of sending a signal.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
-    /// Those that have got it, as far as that can be seen.
+    /// The processes that received it, as far as that can be seen.
     pub(crate) reached: Vec<Pid>,
-    /// Those that belong to another user.
+    /// The processes that belong to another user.
     pub(crate) refused: Vec<Pid>,
 }
 
 impl Child {
-    /// Starts `command`, which [`system::prepare`](crate::system::prepare) has prepared, with the witness that it has been given
-    /// there. `others` are the children that this process had before.
+    /// Starts `command`, which [`system::prepare`](crate::system::prepare) has prepared with this witness. `others` are the
+    /// children that this process had before.
     pub(crate) fn spawn(
         command: &mut Command,
         witness: Option<Witness>,
         others: Vec<Process>,
     ) -> io::Result<Self> {
-        // Listening first, so that no change is missed; whoever has started us may have blocked the signal.
+        // Listen first, so that no change is missed; the parent of this process may have blocked the signal.
         let changes = unix::signal(SignalKind::child())?;
         SigSet::from(Signal::SIGCHLD).thread_unblock()?;
         descendants::adopt();
@@ -71,18 +71,19 @@ impl Child {
         Ok(Self { pid: Pid::from_raw(pid), changes, witness, others, has_ended: false, stopped: Vec::new() })
     }
 
-    /// The number of the child and of its process group, which others may have once the child has ended.
+    /// The id of the child and of its process group. Other processes may have it once the child has ended.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Waits until the child ends or stops. Not to be called again once it has ended.
+    /// Waits until the child ends or stops. Must not be called again after it has ended.
     ///
     /// # Cancel safety
-    /// A change is either answered or left for the next call.
+    /// A change is either returned or left for the next call.
     pub(crate) async fn change(&mut self) -> io::Result<Change> {
         loop {
-            // All of them, because those who lose their parents become ours, and nobody else takes note of their end.
+            // Waits for all children, because orphaned descendants become children of this process, and no other process reaps
+            // them.
             match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
                 Ok(WaitStatus::StillAlive) => {
                     self.changes.recv().await;
@@ -106,10 +107,10 @@ impl Child {
         }
     }
 
-    /// Notices from now on when the child's whole group is interrupted, as by a key on the terminal.
+    /// From now on notices an interrupt of the child's whole group, as by a key on the terminal.
     pub(crate) fn watch_for_interrupts(&mut self) {
         if self.witness.is_none() {
-            // Without one, every interrupt that ends the child is taken for a key.
+            // Without a witness, every interrupt that ends the child counts as a key.
             self.witness = Witness::start().ok();
             if let Some(witness) = &self.witness {
                 witness.line().send_into(self.pid);
@@ -117,7 +118,7 @@ impl Child {
         }
     }
 
-    /// Whether the child's whole group may have been interrupted. Nothing is noticed from then on.
+    /// Whether the child's whole group may have been interrupted. Notices nothing from then on.
     pub(crate) fn may_have_been_interrupted_with_its_group(&mut self) -> bool {
         self.witness.take().is_none_or(|witness| witness.may_have_been_interrupted(self.pid))
     }
@@ -125,7 +126,7 @@ impl Child {
     /// Sends a signal to the child alone.
     pub(crate) fn signal(&self, signal: Signal) {
         if !self.has_ended {
-            // It may belong to another user by now, as `sudo` does, which leaves nothing to do.
+            // The child may belong to another user by now, as `sudo` does; then this can do nothing.
             let _ = signal::kill(self.pid, signal);
         }
     }
@@ -137,9 +138,9 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the child's process group, and to all that the child has started and that has left the group.
+    /// Sends a signal to the child's process group, and to all descendants of the child that have left the group.
     pub(crate) fn signal_all(&self, signal: Signal) -> Sent {
-        // The group first: that is one call, and nobody can slip away meanwhile.
+        // The group first: that is one call, which no process can evade.
         let group = self.has_its_group().then(|| signal::killpg(self.pid, signal));
         let mut sent = Sent::default();
         for process in self.descendants() {
@@ -156,10 +157,10 @@ impl Child {
         sent
     }
 
-    /// The child has stopped: stops what it has started and what runs on, until [`Self::continue_rest`].
+    /// After the child has stopped, stops its descendants that still run, until [`Self::continue_rest`].
     ///
-    /// Its process group is being stopped already, and its programs may have something to do first, as to put the terminal in
-    /// order; those that do not stop soon are stopped as well.
+    /// Its process group is stopping already, and the programs in it may have to do something first, such as restoring the
+    /// terminal's settings; those that do not stop soon are stopped as well.
     pub(crate) fn stop_rest(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(1);
         let begun = Instant::now();
@@ -170,7 +171,7 @@ impl Child {
                 if process.is_stopped || self.stopped.iter().any(|stopped| stopped.is(&process)) {
                     continue;
                 }
-                // It may have started another just before.
+                // The process may have started another one just before.
                 is_complete = false;
                 if process.group != self.pid || !may_stop_by_itself {
                     let _ = process.signal(Signal::SIGSTOP);
@@ -184,14 +185,14 @@ impl Child {
         }
     }
 
-    /// Continues what [`Self::stop_rest`] has stopped.
+    /// Continues the processes that [`Self::stop_rest`] has stopped.
     pub(crate) fn continue_rest(&mut self) {
         for process in self.stopped.drain(..) {
             let _ = process.signal(Signal::SIGCONT);
         }
     }
 
-    /// Whether the group with the child's number is the child's: once the child has ended, it may be of another program.
+    /// Whether the group with the child's id is the child's: once the child has ended, it may belong to another program.
     fn has_its_group(&self) -> bool {
         let is_in_it = |process: &Process| process.group == self.pid;
         !self.has_ended || !ADOPTS || self.descendants().iter().any(is_in_it)
@@ -205,7 +206,7 @@ impl Child {
         descendants::all(is_other)
     }
 
-    /// After the end of the child: whether anything is left that it has started.
+    /// After the end of the child: whether any of its descendants is left.
     pub(crate) fn has_left_something(&self) -> bool {
         if !ADOPTS {
             return !is_gone(self.pid);
@@ -214,15 +215,15 @@ impl Child {
     }
 }
 
-/// Whether the child's descendants can be told: whoever loses its parent becomes ours.
+/// Whether the system shows all descendants of the child: orphaned ones become children of this process.
 const ADOPTS: bool = cfg!(target_os = "linux");
 
-/// The children that this process has already: `helper & exec distlock exec …`.
+/// The children that this process already has, as in `helper & exec distlock exec …`.
 pub(crate) fn all() -> Vec<Process> {
     if has_children() { descendants::children() } else { Vec::new() }
 }
 
-/// Whether this process has children that have not ended; takes note of those that have.
+/// Whether this process has children that have not ended; reaps those that have.
 fn has_children() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -246,7 +247,7 @@ fn low_byte(code: i32) -> u8 {
     code.to_le_bytes()[0]
 }
 
-/// A copy of `descriptor` that a child inherits, away from the small numbers that shell scripts use themselves.
+/// Copies `descriptor` for a child to inherit, to a number above the small ones that shell scripts use themselves.
 pub(crate) fn inheritable(descriptor: impl AsFd) -> io::Result<OwnedFd> {
     const LOWEST_NUMBER: i32 = 10;
     let copy = rustix::io::fcntl_dupfd_cloexec(descriptor, LOWEST_NUMBER)?;

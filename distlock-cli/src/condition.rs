@@ -1,4 +1,4 @@
-//! What has become of a process that holds a lock or waits for it, as far as this machine can tell.
+//! Whether the process of a holder or waiter is stopped or gone, as far as this machine can tell.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::Path;
@@ -9,20 +9,20 @@ use nix::errno::Errno;
 use nix::sys::signal;
 use nix::unistd::Pid;
 
-/// Something about a process that those who wait for it want to know.
+/// A state of a process that matters to those who wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// It does nothing until somebody continues it.
+    /// The process does nothing until another process continues it.
     Stopped,
-    /// There is no such process any more.
+    /// The process no longer exists.
     Gone,
 }
 
 static US: LazyLock<HolderInfo> = LazyLock::new(HolderInfo::of_this_process);
 
 impl Condition {
-    /// What is worth telling about a participant; `None` when it runs, or is out of sight: on another host, or in another
-    /// container, where its number is another process's.
+    /// The condition of a participant; `None` if its process runs, or cannot be seen from here: on another host, or in another
+    /// container, where its id belongs to another process.
     pub(crate) fn of(participant: &Participant) -> Option<Self> {
         Self::as_seen_by(&US, participant)
     }
@@ -39,7 +39,7 @@ impl Condition {
         }
         let found = Stat::of(pid)?;
         match &participant.origin {
-            // Another process has its number now.
+            // Another process has this id now.
             Some(origin) if origin.started != found.started => Some(Self::Gone),
             _ => Self::of_state(found.state),
         }
@@ -48,7 +48,7 @@ impl Condition {
     fn of_state(state: char) -> Option<Self> {
         match state {
             'T' => Some(Self::Stopped),
-            // Its parent has not asked for its exit code yet; that is all that is left of it.
+            // The process has ended, and only its exit code is left for its parent to read.
             'Z' | 'X' => Some(Self::Gone),
             _ => None,
         }
@@ -64,7 +64,7 @@ impl Display for Condition {
     }
 }
 
-/// What the system tells of a process, where it does.
+/// What the system reports about a process, if it does.
 struct Stat {
     state: char,
     started: u64,
@@ -72,12 +72,12 @@ struct Stat {
 
 impl Stat {
     fn of(pid: Pid) -> Option<Self> {
-        // What is mounted there may be of other processes, with numbers of their own.
+        // The `/proc` that is mounted may show another namespace, with ids of its own.
         if std::fs::read_link("/proc/self").ok()? != Path::new(&std::process::id().to_string()) {
             return None;
         }
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The program's name comes before them, in brackets, and may have brackets and spaces in it.
+        // The program's name comes before the fields, in brackets, and may contain brackets and spaces.
         let mut words = stat.rsplit_once(") ")?.1.split(' ');
         let state = words.next()?.chars().next()?;
         Some(Self { state, started: words.nth(18)?.parse().ok()? })
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// A number that no process has.
+    /// An id that no process has.
     const NO_PID: u32 = i32::MAX as u32;
 
     fn seen(change: impl FnOnce(&mut Participant)) -> Option<Condition> {

@@ -1,4 +1,4 @@
-//! The way to the lock: which backend, and how much time a holder of its locks needs to stop.
+//! Finds the backend and connects to it, with enough time for a holder to stop after a loss.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::exit::{self, Ending, Failure};
 
-/// The variable that names the backend.
+/// The environment variable with the backend's URL.
 pub(crate) const URL_VARIABLE: &str = "DISTLOCK_URL";
 
 const DEFAULT_URL: &str = "file:";
@@ -17,14 +17,14 @@ const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// The default grace is at most this part of the lease.
 const PARTS_OF_LEASE: u32 = 3;
 
-/// How long the command may take to leave in good order, and how long when the server has not answered before.
+/// How long closing the client may take, and how long if the server has not answered before.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 const CLOSE_IN_VAIN_WITHIN: Duration = Duration::from_millis(500);
 
-/// A shorter wait bounds the connecting as if it were this long.
+/// A wait that is shorter than this still allows this long for connecting.
 const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
 
-/// The URL of the backend, and who gave it.
+/// The URL of the backend, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     url: String,
@@ -39,7 +39,7 @@ enum Source {
 }
 
 impl Address {
-    /// The address that the option names, else the variable. An empty one is none.
+    /// The URL from the option, or else from the environment variable. An empty one counts as none.
     pub(crate) fn find(option: Option<&str>) -> Result<Self, Failure> {
         Self::choose(option, env::var_os(URL_VARIABLE))
     }
@@ -57,20 +57,20 @@ impl Address {
         Ok(Self { url, source })
     }
 
-    /// Connects, for someone who needs `abort_margin` to stop after a loss.
+    /// Connects for a holder that needs `abort_margin` to stop after a loss.
     ///
     /// # Cancel safety
-    /// Dropping it ends the attempt to connect.
+    /// Dropping the future ends the attempt to connect.
     pub(crate) async fn open(&self, abort_margin: Duration) -> Result<LockClient, Failure> {
         distlock::connect_with(&self.url, ClientBuilder::new().abort_margin(abort_margin))
             .await
             .map_err(|error| self.failure(error))
     }
 
-    /// The same for someone who waits no longer than `wait`, if that is given.
+    /// As [`Self::open`], for a caller that waits no longer than `wait`, if that is given.
     ///
     /// # Cancel safety
-    /// Dropping it ends the attempt to connect.
+    /// Dropping the future ends the attempt to connect.
     pub(crate) async fn open_within(
         &self,
         wait: Option<Duration>,
@@ -87,13 +87,13 @@ impl Address {
         })
     }
 
-    /// How long a command has to end after a loss, when its user has not said so.
+    /// How long a command has to end after a loss, if its user has not said so.
     pub(crate) fn default_grace(&self) -> Result<Duration, Failure> {
         let lease = distlock::lease_of(&self.url).map_err(|error| self.failure(error))?;
         Ok(lease.map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
     }
 
-    /// The error, with the place to look for a URL that was not meant.
+    /// Adds to the error where a wrong URL comes from.
     fn failure(&self, error: LockError) -> Failure {
         let mut failure = Failure::from(error);
         failure.message += match self.source {
@@ -112,20 +112,20 @@ fn not_text() -> Failure {
     )
 }
 
-/// Ends the client in good order, so that a server need not find out by itself that nobody is there any more.
+/// Closes the client in good order, so that the server need not find out by itself that it is gone.
 ///
-/// What is not certain in time, it does find out: a place in a queue, a session and a lease go with the connection or
-/// after their time. That is no reason for the command to fail.
+/// If that takes too long, the server does find out: a place in a queue, a session and a lease end with the connection or
+/// expire. That is no reason for the command to fail.
 pub(crate) async fn close(locks: &LockClient) {
     if locks.capabilities().reach == Reach::Network {
         let _ = locks.close(CLOSE_WITHIN).await;
     } else {
-        // There is no session to end, only what was begun to finish.
+        // There is no session to end, only background work to finish.
         let _ = timeout(CLOSE_WITHIN, locks.idle()).await;
     }
 }
 
-/// The same when that was the outcome: a server that could not be reached will hardly answer now.
+/// As [`close`], but faster if `outcome` is that the server could not be reached, because it will hardly answer now.
 pub(crate) async fn close_after(locks: &LockClient, outcome: &Result<Ending, Failure>) {
     if outcome.as_ref().is_err_and(|failure| failure.code == exit::UNREACHABLE) {
         let _ = timeout(CLOSE_IN_VAIN_WITHIN, close(locks)).await;
@@ -134,7 +134,7 @@ pub(crate) async fn close_after(locks: &LockClient, outcome: &Result<Ending, Fai
     }
 }
 
-/// Whether the environment has a URL that the command must not get to see.
+/// Whether the environment contains a URL that the command must not see.
 pub(crate) fn environment_has_secret() -> bool {
     env::var_os(URL_VARIABLE).is_some_and(|url| has_secret(&url))
 }
@@ -142,7 +142,7 @@ pub(crate) fn environment_has_secret() -> bool {
 fn has_secret(url: &OsString) -> bool {
     match url.to_str().map(LockUrl::parse) {
         Some(Ok(url)) => url.has_secret(),
-        // What cannot be read could be anything.
+        // A URL that cannot be parsed may contain a secret.
         Some(Err(_)) | None => !url.is_empty(),
     }
 }

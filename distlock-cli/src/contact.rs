@@ -1,4 +1,4 @@
-//! Contact with the server: lost, and returned in time.
+//! Reports when contact with the server is lost, and when it returns in time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::sync::mpsc;
 
 use crate::event::Event;
 
-/// What is told about contact with the server while a lock is held. The loss of the lock is told by its hold.
+/// Listens for changes of contact with the server while a lock is held. The hold itself reports the loss of the lock.
 #[derive(Debug)]
 pub(crate) struct Contact {
     lock: Arc<dyn DistributedLock>,
-    /// `None` where there is no contact that could be lost.
+    /// `None` if the backend has no contact to lose.
     changes: Option<mpsc::UnboundedReceiver<Change>>,
 }
 
@@ -37,7 +37,7 @@ impl LockListener for Teller {
 }
 
 impl Contact {
-    /// Begins to listen to `lock`, unless its backend is on this machine: a listener costs a thread.
+    /// Begins to listen to `lock`, unless its backend is on this machine, because a listener costs a thread.
     pub(crate) fn watch(locks: &LockClient, lock: Arc<dyn DistributedLock>) -> Self {
         let changes = (locks.capabilities().reach == Reach::Network).then(|| {
             let (sender, changes) = mpsc::unbounded_channel();
@@ -50,7 +50,7 @@ impl Contact {
     /// Waits for the next change.
     ///
     /// # Cancel safety
-    /// A change is either answered or left for the next call.
+    /// A change is either returned or left for the next call.
     pub(crate) async fn change(&mut self) -> Event<'static> {
         let change = match &mut self.changes {
             Some(changes) => changes.recv().await,
@@ -65,7 +65,7 @@ impl Contact {
 }
 
 impl Drop for Contact {
-    /// Nobody is told of the release, so that no thread has to be started for it.
+    /// Removes the listener before the release, so that reporting it does not start a thread.
     fn drop(&mut self) {
         self.lock.set_listener(None);
     }

@@ -1,7 +1,7 @@
-//! All that a command has started and that still runs, wherever it has gone.
+//! Finds all processes that a command has started and that still run, wherever they have gone.
 //!
-//! A process can leave its group and its session, and it can outlive its parent. It cannot leave its ancestors: while we are
-//! the *child subreaper*, whatever loses its parent becomes our child (Linux).
+//! A process can leave its group and its session, and it can outlive its parent. It cannot leave its ancestors: while this
+//! process is the *child subreaper* (Linux), every orphaned descendant becomes its child.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,26 +10,26 @@ use nix::errno::Errno;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::{Pid, getpid};
 
-/// A process as it was when somebody looked.
+/// A process as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) group: Pid,
-    /// By a signal, or by one that traces it.
+    /// By a signal, or by a process that traces it.
     pub(crate) is_stopped: bool,
     parent: Pid,
-    /// When it was started, which tells it from another that has its number later.
+    /// The start time, which distinguishes the process from a later one with the same id.
     started: String,
 }
 
-/// Has whatever loses its parent from now on become a child of this process, where the system can do that.
+/// From now on makes orphaned descendants children of this process, if the system can do that.
 pub(crate) fn adopt() {
-    // Fails on no kernel that the rest runs on.
+    // This fails on no kernel that the rest of the command runs on.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }
 
-/// All that descend from this process and run, but for what `is_other` says and what descends from that.
+/// All running descendants of this process, without those for which `is_other` is true and their descendants.
 pub(crate) fn all(is_other: impl Fn(&Process) -> bool) -> Vec<Process> {
     let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
     for process in processes() {
@@ -47,14 +47,14 @@ pub(crate) fn all(is_other: impl Fn(&Process) -> bool) -> Vec<Process> {
     found
 }
 
-/// The children that this process has.
+/// The children of this process.
 pub(crate) fn children() -> Vec<Process> {
     let us = getpid();
     processes().filter(|process| process.parent == us).collect()
 }
 
 impl Process {
-    /// Sends it a signal, and no other process.
+    /// Sends the process a signal, and never another process.
     #[cfg(target_os = "linux")]
     pub(crate) fn signal(&self, signal: Signal) -> nix::Result<()> {
         use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
@@ -65,23 +65,23 @@ impl Process {
             return Err(Errno::EINVAL);
         };
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // What is open now is what was seen before, if that is still there now.
+            // The open descriptor refers to the process that was seen, if that process still exists now.
             Ok(process) if self.is_there() => {
                 pidfd_send_signal(&process, number).map_err(|error| Errno::from_raw(error.raw_os_error()))
             }
             Ok(_) | Err(rustix::io::Errno::SRCH) => Err(Errno::ESRCH),
-            // An old kernel, or no descriptor left: better than nothing.
+            // An old kernel, or no descriptor left: `kill` is better than nothing.
             Err(_) => self.kill(Some(signal)),
         }
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn signal(&self, signal: Signal) -> nix::Result<()> {
         self.kill(Some(signal))
     }
 
-    /// Whether it could be sent a signal.
+    /// Whether this process may send it a signal.
     pub(crate) fn probe(&self) -> nix::Result<()> {
         self.kill(None)
     }
@@ -90,7 +90,7 @@ impl Process {
         if self.is_there() { signal::kill(self.pid, signal) } else { Err(Errno::ESRCH) }
     }
 
-    /// Whether the other is the same process, not another with its number.
+    /// Whether the other is the same process, not another one with its id.
     pub(crate) fn is(&self, other: &Self) -> bool {
         (self.pid, &self.started) == (other.pid, &other.started)
     }
@@ -101,7 +101,7 @@ impl Process {
 }
 
 fn processes() -> impl Iterator<Item = Process> {
-    // What is mounted there may be of other processes, with numbers of their own.
+    // The `/proc` that is mounted may show another namespace, with ids of its own.
     let is_ours =
         fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == getpid().to_string().as_str());
     let folders = is_ours.then(|| fs::read_dir("/proc").ok()).flatten().into_iter().flatten().flatten();
@@ -109,15 +109,15 @@ fn processes() -> impl Iterator<Item = Process> {
     pids.filter_map(|pid| read(Pid::from_raw(pid)))
 }
 
-/// What the system tells about a process that has not ended.
+/// What the system reports about a process that has not ended.
 fn read(pid: Pid) -> Option<Process> {
     parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 fn parse(pid: Pid, stat: &str) -> Option<Process> {
-    /// Between the group and the moment of the start.
+    /// The number of fields between the group and the start time.
     const FIELDS_BETWEEN: usize = 16;
-    // The program's name comes first, in brackets, and may have brackets and spaces in it.
+    // The program's name comes first, in brackets, and may contain brackets and spaces.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {

@@ -1,4 +1,4 @@
-//! What happens while the command runs: each event as JSON and as a sentence.
+//! The events while a lock is waited for or held, each as JSON and as a sentence.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,46 +13,46 @@ use crate::people;
 /// Something that happened.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// The lock is not free; these hold it.
+    /// The lock is not free: these hold it.
     Waiting { holders: &'a [Participant] },
-    /// The lock could not be had in time: these hold it, or wait for it and come before us.
+    /// The lock could not be acquired in time: these hold it, or wait for it before us.
     NotAcquired { holders: &'a [Participant], waiters: &'a [Participant], waited: Option<Duration> },
     /// The lock is held.
     Acquired { token: Option<FencingToken> },
-    /// The command has been started.
+    /// The command was started.
     Started { pid: i32 },
-    /// Contact with the server has been lost; the lock is still held.
+    /// Contact with the server is lost; the lock is still held.
     Suspect { remaining: Option<Duration> },
-    /// Contact has returned in time.
+    /// Contact returned in time.
     Restored,
     /// The lock is lost.
     Lost { reason: LossReason },
-    /// A signal has been sent to the command and all that it has started, because of the loss.
+    /// A signal was sent to the command and all its descendants, because of the loss.
     Terminating { signal: Signal },
-    /// A signal could not be sent to these, which belong to another user.
+    /// A signal could not be sent to these processes, which belong to another user.
     Refused { signal: Signal, pids: Vec<Pid> },
-    /// These have not ended although SIGKILL was sent to them.
+    /// These processes have not ended although SIGKILL was sent to them.
     Survived { pids: Vec<Pid> },
-    /// The command has ended with a code.
+    /// The command exited with a code.
     Exited { code: u8 },
-    /// A signal has ended the command.
+    /// A signal ended the command.
     Killed { signal: Signal },
-    /// The lock has been released.
+    /// The lock was released.
     Released,
-    /// The lock has been given up, and the server has not confirmed it.
+    /// The lock was given up, but the server has not confirmed it.
     Unconfirmed { message: String },
 }
 
 /// How much an event matters to a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// It is said even with `--quiet`.
+    /// Printed even with `--quiet`.
     Error,
-    /// It is said, unless with `--quiet`.
+    /// Printed, unless with `--quiet`.
     Warning,
-    /// It is said on a terminal, or with `--verbose`.
+    /// Printed on a terminal, or with `--verbose`.
     Progress,
-    /// It is said with `--verbose`.
+    /// Printed with `--verbose`.
     Detail,
 }
 
@@ -74,7 +74,7 @@ impl Event<'_> {
         }
     }
 
-    /// The event as a JSON object; `name` is the lock's.
+    /// The event as a JSON object; `name` is the name of the lock.
     pub(crate) fn to_json(&self, name: &str) -> Value {
         let (word, details) = match self {
             Self::Waiting { holders } => ("waiting", json!({ "holders": people::to_json(holders) })),
@@ -180,7 +180,7 @@ fn who_is_before_us(holders: &[Participant], waiters: &[Participant], now: Syste
     }
 }
 
-/// What to do about one that goes nowhere by itself.
+/// What to do about a participant that is stopped or gone.
 fn remedy(participant: &Participant) -> String {
     match (Condition::of(participant), participant.pid) {
         (Some(Condition::Stopped), Some(pid)) => format!(" (continue it with kill -CONT {pid}, or end it)"),
@@ -188,7 +188,7 @@ fn remedy(participant: &Participant) -> String {
     }
 }
 
-/// An object that begins with `head`, for people who read it on a terminal.
+/// A JSON object that begins with `head`, for people who read it on a terminal.
 pub(crate) fn with_head(head: &[(&str, &str)], details: Value) -> Value {
     let mut object: Map<String, Value> =
         head.iter().map(|(key, text)| ((*key).to_owned(), json!(text))).collect();
@@ -198,7 +198,7 @@ pub(crate) fn with_head(head: &[(&str, &str)], details: Value) -> Value {
     Value::Object(object)
 }
 
-/// Whole milliseconds.
+/// Converts to whole milliseconds.
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -23,12 +23,12 @@ use crate::system::{self, Foreground, ParentDeath};
 use crate::wait::{Attempt, Waited, interrupted, not_waited_for};
 use crate::witness::Witness;
 
-/// A grace is no longer than this: thirty years, with which one can still reckon.
+/// The longest grace: thirty years, with which arithmetic on times does not overflow.
 const LONGEST_GRACE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// Waits for the lock, runs the command, releases the lock.
 ///
-/// To be called on the main thread: the end of the calling thread ends the command.
+/// Must be called on the main thread: the end of the calling thread ends the command.
 pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
     let mut signals =
@@ -67,7 +67,7 @@ async fn run_with(
     ending.map(|ending| released.unwrap_or(ending))
 }
 
-/// How long before the lease ends the loss has to be known: what the command gets to stop.
+/// How long before the end of the lease a loss must be known: the time that the command gets to stop.
 fn margin(exec: &Exec, grace: Duration) -> Duration {
     match exec.on_lost {
         OnLost::Terminate => grace,
@@ -121,7 +121,7 @@ fn start(exec: &Exec, hold: &Hold, job: &Job) -> Result<Child, Failure> {
     };
     let others = child::all();
     let terminal = job.foreground_at_start();
-    // Without a witness, every interrupt that ends the command is taken for a key.
+    // Without a witness, every interrupt that ends the command counts as a key.
     let witness = terminal.and_then(|_| Witness::start().ok());
     let foreground = terminal.map(|terminal| Foreground {
         terminal: Arc::clone(terminal.descriptor()),
@@ -129,7 +129,7 @@ fn start(exec: &Exec, hold: &Hold, job: &Job) -> Result<Child, Failure> {
     });
     system::prepare(&mut command, foreground, parent_death)
         .map_err(|error| Failure::of_system("prepare the command", error))?;
-    // Open across the start only: a copy that we kept would hold the lock after its release.
+    // Open only until the command has started: a copy in this process would hold the lock after its release.
     let _inherited =
         inherited(exec, hold).map_err(|error| Failure::of_system("pass the lock's descriptor on", error))?;
     Child::spawn(&mut command, witness, others)
@@ -161,11 +161,11 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
     }
 }
 
-/// Releases the lock after the command has ended. Answers how distlock ends, if not as the command did.
+/// Releases the lock after the command has ended. Returns how distlock ends, if not as the command did.
 async fn release(guard: LockGuard, signals: &mut Signals, exec: &Exec, report: &Report) -> Option<Ending> {
     let already_lost = guard.hold().end().is_some();
-    // Where it is not certain, the command ran under the lock all the same; that the server keeps it a while longer does not
-    // change that.
+    // Even if the release is unconfirmed, the command ran under the lock; that the server keeps the lock a while longer does
+    // not change that.
     let unconfirmed = match signals.leaving(guard.release()).await {
         Some(Ok(())) => {
             report.event(&exec.name, &Event::Released);
@@ -180,7 +180,7 @@ async fn release(guard: LockGuard, signals: &mut Signals, exec: &Exec, report: &
     None
 }
 
-/// The lock had been lost before the command ended, and nobody knew until now.
+/// Handles a lock that was lost before the command ended, if that was not known until now.
 fn lost_at_release(error: &LockError, exec: &Exec, report: &Report) -> Option<Ending> {
     if let Some(reason) = error.loss() {
         report.event(&exec.name, &Event::Lost { reason });

@@ -1,4 +1,4 @@
-//! How the command ends: one table of exit codes.
+//! How distlock ends: the table of its exit codes.
 
 use std::process;
 
@@ -7,26 +7,26 @@ use nix::sys::signal::Signal;
 
 use crate::system::{self, Reach};
 
-/// Everything went well.
+/// Success.
 pub(crate) const SUCCESS: u8 = 0;
 /// Bad usage, a bad URL or option, or something that the backend cannot do (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The backend cannot be reached (`EX_UNAVAILABLE`).
 pub(crate) const UNREACHABLE: u8 = 69;
-/// Anything else that went wrong in the command itself or at the server (`EX_SOFTWARE`).
+/// Any other error in distlock itself or at the server (`EX_SOFTWARE`).
 pub(crate) const INTERNAL: u8 = 70;
-/// The lock could not be had in time, or was not taken away (`EX_TEMPFAIL`).
+/// The lock could not be acquired in time, or was not taken away (`EX_TEMPFAIL`).
 pub(crate) const CONFLICT: u8 = 75;
 /// The lock was lost, and the command that ran under it has ended (`EX_PROTOCOL`).
 pub(crate) const LOST: u8 = 76;
 /// Access was refused (`EX_NOPERM`).
 pub(crate) const DENIED: u8 = 77;
-/// The command exists and cannot be run, as shells say it.
+/// The command exists but cannot be run, as in shells.
 pub(crate) const NOT_RUNNABLE: u8 = 126;
-/// The command was not found, as shells say it.
+/// The command was not found, as in shells.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// What an error of the library means as an exit code.
+/// The exit code for an error of the library.
 fn code_of(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::InvalidName | ErrorKind::InvalidOption | ErrorKind::Unsupported => USAGE,
@@ -37,15 +37,15 @@ fn code_of(kind: ErrorKind) -> u8 {
     }
 }
 
-/// How the command ends.
+/// How distlock ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// With an exit code.
     Code(u8),
     /// With 128 + the number of a signal.
     Signal(Signal),
-    /// By the signal of Ctrl-C itself, so that the shell knows that the user wants the whole loop or script to end.
-    /// The shell sees 128 + 2 all the same.
+    /// By the signal of Ctrl-C itself, so that the shell knows that the user wants to end the whole loop or script. The shell
+    /// sees 128 + 2 all the same.
     Interrupted(Reach),
 }
 
@@ -53,7 +53,7 @@ impl Ending {
     /// Ends the process.
     pub(crate) fn exit(self) -> ! {
         if let Self::Interrupted(reach) = self {
-            // Comes back only when the process cannot be ended that way, as the first one of a container.
+            // Returns only if the signal cannot end the process, such as the first one of a container.
             let _ = system::raise_default(Signal::SIGINT, reach);
         }
         process::exit(self.code().into())
@@ -72,7 +72,7 @@ fn code_of_signal(signal: Signal) -> u8 {
     u8::try_from(signal as i32).map_or(INTERNAL, |number| number.saturating_add(128))
 }
 
-/// Why the command ends without having done what it was asked to.
+/// Why distlock ends without having done what the user asked for.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// The exit code.
@@ -86,7 +86,7 @@ impl Failure {
         Self { code, message: message.into() }
     }
 
-    /// Something that the operating system refused.
+    /// A refusal by the operating system.
     pub(crate) fn of_system(what: &str, error: impl std::fmt::Display) -> Self {
         Self::new(INTERNAL, format!("cannot {what}: {error}"))
     }

@@ -1,4 +1,4 @@
-//! `distlock hold`: holds a lock until standard input closes, or a signal says that it is enough.
+//! `distlock hold`: holds a lock until standard input closes or a signal ends the hold.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::wait::{Attempt, Waited, interrupted, not_waited_for};
 const LET_GO_AT_ONCE: &str =
     "standard input is closed, so the lock was let go at once; give it a pipe or a terminal";
 
-/// Waits for the lock, holds it, releases it.
+/// Waits for the lock, holds it and releases it.
 pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
     let mut signals =
@@ -84,7 +84,7 @@ fn lost(name: &str, reason: LossReason, report: &Report) -> Ending {
     Ending::Code(exit::LOST)
 }
 
-/// SIGUSR1 and SIGUSR2 mean nothing to a hold, and are no reason to give it up.
+/// SIGUSR1 and SIGUSR2 have no meaning for a hold, and do not end it.
 fn ends_hold(signal: Signal) -> bool {
     !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2)
 }

@@ -1,4 +1,4 @@
-//! Standard input, of which only its end matters.
+//! Waits for the end of standard input; its content does not matter.
 
 use std::future::pending;
 use std::io::{self, IsTerminal, Read};
@@ -12,28 +12,28 @@ use tokio::sync::oneshot;
 
 use crate::terminal::Terminal;
 
-/// How long somebody else gets to read what was typed for them.
+/// How long another process gets to read what the user typed for it.
 const OTHERS_TURN: Duration = Duration::from_millis(200);
 
-/// How standard input came to its end.
+/// How standard input ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was there before anybody looked: nothing was connected that could have kept it open.
+    /// It was at its end when first read: it was not connected to anything that keeps it open.
     AtOnce,
-    /// Somebody had it open for a while.
+    /// Another process had it open for a while.
     Later,
 }
 
-/// Waits until standard input has been closed; what comes in before is thrown away.
+/// Waits until standard input is closed, and discards what arrives before.
 ///
 /// # Cancel safety
-/// Dropped, it leaves a thread behind that goes on reading.
+/// A dropped future leaves a thread behind that goes on reading.
 pub(crate) async fn closes() -> End {
     let (sender, closed) = oneshot::channel();
     let reader = thread::Builder::new().name("standard input".to_owned()).spawn(move || {
         let _ = sender.send(read_to_end());
     });
-    // Without a reader the lock is held until a signal comes.
+    // Without a reader the lock is held until a signal arrives.
     match (reader, closed.await) {
         (Ok(_), Ok(end)) => end,
         _ => pending().await,
@@ -47,7 +47,7 @@ fn read_to_end() -> End {
     loop {
         let mut ready = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
         match poll(&mut ready, PollTimeout::NONE) {
-            // Who reads from the terminal in the background is stopped, and could not renew its lock.
+            // A process that reads from the terminal in the background is stopped, and could not renew its lock.
             Ok(_) if is_anothers_terminal() => {
                 thread::sleep(OTHERS_TURN);
                 continue;

@@ -1,8 +1,9 @@
 //! Job control: the child stops and continues as if the shell had started it directly.
 //!
-//! The shell knows our process group only; the child has one of its own, so that it can be ended as a whole. When the
-//! child stops, our group stops the same way, so that the shell notices; when the shell continues us, the child gets the
-//! terminal back and is continued. A lease is not renewed meanwhile, so what runs under one stops as well, wherever it is.
+//! The shell knows only distlock's process group; the child has one of its own, so that it can be ended as a whole. When the
+//! child stops, distlock's group stops in the same way, so that the shell notices. When the shell continues distlock, the child
+//! gets the terminal back and is continued. A stopped distlock does not renew its lease, so all processes that run under one
+//! stop as well, wherever they are.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +18,13 @@ use crate::terminal::{self, Terminal};
 pub(crate) struct Job {
     terminal: Option<Terminal>,
     place: Place,
-    /// Somebody has asked for a stop that did not come from the child.
+    /// A request to stop came from outside the child.
     stop_requested: bool,
-    /// The child was stopped, and left to others to continue.
+    /// The child was stopped, and it is left to another process to continue it.
     left_stopped: bool,
 }
 
-/// Where the child's group stands.
+/// Whether the child's group is in the foreground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Foreground,
@@ -33,28 +34,28 @@ enum Place {
 /// What stops with the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Following {
-    /// We, and all that the child has started.
+    /// distlock, and all descendants of the child.
     Everything,
-    /// We alone.
+    /// distlock alone.
     Us,
-    /// Nothing: we have to stay awake to end the child.
+    /// Nothing: distlock has to stay awake to end the child.
     Nothing,
 }
 
-/// What is to be done after the child has stopped.
+/// What to do after the child has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterStop {
     /// Continue it.
     Continue,
-    /// Leave it to whoever stopped it to continue it.
+    /// Leave it to the process that stopped the child to continue it.
     Leave,
 }
 
 impl Job {
-    /// Finds out where a child that is about to be started belongs.
+    /// Determines the place of a child that is about to start.
     ///
-    /// It belongs in the foreground when we are there and the terminal is its standard input and output. In a pipeline
-    /// others use the terminal as well; then the child gets it when it asks for it.
+    /// It is the foreground if distlock is there and the terminal is its standard input and output. In a pipeline other
+    /// programs use the terminal as well; then the child gets it when it asks for it.
     pub(crate) fn new() -> Self {
         let terminal = Terminal::controlling();
         let ours = terminal.as_ref().is_some_and(Terminal::is_ours);
@@ -67,18 +68,18 @@ impl Job {
         self.terminal.as_ref().filter(|_| self.place == Place::Foreground)
     }
 
-    /// Passes a request to stop on to the child; when it follows, so do we.
+    /// Passes a request to stop on to the child; distlock follows when the child stops.
     pub(crate) fn request_stop(&mut self, child: &Child) {
         self.stop_requested = true;
         child.signal_group(Signal::SIGTSTP);
     }
 
-    /// Whether the child was stopped last time and left that way.
+    /// Whether the child was left stopped the last time.
     pub(crate) fn has_left_child_stopped(&self) -> bool {
         self.left_stopped
     }
 
-    /// The child has been stopped by `signal`. Returns when it is to be continued or left alone.
+    /// Handles a child that `signal` has stopped. Returns when the child is to be continued or left alone.
     pub(crate) fn child_stopped(
         &mut self,
         child: &mut Child,
@@ -96,7 +97,7 @@ impl Job {
             return AfterStop::Continue;
         }
         if following == Following::Nothing {
-            // One that gets no terminal would ask for it again and again.
+            // A child that does not get the terminal would ask for it again and again.
             return if wants_terminal { AfterStop::Leave } else { AfterStop::Continue };
         }
         self.take_terminal_back(child);
@@ -112,21 +113,21 @@ impl Job {
         let stopped_for = stop(mirrored(signal), reach);
         let terminal_is_ours = self.give_terminal(child);
         if wants_terminal && !terminal_is_ours && stopped_for < SHORTEST_STOP {
-            // No shell stops and continues our group. The child would ask for the terminal again and again.
+            // No shell stops and continues distlock's group. The child would ask for the terminal again and again.
             return AfterStop::Leave;
         }
         AfterStop::Continue
     }
 
-    /// The child has ended: gives the terminal back to our own group. Answers whom a Ctrl-C that ended the child should
-    /// have reached beside it, if keys went to the child alone.
+    /// After the end of the child, gives the terminal back to distlock's own group. Returns which other processes a Ctrl-C that
+    /// ended the child should have reached, if keys went to the child alone.
     pub(crate) fn child_ended(&mut self, child: &Child) -> Option<Reach> {
         let had_terminal = self.place == Place::Foreground;
         self.take_terminal_back(child);
         had_terminal.then_some(Reach::Group)
     }
 
-    /// Puts the child into the foreground, if that is our group's place now.
+    /// Puts the child into the foreground, if distlock's group is there now.
     fn give_terminal(&mut self, child: &mut Child) -> bool {
         let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) else {
             return false;
@@ -147,18 +148,18 @@ impl Job {
     }
 }
 
-/// A stop that is over sooner has not been one: the system does not stop a group that no shell could continue.
+/// A shorter stop was none: the system does not stop a group that no shell could continue.
 const SHORTEST_STOP: Duration = Duration::from_millis(5);
 
-/// Stops us, and answers after how long we were continued.
+/// Stops this process, and returns how long it was stopped.
 fn stop(signal: Signal, reach: Reach) -> Duration {
     let begun = Instant::now();
-    // Fails only for signals that do not exist.
+    // This fails only for signals that do not exist.
     let _ = system::raise_default(signal, reach);
     begun.elapsed()
 }
 
-/// The signal by which we stop when the child was stopped by `signal`. SIGSTOP would stop even a group that nobody can
+/// The signal by which distlock stops after `signal` stopped the child. SIGSTOP would stop even a group that no shell can
 /// continue.
 fn mirrored(signal: Signal) -> Signal {
     if signal == Signal::SIGSTOP { Signal::SIGTSTP } else { signal }

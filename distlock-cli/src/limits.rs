@@ -1,4 +1,4 @@
-//! Limits of the system: open files, processes and memory.
+//! Checks the limits of the system: open files, processes and memory.
 
 use std::io;
 
@@ -7,17 +7,17 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 use crate::exit::{self, Failure};
 
-/// What to do when a limit is reached.
+/// What the user can do when a limit is reached.
 pub(crate) const REMEDY: &str = "a limit of the system is reached: raise it with `ulimit -n` for open files or `ulimit -u` for processes, or free some";
 
-/// How many descriptors the command needs beside those it is started with: the runtime and its signals, the backend, the
+/// How many descriptors distlock needs beside those it is started with: for the runtime and its signals, the backend, the
 /// terminal, and the start of the child.
 const DESCRIPTORS: usize = 20;
 
-/// Makes sure that there are enough descriptors before anything is begun: the runtime and its signals end in a panic where
-/// they find none, and a lock is better not taken when nothing can be run under it.
+/// Makes sure that there are enough descriptors before anything begins: without one the runtime and its signals panic, and it
+/// is better not to take a lock when no command can run under it.
 pub(crate) fn check() -> Result<(), Failure> {
-    // Standard input is there in any case: where it was closed, it has been opened at the start.
+    // Standard input is open in any case: if it was closed, it was opened at the start.
     let taken: io::Result<Vec<_>> =
         (0..DESCRIPTORS).map(|_| Ok(fcntl_dupfd_cloexec(io::stdin(), 0)?)).collect();
     taken.map(drop).map_err(|error| {
@@ -25,7 +25,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     })
 }
 
-/// Whether an error says that there is none left of something that every program needs.
+/// Whether an error means that a limit of the system is reached.
 pub(crate) fn is_reached(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw);
     matches!(number, Some(Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN | Errno::ENOMEM))

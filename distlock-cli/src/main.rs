@@ -1,14 +1,14 @@
-//! The command `distlock`: run a program under a distributed lock, hold one, look at it, break it.
+//! The command `distlock`: runs a program under a distributed lock, holds a lock, inspects it, or breaks it.
 //!
-//! `docs/command.md` describes it for its users. Each module here is one idea:
+//! `docs/command.md` describes it for its users. The modules:
 //!
-//! * [`arguments`] is the command line, [`exit`] the one table of exit codes;
+//! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
 //! * [`exec`], [`hold`], [`status`], [`breaking`] are the subcommands;
-//! * [`connection`] and [`wait`] get a lock, [`contact`] tells how it fares;
-//! * [`run`] is what happens to the program that runs under it: the [`child`] with its [`descendants`], its [`job`] on the
-//!   [`terminal`], the [`witness`] of what is pressed there, and the [`signals`] it is sent;
-//! * [`report`] says what happens ([`event`], [`people`] and the [`condition`] that they are in), by an [`outlet`];
-//! * [`limits`] tells when the system has too little left for it, [`system`] has the only unsafe code.
+//! * [`connection`] and [`wait`] acquire a lock, [`contact`] reports whether its server can be reached;
+//! * [`run`] looks after the program that runs under it: the [`child`] with its [`descendants`], its [`job`] on the
+//!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
+//! * [`report`] prints what happens ([`event`], [`people`] and their [`condition`]), through an [`outlet`];
+//! * [`limits`] checks that the system has enough resources, [`system`] contains the only unsafe code.
 
 #[cfg(not(unix))]
 compile_error!("the command distlock needs a Unix system; the library works elsewhere too");
@@ -80,7 +80,7 @@ fn start(arguments: &Arguments, report: &Report) -> Result<Ending, Failure> {
         .build()
         .map_err(|error| Failure::of_system("start", error))?;
     let ending = runtime.block_on(carry_out(arguments, report));
-    // The runtime stays alive until the process ends: what runs in the background has had its time by then.
+    // The runtime stays alive until the process ends; its background work has had its time by then.
     std::mem::forget(runtime);
     ending
 }
@@ -103,16 +103,16 @@ fn completions(shell: Shell) -> Result<Ending, Failure> {
     Ok(Ending::Code(exit::SUCCESS))
 }
 
-/// There is no thread to say anything by.
+/// Ends the process: there is no thread that could report anything.
 fn cannot_speak(error: &io::Error) -> ! {
     let _ = writeln!(io::stderr(), "distlock: cannot start a thread: {error} ({})", limits::REMEDY);
     process::exit(exit::INTERNAL.into())
 }
 
-/// Prints the help that was asked for, or what is wrong with the command line.
+/// Prints the help, or what is wrong with the command line.
 fn not_understood(error: &clap::Error) -> ! {
     let code = if error.use_stderr() { exit::USAGE } else { exit::SUCCESS };
-    // Nobody may be reading; the code says it all the same.
+    // The output may have no reader; the exit code is the same.
     let _ = error.print();
     process::exit(code.into())
 }

@@ -1,8 +1,8 @@
-//! The way out for all that is said while a lock is waited for or held: a thread of its own writes it.
+//! Writes all output while a lock is waited for or held, on a thread of its own.
 //!
-//! Whoever reads it may be slow, or not read at all: a full pipe, a terminal that is held with Ctrl-S. That must hold up
-//! neither the end of a lost command nor a renewal, so those who say something leave it here and go on. What has no room is
-//! dropped and counted.
+//! The reader may be slow, or not read at all: a full pipe, or a terminal that is paused with Ctrl-S. That must delay neither
+//! the end of a command that has lost its lock nor a renewal, so a caller leaves its line here and goes on. Lines that do not
+//! fit are dropped and counted.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// So many lines may be under way; the log leaves room for what matters more.
+/// How many lines may be queued; the log leaves space for more important lines.
 const MOST_LINES: usize = 2048;
 const MOST_LINES_OF_LOG: usize = 1024;
 
@@ -32,7 +32,7 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-/// Takes lines, and never blocks. Cheap to clone; every clone is the same.
+/// Takes lines, and never blocks. Cheap to clone; all clones share one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Outlet(Arc<Shared>);
 
@@ -40,7 +40,7 @@ pub(crate) struct Outlet(Arc<Shared>);
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// Says how many lines were dropped.
+    /// Makes the line that says how many lines were dropped.
     notice: fn(u64) -> Line,
 }
 
@@ -64,7 +64,7 @@ impl Outlet {
         Ok(outlet)
     }
 
-    /// Leaves a line to be written.
+    /// Queues a line for writing.
     pub(crate) fn say(&self, line: Line) {
         self.0.add(line, MOST_LINES);
     }
@@ -74,7 +74,7 @@ impl Outlet {
         Log(self.clone())
     }
 
-    /// Waits until everything has been written, but no longer than this.
+    /// Waits until everything is written, at most for `patience`.
     pub(crate) fn flush(&self, patience: Duration) {
         let queue = self.0.lock();
         let is_busy = |queue: &mut Queue| queue.is_writing || !queue.lines.is_empty() || queue.dropped > 0;
@@ -99,7 +99,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// In the place of the lines that were dropped.
+    /// Writes a line in place of those that were dropped.
     fn tell_of_dropped(&self, queue: &mut Queue) {
         if queue.dropped > 0 {
             queue.lines.push_back((self.notice)(std::mem::take(&mut queue.dropped)));
@@ -107,7 +107,8 @@ impl Shared {
     }
 
     fn write_all(&self, write: impl Fn(&Line)) {
-        // A process in the background may be stopped for writing to its terminal (`stty tostop`), unless it blocks the signal.
+        // The system may stop a process in the background for writing to its terminal (`stty tostop`), unless it blocks the
+        // signal.
         let _ = SigSet::from(Signal::SIGTTOU).thread_block();
         let mut queue = self.lock();
         loop {
@@ -128,8 +129,8 @@ impl Shared {
     }
 }
 
-/// Writes a line at once, so that lines of several processes do not mix. Whoever has read it may have gone, which is no
-/// reason to let go of a lock.
+/// Writes a line in one call, so that lines of several processes do not mix. A reader that has gone is no reason to give up a
+/// lock.
 fn write(line: &Line) {
     let _ = match line.to {
         To::Output => io::stdout().write_all(line.text.as_bytes()).and_then(|()| io::stdout().flush()),
@@ -165,7 +166,7 @@ mod tests {
         Line { to: To::Error, text: text.to_owned() }
     }
 
-    /// An outlet that writes a line when it is let, and what it has written.
+    /// An outlet that writes a line for each permit, and the lines that it has written.
     fn outlet() -> (Outlet, Sender<()>, Receiver<String>) {
         let (permit, permits) = channel::<()>();
         let (sender, written) = channel();
@@ -197,7 +198,7 @@ mod tests {
         let count = |text: &str| rest.iter().filter(|line| line.as_str() == text).count();
         assert_eq!((count("log"), count("event")), (MOST_LINES_OF_LOG, 1));
         assert_eq!(count("more"), MOST_LINES - MOST_LINES_OF_LOG - 2);
-        // Where they are missing: some before the event, and some at the end.
+        // The notices stand where lines are missing: some before the event, and some at the end.
         assert_eq!(rest[MOST_LINES_OF_LOG], format!("{} dropped", MOST_LINES - MOST_LINES_OF_LOG));
         assert_eq!(rest[MOST_LINES_OF_LOG + 1], "event");
         assert_eq!(rest[MOST_LINES], format!("{} dropped", MOST_LINES_OF_LOG + 2));

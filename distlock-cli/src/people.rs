@@ -1,4 +1,4 @@
-//! Holders and waiters, for people to read and as JSON.
+//! Describes holders and waiters, as text for people and as JSON.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::condition::Condition;
 
-/// One holder or waiter as JSON. What the backend does not know is `null`.
+/// One holder or waiter as JSON. Unknown fields are `null`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ParticipantJson {
     id: String,
@@ -32,12 +32,12 @@ impl From<&Participant> for ParticipantJson {
     }
 }
 
-/// All of them, in order.
+/// All participants as JSON, in order.
 pub(crate) fn to_json(participants: &[Participant]) -> Vec<ParticipantJson> {
     participants.iter().map(ParticipantJson::from).collect()
 }
 
-/// Who it is and since when: `pid 4711 on cache-1 ("nightly") since 2026-11-21 02:03:04 UTC (5m 3s ago)`.
+/// Describes a participant: `pid 4711 on cache-1 ("nightly") since 2026-11-21 02:03:04 UTC (5m 3s ago)`.
 pub(crate) fn describe(participant: &Participant, now: SystemTime) -> String {
     let mut text = match (&participant.pid, &participant.host) {
         (Some(pid), Some(host)) => format!("pid {pid} on {}", printable(host)),
@@ -61,12 +61,12 @@ pub(crate) fn describe(participant: &Participant, now: SystemTime) -> String {
     text.trim_end_matches(',').to_owned()
 }
 
-/// All of them, after one another.
+/// Describes all participants in one line.
 pub(crate) fn describe_all(participants: &[Participant], now: SystemTime) -> String {
     participants.iter().map(|participant| describe(participant, now)).collect::<Vec<_>>().join(", ")
 }
 
-/// Text that others wrote, without anything that a terminal would take for a command.
+/// Makes text of other programs safe to print, without anything that a terminal would take for a command.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .flat_map(

@@ -1,4 +1,4 @@
-//! What is said, how, and where to: sentences on standard error, or JSON for machines.
+//! Prints what happens: sentences on standard error, or JSON for machines.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::event::{Event, Level};
 use crate::exit::Failure;
 use crate::outlet::{Line, Outlet, To};
 
-/// Says what happens.
+/// Prints events, notes and failures.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// The least important level that is said.
+    /// The least important kind of message to print.
     least: Level,
     json: Option<To>,
     style: Style,
@@ -38,7 +38,7 @@ const PLAIN: Style = Style { error: "", warning: "", plain: "" };
 const COLOURED: Style = Style { error: "\x1b[1;31m", warning: "\x1b[1;33m", plain: "\x1b[0m" };
 
 impl Report {
-    /// Starts the thread that writes what is said. JSON goes to `json_to`.
+    /// Starts the thread that writes. JSON goes to `json_to`.
     pub(crate) fn start(common: &Common, json_to: To) -> io::Result<Self> {
         let terminal = io::stderr().is_terminal();
         let least = match (common.quiet, common.verbose, terminal) {
@@ -57,7 +57,7 @@ impl Report {
         Ok(Self { least, json, style, outlet })
     }
 
-    /// Lets the library's log be seen as well.
+    /// Prints the library's log as well.
     pub(crate) fn show_log(&self) {
         let outlet = self.outlet.clone();
         tracing_subscriber::fmt()
@@ -67,28 +67,28 @@ impl Report {
             .init();
     }
 
-    /// Waits until what has been said is written, unless it is not read.
+    /// Waits until everything is written, but not for ever for a reader that does not read.
     pub(crate) fn finish(&self) {
         const PATIENCE: Duration = Duration::from_secs(1);
         self.outlet.flush(PATIENCE);
     }
 
-    /// Whether JSON was asked for.
+    /// Whether the user asked for JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json.is_some()
     }
 
-    /// Whether anyone is told about `level`.
+    /// Whether messages of this importance are printed.
     pub(crate) fn tells(&self, level: Level) -> bool {
         self.is_json() || level <= self.least
     }
 
-    /// Says what has happened to the lock called `name`.
+    /// Prints what happened to the lock called `name`.
     pub(crate) fn event(&self, name: &str, event: &Event<'_>) {
         self.event_at(event.level(), name, event);
     }
 
-    /// The same, when it matters more or less than usual.
+    /// As [`Self::event`], with another importance than usual.
     pub(crate) fn event_at(&self, level: Level, name: &str, event: &Event<'_>) {
         match self.json {
             Some(to) => self.write_line(to, &event.to_json(name).to_string()),
@@ -97,14 +97,14 @@ impl Report {
         }
     }
 
-    /// Says something that is no event.
+    /// Prints a message that is no event.
     pub(crate) fn note(&self, level: Level, text: &str) {
         if self.json.is_none() && level <= self.least {
             self.say(level, text);
         }
     }
 
-    /// Says why the command ends without having done what it was asked to.
+    /// Prints why distlock ends without having done what the user asked for.
     pub(crate) fn failure(&self, failure: &Failure) {
         if let Some(to) = self.json {
             let error = json!({ "event": "error", "code": failure.code, "message": failure.message });
@@ -144,7 +144,7 @@ fn dropped_as_text(count: u64) -> String {
     format!("distlock: {count} lines are missing here: what was written before was not read in time\n")
 }
 
-/// Writes to standard output what a user has asked for. A reader who has gone is no error: `distlock status x | head -1`.
+/// Writes a result to standard output. A reader that has gone is no error: `distlock status x | head -1`.
 pub(crate) fn write_output(text: &str) -> Result<(), Failure> {
     let mut output = io::stdout();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {

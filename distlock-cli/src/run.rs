@@ -1,4 +1,4 @@
-//! A command that runs under the lock: what happens to it until it has ended.
+//! Looks after a command that runs under the lock, until the command has ended.
 
 use std::future::pending;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::job::{AfterStop, Following, Job};
 use crate::report::Report;
 use crate::signals::Signals;
 
-/// Runs while the machine sleeps, as leases do.
+/// This clock also runs while the machine sleeps, as leases do.
 const CLOCK: Clock = Clock::system();
 
-/// How long what has been killed may take to end.
+/// How long killed processes may take to end.
 const DYING: Duration = Duration::from_secs(1);
 
 /// A command that runs under the lock.
@@ -40,15 +40,15 @@ pub(crate) struct Run<'a> {
 /// What has been done about a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// There is none.
+    /// There is no loss.
     None,
-    /// It was reported and the command runs on.
+    /// The loss was reported, and the command runs on.
     Ignored,
-    /// The command and all that it has started were told to end, and are killed at this moment.
+    /// The command and its descendants received SIGTERM, and receive SIGKILL at this moment.
     Terminating(Moment),
     /// They are being killed, until this moment.
     Killing(Moment),
-    /// What is left cannot be killed.
+    /// The processes that are left cannot be killed.
     Killed,
 }
 
@@ -107,21 +107,22 @@ impl Run<'_> {
             self.loss = Loss::Ignored;
             return self.report.event(self.name, &Event::Lost { reason });
         }
-        // Before anything else: others have the lock soon.
+        // Before anything else, because other clients soon have the lock.
         self.loss = Loss::Terminating(self.kill_at());
         let sent = self.child.signal_all(Signal::SIGTERM);
-        // A stopped process receives nothing but SIGKILL until it is continued.
+        // A stopped process receives only SIGKILL until it is continued.
         self.child.signal_all(Signal::SIGCONT);
         self.report.event(self.name, &Event::Lost { reason });
         self.report_sent(Signal::SIGTERM, sent);
     }
 
-    /// When the grace is over. It begins when the lock is lost, not when that is noticed: others have the lock when it is over.
+    /// When the grace is over. It begins when the lock is lost, not when the loss is noticed: at its end other clients have the
+    /// lock.
     fn kill_at(&self) -> Moment {
         CLOCK.now().plus(self.grace).minus(self.hold.overdue())
     }
 
-    /// Kills what there is. To be called again and again: one that is being killed may have started another.
+    /// Kills all processes there are. To be called repeatedly: a process that is being killed may have started another.
     fn kill(&mut self) {
         let now = CLOCK.now();
         let sent = self.child.signal_all(Signal::SIGKILL);
@@ -161,13 +162,13 @@ impl Run<'_> {
         match signal {
             Signal::SIGTSTP if self.following() == Following::Nothing => {}
             Signal::SIGTSTP => self.job.request_stop(&self.child),
-            // Otherwise it tells that we were continued, with which the child has been continued already; by now it may have
-            // been stopped again.
+            // Otherwise the signal says that distlock was continued, after which the child has been continued already; by now
+            // it may be stopped again.
             Signal::SIGCONT if !self.job.has_left_child_stopped() => {}
             Signal::SIGCONT => self.child.signal_group(signal),
-            // These mean something to the program itself; its helpers would be ended by them.
+            // These have a meaning for the program itself, and would end its helpers.
             Signal::SIGUSR1 | Signal::SIGUSR2 => self.child.signal(signal),
-            // Those that end the program must not leave its helpers behind, running without the lock.
+            // Signals that end the program must not leave its helpers behind, running without the lock.
             _ => {
                 let sent = self.child.signal_all(signal);
                 self.report_refused(signal, sent.refused);
@@ -181,7 +182,7 @@ impl Run<'_> {
         }
         let following = self.following();
         let after = self.job.child_stopped(&mut self.child, signal, following);
-        // We have stopped with the child, and nobody may have renewed the lease meanwhile.
+        // distlock stopped with the child, and did not renew the lease meanwhile.
         if self.is_to_end() {
             return;
         }
@@ -196,17 +197,17 @@ impl Run<'_> {
         match self.loss {
             Loss::Terminating(_) | Loss::Killing(_) => Following::Nothing,
             Loss::None if has_lease && self.on_lost == OnLost::Terminate => Following::Everything,
-            // Without a lease the lock stays held while we are stopped.
+            // Without a lease the lock stays held while distlock is stopped.
             Loss::None | Loss::Ignored | Loss::Killed => Following::Us,
         }
     }
 
-    /// Whether there is a loss that is about to be told: then all that is stopped is continued, to end.
+    /// Whether a loss is about to be reported: then all stopped processes are continued, to end.
     fn is_to_end(&self) -> bool {
         self.loss == Loss::None && self.on_lost == OnLost::Terminate && !self.hold.is_valid()
     }
 
-    /// The child has ended. After a loss, whatever else it has started has to as well.
+    /// After the end of the child: if the lock is lost, its descendants have to end too.
     async fn ended(mut self, ending: Ending) -> Ending {
         let reach = self.job.child_ended(&self.child);
         let by_keyboard = self.child.may_have_been_interrupted_with_its_group();
@@ -221,12 +222,12 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until nothing is left that the child has started, or it is certain that something cannot be killed.
+    /// Waits until no descendant of the child is left, or it is certain that one cannot be killed.
     ///
-    /// No system tells when nothing is left, so this looks again and again.
+    /// No system reports that, so this looks again and again.
     async fn end_rest(&mut self) {
         if self.loss == Loss::Killed {
-            // What has come since then, as what another user's program has left, is killed now.
+            // Processes that have appeared since, such as those that another user's program has left, are killed now.
             self.loss = Loss::Terminating(CLOCK.now());
         }
         while self.loss != Loss::Killed && self.child.has_left_something() {
@@ -240,7 +241,7 @@ impl Run<'_> {
     }
 }
 
-/// Waits until it is time to kill what there is.
+/// Waits until it is time to kill the processes.
 async fn kill_due(loss: Loss) {
     match loss {
         Loss::Terminating(kill_at) => CLOCK.sleep_until(kill_at).await,

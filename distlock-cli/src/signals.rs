@@ -1,4 +1,4 @@
-//! The signals that the command listens to.
+//! Receives the signals that distlock handles.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,26 +11,26 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::system;
 
-/// Signals by which others end the command, or tell it something that is meant for the program it runs.
+/// Signals by which other processes end distlock, or tell the program under the lock something.
 pub(crate) const FROM_OTHERS: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Signals that stop and continue; listened to once there is a child that has to follow.
+/// Signals that stop and continue; handled once there is a child that has to follow.
 pub(crate) const JOB_CONTROL: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGCONT];
 
-/// How long leaving in good order may take when we have been asked to end.
+/// How long an orderly end may take after a signal asked for it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Receives signals in place of their default actions.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
-    /// Since when we are to end.
+    /// When a signal asked distlock to end.
     asked: Option<Instant>,
 }
 
 impl Signals {
-    /// Listens to `signals`, except to those that whoever started the command chose to ignore.
+    /// Listens to `signals`, except those that the parent process set to be ignored.
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
         let mut listening = Self { streams: Vec::new(), asked: None };
         listening.listen_also(signals)?;
@@ -50,7 +50,7 @@ impl Signals {
     /// Waits for the next signal.
     ///
     /// # Cancel safety
-    /// A signal is either answered or left for the next call.
+    /// A signal is either returned or left for the next call.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
@@ -63,16 +63,16 @@ impl Signals {
         .await
     }
 
-    /// A signal has ended what we were there for: what is left takes little time from now on.
+    /// Notes that a signal ended the command's purpose: the remaining steps get little time from now on.
     pub(crate) fn ask_to_end(&mut self) {
         self.asked.get_or_insert_with(Instant::now);
     }
 
-    /// Carries out a step of leaving in good order. `None` when it has taken too long: two seconds after a signal has asked us
-    /// to end, and at once when another one comes.
+    /// Runs a step of an orderly end. Returns `None` if it takes too long: two seconds after a signal asked distlock to end,
+    /// and at once when another one arrives.
     ///
     /// # Cancel safety
-    /// May be dropped at any time, and the step with it.
+    /// The future may be dropped at any time, and the step with it.
     pub(crate) async fn leaving<T>(&mut self, step: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! `distlock status`: who holds a lock, and who waits for it.
+//! `distlock status`: shows who holds a lock, and who waits for it.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,6 +1,6 @@
-//! The one place with unsafe code: what a child process does between `fork` and `exec`, and the actions of signals.
+//! The only module with unsafe code: what a child process does between `fork` and `exec`, and the actions of signals.
 //!
-//! Everything else in the command goes through safe wrappers.
+//! Everything else in the command uses safe wrappers.
 #![allow(unsafe_code)] // the audited module: each block says why it is sound
 
 use std::io;
@@ -15,35 +15,35 @@ use nix::unistd::{self, Pid};
 
 use crate::witness::Line;
 
-/// What happens to a child when its parent is killed and cannot pass anything on any more.
+/// What happens to a child when its parent is killed and cannot pass on signals any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParentDeath {
-    /// It is killed, where the system can do that.
+    /// The child is killed, if the system can do that.
     Kills,
-    /// It runs on.
+    /// The child runs on.
     Ignored,
 }
 
-/// Whom a signal that the process sends to itself reaches.
+/// Which processes a signal reaches that this process sends to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// This process alone.
     Process,
-    /// All of its process group, as a key pressed on the terminal does.
+    /// Its whole process group, as with a key pressed on the terminal.
     Group,
 }
 
-/// The foreground of a terminal, in which a child is to begin.
+/// The foreground of a terminal, in which a child is to start.
 pub(crate) struct Foreground {
     pub(crate) terminal: Arc<OwnedFd>,
-    /// What has to be in the child's group before any key can reach it.
+    /// The witness, which has to be in the child's group before any key can reach it.
     pub(crate) witness: Option<Line>,
 }
 
-/// Lets `command` run in a process group of its own, with the signal mask of this process; in the foreground of a
-/// terminal, if one is given; and with the parent's death as `parent_death` says.
+/// Makes `command` run in a process group of its own, with the signal mask of this process; in the foreground of a terminal, if
+/// one is given; and with `parent_death` deciding what the parent's death does.
 ///
-/// The parent's death means the end of the *thread* that calls `spawn`, so that has to be the main thread.
+/// The parent's death means the end of the *thread* that calls `spawn`, so that must be the main thread.
 pub(crate) fn prepare(
     command: &mut Command,
     foreground: Option<Foreground>,
@@ -74,7 +74,7 @@ pub(crate) fn prepare(
 }
 
 fn enter_foreground(terminal: &OwnedFd) -> nix::Result<()> {
-    // A process in the background that changes the foreground is stopped by SIGTTOU, unless it blocks it.
+    // A process in the background that changes the foreground is stopped by SIGTTOU, unless it blocks that signal.
     let mut background_output = SigSet::empty();
     background_output.add(Signal::SIGTTOU);
     signal::pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&background_output), None)?;
@@ -84,7 +84,7 @@ fn enter_foreground(terminal: &OwnedFd) -> nix::Result<()> {
 #[cfg(target_os = "linux")]
 fn follow_into_death(parent: Pid) -> nix::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // A parent that died before the line above sends nothing any more.
+    // A parent that died before the line above sends no signal any more.
     if unistd::getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
 }
 
@@ -96,8 +96,8 @@ fn follow_into_death(parent: Pid) -> nix::Result<()> {
 /// Whether this process was started with `signal` ignored, as `nohup` does with SIGHUP.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let mut action = std::mem::MaybeUninit::uninit();
-    // SAFETY: with no new action sigaction changes nothing; it writes the present action to the place it is given, which
-    // is read only when it reports success.
+    // SAFETY: without a new action sigaction changes nothing; it writes the present action to the given place, which is read
+    // only if the call reports success.
     let handler = unsafe {
         match nix::libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr()) {
             0 => action.assume_init().sa_sigaction,
@@ -107,7 +107,7 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
     handler == nix::libc::SIG_IGN
 }
 
-/// Sends `signal` to this process or its group, and lets it do here what it does by default: stop or end the process.
+/// Sends `signal` to this process or its group, and lets it have its default effect here: stop or end the process.
 ///
 /// For a signal that stops, this returns when the process is continued.
 pub(crate) fn raise_default(signal: Signal, reach: Reach) -> nix::Result<()> {
@@ -119,7 +119,7 @@ pub(crate) fn raise_default(signal: Signal, reach: Reach) -> nix::Result<()> {
         Reach::Group => Pid::from_raw(0),
     };
     let sent = signal::kill(target, signal);
-    // SAFETY: the action that was there before is put back; its handler was installed by the runtime, which keeps it.
+    // SAFETY: this restores the previous action; its handler was installed by the runtime, which keeps it.
     unsafe { signal::sigaction(signal, &previous) }?;
     sent
 }

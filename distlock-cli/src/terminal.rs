@@ -1,4 +1,4 @@
-//! The controlling terminal, and which process group is in its foreground.
+//! The controlling terminal, and the process group in its foreground.
 
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal};
@@ -11,7 +11,7 @@ use nix::libc;
 use nix::sys::signal::{self, SigSet, SigmaskHow, Signal};
 use nix::unistd::{self, Pid};
 
-/// The terminal that this process can be controlled from.
+/// The terminal that controls this process.
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal(Arc<OwnedFd>);
 
@@ -23,7 +23,6 @@ impl Terminal {
         Some(Self(Arc::new(device.into())))
     }
 
-    /// The terminal's descriptor.
     pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.0
     }
@@ -43,7 +42,7 @@ impl Terminal {
         given
     }
 
-    /// Puts our own group into the foreground in place of `group`, unless another one has got there meanwhile.
+    /// Puts this process's group into the foreground in place of `group`, unless another group is there by now.
     pub(crate) fn take_back_from(&self, group: Pid) {
         let Some(foreground) = self.foreground() else {
             return;
@@ -64,7 +63,7 @@ pub(crate) fn is_gone(group: Pid) -> bool {
     signal::killpg(group, None) == Err(Errno::ESRCH)
 }
 
-/// Whether someone both types to the command and reads what it writes there, as when it was started on a command line alone.
+/// Whether a user both types to the command and reads its output on the terminal, as with a command that runs alone.
 ///
 /// In a pipeline others use the terminal too, a pager for example.
 pub(crate) fn is_interactive() -> bool {

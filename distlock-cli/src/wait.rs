@@ -1,4 +1,4 @@
-//! Getting the lock: waits for it, tells a person who has it meanwhile, and gives up at a signal.
+//! Acquires the lock: waits for it, tells the user who holds it meanwhile, and gives up at a signal.
 
 use std::future::pending;
 use std::pin::pin;
@@ -16,12 +16,12 @@ use crate::signals::Signals;
 use crate::system::Reach;
 use crate::terminal::Terminal;
 
-/// What came of the wait.
+/// The result of the wait.
 #[derive(Debug)]
 pub(crate) enum Waited {
     /// The lock is held.
     Acquired(LockGuard),
-    /// It is not, and this is how the command ends.
+    /// The lock is not held, and this is how distlock ends.
     Ended(Ending),
 }
 
@@ -30,24 +30,24 @@ pub(crate) struct Attempt<'a> {
     pub(crate) locks: &'a LockClient,
     pub(crate) name: &'a str,
     pub(crate) waiting: &'a Waiting,
-    /// When the command was started: the time it took to connect counts.
+    /// When the command was started: the time for connecting counts.
     pub(crate) begun: Instant,
     pub(crate) report: &'a Report,
 }
 
-/// How long nothing is said about who holds the lock, to a person who looks on and to one who reads it later.
+/// How long to wait before saying who holds the lock, to a user at a terminal and to one who reads the output later.
 const PATIENCE: Duration = Duration::from_millis(300);
 const LONG_PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is looked whether somebody else holds it by now.
+/// How often to check whether another client holds it by now.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How long the server may take to tell why the lock was not to be had.
+/// How long the server may take to say why the lock could not be acquired.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 impl Attempt<'_> {
     /// Waits for the lock.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing held or queued.
+    /// Dropping the future leaves nothing held or queued.
     pub(crate) async fn acquire(
         &self,
         lock: &dyn distlock::DistributedLock,
@@ -83,11 +83,11 @@ impl Attempt<'_> {
         }
     }
 
-    /// Says why the lock was not to be had.
+    /// Reports why the lock could not be acquired.
     async fn not_acquired(&self) -> Result<Ending, Failure> {
         let answer = timeout(ANSWER_WITHIN, self.locks.status(self.name)).await;
         if let Some(wait) = self.waiting.wait {
-            // Who was asked at once has answered; in a longer wait it may have fallen silent.
+            // With `--no-wait` the server has just answered; during a longer wait it may have fallen silent.
             match &answer {
                 Ok(Err(error)) if error.kind() == ErrorKind::Unreachable => {
                     return Err(self.outage(wait, &error.to_string()));
@@ -116,7 +116,7 @@ impl Attempt<'_> {
         )
     }
 
-    /// Says who holds the lock: on a terminal soon and whenever that changes, elsewhere once, after a while. Never ends.
+    /// Reports who holds the lock: on a terminal soon and at each change, elsewhere once, after a while. Never ends.
     async fn tell_who_holds(&self) {
         let (level, patience) = match (self.report.tells(Level::Progress), self.report.tells(Level::Warning))
         {
@@ -143,14 +143,14 @@ impl Attempt<'_> {
     }
 }
 
-/// How the command ends when a signal ends its wait.
+/// How distlock ends when a signal ends its wait.
 pub(crate) fn interrupted(signal: Signal) -> Ending {
     let from_keyboard =
         signal == Signal::SIGINT && Terminal::controlling().is_some_and(|terminal| terminal.is_ours());
     if from_keyboard { Ending::Interrupted(Reach::Process) } else { Ending::Signal(signal) }
 }
 
-/// What is said of a release that a signal has cut short.
+/// The message about a release that a signal has cut short.
 pub(crate) fn not_waited_for(name: &str) -> String {
     format!(
         "cannot release lock {name:?}: a signal came before the server answered (the lease ends the hold at the latest)"

@@ -1,9 +1,9 @@
-//! Tells a Ctrl-C from a command that interrupts itself.
+//! Distinguishes a Ctrl-C from a command that interrupts itself.
 //!
-//! A key that is pressed on the terminal reaches the command's whole process group, and only that. From how the command ends
-//! it cannot be seen whether it was a key. So a process of ours stands in the group and does nothing: what ends it by SIGINT
-//! was meant for all. It cannot tell when something else has ended it, or when it has never come there; then every interrupt
-//! that ends the command is taken for a key, as without a witness.
+//! A key pressed on the terminal reaches the command's whole process group, and only that group. How the command ends does not
+//! show whether it was a key. So distlock puts a process of its own, the witness, into the group, where it does nothing: a
+//! SIGINT that ends it was meant for the whole group. It cannot tell if something else ended it, or if it never joined the
+//! group; then every interrupt that ends the command counts as a key, as without a witness.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,13 +19,13 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{self, Pid};
 use rustix::net::{SendFlags, send};
 
-/// What the process is called, by which it knows what it is.
+/// The witness's process name, by which the program recognises its role.
 pub(crate) const NAME: &str = "distlock-witness";
 
-/// How long a witness may take to go into a group.
+/// How long a witness may take to join a group.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A process that stands in a group.
+/// A process that joins a group to see its interrupts.
 #[derive(Debug)]
 pub(crate) struct Witness {
     pid: Pid,
@@ -33,7 +33,7 @@ pub(crate) struct Witness {
     end: Option<WaitStatus>,
 }
 
-/// The line to the witness. When the last end of it is closed on our side, however that comes about, the witness ends.
+/// The connection to the witness. When its last end on our side is closed, for whatever reason, the witness ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Line(Arc<OwnedFd>);
 
@@ -43,12 +43,12 @@ impl Line {
         Ok(Self(Arc::new(ours.into())))
     }
 
-    /// Has the witness go into `group`, and returns when it is there, or after a while: a command must not wait for ever for one
-    /// that is stopped. It may come later.
+    /// Tells the witness to join `group`, and returns when it is there, or after a while: a command must not wait for ever for
+    /// a witness that is stopped. It may join later.
     ///
-    /// Async-signal-safe: nothing is called but `send` and `read`, and nothing allocated.
+    /// Async-signal-safe: this calls only `send` and `read`, and allocates nothing.
     pub(crate) fn send_into(&self, group: Pid) {
-        // A witness that has ended by now is asked later how.
+        // If the witness has ended by now, a later check finds out how.
         if send(&*self.0, &group.as_raw().to_ne_bytes(), SendFlags::NOSIGNAL).is_ok() {
             let mut answer = [0];
             while rustix::io::read(&*self.0, &mut answer) == Err(rustix::io::Errno::INTR) {}
@@ -57,7 +57,7 @@ impl Line {
 }
 
 impl Witness {
-    /// Starts one, which is in a group of its own, where no key reaches it, until it is sent into another.
+    /// Starts a witness in a group of its own, where no key reaches it until it is sent into another group.
     pub(crate) fn start() -> io::Result<Self> {
         Self::start_as(Command::new(ourselves()?))
     }
@@ -78,17 +78,17 @@ impl Witness {
         Ok(Self { pid, line, end: None })
     }
 
-    /// The line to it.
+    /// The connection to the witness.
     pub(crate) fn line(&self) -> &Line {
         &self.line
     }
 
-    /// Its number, until it has ended and the number may be another's.
+    /// The process id, until the witness has ended and another process may have the id.
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.end.is_none().then_some(self.pid)
     }
 
-    /// Notes how a process ended, if it is this one.
+    /// Records how a process ended, if it is the witness.
     pub(crate) fn note(&mut self, status: WaitStatus) {
         let has_ended = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
         if has_ended && status.pid() == Some(self.pid) {
@@ -96,12 +96,13 @@ impl Witness {
         }
     }
 
-    /// Ends it, and answers whether `group` may have been interrupted as a whole: not, where it stood there until now.
+    /// Ends the witness, and returns whether `group` may have been interrupted as a whole: not if the witness was in it until
+    /// now.
     pub(crate) fn may_have_been_interrupted(mut self, group: Pid) -> bool {
         self.look(Some(WaitPidFlag::WNOHANG));
         let stood_there = self.end.is_none() && unistd::getpgid(Some(self.pid)) == Ok(group);
         if self.end.is_none() {
-            // The signal that came first is how it has ended.
+            // Whichever signal arrived first ended it.
             let _ = signal::kill(self.pid, Signal::SIGKILL);
             self.look(None);
         }
@@ -119,21 +120,21 @@ impl Witness {
     }
 }
 
-/// This very program, even when its file has been replaced since.
+/// This very program, even if its file has been replaced.
 fn ourselves() -> io::Result<std::path::PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
 
-/// Whether this process is to be a witness.
+/// Whether this process was started as a witness.
 pub(crate) fn are_we() -> bool {
     std::env::args_os().next().is_some_and(|name| name == NAME)
 }
 
-/// Goes where it is sent, and does nothing until the one who has started us is gone, or an interrupt comes.
+/// Joins the groups it is sent into, and otherwise does nothing until its parent is gone or an interrupt arrives.
 pub(crate) fn stand() {
     let mut all_others = SigSet::all();
     all_others.remove(Signal::SIGINT);
-    // What fails here is seen by how we end.
+    // How this process ends shows whether anything fails here.
     let _ = all_others.thread_set_mask();
     let read = |bytes: &mut [u8]| loop {
         match rustix::io::read(rustix::stdio::stdin(), &mut *bytes) {
