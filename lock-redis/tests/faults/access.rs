@@ -1,4 +1,4 @@
-//! Users and what they may not do.
+//! Users of the server, and permissions that they lack.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn a_wrong_password_is_refused_once_and_shown_nowhere() -> Outcome {
         let url = format!("redis://{login}@{}/0", stage.place());
         let before = stage.info("stats", "total_connections_received:").await?;
         let error = refusal(connect(&url).await)?;
-        // Asking is a connection, too.
+        // The query opens a connection of its own.
         let tried = stage.info("stats", "total_connections_received:").await? - before - 1;
         ensure!(tried == 1, "tried {tried} times");
         ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
@@ -57,7 +57,7 @@ async fn a_wrong_password_is_refused_once_and_shown_nowhere() -> Outcome {
     Ok(())
 }
 
-/// Whoever forgets to encode a slash, or a question mark, finds the rest of the password in another part of the URL.
+/// If a user forgets to encode a slash or a question mark, the rest of the password is in another part of the URL.
 async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere() -> Outcome {
     let canary = "canary-77d0";
     for url in [
@@ -86,7 +86,7 @@ async fn a_password_that_is_missing_is_asked_for() -> Outcome {
     Ok(())
 }
 
-/// The connection that there is goes on; the next one is refused, until the old password is good again.
+/// The existing connection goes on; the server refuses the next one until the old password is valid again.
 async fn a_password_that_is_changed_meanwhile() -> Outcome {
     let stage = Stage::with(RedisOptions::new().password("old-7c21")).await?;
     let client = stage.client("lease=3s").await?;
@@ -112,7 +112,8 @@ async fn a_password_that_is_changed_meanwhile() -> Outcome {
     Ok(())
 }
 
-/// Three clients of a user who may do all but what `rules` take away: the lock is exclusive, in order, and handed over.
+/// Three clients of a user that has all permissions but those that `rules` take away: the lock is exclusive, in order, and
+/// handed over.
 async fn works_under(rules: &str, lease: &str) -> Outcome<(Stage, LockClient)> {
     let stage = Stage::with(RedisOptions::new().user("app", "pw", rules)).await?;
     let holder = stage.client(LONG).await?;
@@ -134,7 +135,7 @@ async fn works_under(rules: &str, lease: &str) -> Outcome<(Stage, LockClient)> {
     Ok((stage, holder))
 }
 
-/// Has its connection end, and waits until the client has another one.
+/// Makes the server close the client's connection, and waits until the client has another one.
 async fn reconnect(stage: &Stage, client: &LockClient) -> Outcome {
     let before = stage.connections().await?;
     stage.server.command(&["CLIENT", "KILL", "USER", "app"]).await?;
@@ -149,7 +150,7 @@ async fn reconnect(stage: &Stage, client: &LockClient) -> Outcome {
 async fn without_channels_everybody_polls() -> Outcome {
     let (stage, client) = works_under("~distlock:* resetchannels +@all", LONG).await?;
     let warned = || logs::lines_with(&["WARN", &stage.place(), "sends no messages"]).len();
-    // Each client says so, and each says it once.
+    // Each client warns once.
     ensure!(warned() == 3, "said {} times", warned());
     reconnect(&stage, &client).await?;
     ensure!(warned() == 3, "said {} times after another connection", warned());
@@ -166,7 +167,7 @@ async fn without_client_kill_a_client_goes_on() -> Outcome {
     let warned = || logs::lines_with(&["WARN", &stage.place(), "CLIENT KILL"]).len();
     reconnect(&stage, &client).await?;
     reconnect(&stage, &client).await?;
-    // The other clients were not connected twice.
+    // The other clients connected only once.
     ensure!(warned() == 1, "said {} times", warned());
     Ok(())
 }
@@ -179,7 +180,7 @@ async fn without_info_a_client_goes_on() -> Outcome {
     Ok(())
 }
 
-/// Nobody can tell when the server was started.
+/// It is unknown when the server was started.
 async fn without_info_a_restart_delay_is_refused() -> Outcome {
     let stage =
         Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -info")).await?;
@@ -188,7 +189,7 @@ async fn without_info_a_restart_delay_is_refused() -> Outcome {
     Ok(())
 }
 
-/// Connecting goes well, and the connection breaks as soon as it is used.
+/// Connecting succeeds, and the connection breaks as soon as it is used.
 async fn without_info_a_replica_is_not_connected_to_without_pause() -> Outcome {
     let options = RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -info");
     let stage = Stage::with(options).await?;
@@ -201,7 +202,7 @@ async fn without_info_a_replica_is_not_connected_to_without_pause() -> Outcome {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let made = stage.info("stats", "total_connections_received:").await? - before;
     stage.server.command(&["REPLICAOF", "NO", "ONE"]).await?;
-    // Pauses that double make about ten of each client; without pauses there are hundreds.
+    // Pauses that double allow about ten for each client; without pauses there are hundreds.
     ensure!((2..60).contains(&made), "{made} connections in two seconds");
     held.release().await?;
     let (guard, _) = waiter.granted().await?;

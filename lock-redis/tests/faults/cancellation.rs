@@ -1,4 +1,4 @@
-//! Futures that are dropped: whatever was on its way, nothing stays at the server.
+//! Dropped futures: whatever was on its way, they leave nothing at the server.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -20,7 +20,7 @@ cases!("cancellation":
     after_each_poll_of_a_release,
 );
 
-/// Nothing is left of it: no key, no place, no channel but the ones of the clients that live, and the lock is to be had.
+/// Checks that no key and no place is left, and no channel but those of the living clients, and that the lock is free.
 async fn nothing_is_left(stage: &Stage, client: &LockClient, clients: usize, when: &str) -> Outcome {
     soon("the undoing", client.idle()).await?;
     stage.nothing_is_left(when).await?;
@@ -66,7 +66,7 @@ async fn after_each_poll_of_an_acquire_of_a_held_lock() -> Outcome {
     Ok(())
 }
 
-/// Dropped a little later each time, from before the request is sent until after the answer is read.
+/// Drops the future a little later each time, from before the request is sent until after the reply is read.
 async fn at_any_moment_of_an_acquire() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -117,7 +117,7 @@ async fn while_the_script_is_loaded() -> Outcome {
     Ok(())
 }
 
-/// The server has given the lock to somebody who is about to go.
+/// The server has granted the lock to an attempt that is about to be dropped.
 async fn while_the_grant_is_on_its_way() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -142,7 +142,7 @@ async fn while_the_grant_is_on_its_way() -> Outcome {
     nothing_is_left(&stage, &client, 3, "the grant was on its way").await
 }
 
-/// The first poll ends the hold, and nobody has to look after the rest.
+/// The first poll ends the hold, and no future has to be polled for the rest.
 async fn after_each_poll_of_a_release() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;

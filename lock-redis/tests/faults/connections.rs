@@ -1,4 +1,4 @@
-//! What a client leaves of its connection.
+//! What is left of a client's connection after the client ends, or while it works.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn no_connection(stage: &Stage) -> Outcome {
     .await
 }
 
-/// Whoever still has a handle of it, or of a lock, keeps nothing open.
+/// Remaining handles of the client, or of a lock, keep no connection open.
 async fn a_closed_client_has_none() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
@@ -45,7 +45,7 @@ async fn a_closed_client_makes_no_new_one() -> Outcome {
     stage.works(&client).await?;
     client.close(A_SECOND).await?;
     proxy.cut();
-    // Longer than any pause between two attempts to connect.
+    // Longer than the longest pause between two attempts to connect.
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         ensure!(stage.connections().await?.is_empty(), "it is connected again");
@@ -77,7 +77,7 @@ async fn a_dropped_client_on_the_callers_runtime_has_none() -> Outcome {
     stage.nothing_is_left("after the drop").await
 }
 
-/// Whatever is held and waited for.
+/// However many locks it holds and waits for.
 async fn a_client_has_one() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);

@@ -28,20 +28,20 @@ const HOLDS: u64 = 2000;
 /// How many requests of a client may be under way.
 const MOST: usize = 256;
 
-/// So many ask at the same time that most of them wait for their turn.
+/// So many requests at the same time that most of them wait for their turn.
 const CROWD: usize = 4 * MOST;
 
-/// Its server may say nothing for as long as answers are held back here.
+/// The server may stay silent for as long as these tests hold replies back.
 const PATIENT: &str = "lease=5m&timeout=50s";
 
-/// If there were more to come, they would come at once.
+/// If there were more requests to come, they would come within this time.
 const A_MOMENT: Duration = Duration::from_millis(500);
 
 fn asked(proxy: &TcpProxy) -> usize {
     usize::try_from(proxy.requests(Operation::Acquire)).unwrap_or(usize::MAX)
 }
 
-/// Acquires so many locks at the same time, and does not let any of them go.
+/// Acquires this many locks at the same time, and returns the guards of all.
 async fn hold(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>> {
     let mut acquiring = Vec::with_capacity(count);
     for number in 0..count {
@@ -55,8 +55,8 @@ async fn hold(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>> {
     Ok(held)
 }
 
-/// Each answer takes three seconds, and they are asked in five turns: the last of them waits for twelve seconds until it is sent, and
-/// that is not time in which the server says nothing.
+/// Each reply takes three seconds, and the requests are sent in five turns. The last one waits for twelve seconds until it is
+/// sent, and that does not count as time in which the server is silent.
 async fn requests_that_wait_for_their_turn_break_no_connection() -> Outcome {
     let (turns, way) = (5_u32, Duration::from_secs(3));
     let stage = Stage::new().await?;
@@ -80,7 +80,7 @@ async fn requests_that_wait_for_their_turn_break_no_connection() -> Outcome {
     stage.nothing_is_left("after the releases").await
 }
 
-/// Each turn takes four seconds, and the renewal is due after ten: behind all of the others it would be too late.
+/// Each turn takes four seconds, and the renewal is due after ten: behind all other requests it would be too late.
 async fn a_renewal_goes_past_those_that_wait_for_their_turn() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -102,7 +102,7 @@ async fn a_renewal_goes_past_those_that_wait_for_their_turn() -> Outcome {
     Ok(())
 }
 
-/// Waits until as many requests for other locks are under way as may be, and checks that it stays at that.
+/// Waits until the greatest possible number of requests for other locks is under way, and checks that it stays at that.
 async fn all_turns_are_taken(proxy: &TcpProxy) -> Outcome {
     until("as many are under way as may be", || async { Ok(asked(proxy) >= MOST) }).await?;
     tokio::time::sleep(A_MOMENT).await;
@@ -110,7 +110,7 @@ async fn all_turns_are_taken(proxy: &TcpProxy) -> Outcome {
     Ok(())
 }
 
-/// However many are asked at the same time. As soon as there are answers, others go out.
+/// However many callers ask at the same time. As soon as replies arrive, other requests go out.
 async fn a_bounded_number_of_requests_is_under_way() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -129,7 +129,7 @@ async fn a_bounded_number_of_requests_is_under_way() -> Outcome {
     Ok(())
 }
 
-/// Nobody waits for their answers any more, and the server has them before it all the same.
+/// No caller waits for their replies any more, but the server still has to carry them out.
 async fn requests_that_were_given_up_are_under_way_until_they_are_answered() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -160,7 +160,7 @@ async fn requests_that_were_given_up_are_under_way_until_they_are_answered() -> 
     stage.nothing_is_left("after the releases").await
 }
 
-/// Others wait for the lock, and what is to be undone may be granted meanwhile.
+/// Other clients wait for the lock, and the server may meanwhile grant an attempt that is to be undone.
 async fn what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -171,7 +171,7 @@ async fn what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn() -
     let holder = other.status("broken").await?.holders.remove(0).id;
     let waiter = Waiter::start(client.lock("held")?);
     until("it waits", || async { Ok(stage.number(&["EXISTS", &key("held", 'q')]).await? == 1) }).await?;
-    // After this answer there is none before it that holds a turn.
+    // After this reply no earlier request holds a turn.
     client.status("held").await?;
     let before = asked(&proxy);
     proxy.blackhole(Direction::ToClient);
@@ -203,7 +203,8 @@ async fn what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn() -
     Ok(())
 }
 
-/// All renewals are sent before the first is answered: a long way is gone once, not once for some of them after the other.
+/// All renewals are sent before the first reply arrives, so that they take one round trip in all, not one for each part of
+/// them.
 async fn thousands_of_holds_are_renewed_over_a_long_way() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -220,7 +221,7 @@ async fn thousands_of_holds_are_renewed_over_a_long_way() -> Outcome {
     stage.nothing_is_left("after the releases").await
 }
 
-/// Nobody asks again but for the heartbeat, and each is told by a message when its turn has come.
+/// Waiters ask again only for their heartbeats, and learn from a message that it is their turn.
 async fn a_thousand_wait_on_one_connection() -> Outcome {
     let interval = 15;
     let stage = Stage::new().await?;
@@ -250,7 +251,7 @@ async fn a_thousand_wait_on_one_connection() -> Outcome {
     }
     let beats = began.elapsed().as_secs() / interval + 1;
     let calls = stage.calls().await?;
-    // An acquire, a wait and a release each; a renewal or a heartbeat of each in each interval.
+    // An acquire, a wait and a release each; and one renewal or heartbeat of each per interval.
     let most = 3 * WAITERS + beats * 2 * WAITERS;
     ensure!(calls <= most, "{calls} calls within {:?}, {most} would do", began.elapsed());
     for guard in granted {
@@ -267,7 +268,7 @@ async fn two_thousand_holds_are_renewed_together() -> Outcome {
     for number in 0..HOLDS {
         held.push(soon("the lock", client.lock(format!("room {number}"))?.acquire()).await??);
     }
-    // By then they are renewed in the same rhythm.
+    // By then all are renewed in the same rhythm.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let before = (stage.calls().await?, stage.info("stats", "total_reads_processed:").await?);
     until("all of them were renewed twice", || async {
@@ -287,7 +288,7 @@ async fn two_thousand_holds_are_renewed_together() -> Outcome {
     stage.nothing_is_left("after the releases").await
 }
 
-/// More than one call looks at: whoever waits asks again at once, and whoever tries is not told that somebody holds the lock.
+/// More than one call looks at: a waiter asks again at once, and a try does not get the answer that the lock is held.
 async fn hundreds_who_are_dead_hold_nobody_up() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;

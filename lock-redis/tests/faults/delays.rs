@@ -1,4 +1,4 @@
-//! Networks that are slow, that cut what is said into pieces, and that reset connections in the middle of a word.
+//! Networks that are slow, that cut messages into pieces, and that reset connections in the middle of a word.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ cases!("delays":
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Renewals come too late or are given up; nobody else has the lock before the holder has stopped. When the network is quick
-/// again all is well.
+/// Renewals come too late or are given up; no other client has the lock before the holder has stopped. When the network is
+/// quick again, the locks work as before.
 async fn stops_in_time(delay: Duration) -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -66,7 +66,7 @@ async fn of_more_than_the_lease_stop_the_holder_in_time() -> Outcome {
     stops_in_time(LEASE.mul_f64(1.1)).await
 }
 
-/// The lease began before the answer did. Were it counted from the answer, two would hold the lock.
+/// The lease began before the reply arrived. If it were counted from the reply, two clients would hold the lock.
 async fn of_the_granting_answer_do_not_lengthen_the_lease() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -91,7 +91,7 @@ async fn of_the_granting_answer_do_not_lengthen_the_lease() -> Outcome {
     Ok(())
 }
 
-/// A renewal and its answer fit between two renewals.
+/// A renewal and its reply fit between two renewals.
 async fn of_a_tenth_of_the_lease_are_borne() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -107,7 +107,7 @@ async fn of_a_tenth_of_the_lease_are_borne() -> Outcome {
     stage.nothing_is_left("after the release").await
 }
 
-/// Connecting takes several round trips, each in the time that one request has.
+/// Connecting takes several round trips, each of which has the time of one request.
 async fn a_server_that_was_always_far_away_is_waited_for() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -118,12 +118,12 @@ async fn a_server_that_was_always_far_away_is_waited_for() -> Outcome {
     stage.works(&client).await
 }
 
-/// Each of them takes longer than the server may say nothing, and all the time there is another one.
+/// Each reply takes longer than the server may stay silent, but other replies arrive all the time.
 async fn answers_that_are_late_one_after_the_other_break_nothing() -> Outcome {
     late_answers_break_nothing(|_| true).await
 }
 
-/// The others are the sign of life, although nobody waits for them any more.
+/// The other replies are the sign of life, although no caller waits for them any more.
 async fn answers_that_nobody_waits_for_break_nothing() -> Outcome {
     late_answers_break_nothing(|step| step == 50).await
 }
@@ -138,7 +138,7 @@ async fn late_answers_break_nothing(is_waited_for: impl Fn(u32) -> bool) -> Outc
     let connections = stage.connections().await?;
     let mut asking = Vec::new();
     for step in 0..60_u32 {
-        // The way becomes longer little by little, so that there is no pause between two answers.
+        // The delay grows little by little, so that there is no pause between two replies.
         proxy.delay(Direction::ToClient, Duration::from_millis(100) * step.min(40));
         let client = client.clone();
         let asked = tokio::spawn(async move { client.status(ROOM).await.map(drop) });

@@ -1,4 +1,4 @@
-//! A hold that is gone from the server while its holder lives.
+//! A hold that disappears from the server while its holder lives.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ cases!("loss":
     a_break_before_the_holder_has_read_of_its_grant_counts,
 );
 
-/// What the next renewal finds is told long before a lease ends.
+/// The next renewal reports its finding long before this lease ends.
 const LEASE: &str = "lease=12s";
 
-/// A renewal every three seconds, and an answer.
+/// One renewal every three seconds, and its reply.
 const NOTICED_WITHIN: Duration = Duration::from_secs(9);
 
 async fn is_told(words: &[&str], expected: LossReason) -> Outcome {
@@ -50,7 +50,7 @@ async fn is_told(words: &[&str], expected: LossReason) -> Outcome {
     Ok(())
 }
 
-/// The fence is gone as well, and the tokens rise all the same.
+/// The fence is gone as well, but the tokens still rise.
 async fn everything_is_flushed() -> Outcome {
     is_told(&["FLUSHALL"], LossReason::Deleted).await
 }
@@ -63,7 +63,7 @@ async fn the_key_is_stolen() -> Outcome {
     is_told(&["SET", &key(ROOM, 'l'), "thief 1 1 - {}"], LossReason::Taken).await
 }
 
-/// They lose their places, and whoever asks again first is the first.
+/// The waiters lose their places, and the one that asks again first is the first.
 async fn a_flush_costs_no_waiter_its_wait() -> Outcome {
     let stage = Stage::new().await?;
     let holder = stage.client(LONG).await?;
@@ -107,7 +107,7 @@ async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
     stage.server.command(&["DEL", &key(ROOM, 'l')]).await?;
     let released = guard.release().await.map_err(|error| (error.kind(), error.loss()));
     ensure!(released == Err((ErrorKind::Lost, Some(LossReason::Deleted))), "answered {released:?}");
-    // It was the owner who ended it: nobody else is told.
+    // The owner itself ended the hold, so no listener hears of a loss.
     ensure!(diary.aborts() == 0, "{:?}", diary.events());
     Ok(())
 }
@@ -129,7 +129,7 @@ async fn a_broken_hold_is_told_at_once() -> Outcome {
     Ok(())
 }
 
-/// The grant and its break arrive together, at a client whose runtime stood still for both.
+/// The grant and its break arrive together, at a client whose runtime was blocked during both.
 async fn a_break_before_the_holder_has_read_of_its_grant_counts() -> Outcome {
     let stage = Stage::new().await?;
     let (first, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
@@ -151,7 +151,7 @@ async fn a_break_before_the_holder_has_read_of_its_grant_counts() -> Outcome {
     last.break_holder(ROOM, &HolderId::new(&granted)).await?;
     let (guard, _) = last_in_line.granted().await?;
     go_on.send(()).map_err(|_| Failure::new("it did not stand still"))?;
-    // In line again, and not a holder: only then is it its turn.
+    // The attempt is in the queue again, and not a holder: its turn comes only after this release.
     if has_come_back.await.is_ok() {
         guard.release().await?;
     }
@@ -160,8 +160,8 @@ async fn a_break_before_the_holder_has_read_of_its_grant_counts() -> Outcome {
     Ok(())
 }
 
-/// Waits for the lock on a runtime of one thread, which stands still from the time when it is in the queue until it is told to
-/// go on; answers the token of the hold that comes of it in the end.
+/// Waits for the lock on a runtime of one thread, which is blocked from the time when the attempt is in the queue until the
+/// test lets it go on. Returns the token of the resulting hold.
 fn stand_still_while_waiting(
     url: &str,
     stands_still: tokio::sync::oneshot::Sender<()>,

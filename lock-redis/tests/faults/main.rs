@@ -1,8 +1,8 @@
-//! What becomes of locks at a real Redis server when things fail: processes, connections, replies, the server itself, its data
-//! and its permissions.
+//! What happens to locks at a real Redis server when something fails: processes, connections, replies, the server itself, its
+//! data or its permissions.
 //!
-//! Each case has a server of its own. Most of them wait most of the time, so that many run at once, and this program has a main
-//! function of its own.
+//! Each case has a server of its own. Most cases wait most of the time, so many of them run at once; for that this program has
+//! a main function of its own.
 #![allow(unreachable_pub)] // everything here is of this program alone
 
 mod stage;

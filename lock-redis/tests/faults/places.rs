@@ -1,4 +1,4 @@
-//! Where a server can be, and proofs of who it is.
+//! Where a server can be, and how server and client prove their identity.
 
 use conformance_tests::servers::{Certificates, RedisOptions};
 use conformance_tests::{Failure, Outcome};
@@ -65,7 +65,7 @@ async fn behind_tls_that_nobody_expects() -> Outcome {
     is_refused(&format!("redis://{}/0", stage.place()), &[ErrorKind::Unreachable, ErrorKind::Server]).await
 }
 
-/// There is no falling back.
+/// The client does not fall back to an unencrypted connection.
 async fn in_plain_text_where_tls_is_expected() -> Outcome {
     let stage = Stage::with(RedisOptions::new().password("pw")).await?;
     let kinds = [ErrorKind::Unreachable, ErrorKind::Server];
@@ -84,7 +84,8 @@ async fn at_a_socket_with_a_password() -> Outcome {
     works(&stage, &with_options(&stage.server.unix_url(), LONG)).await
 }
 
-/// Locks of another database are others; channels know no databases, and are told apart all the same.
+/// A lock in another database is another lock. Channels are not separate for each database, but the locks do not mix all the
+/// same.
 async fn in_another_database() -> Outcome {
     let stage = Stage::new().await?;
     let (here, there) = (stage.server.url(), format!("redis://{}/3", stage.place()));

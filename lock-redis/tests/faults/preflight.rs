@@ -1,4 +1,4 @@
-//! What is found out about a server before locks are entrusted to it.
+//! What a client checks about a server before it uses it for locks.
 
 use conformance_tests::servers::RedisOptions;
 use conformance_tests::{Failure, Outcome};
@@ -51,7 +51,7 @@ async fn a_server_that_evicts_is_warned_of() -> Outcome {
     Ok(())
 }
 
-/// Handed over by polling, in order, and to somebody who is there.
+/// The lock is handed over by polling, in order, and to a waiter that lives.
 async fn polls(options: RedisOptions) -> Outcome<Stage> {
     let stage = Stage::with(options).await?;
     let (holder, one, other) =
@@ -80,7 +80,7 @@ async fn a_server_without_the_newer_protocol_is_polled() -> Outcome {
     Ok(())
 }
 
-/// As some providers take them away.
+/// Some providers remove these commands.
 async fn a_server_without_client_commands() -> Outcome {
     let stage = Stage::with(RedisOptions::new().setting("rename-command", "CLIENT \"\"")).await?;
     let client = stage.client(LONG).await?;

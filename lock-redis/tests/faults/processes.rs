@@ -1,4 +1,4 @@
-//! Processes that hold or wait and are killed, or stand still.
+//! Processes that hold or wait, and are killed or suspended.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ cases!("processes":
     a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it,
 );
 
-/// How much later than the server could give it the lock is given on a machine that is busy.
+/// How much later than possible the server may grant the lock on a busy machine.
 const LATE: Duration = Duration::from_millis(2500);
 
 async fn a_killed_holder_keeps_the_lock_until_its_lease_ends_and_no_longer() -> Outcome {
@@ -37,7 +37,7 @@ async fn a_killed_holder_keeps_the_lock_until_its_lease_ends_and_no_longer() -> 
     Ok(guard.release().await?)
 }
 
-/// Were it skipped at its deadline alone, the next would have to wait for minutes.
+/// If it were skipped only at its deadline, the next waiter would have to wait for minutes.
 async fn a_killed_waiter_is_skipped_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
@@ -55,7 +55,7 @@ async fn a_killed_waiter_is_skipped_at_once() -> Outcome {
     stage.nothing_is_left("after the release").await
 }
 
-/// The grant waits for it in the socket, and is over when it runs on.
+/// The grant waits for it in the socket, and has expired when the process continues.
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;

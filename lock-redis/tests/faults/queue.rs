@@ -41,7 +41,7 @@ async fn a_blip_while_the_lock_is_held_costs_no_place() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The lock passes it while it is away. It comes back to its place before all who came later.
+/// The lock passes the waiter while it is disconnected. It comes back to its place before all that came later.
 async fn a_blip_across_a_hand_off_costs_no_place() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -70,7 +70,7 @@ async fn a_blip_across_a_hand_off_costs_no_place() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The server hands the lock over and tells nobody, because whoever released may not publish.
+/// The server hands the lock over without a message, because the user that releases may not publish.
 async fn a_push_that_is_not_sent_is_found_by_the_heartbeat() -> Outcome {
     let silent = RedisOptions::new().user("silent", "pw", "~distlock:* &distlock:* +@all -publish");
     let stage = Stage::with(silent).await?;
@@ -86,7 +86,7 @@ async fn a_push_that_is_not_sent_is_found_by_the_heartbeat() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// What `PUBLISH` counts is no sign of life of a waiter.
+/// The number of receivers that `PUBLISH` returns is no sign of life of a waiter.
 async fn somebody_who_listens_to_everything_keeps_no_dead_waiter_alive() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;

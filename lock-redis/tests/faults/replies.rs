@@ -1,4 +1,4 @@
-//! Requests that are carried out, and whose replies do not come.
+//! Requests that the server carries out, but whose replies do not arrive.
 
 use conformance_tests::Outcome;
 use conformance_tests::servers::{Direction, Losing, TcpProxy};
@@ -23,7 +23,7 @@ cases!("replies":
 
 const WAYS: [Losing; 3] = [Losing::Cut, Losing::ResetHalfway, Losing::Silence];
 
-/// A client whose unanswered requests do not take long.
+/// A client whose unanswered requests fail soon.
 const IMPATIENT: &str = "lease=60s&timeout=300ms";
 
 async fn stage() -> Outcome<(Stage, TcpProxy, LockClient)> {
@@ -33,7 +33,7 @@ async fn stage() -> Outcome<(Stage, TcpProxy, LockClient)> {
     Ok((stage, proxy, client))
 }
 
-/// Asked again with the same id it is the same hold, with the same token.
+/// Asking again with the same id finds the same hold, with the same token.
 async fn of_an_acquire() -> Outcome {
     let (stage, proxy, client) = stage().await?;
     let lock = client.lock(ROOM)?;
@@ -57,7 +57,7 @@ async fn of_an_acquire() -> Outcome {
     Ok(())
 }
 
-/// It is an error, and nothing stays behind.
+/// The attempt fails, and leaves nothing behind.
 async fn of_a_try() -> Outcome {
     let (stage, proxy, client) = stage().await?;
     let lock = client.lock(ROOM)?;
@@ -153,8 +153,8 @@ async fn of_a_renewal() -> Outcome {
     stage.nothing_is_left("after the release").await
 }
 
-/// A request that was given up while it was on its way, undone over another connection, and arrives after that: the server was
-/// told to close the connection that it comes by.
+/// The client gave the request up while it was on its way, and undid it over another connection. The request arrives after
+/// that, but the client has told the server to close its connection.
 async fn an_old_request_that_arrives_late_takes_nothing() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
@@ -183,8 +183,8 @@ async fn an_old_request_that_arrives_late_takes_nothing() -> Outcome {
     stage.works(&client).await
 }
 
-/// The address leads to another server for a while, and what was asked of the first one is asked again and undone there alone: when
-/// the address leads back, the first server still has the old connection, with a request on it behind which no cancel comes.
+/// The address leads to another server for a while, and the client repeats and undoes the request only there. When the address
+/// leads back, the first server still has the old connection, with a request on it that no cancel follows.
 async fn an_old_request_takes_nothing_when_the_address_comes_back() -> Outcome {
     let (stage, elsewhere) = (Stage::new().await?, Stage::new().await?);
     let (old, between, new) = (stage.proxy()?, elsewhere.proxy()?, stage.proxy()?);

@@ -1,4 +1,4 @@
-//! A server that is started again, with and without what it knew.
+//! A server that restarts, with or without its data.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -35,7 +35,7 @@ async fn with_its_data_and_the_hold_goes_on() -> Outcome {
     stage.nothing_is_left("after the release").await
 }
 
-/// As after a failover to a replica that knows nothing.
+/// As after a failover to a replica without data.
 async fn without_its_data_and_the_hold_is_lost() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=20s").await?;
@@ -67,7 +67,7 @@ async fn a_waiter_waits_on() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The server counts whole seconds since its start, and the last one of them may have been short.
+/// The server counts whole seconds since its start, and the last one may have been short.
 async fn the_delay_after_a_restart_keeps_everybody_out() -> Outcome {
     let delay = Duration::from_secs(4);
     let stage = Stage::new().await?;

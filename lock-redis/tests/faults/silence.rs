@@ -1,4 +1,4 @@
-//! Connections that say nothing and do not end: what is sent arrives late or never.
+//! Connections that go silent without ending: what is sent arrives late or never.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ cases!("silence":
 
 const LATE: Duration = Duration::from_millis(2500);
 
-/// Its connection is there as far as the server can see, so it is granted the lock, for as long as its last word is good for.
+/// As far as the server can see, its connection is open, so it gets the lock for as long as its last heartbeat is good for.
 async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -50,7 +50,7 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     let waited = granted.duration_since(asked);
     ensure!(waited + Duration::from_millis(1) >= left, "granted after {waited:?} instead of {left:?}");
     ensure!(waited < left + LATE, "granted after {waited:?} instead of {left:?}");
-    // What was pushed to the first one arrives now, and means nothing any more.
+    // The message that was pushed to the first waiter arrives now, and means nothing any more.
     proxy.heal();
     stage.queued(1).await?;
     ensure!(guard.hold().is_valid() && !first.is_finished(), "the late push was believed");
@@ -59,7 +59,7 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// Nor does anybody wait for it: the next would look again after more than a minute.
+/// The lock does not wait for it either: the next waiter would ask again only after more than a minute.
 async fn a_waiter_that_was_silent_for_a_lease_is_given_nothing() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -118,7 +118,7 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     let (next, granted) = waiter.granted().await?;
     ensure!(suspected <= aborted, "the suspicion came after the loss");
     ensure!(aborted < granted, "another had the lock {:?} before the abort", aborted - granted);
-    // What was sent long ago arrives now, and does nothing to the hold of another.
+    // Requests that were sent long ago arrive now, and do nothing to the hold of another client.
     proxy.heal();
     drop(guard);
     ours.idle().await;
@@ -132,7 +132,8 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     Ok(())
 }
 
-/// The system says nothing of a connection whose other end is gone for good; it is asked, and replaced in time.
+/// The system does not report a connection whose other end is gone for good; the client sends a `PING`, and replaces it in
+/// time.
 async fn a_half_open_connection_is_replaced_and_the_hold_goes_on() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
@@ -175,7 +176,7 @@ async fn a_waiter_on_a_half_open_connection_is_served() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The message goes the way of its connection. The next connection asks what has become of the wait.
+/// The message was sent on the old connection. On the next connection the waiter asks for the state of its attempt.
 async fn a_grant_that_was_pushed_into_silence_is_found() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -197,7 +198,7 @@ async fn a_grant_that_was_pushed_into_silence_is_found() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The server counts from there, whenever the grant comes. Were it counted from the grant, two would hold the lock.
+/// The server counts from there, whenever it grants. If the lease were counted from the grant, two clients would hold the lock.
 async fn a_grant_that_is_pushed_lasts_from_the_last_heartbeat() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;

@@ -1,4 +1,4 @@
-//! A server for a case, clients of it, and what can be seen of both from outside.
+//! A server for a case, its clients, and queries of what both do.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use lock_core::{ClientBuilder, DistributedLockExt, LockClient, LockError, LockUr
 
 use crate::case::ensure;
 
-/// A lease that outlasts every case: what happens at all does not happen because it ends.
+/// A lease that outlasts every case, so that nothing happens because it ends.
 pub const LONG: &str = "lease=5m";
 
 /// A client of the server that `url` names.
@@ -19,12 +19,12 @@ pub async fn connect(url: &str) -> Result<LockClient, LockError> {
     lock_redis::connect(&LockUrl::parse(url)?, ClientBuilder::new()).await
 }
 
-/// A proxy that knows our requests.
+/// A proxy that recognises the requests of this crate.
 pub fn proxy_of(server: &RedisServer) -> Outcome<TcpProxy> {
     server.proxy(lock_redis::scripts().iter().map(|script| (script.digest().to_owned(), script.operation())))
 }
 
-/// A server.
+/// The server of one case.
 pub struct Stage {
     pub server: RedisServer,
 }
@@ -42,17 +42,17 @@ impl Stage {
         proxy_of(&self.server)
     }
 
-    /// A client with these options, straight to the server.
+    /// A client with these options, connected directly to the server.
     pub async fn client(&self, options: &str) -> Outcome<LockClient> {
         Ok(connect(&with_options(&self.server.url(), options)).await?)
     }
 
-    /// A client with these options that goes through whatever listens at `address`.
+    /// A client with these options that connects to `address`, usually a proxy.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
         Ok(connect(&with_options(&self.server.url_at(address), options)).await?)
     }
 
-    /// Where the server is, as in the log.
+    /// The server's address, as in the log.
     pub fn place(&self) -> String {
         self.server.address().to_string()
     }
@@ -75,7 +75,7 @@ impl Stage {
         Ok(value.items().iter().filter_map(Value::as_text).map(str::to_owned).collect())
     }
 
-    /// Who holds the room, and with what token.
+    /// The id and the token of the holder of the lock `ROOM`.
     pub async fn holder(&self) -> Outcome<Option<(String, u64)>> {
         let hold = self.text(&["GET", &key(ROOM, 'l')]).await?;
         Ok(hold.and_then(|hold| {
@@ -84,7 +84,7 @@ impl Stage {
         }))
     }
 
-    /// How long the lease of whoever holds the room still lasts.
+    /// How long the lease of the lock `ROOM` still lasts.
     pub async fn lease_left(&self) -> Outcome<Duration> {
         let left = self.number(&["PTTL", &key(ROOM, 'l')]).await?;
         let left =
@@ -92,7 +92,7 @@ impl Stage {
         Ok(Duration::from_millis(left))
     }
 
-    /// Waits until so many wait for the room.
+    /// Waits until this many waiters are in the queue of the lock `ROOM`.
     pub async fn queued(&self, count: i64) -> Outcome {
         until(&format!("{count} wait"), || async {
             Ok(self.number(&["ZCARD", &key(ROOM, 'q')]).await? == count)
@@ -100,32 +100,32 @@ impl Stage {
         .await
     }
 
-    /// The keys of holds and waiters that are left.
+    /// The remaining keys of holds and waiters.
     pub async fn leftovers(&self) -> Outcome<Vec<String>> {
         let keys = self.texts(&["KEYS", "*"]).await?;
         Ok(keys.into_iter().filter(|key| !key.ends_with(":f") && !key.ends_with(":b")).collect())
     }
 
-    /// Checks that nothing is left of holds and waiters.
+    /// Checks that no holds and waiters are left.
     pub async fn nothing_is_left(&self, when: impl fmt::Display) -> Outcome {
         let left = self.leftovers().await?;
         ensure!(left.is_empty(), "{when}: {left:?} is left");
         Ok(())
     }
 
-    /// The channels that anybody listens to.
+    /// The channels that have subscribers.
     pub async fn channels(&self) -> Outcome<Vec<String>> {
         self.texts(&["PUBSUB", "CHANNELS", "*"]).await
     }
 
-    /// The ids of the connections that our clients have.
+    /// The ids of the connections of this crate's clients.
     pub async fn connections(&self) -> Outcome<Vec<String>> {
         let list = self.text(&["CLIENT", "LIST"]).await?.unwrap_or_default();
         let ours = list.lines().filter(|line| line.contains(" name=distlock "));
         Ok(ours.filter_map(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned)).collect())
     }
 
-    /// A number out of the server's account of itself.
+    /// A number from the server's `INFO`.
     pub async fn info(&self, section: &str, field: &str) -> Outcome<u64> {
         let info = self.text(&["INFO", section]).await?.unwrap_or_default();
         let value = info.lines().find_map(|line| line.strip_prefix(field));
@@ -138,7 +138,7 @@ impl Stage {
         self.info("commandstats", "cmdstat_evalsha:calls=").await
     }
 
-    /// Checks that the room can be had and given back now.
+    /// Checks that the lock `ROOM` can be acquired and released now.
     pub async fn works(&self, client: &LockClient) -> Outcome {
         let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
         Ok(guard.release().await?)

@@ -1,4 +1,4 @@
-//! Errors that a server answers for a while, and that pass.
+//! Errors that a server returns for a while, and that pass.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ cases!("states":
     a_key_of_another_kind_stands_where_a_break_is_noted,
 );
 
-/// The server refuses what needs memory.
+/// Makes the server refuse all commands that need memory.
 async fn fill(stage: &Stage) -> Outcome {
     stage.server.command(&["CONFIG", "SET", "maxmemory", "1"]).await.map(drop)
 }
@@ -77,7 +77,7 @@ async fn out_of_memory_ends_no_hold_and_no_hand_off() -> Outcome {
     stage.nothing_is_left("after both").await
 }
 
-/// A heartbeat needs no memory that the waiter does not have already.
+/// A heartbeat needs no more memory than the waiter already has.
 async fn out_of_memory_costs_no_waiter_its_place() -> Outcome {
     let stage = Stage::new().await?;
     let (holder, ours, theirs) =
@@ -103,7 +103,7 @@ async fn a_primary_that_becomes_a_replica_and_a_primary_again() -> Outcome {
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    // Nobody is there: it keeps what it has, and takes no writes.
+    // No primary is there: the replica keeps its data, and takes no writes.
     stage.server.command(&["REPLICAOF", "127.0.0.1", "1"]).await?;
     let other = client.lock("another room")?;
     let refused = other.try_acquire().await;
@@ -120,7 +120,7 @@ async fn a_primary_that_becomes_a_replica_and_a_primary_again() -> Outcome {
     stage.nothing_is_left("after the release").await
 }
 
-/// The connection is good as ever. The one that finds the new primary is the next.
+/// The connection is intact. Only the next one leads to the new primary.
 async fn a_primary_that_another_has_replaced_is_left() -> Outcome {
     let (old, new) = (Stage::new().await?, Stage::new().await?);
     let switch = Switch::to(old.server.address()).await?;
@@ -130,7 +130,7 @@ async fn a_primary_that_another_has_replaced_is_left() -> Outcome {
     let guard = lock.acquire().await?;
     switch.turn_to(new.server.address());
     old.server.command(&["REPLICAOF", "127.0.0.1", &new.server.address().port().to_string()]).await?;
-    // The new one knows nothing of it.
+    // The new primary does not know the hold.
     let (reason, _) = diary.abort().await?;
     ensure!(reason == LossReason::Deleted, "lost because {reason}");
     drop(guard);
@@ -140,7 +140,7 @@ async fn a_primary_that_another_has_replaced_is_left() -> Outcome {
     Ok(())
 }
 
-/// A script that runs until it is killed, from when on the server says so.
+/// Runs a script until it is killed; the server then answers that it is busy.
 async fn block(stage: &Stage) -> Outcome {
     stage.server.command(&["CONFIG", "SET", "lua-time-limit", "20"]).await?;
     let mut blocking = tokio::net::TcpStream::connect(stage.server.address()).await?;
@@ -222,7 +222,7 @@ async fn forgotten_scripts_are_loaded_again() -> Outcome {
     Ok(())
 }
 
-/// Nor does anybody see anything of it: a script that is loaded again is no loss of contact.
+/// Clients notice nothing: a script that is loaded again is no loss of contact.
 async fn forgotten_scripts_cost_no_renewal() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -255,7 +255,7 @@ async fn scripts_that_are_forgotten_again_and_again() -> Outcome {
             if let Err(failure) = flush_scripts(&stage).await {
                 return failure;
             }
-            // Between two of them there is time for a request, and not for many.
+            // Between two of them there is time for one request, but not for many.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -271,7 +271,7 @@ async fn scripts_that_are_forgotten_again_and_again() -> Outcome {
     }
 }
 
-/// Another program's key is left as it is, and the user is told which it is.
+/// The client leaves another program's key as it is, and tells the user which it is.
 async fn a_key_of_another_kind_is_named() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
@@ -286,7 +286,7 @@ async fn a_key_of_another_kind_is_named() -> Outcome {
     Ok(())
 }
 
-/// The lock is not taken away before it is certain that its holder can be told.
+/// The lock is not taken away before it is certain that the holder can learn of the break.
 async fn a_key_of_another_kind_stands_where_a_break_is_noted() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;

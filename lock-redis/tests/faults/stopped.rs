@@ -1,4 +1,4 @@
-//! A server that stands still: it takes connections and answers nothing.
+//! A suspended server: it accepts connections and answers nothing.
 
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time() -> Outcome {
     stage.works(&ours).await
 }
 
-/// The attempt at the server is that of somebody who waits for ever, and whose next heartbeat is far away.
+/// The attempt at the server belongs to a caller that waits for ever, and its next heartbeat is far away.
 async fn a_wait_that_ends_meanwhile_behind_another_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=60s&timeout=500ms").await?, stage.client("lease=60s").await?);
@@ -86,7 +86,7 @@ async fn a_wait_that_ends_meanwhile_behind_another_is_an_error() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// Nobody knows whether somebody else still holds the lock.
+/// It is unknown whether the other client still holds the lock.
 async fn a_wait_that_ends_meanwhile_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=60s&timeout=500ms").await?, stage.client("lease=60s").await?);

@@ -1,7 +1,7 @@
-//! Why a scenario failed, in words.
+//! The error of a scenario, in words.
 use std::fmt::{self, Debug};
 
-/// What a scenario fails with: the server did something else than the protocol says, or could not be asked.
+/// The error of a scenario: the server did not do what the protocol says, or could not be asked.
 pub(crate) struct Failure(String);
 
 impl Debug for Failure {

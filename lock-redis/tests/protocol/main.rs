@@ -1,5 +1,5 @@
-//! The protocol of the scripts, without the client: each rule is played against a real server, and each rule that is taken
-//! out is missed by the scenario that is there for it.
+//! Tests the protocol of the scripts without the client: scenarios play each rule against a real server, and for each rule that
+//! is removed, its scenario fails.
 #![allow(clippy::panic)] // a test reports by a panic
 #![forbid(unsafe_code)]
 
@@ -21,10 +21,10 @@ use mutants::Mutant;
 use scripts::Scripts;
 use server::Server;
 
-/// How many mutants are tried at once: most of the time is spent on waiting for the server.
+/// How many mutants are tried at once: they spend most of the time waiting for the server.
 const AT_ONCE: usize = 4;
 
-/// Whether Redis is left out by name; said where the tests' output is.
+/// Whether the user left the tests with Redis out; prints that in the tests' output.
 fn is_left_out() -> bool {
     left_out("redis").inspect(|reason| eprintln!("{reason}")).is_some()
 }
@@ -90,7 +90,7 @@ fn is_missed(mutant: &Mutant, server: &Server) -> Result<(), String> {
     }
 }
 
-/// The scripts that are played here are those that the crate sends.
+/// The scripts that these tests play are the ones that the crate sends.
 #[test]
 fn the_crate_sends_these_scripts() {
     let scripts = Scripts::as_shipped();

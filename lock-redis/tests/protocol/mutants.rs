@@ -1,16 +1,16 @@
-//! The scripts with one rule taken out, and the scenario that is there for the rule.
+//! Scripts with one rule removed, each with the scenario that must notice it.
 use crate::scenarios::{
     Scenario, acquire, beat, faults, fence, foreign, handoff, inspect, keys, lease, queue, undo,
 };
 use crate::scripts::{ACQUIRE, BREAK, CANCEL, GRANT, INSPECT, PROMOTE, RELEASE, RENEW};
 
 pub(crate) struct Mutant {
-    /// What is wrong with it.
+    /// What is wrong with the mutant.
     pub(crate) flaw: &'static str,
     pub(crate) file: &'static str,
     pub(crate) piece: &'static str,
     pub(crate) replacement: &'static str,
-    /// What must fail on it.
+    /// The scenario that must fail.
     pub(crate) missed_by: Scenario,
 }
 
@@ -101,7 +101,7 @@ mutants! {
         ACQUIRE, "local score = call('ZSCORE', QUEUE, id)" =>
         "call('DEL', BROKEN) local score = call('ZSCORE', QUEUE, id)", faults::without_memory_nothing_is_acquired;
 
-    // Passing the lock on.
+    // Hand-offs.
     "whoever subscribes to everything counts as the waiter":
         PROMOTE, "local count = redis.pcall('PUBSUB', 'NUMSUB', channel)" =>
         "local count = {channel, redis.call('PUBLISH', channel, 'x')}",

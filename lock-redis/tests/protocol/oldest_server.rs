@@ -1,7 +1,7 @@
-//! The scripts use nothing that Redis 6.2, the oldest server that they are for, does not know.
+//! Checks that the scripts use only what Redis 6.2, the oldest supported server, knows.
 use crate::scripts::Scripts;
 
-/// Each command that a script may call, with the options that it may have there, and the version that has all of them.
+/// Each command that a script may call, with its permitted options, and the version that has all of them.
 const KNOWN: &[(&str, &[&str], &str)] = &[
     ("DEL", &[], "1.0"),
     ("EXISTS", &[], "1.0"),
@@ -25,14 +25,14 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ("ZSCORE", &[], "1.2"),
 ];
 
-/// Options that a script passes to a function of its own, which passes them to `SET`.
+/// Options that a script passes to a function of its own, which passes them on to `SET`.
 const PASSED_ON: &[&str] = &["PX", "PXAT"];
 
 fn is_word(text: &str) -> bool {
     text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// The words in capitals between quotes, with whether a call begins with them.
+/// The words in capitals between quotes, and whether a call begins with them.
 fn words(line: &str) -> Vec<(&str, bool)> {
     let mut pieces = line.split('\'');
     let mut before = pieces.next().unwrap_or_default();
@@ -97,7 +97,7 @@ fn a_newer_command_is_found() {
     }
 }
 
-/// A command in a variable, or one that a server may refuse to scripts, would not be found above.
+/// The test above would not find a command in a variable, nor one that a server may refuse to scripts.
 #[test]
 fn every_call_names_its_command() {
     for (file, text) in Scripts::as_shipped().files() {

@@ -1,4 +1,4 @@
-//! The scripts as text, true or with one rule taken out.
+//! The texts of the scripts, as shipped or with one rule removed.
 use std::collections::BTreeMap;
 
 const TRUE: [(&str, &str); 8] = [
@@ -28,23 +28,23 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// Those that the crate sends.
+    /// The scripts that the crate sends.
     pub(crate) fn as_shipped() -> Self {
         Self { files: TRUE.iter().map(|(name, text)| (*name, (*text).to_owned())).collect() }
     }
 
-    /// What is sent to the server under this name.
+    /// The text that is sent to the server under this name.
     pub(crate) fn text(&self, name: &str) -> String {
         let whole = [self.files[GRANT].as_str(), &self.files[name]].concat();
         whole.replace("--#include promote.lua\n", &self.files[PROMOTE])
     }
 
-    /// The files as they are, by name.
+    /// The files themselves, by name.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.files.iter().map(|(name, text)| (*name, text.as_str()))
     }
 
-    /// The same with a piece of one file replaced, which must be there exactly once.
+    /// Replaces a piece of one file, which must occur exactly once.
     pub(crate) fn with(mut self, file: &'static str, piece: &str, replacement: &str) -> Result<Self, String> {
         let text = &self.files[file];
         let found = text.matches(piece).count();

@@ -7,20 +7,20 @@ use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
 
-/// How long anything may take that has to happen sooner or later.
+/// How long to wait for something that has to happen sooner or later.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks at something that has no event.
+/// The pause between two looks at something that sends no event.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Ends with its handle.
+/// A server, which ends with this handle.
 pub(crate) struct Server {
     redis: RedisServer,
     runtime: Runtime,
 }
 
 impl Server {
-    /// Starts one that keeps nothing on disk, with further settings.
+    /// Starts a server without persistence, with further settings.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let options =
@@ -29,17 +29,17 @@ impl Server {
         Ok(Self { redis, runtime })
     }
 
-    /// Ends it at once, and starts it again at the same port with nothing in it.
+    /// Kills the server, and starts it again empty at the same port.
     pub(crate) fn restart_empty(&self) -> Result<(), Failure> {
         Ok(self.runtime.block_on(self.redis.restart(Data::Lost))?)
     }
 
-    /// A new connection to it.
+    /// Opens a connection.
     pub(crate) fn connect(&self) -> Result<Connection, Failure> {
         self.connect_as("")
     }
 
-    /// A new connection as that user: `user:password@`, or nothing.
+    /// Opens a connection as this user: `user:password@`, or nothing.
     pub(crate) fn connect_as(&self, credentials: &str) -> Result<Connection, Failure> {
         let client = Client::open(format!("redis://{credentials}{}/", self.redis.address()))?;
         let connection = client.get_connection_with_timeout(PATIENCE)?;

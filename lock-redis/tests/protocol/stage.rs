@@ -1,4 +1,4 @@
-//! What a scenario plays on: one lock at a server, with the scripts that are to be tried.
+//! The stage of a scenario: one lock at a server, with the scripts to test.
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -9,15 +9,15 @@ use crate::failure::{Failure, failure};
 use crate::scripts::{ACQUIRE, BREAK, CANCEL, INSPECT, RELEASE, RENEW, Scripts};
 use crate::server::{LOOK_AGAIN, PATIENCE, Server};
 
-/// A lease in milliseconds that no scenario sees the end of.
+/// A lease in milliseconds that outlasts every scenario.
 pub(crate) const LONG: u64 = 600_000;
 
-/// What a holder says of itself; it may have spaces.
+/// How a holder describes itself; the text may contain spaces.
 pub(crate) const HOLDER: &str = r#"{"host":"a b","pid":7}"#;
 
 static LAST_LOCK: AtomicUsize = AtomicUsize::new(0);
 
-/// One lock that nobody else uses.
+/// A lock that no other scenario uses.
 pub(crate) struct Stage<'a> {
     pub(crate) scripts: &'a Scripts,
     pub(crate) server: &'a Server,
@@ -33,7 +33,7 @@ pub(crate) enum Acquired {
     Gone,
 }
 
-/// The request of one attempt.
+/// The arguments of one request of an attempt.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) id: String,
@@ -44,12 +44,12 @@ pub(crate) struct Request {
     pub(crate) place: i64,
 }
 
-/// An attempt that tries once.
+/// A request of an attempt that does not wait.
 pub(crate) fn tries(id: &str) -> Request {
     Request { id: id.to_owned(), intent: "try", lease: LONG, beat: 1, channel: "-".to_owned(), place: 0 }
 }
 
-/// An attempt that waits, and polls.
+/// A request of an attempt that waits, and polls.
 pub(crate) fn waits(id: &str) -> Request {
     Request { intent: "wait", ..tries(id) }
 }
@@ -100,7 +100,7 @@ impl<'a> Stage<'a> {
         format!("distlock:{{{}}}:{suffix}", self.name)
     }
 
-    /// A channel of this lock alone.
+    /// A channel that belongs to this lock alone.
     pub(crate) fn channel(&self, who: &str) -> String {
         format!("distlock:c:{}:{who}", self.name)
     }
@@ -137,7 +137,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// As `acquire`, where anything but a grant is wrong.
+    /// As `acquire`, where any result but a grant is a failure.
     pub(crate) fn must_get(&mut self, request: &Request) -> Result<u64, Failure> {
         match self.acquire(request)? {
             Acquired::Held { token } => Ok(token),
@@ -145,7 +145,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// As `acquire`, where anything but a place in the queue (its score) is wrong.
+    /// As `acquire`, where any result but a place in the queue (its score) is a failure.
     pub(crate) fn must_wait(&mut self, request: &Request) -> Result<i64, Failure> {
         match self.acquire(request)? {
             Acquired::Waits { score, .. } => Ok(score),
@@ -159,7 +159,7 @@ impl<'a> Stage<'a> {
 
     pub(crate) fn release(&mut self, id: &str) -> Result<(i64, i64), Failure> {
         let answer: Value = self.play(RELEASE, &[id])?;
-        // The short answer: released, and nobody waits.
+        // The short answer: released, and there are no waiters.
         if answer == Value::Int(1) { Ok((1, 0)) } else { Ok(redis::from_redis_value(answer)?) }
     }
 
@@ -175,7 +175,7 @@ impl<'a> Stage<'a> {
         self.play(INSPECT, &[])
     }
 
-    /// Plain commands, beside the scripts.
+    /// Runs a plain command, without a script.
     pub(crate) fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, Failure> {
         let mut command = redis::cmd(words[0]);
         for word in &words[1..] {
@@ -184,12 +184,12 @@ impl<'a> Stage<'a> {
         command.query(&mut self.connection).map_err(|error| failure(format!("{words:?}: {error}")))
     }
 
-    /// The id of who holds the lock.
+    /// The id of the holder.
     pub(crate) fn holder(&mut self) -> Result<Option<String>, Failure> {
         Ok(self.hold()?.map(|hold| hold.split(' ').next().unwrap_or_default().to_owned()))
     }
 
-    /// The hold as it is written.
+    /// The text of the hold.
     pub(crate) fn hold(&mut self) -> Result<Option<String>, Failure> {
         let key = self.key("l");
         self.ask(&["GET", &key])
@@ -200,19 +200,19 @@ impl<'a> Stage<'a> {
         self.lifetime("l")
     }
 
-    /// The remaining time of a key in milliseconds, -1 for ever, -2 none.
+    /// The remaining time of a key in milliseconds; -1 if it has no end, -2 if there is no key.
     pub(crate) fn lifetime(&mut self, suffix: &str) -> Result<i64, Failure> {
         let key = self.key(suffix);
         self.ask(&["PTTL", &key])
     }
 
-    /// The ids of all who have a place, dead ones included.
+    /// The ids of all attempts with a place, dead ones included.
     pub(crate) fn queue(&mut self) -> Result<Vec<String>, Failure> {
         let key = self.key("q");
         self.ask(&["ZRANGE", &key, "0", "-1"])
     }
 
-    /// The ids of all who have a state, sorted.
+    /// The ids of all attempts with a state, sorted.
     pub(crate) fn states(&mut self) -> Result<Vec<String>, Failure> {
         let key = self.key("w");
         let mut ids: Vec<String> = self.ask(&["HKEYS", &key])?;
@@ -226,13 +226,13 @@ impl<'a> Stage<'a> {
         Ok(seconds * 1_000_000 + microseconds)
     }
 
-    /// Waits until the server's clock is past now by so many milliseconds.
+    /// Waits until the server's clock has advanced by this many milliseconds.
     pub(crate) fn pass_milliseconds(&mut self, milliseconds: u64) -> Result<(), Failure> {
         let until = self.server_time()? + milliseconds * 1000;
         self.until("the server's time passes", |stage| Ok(stage.server_time()? > until))
     }
 
-    /// Ends the hold as the end of its lease does, after everything else was made ready without haste.
+    /// Ends the hold as the end of its lease would, so that the preparation before it may take any time.
     pub(crate) fn expire_hold(&mut self) -> Result<(), Failure> {
         let key = self.key("l");
         let _: i64 = self.ask(&["PEXPIRE", &key, "1"])?;
@@ -244,7 +244,7 @@ impl<'a> Stage<'a> {
         self.until("the hold ends", |stage| Ok(stage.remaining()? == -2))
     }
 
-    /// Waits for something that has no event.
+    /// Waits for something that sends no event.
     pub(crate) fn until(
         &mut self,
         what: &str,
@@ -260,17 +260,17 @@ impl<'a> Stage<'a> {
         Err(failure(format!("it never happens that {what}")))
     }
 
-    /// Connects somebody who listens on a channel.
+    /// Subscribes to a channel on a new connection.
     pub(crate) fn listen(&mut self, channel: &str) -> Result<Listener, Failure> {
         Listener::new(self.server.connect()?, "SUBSCRIBE", channel)
     }
 
-    /// Connects somebody who listens to everything, as a monitoring tool does.
+    /// Subscribes to everything on a new connection, as a monitoring tool does.
     pub(crate) fn listen_to_all(&mut self) -> Result<Listener, Failure> {
         Listener::new(self.server.connect()?, "PSUBSCRIBE", "*")
     }
 
-    /// Ends a listener's connection, and waits until the server knows.
+    /// Closes a listener's connection, and waits until the server knows.
     pub(crate) fn hang_up(&mut self, listener: Listener, channel: &str) -> Result<(), Failure> {
         drop(listener);
         self.until("the server forgets the channel", |stage| {
@@ -280,7 +280,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A connection that is subscribed.
+/// A connection with a subscription.
 pub(crate) struct Listener {
     connection: Connection,
 }

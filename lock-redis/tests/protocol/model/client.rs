@@ -1,10 +1,10 @@
-//! What can happen next, and what the clients do then.
+//! The steps of the model, and how clients react to them.
 use super::list::List;
 use super::rules::{Rule, Rules};
 use super::server::Violation;
 use super::world::{Answer, End, Id, Intent, LEASE, Line, Link, Push, Reply, Request, Role, World};
 
-/// One step of the model. Each is of one client, but for the last two.
+/// One step of the model. Each belongs to one client, except for the last two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Begin(usize, Intent),
@@ -26,19 +26,19 @@ pub(crate) enum Step {
     Tick,
 }
 
-/// What is tried beyond what the clients do.
+/// What the search tries beyond what clients do by themselves.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) clients: usize,
     pub(crate) attempts: u8,
     pub(crate) faults: u8,
     pub(crate) with_restarts: bool,
-    /// Clients that do not wait, too.
+    /// Also clients that do not wait.
     pub(crate) with_tries: bool,
 }
 
 impl World {
-    /// All that can happen.
+    /// All possible steps.
     pub(crate) fn steps(&self, rules: &Rules, bounds: Bounds) -> Vec<Step> {
         let mut steps = Vec::with_capacity(16);
         steps.push(Step::Tick);
@@ -101,8 +101,8 @@ impl World {
         }
     }
 
-    /// What happens first when nothing fails and everybody does at once what there is to do: those who hold release. An old
-    /// connection may stay as it is, for nobody can count on its end.
+    /// The first step if nothing fails and every client acts at once: a holder releases. An old connection may stay as it is,
+    /// because the protocol cannot rely on its end.
     pub(crate) fn next_without_faults(&self, rules: &Rules) -> Step {
         let first = |is_so: &dyn Fn(usize) -> bool| (0..self.clients.len()).find(|index| is_so(*index));
         let link = |index: usize| self.clients[index].link.as_ref();
@@ -123,7 +123,7 @@ impl World {
             .unwrap_or(Step::Tick)
     }
 
-    /// Whether somebody who lives waits, and has not got the lock.
+    /// Whether a living client waits without having got the lock.
     pub(crate) fn somebody_waits(&self) -> bool {
         self.clients.iter().any(|client| {
             matches!(
@@ -133,7 +133,7 @@ impl World {
         })
     }
 
-    /// What the client would send now.
+    /// The request that the client would send now.
     fn message(&self, rules: &Rules, index: usize) -> Option<Request> {
         let client = &self.clients[index];
         client.link.as_ref()?;
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// The world after a step.
+    /// The state of the model after a step.
     pub(crate) fn after(&self, rules: &Rules, bounds: Bounds, step: Step) -> Result<Self, Violation> {
         let mut world = *self;
         world.take(rules, bounds, step)?;
@@ -348,7 +348,7 @@ impl World {
                     self.end(index, if is_try { End::Cancel } else { End::CancelAndWait });
                 }
             }
-            // It was granted, and told, since.
+            // The attempt was granted meanwhile, and the client received the grant.
             (Answer::Waits, Some((age, is_from_before))) => {
                 *role = Role::Believes { id, age, is_busy: false, is_from_before };
             }
@@ -377,14 +377,14 @@ impl World {
             return;
         }
         let age = if rules.drop(Rule::PushLastsFromItsHeartbeat) { 0 } else { push.age.min(acknowledged) };
-        // Of one that is over the next heartbeat says more.
+        // If the grant has expired, the next heartbeat finds out more.
         if age < LEASE {
             *role = Role::Believes { id: mine, age, is_busy, is_from_before: false };
         }
     }
 }
 
-/// How the server reaches a client whose request came by that connection.
+/// How the server reaches a client whose request came over this connection.
 fn by(rules: &Rules, index: usize, connection: Line) -> Line {
     if rules.poller == Some(number(index)) { Line::Polls } else { connection }
 }

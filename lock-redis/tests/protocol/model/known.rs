@@ -1,21 +1,22 @@
-//! Which states are known. The standard library's table and hash would take most of the time: they are made to be optimised.
+//! The set of known states. The standard library's hash table and hash function would take most of the time here, because
+//! without optimisation they are slow.
 use std::hash::{Hash as _, Hasher};
 
 use super::world::World;
 
-/// Of how many places the first table is. That of each is a power of two.
+/// The size of the first table. All sizes are powers of two.
 const FIRST_SIZE: usize = 1 << 12;
 
-/// The states that there are, by fingerprints, of which no two states share one by chance.
+/// The known states, as fingerprints that are too long for two states to share one by chance.
 #[derive(Default)]
 pub(crate) struct Known {
     fingerprints: Vec<u128>,
-    /// For each place one more than the number of the state that is there, or 0. At least half of them are free.
+    /// One more than the number of the state in each slot, or 0 for a free slot. At least half of the slots are free.
     table: Vec<u32>,
 }
 
 impl Known {
-    /// The number of a state, and whether it is a new one.
+    /// The number of a state, and whether the state is new.
     pub(crate) fn number(&mut self, world: &World) -> (u32, bool) {
         if self.fingerprints.len() * 2 >= self.table.len() {
             self.grow();
@@ -32,7 +33,7 @@ impl Known {
         (count - 1, true)
     }
 
-    /// Where the state is, or where it belongs.
+    /// The slot of the state, or the slot where it belongs.
     fn place(&self, fingerprint: u128) -> usize {
         let last = self.table.len() - 1;
         #[allow(clippy::cast_possible_truncation)] // no more bits are wanted than there are places
@@ -100,7 +101,7 @@ impl Hasher for Fingerprint {
     }
 }
 
-/// Has each bit depend on all of them.
+/// Makes each bit depend on all others.
 fn stirred(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

@@ -1,8 +1,8 @@
-//! A few things in their order, in place: a state is copied for each step that is tried in it, and pieces of memory of its own
-//! for each list would take most of the time.
+//! A short list, stored in place: the search copies a state for each step that it tries, and a separate allocation for each
+//! list would take most of the time.
 use std::hash::{Hash, Hasher};
 
-/// The first of them are there; pushing more than there is room for is a defect of the model, and panics.
+/// The elements come first, then `None`. Pushing more elements than fit is a defect of the model, and panics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List<T, const ROOM: usize>([Option<T>; ROOM]);
 
@@ -49,7 +49,7 @@ impl<T: Copy, const ROOM: usize> List<T, ROOM> {
 
 impl<T: Hash, const ROOM: usize> Hash for List<T, ROOM> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // No iterator: in a build that is not optimised each step of one is several calls.
+        // A loop without an iterator: in a build without optimisation each step of one is several calls.
         let mut position = 0;
         while position < ROOM
             && let Some(item) = &self.0[position]
@@ -57,7 +57,7 @@ impl<T: Hash, const ROOM: usize> Hash for List<T, ROOM> {
             item.hash(state);
             position += 1;
         }
-        // The end: nothing begins with that.
+        // The end of the list: no element begins with this value.
         state.write_u8(u8::MAX);
     }
 }

@@ -1,9 +1,9 @@
-//! A model of the protocol, gone through completely within bounds: two or three clients and one lock, requests and answers on
-//! the way, connections that end while something is on them, processes that die, a server that loses its data, and time.
+//! A model of the protocol, searched completely within bounds: two or three clients and one lock, requests and replies on their
+//! way, connections that break while something is on them, processes that die, a server that loses its data, and time.
 //!
-//! It shows what no run shows: that in no order of these two clients believe at once that they hold the lock, that tokens
-//! rise, that nobody waits for ever, that nothing is left of an attempt that ended. And that it would find the flaws that it
-//! is there for: for each rule that is taken out it does.
+//! It shows what no test run can show: that there is no order of events in which two clients believe at once that they hold the
+//! lock, in which tokens do not rise, a client waits for ever, or something is left of an attempt that ended. And that the
+//! search would find the flaws that it is meant for: it does so for each rule that is removed.
 mod client;
 mod known;
 mod list;
@@ -16,7 +16,7 @@ use client::Bounds;
 use rules::{Rule, Rules};
 use search::{Found, search};
 
-/// More states than any search has that is run by default.
+/// More states than any search has that runs by default.
 const MOST_STATES: usize = 400_000;
 
 const TWO_CLIENTS: Bounds =
@@ -56,7 +56,7 @@ fn the_protocol_is_right_for_a_client_that_polls() {
     finds_nothing(&Rules::without(&[]).with_poller(1), TWO_CLIENTS, MOST_STATES);
 }
 
-/// So many states take minutes and some gigabytes: `cargo test --release -p lock-redis --test protocol -- --ignored`.
+/// This many states take minutes and some gigabytes: `cargo test --release -p lock-redis --test protocol -- --ignored`.
 #[test]
 #[ignore = "takes minutes, and needs --release"]
 fn the_protocol_is_right_for_more() {
@@ -84,7 +84,7 @@ const fn mutant(without: &'static [Rule], bounds: Bounds, finds: &'static str) -
 }
 
 const MUTANTS: &[Mutant] = &[
-    // The scripts.
+    // Rules of the scripts.
     mutant(&[Rule::HeartbeatMakesNoPlace], ONLY_WAITS, LEFT),
     mutant(&[Rule::HeartbeatMakesNoPlace, Rule::PushIgnoresLaterHeartbeats], ONLY_WAITS, TWO_BELIEVE),
     mutant(&[Rule::HeartbeatPassesOn], ONLY_WAITS, FREE),
@@ -100,7 +100,7 @@ const MUTANTS: &[Mutant] = &[
     mutant(&[Rule::DeadlineCounts], THREE_WAIT, OVER),
     mutant(&[Rule::FenceKnowsTheTime], WITH_RESTARTS, TOKEN),
     mutant(&[Rule::FenceIsAboveTheLast], WITHOUT_FAULTS, TOKEN),
-    // The client.
+    // Rules of the client.
     mutant(&[Rule::PushLastsFromItsHeartbeat], ONLY_WAITS, TWO_BELIEVE),
     mutant(&[Rule::AnswerLastsFromItsRequest], WITHOUT_FAULTS, TWO_BELIEVE),
     mutant(&[Rule::RenewalLastsFromItsRequest], WITHOUT_FAULTS, TWO_BELIEVE),

@@ -1,9 +1,9 @@
-//! The rules of the protocol, each of which can be taken out.
+//! The rules of the protocol, each of which a test can remove.
 
 /// A rule of the scripts or of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
-    // Of the scripts.
+    // Rules of the scripts.
     HeartbeatMakesNoPlace,
     HeartbeatPassesOn,
     InsertThenPromote,
@@ -18,33 +18,33 @@ pub(crate) enum Rule {
     DeadlineCounts,
     FenceKnowsTheTime,
     FenceIsAboveTheLast,
-    // Of the client.
-    /// A grant that is pushed lasts from the heartbeat that it names, and not from when it is read.
+    // Rules of the client.
+    /// A pushed grant lasts from the heartbeat that it names, and not from when it is read.
     PushLastsFromItsHeartbeat,
-    /// Nor from the last heartbeat that was answered.
+    /// It does not last from the last heartbeat that was answered either.
     PushIgnoresLaterHeartbeats,
-    /// A grant that is answered lasts from before its request was sent.
+    /// A grant in a reply lasts from before its request was sent.
     AnswerLastsFromItsRequest,
     RenewalLastsFromItsRequest,
-    /// After a reconnection the server is told to end the old connection, before anything else.
+    /// After a reconnection the client tells the server to close the old connection, before anything else.
     OldConnectionIsKilled,
-    /// After a reconnection what was not answered is sent again.
+    /// After a reconnection the client sends its unanswered requests again.
     SendsAgain,
-    /// What a grant is pushed to that nobody waits for any more is not believed.
+    /// The client ignores a pushed grant if it no longer waits for it.
     UnknownPushIsIgnored,
-    /// The client's own timer ends a belief.
+    /// The client's own timer ends its belief that it holds the lock.
     OwnTimer,
     WaitersBeat,
-    /// A place that is gone leads to a cancel and a new attempt.
+    /// After the loss of its place a client cancels and begins a new attempt.
     GoneBeginsAnew,
 }
 
 /// All rules but some.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// A bit for each that is taken out.
+    /// One bit for each removed rule.
     without: u32,
-    /// The client that polls.
+    /// The client that polls, if one does.
     pub(crate) poller: Option<u8>,
 }
 

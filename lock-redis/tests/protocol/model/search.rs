@@ -1,4 +1,4 @@
-//! Goes through all states of the model, the nearest first.
+//! Visits all states of the model, the nearest first.
 use std::fmt::Write as _;
 
 use super::client::{Bounds, Step};
@@ -6,16 +6,16 @@ use super::known::Known;
 use super::rules::Rules;
 use super::world::World;
 
-/// From here on somebody gets the lock, or nobody waits for it.
+/// From this state on, a waiter gets the lock or there is no waiter.
 const DONE: u32 = u32::MAX;
 
-/// What was found.
+/// The result of a search.
 pub(crate) enum Found {
-    /// All states, and nothing wrong in any of them.
+    /// The search visited all states and found no flaw.
     Nothing { states: usize },
-    /// More states than were to be looked at, and nothing wrong in these.
+    /// There are more states than the limit; the visited ones have no flaw.
     TooMany,
-    /// What is wrong, and how it comes about.
+    /// A flaw, and the steps that lead to it.
     Flaw { what: &'static str, trace: String },
 }
 
@@ -24,15 +24,15 @@ struct Search<'a> {
     bounds: Bounds,
     start: World,
     known: Known,
-    /// How each state was reached first.
+    /// The step by which each state was first reached.
     reached: Vec<(u32, Step)>,
-    /// Which state follows when nothing fails.
+    /// The state that follows each one if nothing fails.
     next: Vec<u32>,
-    /// States that nobody has looked at.
+    /// States that have not been visited.
     front: Vec<(u32, World)>,
 }
 
-/// Looks at all states, up to a number of them.
+/// Visits all states, up to `most` of them.
 pub(crate) fn search(rules: &Rules, bounds: Bounds, most: usize) -> Found {
     let start = World::new(bounds.clients, bounds.faults);
     let mut search = Search {
@@ -76,7 +76,7 @@ impl Search<'_> {
                 next = Some(if after.believers() > believers { DONE } else { reached });
             }
         }
-        // What follows is one of the steps.
+        // The following state results from one of the steps.
         self.next[index as usize] = next.unwrap_or(index);
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Search<'_> {
         index
     }
 
-    /// A state from which what follows goes round in a circle.
+    /// Finds a state whose successors form a cycle.
     fn never_done(&self) -> Option<u32> {
         let mut is_done = vec![false; self.next.len()];
         let mut seen_in = vec![DONE; self.next.len()];
@@ -114,7 +114,7 @@ impl Search<'_> {
         None
     }
 
-    /// The steps to a state, and one more, with what there is after each.
+    /// The steps that lead to a state, and one more, with the server and the clients after each.
     fn trace(&self, index: u32, last: Option<Step>) -> String {
         let mut steps: Vec<Step> = last.into_iter().collect();
         let mut at = index;
@@ -127,7 +127,7 @@ impl Search<'_> {
         let mut world = Ok(self.start);
         for step in steps.into_iter().rev() {
             world = world.and_then(|world| world.after(self.rules, self.bounds, step));
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = match &world {
                 Ok(world) => writeln!(text, "{step:?}\n      {:?}\n      {:?}", world.server, world.clients),
                 Err(what) => writeln!(text, "{step:?}: {what}"),

@@ -2,14 +2,14 @@
 use super::rules::{Rule, Rules};
 use super::world::{Answer, Hold, Id, Intent, LEASE, Line, Place, Push, Reply, Request, World};
 
-/// What must never happen.
+/// A violation of the protocol, in words.
 pub(crate) type Violation = &'static str;
 
-/// A token that is below what the clock says.
+/// A token below the clock.
 const LONG_AGO: i8 = -1;
 
 impl World {
-    /// Runs a request that arrived by that line of a client.
+    /// Runs a request that arrived over this connection of a client.
     pub(crate) fn run(&mut self, rules: &Rules, request: Request, line: Line) -> Result<Reply, Violation> {
         let reply = match request {
             Request::Acquire { id, intent, age } => {

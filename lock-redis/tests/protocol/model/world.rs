@@ -1,29 +1,29 @@
-//! The state of the model: a server, its clients, and what is on the way between them.
+//! The state of the model: a server, its clients, and the messages between them.
 //!
-//! Every time is an age or a remainder in ticks, which is cut off where more makes no difference, so that the model is finite
-//! although time goes on for ever. A message carries the age of the request that it answers: the client, which alone knows
-//! when it sent request number k, looks that up.
+//! Every time is an age or a remainder in ticks, capped where more makes no difference, so that the model is finite although
+//! time goes on for ever. A message carries the age of the request that it answers; a real client, which alone knows when it
+//! sent request number k, looks that up.
 use std::hash::{Hash, Hasher};
 
 use super::list::List;
 use super::rules::{Rule, Rules};
 
-/// The lease in ticks. An age of as much is too old for whatever it is the age of.
+/// The lease in ticks. An age that reaches it is too old for every purpose.
 pub(crate) const LEASE: u8 = 2;
 
 const MOST_CLIENTS: usize = 3;
 
-/// A fencing token is above what the clock says by less than this; the tokens of a tick ago are below it.
+/// A fencing token exceeds the clock by less than this; the tokens of the previous tick are below the clock.
 const TOKENS_PER_TICK: i8 = 16;
 
-/// An attempt: whose, and which of that client's.
+/// An attempt: its client, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Id {
     pub(crate) client: u8,
     pub(crate) attempt: u8,
 }
 
-/// In one piece, as it is in nearly everything.
+/// Hashes both fields as one number, because nearly every part of a state contains an id.
 impl Hash for Id {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(u32::from(self.client) << 8 | u32::from(self.attempt));
@@ -64,27 +64,27 @@ pub(crate) enum Reply {
         is_held: bool,
         age: u8,
     },
-    /// Of a release or a cancel.
+    /// The reply to a release or a cancel.
     Ended {
         id: Id,
     },
 }
 
-/// A grant that the server tells by itself; its age is that of the heartbeat that it names.
+/// A grant that the server pushes; its age is that of the heartbeat that it names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Push {
     pub(crate) id: Id,
     pub(crate) age: u8,
 }
 
-/// By which connection a waiter is reached, seen from the server.
+/// The connection over which the server reaches a waiter, as the server sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Line {
     Current,
-    /// One that the client has given up, and the server has not.
+    /// A connection that the client has given up, but the server has not.
     Old,
     Closed,
-    /// None: the waiter polls.
+    /// No connection: the waiter polls.
     Polls,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Server {
     pub(crate) fence: Option<i8>,
 }
 
-/// A connection: requests and answers in their order each, messages beside them.
+/// A connection: requests and replies in order, and messages beside them.
 #[derive(Clone, Copy, Hash, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) requests: List<Request, 4>,
@@ -122,7 +122,7 @@ pub(crate) struct Link {
 pub(crate) enum End {
     Release,
     Cancel,
-    /// Cancel, and begin anew: the wait is not over.
+    /// Cancel, and begin anew because the wait is not over.
     CancelAndWait,
 }
 
@@ -130,19 +130,19 @@ pub(crate) enum End {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Role {
     Idle,
-    /// Sent its first request, or is about to; whether there is a place is not known.
+    /// The client has sent its first request, or is about to; it does not know whether it has a place.
     Asks {
         id: Id,
         intent: Intent,
         is_sent: bool,
     },
-    /// Has a place. `acknowledged` is kept only for rules that need it.
+    /// The client has a place. `acknowledged` is kept only for rules that need it.
     Waits {
         id: Id,
         is_busy: bool,
         acknowledged: u8,
     },
-    /// Believes that it holds the lock, for a lease from the age of its anchor.
+    /// The client believes that it holds the lock, for a lease from the age of its anchor.
     Believes {
         id: Id,
         age: u8,
@@ -161,20 +161,20 @@ pub(crate) enum Role {
 pub(crate) struct Client {
     pub(crate) role: Role,
     pub(crate) link: Option<Link>,
-    /// What may still arrive by a connection that was given up.
+    /// Requests that may still arrive over a connection that was given up.
     pub(crate) old: Option<List<Request, 8>>,
     pub(crate) next_attempt: u8,
-    /// One heartbeat or renewal in a tick is enough.
+    /// One heartbeat or renewal per tick is enough.
     pub(crate) has_beaten: bool,
 }
 
 #[derive(Clone, Copy, Hash, Debug)]
 pub(crate) struct World {
     pub(crate) server: Server,
-    /// Where there are fewer, the others were dead from the beginning.
+    /// If there are fewer clients, the others are dead from the beginning.
     pub(crate) clients: [Client; MOST_CLIENTS],
     pub(crate) faults_left: u8,
-    /// The last token that was given to anybody, relative to the clock. The server does not know it.
+    /// The last token that the server gave to any client, relative to the clock. The server does not know it.
     pub(crate) last_token: Option<i8>,
 }
 
@@ -197,7 +197,7 @@ impl World {
         Self { server: Server::default(), clients: all, faults_left: faults, last_token: None }
     }
 
-    /// Time passes, for all at once: their clocks have one rate.
+    /// Lets time pass for all at once: all clocks run at the same rate.
     pub(crate) fn tick(&mut self, rules: &Rules) {
         for client in &mut self.clients {
             client.tick(rules);
@@ -211,7 +211,7 @@ impl World {
             older(&mut place.age);
             place.left = place.left.saturating_sub(1);
         }
-        // The keys end with the last deadline.
+        // The keys expire with the last deadline.
         if server.queue.iter().all(|place| place.left == 0) {
             server.queue = List::default();
         }
@@ -220,7 +220,7 @@ impl World {
         self.last_token = self.last_token.map(a_tick_ago);
     }
 
-    /// Who believes that it holds the lock, on the strength of what the present server has said.
+    /// The number of clients that believe that they hold the lock because of a reply or message of the present server.
     pub(crate) fn believers(&self) -> usize {
         let mut believers = 0;
         for client in &self.clients {
@@ -229,8 +229,8 @@ impl World {
         believers
     }
 
-    /// All connections of the server are gone, and its data. A tick has to follow: it takes longer than a microsecond for
-    /// each token that was given.
+    /// The server loses all connections and its data. A tick has to follow: a restart takes longer than one microsecond for
+    /// each token that was given out.
     pub(crate) fn restart_empty(&mut self) {
         self.server = Server::default();
         for client in &mut self.clients {
@@ -263,7 +263,7 @@ impl Client {
             Role::Believes { id, age, .. } => {
                 older(age);
                 if *age == LEASE && rules.keep(Rule::OwnTimer) {
-                    // Its own timer, and no answer of the server, ends the belief.
+                    // The client's own timer ends the belief, not a reply of the server.
                     self.role = Role::Ends { id: *id, end: End::Cancel, is_sent: false };
                 }
             }
@@ -272,7 +272,7 @@ impl Client {
         }
     }
 
-    /// The client's side of the connection is gone, with all that was to be read from it. What it has sent may arrive yet.
+    /// The client gives up the connection, with everything it had to read from it. Requests that it sent may still arrive.
     pub(crate) fn lose_link(&mut self) {
         if let Some(link) = self.link.take() {
             let old = self.old.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! Taking the lock, once or twice, and not waiting for it.
+//! Taking the lock once or twice, and trying without waiting.
 use crate::failure::{Outcome, failure, holds, same};
 use crate::scripts::Scripts;
 use crate::server::Server;
@@ -67,7 +67,7 @@ pub(crate) fn a_hold_says_who_and_since_when(scripts: &Scripts, server: &Server)
     same("where and who", &parts[3..], &["channel", HOLDER][..])
 }
 
-/// All ids have the same length; what one of them is compared with has more in it than an id.
+/// All ids have the same length; the text that the script compares one with contains more than an id.
 pub(crate) fn an_id_inside_of_the_hold_is_not_the_owner(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     stage.must_get(&tries("abc").on("distlock:c:def:1"))?;

@@ -19,8 +19,8 @@ pub(crate) fn a_heartbeat_of_a_place_that_is_gone_makes_none(scripts: &Scripts, 
     same("the holder", &stage.holder()?, &None)
 }
 
-/// A grant that was never read, whose lease is over: its owner must not come back as a waiter with a fresh deadline, for a
-/// message that it finds then speaks of the hold that is over.
+/// The owner never read its grant, and the lease is over. It must not come back as a waiter with a fresh deadline, because a
+/// message that it then finds refers to the hold that is over.
 pub(crate) fn a_heartbeat_of_an_expired_hold_makes_no_place(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     stage.must_get(&tries("holder"))?;
@@ -69,7 +69,7 @@ pub(crate) fn a_heartbeat_moves_the_deadline_and_the_channel(scripts: &Scripts, 
     let (old, new) = (stage.channel("old"), stage.channel("new"));
     let mut listener = stage.listen(&new)?;
     stage.must_get(&tries("holder"))?;
-    // Keeps the queue, however long the next steps take.
+    // Keeps the queue in existence, however long the next steps take.
     stage.must_wait(&waits("keeper"))?;
     let place = stage.must_wait(&waits("a").on(&old).lease(200))?;
     let kept = stage.must_wait(&beats("a").on(&new).beat(7))?;

@@ -1,4 +1,4 @@
-//! A server that refuses.
+//! A server that refuses commands.
 use redis::Value;
 
 use crate::failure::{Failure, Outcome, failure, holds, same};
@@ -41,7 +41,7 @@ pub(crate) fn without_memory_nothing_is_acquired(scripts: &Scripts, _: &Server) 
     Ok(())
 }
 
-/// A holder, a head that is dead, and one that is not.
+/// A holder, a dead first waiter, and a living one, on a server without memory.
 fn without_memory<'a>(scripts: &'a Scripts, server: &'a Server) -> Result<Stage<'a>, Failure> {
     let mut stage = Stage::new(scripts, server)?;
     let nobody = stage.channel("nobody");

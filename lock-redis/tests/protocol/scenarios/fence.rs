@@ -77,7 +77,7 @@ pub(crate) fn tokens_rise_when_the_clock_is_behind(scripts: &Scripts, server: &S
     same("the one after", &stage.must_get(&beats("b"))?, &(ahead + 2))
 }
 
-/// A token of a microsecond clock has sixteen digits, and Lua keeps fourteen when it makes a text of it.
+/// A token in microseconds has sixteen digits, and Lua keeps fourteen when it converts a number to text.
 pub(crate) fn tokens_keep_all_their_digits(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     let (fence, channel) = (stage.key("f"), stage.channel("b"));
@@ -102,7 +102,7 @@ pub(crate) fn the_fence_outlasts_its_own_value_by_a_day(scripts: &Scripts, serve
     let day = DAY_MS.cast_signed();
     let lifetime = stage.lifetime("f")?;
     holds("a day from now", day - 60_000 < lifetime && lifetime <= day + 1)?;
-    // A value that is an hour ahead of the clock has to last an hour longer.
+    // A fence that is an hour ahead of the clock has to last an hour longer.
     let ahead = stage.server_time()? + 3_600_000_000;
     let fence = stage.key("f");
     let _: String = stage.ask(&["SET", &fence, &ahead.to_string()])?;

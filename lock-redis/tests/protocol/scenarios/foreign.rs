@@ -1,4 +1,4 @@
-//! Keys that somebody else has written.
+//! Keys that another program has written.
 use redis::{Cmd, Value};
 
 use crate::failure::{Failure, Outcome, failure, holds, same};
@@ -48,7 +48,7 @@ pub(crate) fn a_queue_of_another_type_is_an_error_before_any_write(
     Ok(())
 }
 
-/// The state of a waiter cannot be kept then; what was written of its place before ends by itself.
+/// The script cannot keep the state of a waiter then; what it wrote of the place before expires by itself.
 pub(crate) fn waiters_of_another_type_leave_nothing_for_ever(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     let waiters = stage.key("w");
@@ -59,7 +59,7 @@ pub(crate) fn waiters_of_another_type_leave_nothing_for_ever(scripts: &Scripts, 
     holds("the queue has an end", stage.lifetime("q")? != -1)
 }
 
-/// A hold of another type makes no hold; a program that asks for one is told, and its place is kept.
+/// A key of another type is no hold; a client that asks gets an error, and a waiter keeps its place.
 pub(crate) fn a_hold_of_another_type_ends_nothing(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     let hold = stage.key("l");
@@ -86,7 +86,7 @@ pub(crate) fn a_hold_of_another_type_ends_nothing(scripts: &Scripts, server: &Se
     same("its type", &stage.ask::<String>(&["TYPE", &hold])?, &"list".to_owned())
 }
 
-/// What the command is answered has to be an error that names the key.
+/// Checks that the answer to the command is an error that names the key.
 fn must_name(command: &Cmd, stage: &mut Stage<'_>, suffix: &str) -> Outcome {
     let key = stage.key(suffix);
     match command.query::<Value>(&mut stage.connection) {
@@ -95,7 +95,7 @@ fn must_name(command: &Cmd, stage: &mut Stage<'_>, suffix: &str) -> Outcome {
     }
 }
 
-/// What another program may have put in a place where the scripts expect a text of theirs.
+/// Values of another program where the scripts expect a text of their own.
 const FOREIGN: [&[&str]; 8] = [
     &["HSET", "field", "value"],
     &["SET", "hello"],
@@ -103,12 +103,12 @@ const FOREIGN: [&[&str]; 8] = [
     &["SET", "12.5"],
     &["SET", "12 of them"],
     &["SET", "12345678901234567890"],
-    // Not even the server's own time gets there: after it Lua knows no next one.
+    // Even the server's time stays below these numbers; above them Lua cannot represent the next one.
     &["SET", "9007199254740991"],
     &["SET", "9999999999999999"],
 ];
 
-/// Puts it there. Answers the key with all that is in it.
+/// Writes the value into the key. Returns the key and its whole content.
 fn put(stage: &mut Stage<'_>, suffix: &str, foreign: &[&str]) -> Result<(String, Vec<u8>), Failure> {
     let key = stage.key(suffix);
     let _: i64 = stage.ask(&["DEL", &key])?;
@@ -136,7 +136,7 @@ pub(crate) fn a_fence_by_another_program_is_an_error_before_any_write(
     Ok(())
 }
 
-/// The holder has let go; whoever waits is told why nobody gets the lock, and gets it when the key is gone.
+/// The holder has let go; each waiter learns why the lock is not granted, and gets it when the key is gone.
 pub(crate) fn a_fence_by_another_program_undoes_no_release(scripts: &Scripts, server: &Server) -> Outcome {
     for foreign in FOREIGN {
         for name in [RELEASE, CANCEL, BREAK] {
@@ -163,7 +163,7 @@ pub(crate) fn a_fence_by_another_program_undoes_no_release(scripts: &Scripts, se
     Ok(())
 }
 
-/// The same where the waiters were. Of whoever had a place among them nothing is left to undo.
+/// The same for the queue and the waiters. Of the waiters in them nothing is left to undo.
 pub(crate) fn a_queue_or_waiters_by_another_program_undo_no_release(
     scripts: &Scripts,
     server: &Server,

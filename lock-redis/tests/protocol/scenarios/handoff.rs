@@ -1,10 +1,10 @@
-//! The lock goes to the next waiter within the call that leaves it free.
+//! The call that leaves the lock free also gives it to the next waiter.
 use crate::failure::{Failure, Outcome, holds, same};
 use crate::scripts::Scripts;
 use crate::server::Server;
 use crate::stage::{Acquired, LONG, Stage, beats, tries, waits};
 
-/// The lock is held by "holder", and "a" waits for it on a channel that is listened to.
+/// "holder" holds the lock, and "a" waits for it on a channel with a subscriber.
 fn ends_by(scripts: &Scripts, server: &Server, end: impl FnOnce(&mut Stage<'_>) -> Outcome) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     let channel = stage.channel("a");
@@ -94,7 +94,7 @@ pub(crate) fn a_head_past_its_deadline_is_skipped(scripts: &Scripts, server: &Se
     let channel = stage.channel("silent");
     let listener = stage.listen(&channel)?;
     stage.must_get(&tries("holder"))?;
-    // Keeps the queue, however long the next steps take.
+    // Keeps the queue in existence, however long the next steps take.
     stage.must_wait(&waits("keeper"))?;
     stage.must_wait(&waits("silent").on(&channel).lease(20))?;
     stage.must_wait(&waits("b"))?;
@@ -134,7 +134,7 @@ pub(crate) fn a_grant_ends_at_the_waiters_deadline(scripts: &Scripts, server: &S
     holds(&format!("the hold ends at {deadline}: {ends}"), (ends - deadline).abs() <= 5)
 }
 
-/// A user that may do everything but that.
+/// Plays as a user that has all permissions but one.
 fn play_as(
     stage: &mut Stage<'_>,
     user: &str,

@@ -1,4 +1,4 @@
-//! What an operator is shown.
+//! What `inspect` shows an operator.
 use redis::Value;
 
 use crate::failure::{Failure, Outcome, failure, holds, same};
@@ -6,17 +6,17 @@ use crate::scripts::Scripts;
 use crate::server::Server;
 use crate::stage::{HOLDER, LONG, Stage, tries, waits};
 
-/// More than one group of states that are read at once.
+/// More waiters than `inspect` reads the states of at once.
 const MANY: usize = 1_100;
 
-/// More than Lua passes to one call.
+/// More arguments than Lua passes to one call.
 const MORE_THAN_LUA_TAKES: usize = 8_500;
 
 #[derive(Debug, PartialEq)]
 struct Shown {
     hold: String,
     remaining: i64,
-    /// Id, score and state of each waiter.
+    /// The id, score and state of each waiter.
     waiters: Vec<[String; 3]>,
 }
 

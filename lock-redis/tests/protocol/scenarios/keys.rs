@@ -1,4 +1,4 @@
-//! All keys of a lock are declared, and on one node.
+//! A call declares all keys that it uses, and they are on one node.
 use std::collections::BTreeSet;
 
 use crate::failure::{Outcome, failure, holds, same};
@@ -6,7 +6,7 @@ use crate::scripts::Scripts;
 use crate::server::Server;
 use crate::stage::{LONG, Stage, beats, tries, waits};
 
-/// Every way through the scripts that touches a key of its own.
+/// Takes every path through the scripts that touches a further key.
 fn play_all(stage: &mut Stage<'_>) -> Outcome {
     stage.must_get(&tries("a"))?;
     stage.must_wait(&waits("b"))?;
@@ -41,7 +41,7 @@ pub(crate) fn one_node_of_a_cluster_has_them_all(scripts: &Scripts, _: &Server) 
     play_all(&mut stage)
 }
 
-/// What the server runs for a script shows in `MONITOR`: each command's first key is one of the declared ones.
+/// `MONITOR` shows what the server runs for a script: each command's first key is one of the declared ones.
 pub(crate) fn every_key_is_declared(scripts: &Scripts, _: &Server) -> Outcome {
     let server = Server::start(&[])?;
     let mut stage = Stage::new(scripts, &server)?;

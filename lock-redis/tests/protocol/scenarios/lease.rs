@@ -1,4 +1,4 @@
-//! Renewal and release: the owner's alone.
+//! Only the owner can renew and release a hold.
 use crate::failure::{Outcome, holds, same};
 use crate::scripts::Scripts;
 use crate::server::Server;
@@ -49,7 +49,7 @@ pub(crate) fn a_broken_holder_is_told_why(scripts: &Scripts, server: &Server) ->
         same("renewal", &stage.renew("holder", LONG)?, &3)?;
         same("release", &stage.release("holder")?, &(3, 0))?;
         same("of another", &stage.renew("other", LONG)?, &if stage.hold()?.is_some() { 2 } else { 0 })?;
-        // The same with a next holder.
+        // The same again, now with another holder.
         stage.acquire(&tries("next"))?;
     }
     let lifetime = stage.lifetime("b")?;

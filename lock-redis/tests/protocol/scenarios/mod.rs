@@ -1,6 +1,7 @@
-//! What the scripts promise, each promise played against a real server.
+//! The promises of the scripts, each played against a real server.
 //!
-//! A scenario takes the scripts as a value, so that the table of mutants can show that it fails when its rule is missing.
+//! A scenario takes the scripts as a value, so that the table of mutants can show that the scenario fails when its rule is
+//! missing.
 use crate::failure::Outcome;
 use crate::scripts::Scripts;
 use crate::server::Server;
@@ -22,7 +23,7 @@ pub(crate) type Scenario = fn(&Scripts, &Server) -> Outcome;
 
 macro_rules! scenarios {
     ($($room:ident: $($name:ident),+;)+) => {
-        /// All of them, by name.
+        /// All scenarios, with their names.
         pub(crate) const ALL: &[(&str, Scenario)] = &[
             $($((concat!(stringify!($room), "::", stringify!($name)), $room::$name),)+)+
         ];

@@ -1,4 +1,4 @@
-//! Who comes after whom.
+//! The order of the waiters.
 use crate::failure::{Failure, Outcome, failure, holds, same};
 use crate::scripts::Scripts;
 use crate::server::Server;
@@ -6,13 +6,13 @@ use crate::stage::{Acquired, LONG, Stage, beats, tries, waits};
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// Two groups of waiters that one call looks at, and some more.
+/// Twice as many waiters as one call looks at, and some more.
 const MANY: usize = 250;
 
 pub(crate) fn waiters_are_served_in_order(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     stage.must_get(&tries("holder"))?;
-    // Not in the order of the alphabet.
+    // Not in alphabetical order.
     let ids = ["m", "z", "a", "q", "b"];
     for (rank, id) in (0_i64..).zip(ids) {
         let answer = stage.acquire(&waits(id))?;
@@ -27,7 +27,7 @@ pub(crate) fn waiters_are_served_in_order(scripts: &Scripts, server: &Server) ->
     Ok(())
 }
 
-/// A clock that stands still is as one that stepped back: the first has a score that is not below the time of the others.
+/// A clock that stands still is like one that has stepped back: the first waiter's score is not below the time of the others.
 pub(crate) fn two_arrivals_in_one_microsecond_keep_their_order(
     scripts: &Scripts,
     server: &Server,
@@ -59,7 +59,7 @@ pub(crate) fn a_place_in_the_future_is_now(scripts: &Scripts, server: &Server) -
     let score = stage.must_wait(&waits("a").place(now + HOUR_US))?;
     let after = stage.server_time()?.cast_signed();
     holds("the score is the time of the arrival", now <= score && score <= after)?;
-    // Nor does it send those who come later into the future.
+    // It does not send later waiters into the future either.
     let later = stage.must_wait(&waits("b"))?;
     let after = stage.server_time()?.cast_signed();
     holds("the next comes now too", score < later && later <= after.max(score + 1))
@@ -79,7 +79,7 @@ pub(crate) fn a_free_lock_is_the_first_waiters(scripts: &Scripts, server: &Serve
     Ok(())
 }
 
-/// A lock that is free while the queue has only dead waiters.
+/// A free lock whose queue contains only dead waiters.
 fn with_dead_waiters<'a>(
     scripts: &'a Scripts,
     server: &'a Server,
@@ -110,7 +110,7 @@ pub(crate) fn a_try_gets_a_free_lock_past_the_dead(scripts: &Scripts, server: &S
     same("the queue", &stage.queue()?, &vec![])
 }
 
-/// The answer is the grant: a message beside it would be taken for another one. Nor needs the newcomer a channel.
+/// The answer is the grant: a message beside it would count as another one. The newcomer needs no channel either.
 pub(crate) fn a_newcomer_is_granted_without_a_message(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = with_dead_waiters(scripts, server, 1)?;
     let channel = stage.channel("new");
@@ -161,7 +161,7 @@ pub(crate) fn the_queue_ends_with_its_last_waiter(scripts: &Scripts, server: &Se
         let lifetime = stage.lifetime(suffix)?;
         holds("the key lives as long as the longest lease", long - 60_000 < lifetime && lifetime <= long)?;
     }
-    // A heartbeat prolongs both.
+    // A heartbeat extends the lifetime of both.
     stage.must_wait(&beats("b").lease(LONG))?;
     for suffix in ["q", "w"] {
         holds("a heartbeat prolongs the key", stage.lifetime(suffix)? > long)?;
