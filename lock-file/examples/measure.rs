@@ -28,7 +28,7 @@ async fn main() -> Outcome {
     Ok(locks.close(Duration::from_secs(5)).await?)
 }
 
-/// Acquire and release without anybody else.
+/// Acquires and releases a lock that no other process wants.
 async fn cycles(locks: &LockClient) -> Result<(), LockError> {
     let lock = locks.lock("cycles")?;
     let mut times = Vec::with_capacity(CYCLES);
@@ -41,7 +41,7 @@ async fn cycles(locks: &LockClient) -> Result<(), LockError> {
     Ok(())
 }
 
-/// From the call of release here until the acquisition has returned in another process.
+/// Measures from the call of release here until the acquisition has returned in another process.
 async fn hand_overs(locks: &LockClient, folder: &str) -> Outcome {
     let (lock, mut other) = (locks.lock("hand-over")?, Other::start(folder)?);
     let mut times = Vec::with_capacity(HAND_OVERS);
@@ -60,7 +60,7 @@ async fn hand_overs(locks: &LockClient, folder: &str) -> Outcome {
     other.end()
 }
 
-/// The processor time of many processes that wait.
+/// Measures the processor time of many waiting processes.
 async fn waiting(locks: &LockClient, folder: &str) -> Outcome {
     let guard = locks.lock("waiting")?.acquire().await?;
     let mut others = (0..QUEUE).map(|_| Other::start(folder)).collect::<Result<Vec<_>, _>>()?;
@@ -86,7 +86,7 @@ async fn waiting(locks: &LockClient, folder: &str) -> Outcome {
     others.into_iter().try_for_each(Other::end)
 }
 
-/// Another process: acquires when told to, says when it had, and releases.
+/// The other process: acquires when told to, reports when it had the lock, and releases it.
 async fn answer(locks: &LockClient) -> Outcome {
     for line in std::io::stdin().lines() {
         let line = line?;

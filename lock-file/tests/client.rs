@@ -46,7 +46,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Shorter than it takes for a waiter to look without being told to.
+/// Less time than it takes a waiter to look without a notice.
 const SOON: Duration = Duration::from_secs(25);
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn a_url_says_where_and_is_read_strictly() {
     }
 }
 
-/// Names that a file system would confuse, or that lead elsewhere, are different locks.
+/// Names that a file system would confuse, or that lead to other folders, are different locks.
 #[tokio::test]
 async fn all_names_are_different_locks() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! A system that gives no thread for the watcher. Alone in this program, because the limit is the whole process's.
+//! A system that gives the watcher no thread. The only test in this program, because the limit applies to the whole process.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // in tests only
@@ -8,12 +8,12 @@ use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind};
 use lock_file::FileOptions;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for the stack of one thread, the client's own, and not for that of a second.
+/// Enough for the stack of one thread, the client's own, but not for that of a second.
 const ROOM: u64 = 3 << 20;
 
 #[tokio::test]
 async fn a_client_that_gets_no_watcher_is_an_error_with_a_remedy() {
-    // The threads that are there once for the whole process.
+    // Starts the threads that exist once for the whole process.
     let _client = MemoryServer::new().client().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let options = FileOptions::in_folder(folder.path().join("locks"));

@@ -1,4 +1,4 @@
-//! `break` without a terminal; with one, see `terminal`.
+//! `break` without a terminal; `terminal` tests it with one.
 
 use crate::support::{Place, assert_code, said};
 

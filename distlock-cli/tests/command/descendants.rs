@@ -1,21 +1,21 @@
-//! What the command has started and what has left its process group.
+//! Processes that the command has started and that have left its process group.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::{Place, Running, assert_code, lives, until};
 
-/// Ways out of the process group.
+/// Ways to leave the process group.
 const WAYS_OUT: [&str; 5] = [
     "setsid sh helper & wait",
     "timeout 1000 sh helper",
     "set -m; sh helper & wait",
-    // By then it belongs to no process of the command's.
+    // By then its parent is no process of the command.
     "(setsid sh helper &); sleep 1000",
     "setsid timeout 1000 sh helper & wait",
 ];
 
-/// Starts a command whose helper goes that way. `first` is what the helper does first.
+/// Starts a command whose helper leaves in that way. `first` is what the helper does first.
 fn start(place: &Place, grace: &str, way_out: &str, first: &str) -> (Running, Pid) {
     let helper = format!("{first}\necho $$\nwhile :; do sleep 0.01; done\n");
     std::fs::write(place.file("helper"), helper).unwrap();

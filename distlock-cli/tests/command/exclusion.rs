@@ -1,4 +1,4 @@
-//! What it is all for.
+//! Mutual exclusion, which the command exists for.
 
 use crate::support::{Place, Running};
 

@@ -182,7 +182,7 @@ fn the_error_is_an_event_for_machines() {
     let output = place.run(["exec", "--json", "job", "--", "no-such-command"]);
     let last = said(&output).lines().last().unwrap().to_owned();
     assert_code(&output, 127, &last);
-    // The lock was acquired and released around the attempt.
+    // distlock acquired and released the lock around the attempt.
     let event: serde_json::Value = serde_json::from_str(&last).unwrap();
     assert_eq!((event["event"].as_str(), event["code"].as_u64()), (Some("error"), Some(127)));
 }
@@ -198,7 +198,7 @@ fn the_help_names_what_is_there_and_requires_nothing_that_is_not_required() {
     for arguments in [["--help"].as_slice(), &["exec", "--help"], &["exec", "-h"], &["status", "--help"]] {
         let help = String::from_utf8(bare().args(arguments).output().unwrap().stdout).unwrap();
         assert_eq!(help.contains("redis"), cfg!(feature = "redis"), "{help}");
-        // Lines are broken where the terminal ends.
+        // Help breaks lines at the width of the terminal.
         let words: Vec<_> = help.split_whitespace().collect();
         assert!(words.join(" ").contains("[env: DISTLOCK_URL]"), "{help}");
     }

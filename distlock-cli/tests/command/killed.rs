@@ -13,7 +13,7 @@ fn the_command_ends_with_distlock_and_the_lock_goes_on() {
     place.until_waiting("job", 1);
     job.signal(Signal::SIGKILL);
     assert_eq!(next.output_line(), "mine");
-    // The child was dead before anybody else had the lock, because it held on to it by its descriptor.
+    // The child was dead before another command had the lock, because it kept the lock by its descriptor.
     assert!(!lives(child));
     assert_eq!(next.code(), 0);
 }
@@ -104,7 +104,7 @@ fn a_lock_that_only_grandchildren_keep_is_told_as_such() {
     nix::sys::signal::kill(grandchild, Signal::SIGKILL).unwrap();
 }
 
-/// Each container counts its processes by itself: the holder's number is nobody's there.
+/// Each container has process ids of its own: no process there has the holder's id.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_holder_of_another_container_is_not_said_to_be_gone() {

@@ -44,7 +44,7 @@ fn one_that_does_not_listen_is_killed_after_the_grace() {
     assert!(!lives(child));
 }
 
-/// Others have the lock when the grace is over, whether or not we have run meanwhile.
+/// Other clients have the lock when the grace is over, whether or not distlock has run meanwhile.
 #[test]
 fn the_grace_begins_with_the_loss_and_not_when_that_is_noticed() {
     const GRACE: Duration = Duration::from_secs(4);
@@ -63,7 +63,7 @@ fn the_grace_begins_with_the_loss_and_not_when_that_is_noticed() {
     assert!(!lives(child));
 }
 
-/// Whoever is traced can be kept on the way out.
+/// A tracer can keep a process from ending.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_does_not_end_at_sigkill_is_named() {
@@ -86,7 +86,7 @@ fn what_does_not_end_at_sigkill_is_named() {
             matches!(waitpid(deaf, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::Signaled(..)))
         });
     };
-    // The command itself is waited for, and nothing else.
+    // distlock waits for the command itself, and for nothing else.
     let (mut job, child) = start("trap '' TERM; echo $$; exec sleep 1000");
     let_go(child);
     assert_eq!(job.code(), 76);
@@ -95,7 +95,7 @@ fn what_does_not_end_at_sigkill_is_named() {
     let_go(helper);
 }
 
-/// Here distlock is the superuser, and may nevertheless signal none but its own: so the command is out of its reach.
+/// Here distlock is the superuser, but may signal only its own processes, so it cannot reach the command.
 #[test]
 #[cfg(target_os = "linux")]
 fn one_that_runs_as_another_user_is_named_and_waited_for() {

@@ -1,10 +1,10 @@
-//! Numbers of processes, which others have after them: in a namespace, where the next one can be chosen.
+//! Process ids that other processes have later: in a namespace, where a test can choose the next id.
 
 use std::process::{Command, Output};
 
 use crate::support::Place;
 
-/// What the scripts have in common.
+/// The functions that all scripts share.
 const HELP: &str = r#"
 until_is() { until eval "$1"; do sleep 0.01; done; }
 is_gone() { test ! -e /proc/$1; }
@@ -21,7 +21,7 @@ start_as() {
 }
 "#;
 
-/// What a script writes that begins in a namespace of its own, where `$D` is distlock.
+/// The output of a script that starts in a namespace of its own, where `$D` is distlock.
 fn in_a_namespace(place: &Place, script: &str) -> String {
     std::fs::write(place.file("help"), HELP).unwrap();
     let output: Output = Command::new("unshare")
@@ -64,7 +64,7 @@ fn a_program_that_has_the_number_of_a_command_that_has_ended_is_left_alone() {
         wait $command; echo $?
         "#,
     );
-    // Ended by the test's SIGKILL, and not by the SIGTERM before.
+    // The test's SIGKILL ended it, and not the SIGTERM before.
     assert_eq!(status, "137");
 }
 

@@ -1,4 +1,4 @@
-//! Who comes before us when nobody holds the lock.
+//! The waiters before this one when the lock is free.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;

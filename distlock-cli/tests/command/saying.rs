@@ -1,4 +1,4 @@
-//! What is said without a terminal.
+//! The output without a terminal.
 
 use crate::support::{Place, Running, assert_code, said};
 

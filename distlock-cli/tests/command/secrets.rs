@@ -1,4 +1,4 @@
-//! What must not be seen is not.
+//! Secrets are not shown.
 
 use crate::support::{Place, bare, code_of};
 

@@ -34,7 +34,7 @@ fn the_lock_is_released_when_the_command_has_ended_and_not_before() {
     assert_eq!(job.output_line(), "ready");
     job.signal(Signal::SIGTERM);
     assert_eq!(job.output_line(), "stopping");
-    // The command takes its time to stop; nobody gets the lock meanwhile.
+    // The command takes its time to stop; no other command gets the lock meanwhile.
     assert_eq!(place.run(["exec", "--no-wait", "job", "--", "true"]).status.code(), Some(75));
     assert!(job.runs());
     std::fs::write(place.file("pipe"), "go\n").unwrap();
@@ -79,7 +79,7 @@ fn a_signal_while_waiting_ends_the_wait_and_leaves_the_queue() {
 
 #[test]
 fn what_was_ignored_stays_ignored() {
-    // As `nohup` does it.
+    // As `nohup` does.
     let place = Place::new();
     let distlock = env!("CARGO_BIN_EXE_distlock");
     let script = format!(
@@ -90,7 +90,7 @@ fn what_was_ignored_stays_ignored() {
     let child = job.pid_line();
     job.signal(Signal::SIGHUP);
     nix::sys::signal::kill(child, Signal::SIGHUP).unwrap();
-    // SIGTERM comes after SIGHUP, so by then that has been delivered.
+    // SIGTERM comes after SIGHUP, so SIGHUP has been delivered by then.
     job.signal(Signal::SIGTERM);
     assert_eq!(job.code(), 143);
 }

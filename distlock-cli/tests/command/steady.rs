@@ -1,12 +1,12 @@
-//! Tests of leases, which go on on a machine that stands still.
+//! Tests of leases, which run on while the machine is stalled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Runs it until it succeeds, or fails although the machine did not stand still meanwhile: a lease runs on on a machine that
-/// does.
+/// Repeats a test until it succeeds, or fails although the machine was not stalled meanwhile: a lease also runs on a stalled
+/// machine.
 pub(crate) fn on_a_machine_that_runs(succeeds: impl Fn() -> bool) {
     const TICK: Duration = Duration::from_millis(20);
     const BEARABLE: Duration = Duration::from_millis(100);

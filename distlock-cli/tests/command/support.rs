@@ -1,4 +1,4 @@
-//! Running the command and waiting for what it does.
+//! Runs the command and waits for what it does.
 
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read};
@@ -16,10 +16,10 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long anything may take on a busy machine before a test gives up on it.
+/// How long any step may take on a busy machine before a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Locks of its own, by default in a folder, and room for files.
+/// Locks of one test, by default in a folder, and space for files.
 pub(crate) struct Place {
     folder: TempDir,
     server: Option<String>,
@@ -31,18 +31,18 @@ impl Place {
         Self::with("")
     }
 
-    /// With these options for the locks of its folder: `&max_hold=1h`.
+    /// A place with these options for the locks of its folder: `&max_hold=1h`.
     pub(crate) fn with(options: &'static str) -> Self {
         Self { folder: tempfile::tempdir().unwrap(), server: None, options }
     }
 
-    /// With the locks of a server.
+    /// A place with the locks of a server.
     #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn at(url: String) -> Self {
         Self { server: Some(url), ..Self::new() }
     }
 
-    /// The URL of its locks; in a folder, with patience for processes that are slow to leave the gate.
+    /// The URL of the locks; in a folder, with patience for processes that leave the gate slowly.
     pub(crate) fn url(&self) -> String {
         if let Some(url) = &self.server {
             return url.clone();
@@ -51,17 +51,17 @@ impl Place {
         format!("file:{}?gate_patience={patience}s{}", locks.display(), self.options)
     }
 
-    /// The folder of its locks.
+    /// The folder of the locks.
     pub(crate) fn locks(&self) -> PathBuf {
         self.folder.path().join("locks")
     }
 
-    /// A file of that name beside the locks.
+    /// The path of a file with that name beside the locks.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// `distlock` with these arguments, on its locks.
+    /// `distlock` with these arguments, on the locks of this place.
     pub(crate) fn distlock<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = bare();
         command.arg("--url").arg(self.url()).args(arguments).current_dir(self.folder.path());
@@ -73,29 +73,29 @@ impl Place {
         self.distlock(arguments).output().unwrap()
     }
 
-    /// Holds a lock from another process; returns once it is held.
+    /// Holds a lock in another process; returns once it is held.
     pub(crate) fn hold(&self, name: &str) -> Running {
         let mut holder = Running::start(self.distlock(["hold", "--json", name]).stdin(Stdio::piped()));
         holder.output_line();
         holder
     }
 
-    /// Starts `exec` of a shell script under the lock `job`, with events for machines.
+    /// Starts `exec` of a shell script under the lock `job`, with JSON events.
     pub(crate) fn exec(&self, options: &[&str], script: &str) -> Running {
-        // What the shell says of helpers that a signal has ended would stand between the events.
+        // The shell's messages about helpers that a signal has ended would stand between the events.
         let script = &format!("exec 2> /dev/null; {script}");
         let arguments = [["exec", "--json"].as_slice(), options, &["job", "--", "sh", "-c", script]].concat();
         Running::start(&mut self.distlock(arguments))
     }
 
-    /// What `status --json` says.
+    /// The output of `status --json`.
     pub(crate) fn status(&self, name: &str) -> Value {
         let output = self.run(["status", "--json", name]);
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Stops a process where it is in nobody's way: one that waits comes through the gate from time to time.
+    /// Stops a process outside the gate, where it does not block others: a waiting process enters the gate from time to time.
     pub(crate) fn stop_outside_the_gate(&self, running: &Running) {
         loop {
             running.signal(Signal::SIGSTOP);
@@ -107,7 +107,7 @@ impl Place {
         }
     }
 
-    /// Whether nobody is in the gate; it is for those who are not stopped in it to leave it meanwhile.
+    /// Whether no process stays in the gate; a process that is not stopped in it has the time to leave it.
     fn gate_is_free(&self) -> bool {
         (0..100).any(|_| {
             thread::sleep(Duration::from_millis(1));
@@ -116,7 +116,7 @@ impl Place {
         })
     }
 
-    /// Waits until this many wait for the lock.
+    /// Waits until this many processes wait for the lock.
     pub(crate) fn until_waiting(&self, name: &str, count: usize) {
         until(&format!("{count} wait for {name}"), || {
             self.status(name)["waiters"].as_array().unwrap().len() == count
@@ -124,18 +124,18 @@ impl Place {
     }
 }
 
-/// Runs what follows with every signal at its default: whoever runs the tests in the background, or under `nohup`, has some
-/// of them ignored, and that is inherited.
+/// Runs the following command with the default action of every signal: if the tests run in the background, or under `nohup`,
+/// some signals are ignored, and processes inherit that.
 pub(crate) const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
 
-/// `distlock` without anything from the environment of the tests.
+/// `distlock` without the variables from the environment of the tests.
 pub(crate) fn bare() -> Command {
     let [env, default_signals] = DEFAULT_SIGNALS;
     let mut command = Command::new(env);
     command.args([default_signals, env!("CARGO_BIN_EXE_distlock")]);
     command.env_remove("DISTLOCK_URL").stdin(Stdio::null());
-    // A group of its own, as a shell gives it: where the tests run without a terminal's session their own group is orphaned,
-    // and the system stops nobody in an orphaned group.
+    // A group of its own, as a shell gives it: if the tests run outside a terminal's session, their own group is orphaned, and
+    // the system stops no process in an orphaned group.
     command.process_group(0);
     command
 }
@@ -152,7 +152,7 @@ impl Running {
         Self::start_as_it_is(command.stderr(Stdio::piped()))
     }
 
-    /// With the standard error that the command has been given.
+    /// Starts a command with the standard error that it already has.
     pub(crate) fn start_as_it_is(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -172,7 +172,7 @@ impl Running {
         self.child.stdin.take();
     }
 
-    /// The next line on standard output.
+    /// Waits for the next line on standard output.
     pub(crate) fn output_line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
@@ -180,7 +180,7 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// The number on the next line.
+    /// The process id on the next line.
     pub(crate) fn pid_line(&mut self) -> Pid {
         Pid::from_raw(self.output_line().parse().unwrap())
     }
@@ -195,7 +195,7 @@ impl Running {
         self.errors.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// What it has written to standard error and not been asked for. Waits for its end.
+    /// The remaining lines on standard error. Waits for the end of the process.
     pub(crate) fn error_lines(&self) -> Vec<String> {
         self.errors.iter().collect()
     }
@@ -211,7 +211,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end; answers the code, or 128 + the signal.
+    /// Waits for the end; returns the code, or 128 + the signal.
     pub(crate) fn code(&mut self) -> i32 {
         let mut status = None;
         until("the command ends", || {
@@ -221,17 +221,17 @@ impl Running {
         code_of(status.unwrap())
     }
 
-    /// The same for something that takes its time; the test has no other limit.
+    /// As `code`, for a process that takes long; the test has no other limit.
     pub(crate) fn code_at_last(&mut self) -> i32 {
         code_of(self.child.wait().unwrap())
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// What it has written to standard output and not been asked for.
+    /// The rest of its standard output.
     pub(crate) fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -256,14 +256,14 @@ fn lines_of(errors: ChildStderr) -> Receiver<String> {
     receiver
 }
 
-/// The code, or 128 + the signal, as a shell has it in `$?`.
+/// The code, or 128 + the signal, as in a shell's `$?`.
 pub(crate) fn code_of(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap()
 }
 
-/// Runs the command with each of these limits on open files: it ends with 70 and the remedy until there are enough, and with 0
-/// from then on; never with anything else.
+/// Runs the command with each of these limits on open files: it must exit with 70 and the remedy until there are enough, and
+/// from then on with 0; never with another code.
 #[track_caller]
 pub(crate) fn with_few_descriptors_it_is_70(place: &Place, limits: Range<u32>) {
     let mut codes = Vec::new();
@@ -282,7 +282,7 @@ pub(crate) fn with_few_descriptors_it_is_70(place: &Place, limits: Range<u32>) {
     assert_eq!((codes.first(), codes.last()), (Some(&70), Some(&0)), "{codes:?}");
 }
 
-/// Waits until something has become true.
+/// Waits until a condition is true.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
@@ -291,7 +291,7 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process is there and no zombie.
+/// Whether a process exists and is no zombie.
 pub(crate) fn lives(pid: Pid) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
@@ -301,13 +301,13 @@ pub(crate) fn is_stopped(pid: Pid) -> bool {
     state(pid) == Some('T')
 }
 
-/// The letter that the system has for a process's state.
+/// The system's letter for the state of a process.
 fn state(pid: Pid) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
 }
 
-/// Waits until a file has this in it.
+/// Waits until a file contains this text.
 pub(crate) fn until_file_has(file: &Path, text: &str) {
     until(&format!("{} has {text:?}", file.display()), || {
         std::fs::read_to_string(file).is_ok_and(|content| content.contains(text))
@@ -320,7 +320,7 @@ pub(crate) fn assert_code(output: &Output, code: i32, hint: impl Debug) {
     assert_eq!(code_of(output.status), code, "{hint:?}: {output:?}");
 }
 
-/// What a finished command said.
+/// The standard error of a finished command.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }

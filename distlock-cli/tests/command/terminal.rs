@@ -1,9 +1,9 @@
 //! The command on a terminal, started from an interactive shell.
 //!
-//! Programs that are stopped here start no others meanwhile: a shell that is stopped in the middle of a `vfork` does not
-//! stop, with distlock or without.
+//! Programs that these tests stop start no others meanwhile: a shell that is stopped in the middle of a `vfork` does not stop,
+//! with distlock or without.
 //!
-//! What is typed is echoed, so the texts that are waited for are written apart in the scripts: `echo start""ed`.
+//! The terminal echoes what is typed, so the scripts write the texts that tests wait for in parts: `echo start""ed`.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -49,7 +49,7 @@ impl Screen {
         let (sender, shown) = channel();
         thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // The read fails when the last process has let go of the terminal.
+            // The read fails when the last process has closed the terminal.
             while let Ok(count) = display.read(&mut buffer) {
                 let _ = sender.send(buffer[..count].to_vec());
             }
@@ -63,14 +63,14 @@ impl Screen {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Types a line for the shell, and waits until it has got it. What programs read is pressed instead: whether it is
-    /// echoed depends on who has the terminal at that moment.
+    /// Types a line for the shell, and waits until the shell has received it. For input of other programs use `press`: whether
+    /// the terminal echoes it depends on which process has the terminal at that moment.
     pub(crate) fn enter(&mut self, line: &str) {
         self.press(&format!("{line}\n"));
         self.expect("\n");
     }
 
-    /// Waits until this is shown; answers what was shown before it.
+    /// Waits until this text is shown; returns what was shown before it.
     #[track_caller]
     pub(crate) fn expect(&mut self, text: &str) -> String {
         loop {
@@ -88,7 +88,7 @@ impl Screen {
         }
     }
 
-    /// Waits for a line that begins with this, and answers its rest.
+    /// Waits for a line that begins with this text, and returns the number after it.
     #[track_caller]
     pub(crate) fn number_after(&mut self, text: &str) -> Pid {
         self.expect(text);
@@ -402,7 +402,7 @@ fn ctrl_z_does_not_keep_a_command_from_being_killed_after_a_loss() {
     assert!(!lives(child));
 }
 
-/// A lease runs out while the job is stopped, and others have the lock then.
+/// A lease expires while the job is stopped, and another client has the lock then.
 #[test]
 #[cfg(target_os = "linux")]
 fn with_a_lease_ctrl_z_stops_what_has_left_the_group_or_does_not_listen_and_fg_continues_it() {

@@ -1,4 +1,4 @@
-//! What is said where nobody reads it: a full pipe, a terminal that is held.
+//! Output that is not read: a full pipe, a paused terminal.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write, pipe};
@@ -12,13 +12,13 @@ use nix::sys::signal::Signal;
 use crate::support::{Place, Running, assert_code, lives, until};
 use crate::terminal::Screen;
 
-/// The grace of [`exec`], and how much later than that SIGKILL may come on a machine that stands still for seconds.
+/// The grace of [`exec`], and how much later SIGKILL may arrive on a machine that stalls for seconds.
 const GRACE: Duration = Duration::from_secs(1);
 const ON_ANY_MACHINE: Duration = Duration::from_secs(8);
 
 const HOW_MUCH: [&[&str]; 5] = [&[], &["-q"], &["-v"], &["-vv"], &["--json"]];
 
-/// A pipe that is full, and whoever could read it and does not.
+/// A full pipe, with a reader that does not read.
 struct Unread {
     _reader: OwnedFd,
     writer: File,
@@ -29,7 +29,7 @@ impl Unread {
         let (reader, writer) = pipe().unwrap();
         let mut writer = File::from(OwnedFd::from(writer));
         fcntl(writer.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
-        // Byte by byte at the end, so that not even one has room.
+        // Byte by byte at the end, so that not even one more fits.
         for length in [4096, 1] {
             let mut filled = 0;
             let full = loop {

@@ -1,4 +1,4 @@
-//! The backend without the core: attempts that are asked again, dropped and cancelled.
+//! The backend without the core: attempts that are repeated, dropped and cancelled.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use lock_core::{
 use super::{Scratch, block_on};
 use crate::FileBackend;
 
-/// A backend, and what it needs to live.
+/// A backend with what it needs to run.
 pub(super) struct Bare {
     pub(super) backend: FileBackend,
     host: Host,
@@ -87,19 +87,19 @@ fn a_dropped_attempt_asked_again_keeps_its_place() -> Result<(), LockError> {
     })
 }
 
-/// Dropped after any number of polls and cancelled, an attempt leaves nothing, whatever had come of it.
+/// An attempt that is dropped after any number of polls, and cancelled, leaves nothing behind, whatever its outcome was.
 #[test]
 fn cancel_undoes_whatever_happened() -> Result<(), LockError> {
     let scratch = Scratch::new();
     let bare = Bare::new(&scratch);
     block_on(async {
-        // Nothing at all.
+        // No attempt at all.
         bare.backend.cancel(&bare.request(1, "a", Wait::Forever)).await?;
         // Never polled.
         let unpolled = bare.request(2, "a", Wait::Forever);
         drop(bare.backend.acquire(&unpolled));
         bare.backend.cancel(&unpolled).await?;
-        // Granted, and the answer never taken.
+        // Granted, but the result was never taken.
         let granted = bare.request(3, "a", Wait::Forever);
         assert!(poll_once(&mut bare.backend.acquire(&granted)).await.is_ready());
         // A place in the queue.
@@ -109,7 +109,7 @@ fn cancel_undoes_whatever_happened() -> Result<(), LockError> {
         bare.backend.cancel(&queued).await?;
         bare.backend.cancel(&queued).await?;
         assert_eq!(bare.waiters("a").await, 0);
-        // A place in the queue that becomes a grant while nobody looks.
+        // A place in the queue that becomes a grant while the future is not polled.
         let late = bare.request(5, "a", Wait::Forever);
         assert!(poll_once(&mut bare.backend.acquire(&late)).await.is_pending());
         bare.backend.cancel(&granted).await?;
@@ -133,7 +133,7 @@ fn cancel_undoes_whatever_happened() -> Result<(), LockError> {
     })
 }
 
-/// What is held when the backend ends without ceremony is freed by the closing of its descriptors.
+/// A hold of a backend that is dropped without release becomes free when its descriptors are closed.
 #[test]
 fn a_dropped_backend_holds_and_awaits_nothing() -> Result<(), LockError> {
     let scratch = Scratch::new();

@@ -36,7 +36,7 @@ fn killed_waiters_give_up_their_places() {
         waiters.push(waiter);
     }
     let pids: Vec<u32> = waiters.iter().map(Process::pid).collect();
-    // The head, one in the middle, the last.
+    // The first, one in the middle, the last.
     for position in [0, 2, 4] {
         waiters[position].kill();
     }
@@ -107,7 +107,7 @@ fn behind_a_stopped_waiter_timed_waits_end_in_time() {
     let lock = client.lock("a").unwrap();
     assert!(block_on(lock.try_acquire()).unwrap().is_none());
     let start = std::time::Instant::now();
-    // Nobody continues the one before it meanwhile: a wait that did not end by itself would last for ever.
+    // No process continues the one before it meanwhile: a wait that did not end by itself would last for ever.
     assert!(block_on(lock.try_acquire_for(std::time::Duration::from_millis(200))).unwrap().is_none());
     assert!(start.elapsed().as_millis() >= 190, "{:?}", start.elapsed());
     first.signal(Signal::CONT);
@@ -132,7 +132,7 @@ fn the_lock_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
     waiter.expect("granted");
 }
 
-/// The child keeps the file open, so that nobody is told of its closing.
+/// The child keeps the file open, so that no notice of its closing arrives.
 #[test]
 fn a_release_does_not_wait_for_a_child_that_inherited_the_lock() {
     let scratch = Scratch::new();
@@ -158,7 +158,7 @@ fn a_broken_holder_is_told_by_the_system() {
     holder.acquires("a");
     let child = holder.starts_child("a");
     holder.say("lost a");
-    // Older than the first look after the grant, so that only a notice can tell it.
+    // Older than the first look after the grant, so that only a notice can report the break.
     std::thread::sleep(std::time::Duration::from_millis(200));
     let id = status(&client, "a").holders.remove(0).id;
     block_on(client.break_holder("a", &id)).unwrap();
@@ -199,7 +199,7 @@ fn a_holder_learns_that_its_file_or_folder_is_gone() {
         let scratch = Scratch::new();
         let (ours, theirs) = (scratch.client(), scratch.client());
         let guard = block_on(ours.lock("a").unwrap().acquire()).unwrap();
-        // Old enough to be watched, or not yet: both ways are gone.
+        // Held long enough to be watched, or not yet: the test takes both paths.
         if what.starts_with("file") {
             std::thread::sleep(std::time::Duration::from_millis(60));
         }

@@ -17,8 +17,8 @@ use lock_core::{ClientBuilder, LockClient, LockStatus};
 
 use crate::FileOptions;
 
-/// Longer than anything here takes on a busy machine, and shorter than the watcher's own inspection would take to save the
-/// day.
+/// Longer than any step of these tests takes on a busy machine, and shorter than the watcher's own inspection, which would hide
+/// a missing notice.
 const SOON: Duration = Duration::from_secs(60);
 
 struct Scratch {
@@ -37,13 +37,13 @@ impl Scratch {
         client_in(&self.path)
     }
 
-    /// Waits until everything in the folder has been tidied away, besides the gate.
+    /// Waits until everything in the folder but the gate has been tidied away.
     #[track_caller]
     fn is_empty_soon(&self) {
         eventually("nothing is left in the folder", || self.leftovers().is_empty());
     }
 
-    /// What is in the folder besides the gate.
+    /// The files in the folder, without the gate.
     fn leftovers(&self) -> Vec<PathBuf> {
         let inside = |name: &str| std::fs::read_dir(self.path.join(name)).unwrap();
         inside("held").chain(inside("queue")).map(|entry| entry.unwrap().path()).collect()
@@ -54,12 +54,12 @@ fn client_in(folder: &Path) -> LockClient {
     patient(folder).client(ClientBuilder::new()).unwrap()
 }
 
-/// Options of a client for which somebody who is slow in the gate is no reason to give up.
+/// Options of a client that does not give up when another process is slow in the gate.
 fn patient(folder: &Path) -> FileOptions {
     FileOptions::in_folder(folder).gate_patience(SOON)
 }
 
-/// Waits until a condition holds that nothing announces.
+/// Waits for a condition that sends no notice.
 #[track_caller]
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Processes that hold, wait, and are stopped and killed.
+//! Processes that hold and wait, and that tests stop and kill.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use crate::pause;
 
 const FOLDER: &str = "DISTLOCK_TEST_FOLDER";
 
-/// Set, it has the process poll so rarely that it might as well not.
+/// If set, the process polls so rarely that it makes no difference.
 const NO_POLLING: &str = "DISTLOCK_TEST_NO_POLLING";
 
 /// A process that obeys [`Helper::obey`].
@@ -31,23 +31,23 @@ impl Process {
         Self::spawn(&mut command(folder))
     }
 
-    /// A process that stops itself when it first comes to `point`.
+    /// A process that stops itself when it first gets to `point`.
     pub(super) fn stopping_at(folder: &Path, point: pause::Point) -> Self {
         Self::stopping_at_time(folder, point, 1)
     }
 
-    /// A process that stops itself when it comes to `point` for the n-th time.
+    /// A process that stops itself when it gets to `point` for the n-th time.
     pub(super) fn stopping_at_time(folder: &Path, point: pause::Point, time: usize) -> Self {
         let place = format!("{point:?}:{time}");
         Self::spawn(command(folder).env(pause::STOP_AT, place).env(pause::NO_SECOND_CHANCES, "1"))
     }
 
-    /// A process that looks again only when it is told to.
+    /// A process that looks again only after a notice.
     pub(super) fn without_second_chances(folder: &Path) -> Self {
         Self::spawn(command(folder).env(pause::NO_SECOND_CHANCES, "1"))
     }
 
-    /// A process that does not poll what it could be told of.
+    /// A process that does not poll for changes that the system can report.
     pub(super) fn without_polling(folder: &Path) -> Self {
         Self::spawn(command(folder).env(NO_POLLING, "1"))
     }
@@ -57,7 +57,7 @@ impl Process {
         let (input, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()).lines());
         let (sender, output) = channel();
         std::thread::spawn(move || {
-            // What the test harness prints around it begins with something else.
+            // The lines that the test harness prints around it begin differently.
             for line in lines.map_while(Result::ok) {
                 if let Some(answer) = line.split_once('@').map(|(_, answer)| answer.to_owned()) {
                     let _ = sender.send(answer);
@@ -71,13 +71,13 @@ impl Process {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// The next line that it prints.
+    /// The next line that the process prints.
     #[track_caller]
     pub(super) fn hear(&self) -> String {
         self.output.recv_timeout(SOON).expect("an answer of the process")
     }
 
-    /// The next line, which must begin like this; answers the rest.
+    /// The next line, which must begin with `beginning`; returns the rest.
     #[track_caller]
     pub(super) fn expect(&self, beginning: &str) -> String {
         let line = self.hear();
@@ -93,14 +93,14 @@ impl Process {
         self.expect("granted").parse().unwrap()
     }
 
-    /// Has it start a child that inherits the lock.
+    /// Makes the process start a child that inherits the lock.
     #[track_caller]
     pub(super) fn starts_child(&mut self, name: &str) -> Heir {
         self.say(&format!("child {name}"));
         Heir(Pid::from_raw(self.expect("child").parse().unwrap()).unwrap())
     }
 
-    /// Lets it open nothing any more, or again as much as before.
+    /// Makes the process unable to open more descriptors, or restores its limit.
     pub(super) fn limit_descriptors(&self, limit: Option<u64>) {
         use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
         let ours = getrlimit(Resource::Nofile);
@@ -120,7 +120,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Stops it where it is in nobody's way: a process that waits comes through the gate from time to time.
+    /// Stops the process outside the gate, where it does not block others: a waiting process enters the gate from time to time.
     #[track_caller]
     pub(super) fn stop_outside_the_gate(&self, folder: &Path) {
         loop {
@@ -138,7 +138,7 @@ impl Process {
         eventually("the process stops itself", || self.state() == 'T');
     }
 
-    /// Its watcher thread waits for notices.
+    /// Waits until the watcher thread of the process waits for notices.
     #[track_caller]
     pub(super) fn is_asleep_soon(&self) {
         let watcher_sleeps = || {
@@ -173,7 +173,7 @@ impl Process {
             .sum()
     }
 
-    /// How much processor time it has used, in ticks of 10 ms.
+    /// The processor time that the process has used, in ticks of 10 ms.
     pub(super) fn ticks(&self) -> u64 {
         let stat = self.stat();
         let mut words = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11);
@@ -189,7 +189,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// Ends it in good order.
+    /// Ends the process in good order.
     pub(super) fn end(mut self) {
         drop(self.input.take());
         self.child.wait().unwrap();
@@ -203,7 +203,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether nobody is in the gate; it is for those who are not stopped in it to leave it meanwhile.
+/// Whether no process stays in the gate; a process that is not stopped in it has the time to leave it.
 fn gate_is_free(folder: &Path) -> bool {
     let gate = std::fs::File::open(folder.join("gate")).unwrap();
     (0..100).any(|_| {
@@ -316,7 +316,7 @@ impl Helper {
         }
     }
 
-    /// Starts a child that has the lock's descriptor as its standard input, and answers its number.
+    /// Starts a child that has the lock's descriptor as its standard input, and returns its process id.
     fn start_child(&self, name: &str) -> String {
         let hold = self.guards[name].hold();
         let descriptor = hold.descriptor().unwrap().as_fd().try_clone_to_owned().unwrap();
@@ -337,7 +337,7 @@ impl Helper {
         format!("exhausted {}", self.hoard.len())
     }
 
-    /// Increments the number in a file, under the lock, in a way that loses counts without one.
+    /// Increments the number in a file, under the lock, in a way that would lose counts without the lock.
     async fn count(&self, path: &Path, times: u32) -> String {
         let lock = self.client.lock("counter").unwrap();
         let mut tokens = Vec::new();
@@ -368,14 +368,14 @@ async fn is_gone(path: &Path) {
     }
 }
 
-/// Writes a file until the disk is full.
+/// Writes to a file until the disk is full.
 fn fill(path: &Path) -> String {
     let mut file = std::fs::File::create(path).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
     "full".to_owned()
 }
 
-/// A client of the test's own, in the folder of a process.
+/// A client of the test itself, in the folder of a process.
 pub(super) fn observer(folder: &Path) -> LockClient {
     client_in(folder)
 }

@@ -1,4 +1,4 @@
-//! Folders and files that are refused, and disks that are full.
+//! Folders and files that the backend refuses, and full disks.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -83,7 +83,7 @@ fn a_folder_that_its_owner_cannot_use_is_refused() {
     drop(scratch.client());
 }
 
-/// As a user whom permissions bind, also where the tests are run by one whom they do not.
+/// Runs as a user who is bound by permissions, even if the user of the tests is not.
 #[test]
 fn a_strange_umask_takes_nothing_from_the_owner() {
     let scratch = Scratch::new();
@@ -182,7 +182,7 @@ fn what_is_no_plain_file_is_refused_without_hanging() {
 #[test]
 fn a_foreign_owner_is_refused() {
     if !geteuid().is_root() {
-        // A user cannot give a folder away; there is one that belongs to another user everywhere.
+        // A user cannot give a folder away, but every system has one that belongs to another user.
         assert_eq!(refusal(Path::new("/etc")).kind(), ErrorKind::Denied);
         return;
     }
@@ -202,7 +202,7 @@ fn a_relative_path_is_refused() {
     assert_eq!(refusal(Path::new("locks")).kind(), ErrorKind::InvalidOption);
 }
 
-/// A process in a folder on a small file system of its own, which `prepare` has been let loose on.
+/// A process in a folder on a small file system of its own, after `prepare` has run there.
 fn on_a_file_system(scratch: &Scratch, options: &str, prepare: &str) -> Process {
     let possible = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
     assert!(
@@ -224,7 +224,7 @@ fn on_a_file_system(scratch: &Scratch, options: &str, prepare: &str) -> Process 
 
 #[test]
 fn a_full_disk_is_a_clear_error() {
-    // No room for a record.
+    // No space for a record.
     let scratch = Scratch::new();
     let fill = "mkdir -m 700 held queue; : > gate; chmod 600 gate; echo 0 > gate; cat /dev/zero > full 2> /dev/null || true";
     let mut process = on_a_file_system(&scratch, "size=32k", fill);
@@ -261,7 +261,7 @@ fn a_lock_is_given_back_on_a_full_disk() {
     process.expect("full");
     process.say("release a");
     process.expect("released");
-    // What that has freed is enough for the next holder.
+    // The space that the release has freed is enough for the next holder.
     process.acquires("a");
     process.say("acquire c 0");
     assert!(process.expect("error").contains("free some space"));
@@ -283,7 +283,7 @@ fn a_limit_of_descriptors_is_a_clear_error() {
     });
     let error = error.expect("an error");
     assert!(error.contains("`ulimit -n`"), "{error}");
-    // Those that are held can be given back, and that makes room: an acquisition has the gate open besides.
+    // Held locks can be released, which frees descriptors: an acquisition needs one for the gate besides.
     for name in ["0", "1"] {
         process.say(&format!("release {name}"));
         process.expect("released");
@@ -292,7 +292,7 @@ fn a_limit_of_descriptors_is_a_clear_error() {
     process.expect("granted");
 }
 
-/// The first waiter is told of the release, and cannot open a file then.
+/// The first waiter gets the notice of the release, and cannot open a file then.
 #[test]
 fn a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place() {
     let scratch = Scratch::new();
@@ -317,7 +317,8 @@ fn a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place() {
     second.expect("granted");
 }
 
-/// It has looked in vain, behind a waiter that lives. With descriptors it is as sure as before that others hold the lock.
+/// The waiter fails to look while a living waiter is before it. Once it has descriptors, it is as sure as before that others
+/// hold the lock.
 #[test]
 fn a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused() {
     let scratch = Scratch::new();
@@ -329,7 +330,7 @@ fn a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused() {
     let queue = std::fs::read_dir(scratch.path.join("queue/a")).unwrap();
     let ticket = queue.map(|entry| entry.unwrap().path()).next().unwrap();
     let mut second = Process::start(&scratch.path);
-    // Longer where the machine is too slow to get through in half of the time.
+    // The wait is longer on a machine that is too slow to finish in half of the time.
     for seconds in [1, 2, 4, 8, 16, 32] {
         let (begun, wait) = (Instant::now(), Duration::from_secs(seconds));
         second.say(&format!("acquire a {}", wait.as_millis()));
@@ -338,7 +339,7 @@ fn a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused() {
         let wake_ups = second.wake_ups();
         second.limit_descriptors(Some(3));
         super::eventually("it has looked several times", || {
-            // As if the first waiter were killed: it looks, and finds that this is not so.
+            // As if the first waiter were killed: the second one looks, and finds that it lives.
             drop(std::fs::OpenOptions::new().write(true).open(&ticket).unwrap());
             has_ended() || second.wake_ups() > wake_ups + 5
         });
@@ -353,7 +354,7 @@ fn a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused() {
     panic!("the machine is too slow for this");
 }
 
-/// The limit is set in a user namespace of the process's own, for itself.
+/// The process sets the limit for itself, in a user namespace of its own.
 #[test]
 fn works_without_inotify_watches() {
     let scratch = Scratch::new();

@@ -21,7 +21,7 @@ fn eight_processes_lose_no_count() {
     for process in &mut processes {
         process.say(&format!("count {} 200", counter.display()));
     }
-    // How long a hand-over takes is the machine's business; that one follows the other is ours.
+    // The time of a hand-over depends on the machine; that one follows the other must not.
     let read = || std::fs::read_to_string(&counter).unwrap();
     let mut last = read();
     while last != "1600" {
@@ -77,7 +77,7 @@ fn a_hundred_waiting_processes_use_no_time() {
     }
     eventually("all wait", || pids_of_waiters(&client, "a").len() == 100);
     let wake_ups = || waiters.iter().map(Process::wake_ups).sum::<u64>();
-    // The looks that follow a new watch come to an end; then there are none.
+    // The looks after a new watch come to an end; from then on there are none.
     let pause = RETRIES_END + Duration::from_secs(2);
     let mut before = wake_ups();
     eventually("nobody wakes up any more", || {
@@ -116,7 +116,7 @@ fn hundreds_of_waiters_in_a_process_share_one_thread() {
         while std::fs::read_dir(&queue).unwrap().count() < 300 {
             tokio::task::yield_now().await;
         }
-        // Other tests of this process may be starting or ending theirs.
+        // Other tests of this process may be starting or ending their watchers.
         eventually("one thread serves them", || threads() <= 2);
         for guard in guards {
             guard.release().await.unwrap();
@@ -150,7 +150,7 @@ fn a_hundred_thousand_cycles_leave_nothing() {
     assert!(descriptors < 900, "{descriptors}");
 }
 
-/// When all inotify instances of the user are in use, waiters and holders look from time to time.
+/// While all inotify instances of the user are in use, waiters and holders look from time to time.
 #[test]
 fn works_without_inotify() {
     let scratch = Scratch::new();
@@ -168,7 +168,8 @@ fn works_without_inotify() {
             .args(helper.get_args())
             .envs(helper.get_envs().filter_map(|(key, value)| Some((key, value?))));
         if geteuid().is_root() {
-            // The limit is per user: take it from a user whom nobody else needs, who may not read where we were built.
+            // The limit is per user: take the instances of a user whom no other process needs, and who may not read the build
+            // folder.
             command.uid(54_322).gid(54_322).current_dir("/");
         }
         Process::spawn(&mut command)
@@ -194,7 +195,7 @@ fn works_without_inotify() {
     last.expect("granted");
 }
 
-/// The waiter looks only when it is told to, so that it is granted the lock at all shows that it was.
+/// The waiter looks only after a notice, so if it gets the lock at all, a notice has arrived.
 #[test]
 fn a_hand_over_between_processes_is_told_and_not_polled() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! What goes wrong once in a million runs, forced.
+//! Forces what goes wrong once in a million runs.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn a_process_stopped_in_the_gate_makes_nobody_late() {
     let stopped = Process::stopping_at(&scratch.path, Point::InGate);
     stopped.is_stopped_soon();
 
-    // Nobody continues the process meanwhile, so that whoever waited for it would wait for ever.
+    // No process continues the stopped one meanwhile, so that a process that waited for it would wait for ever.
     let error = block_on(client.lock("a").unwrap().try_acquire()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     let text = error.to_string();
@@ -46,7 +46,7 @@ fn a_process_stopped_in_the_gate_makes_nobody_late() {
     eventually("the released lock is tidied away", || scratch.leftovers().is_empty());
 }
 
-/// A child has the file open, so that nobody is told of its closing, and unlocking tells nobody.
+/// A child has the file open, so that no notice of its closing arrives, and unlocking sends none.
 #[test]
 fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
     let scratch = Scratch::new();
@@ -62,7 +62,7 @@ fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
     stopped.is_stopped_soon();
     holder.say("release a");
     holder.expect("released");
-    // Neither of them will tidy up, which would tell the waiter too.
+    // Neither of them will tidy up, which would send the waiter a notice too.
     holder.kill();
     assert!(waiter.has_said_nothing());
     stopped.kill();
@@ -70,7 +70,8 @@ fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
     drop(child);
 }
 
-/// A number that is computed, stalls, and becomes a ticket after higher ones would let two in, or the later one first.
+/// If a number were computed, stalled, and became a ticket after higher ones, two clients would hold the lock, or the later one
+/// would get it first.
 #[test]
 fn no_late_lower_ticket() {
     let scratch = Scratch::new();
@@ -83,7 +84,7 @@ fn no_late_lower_ticket() {
     late.say("acquire a");
     let queue = scratch.path.join("queue/a");
     let tickets = || std::fs::read_dir(&queue).map_or(0, Iterator::count);
-    // It would have had the time: it opened the folder and is asking for the gate.
+    // The late process has had the time: it has opened the folder and is trying to enter the gate.
     eventually("the late one is at the gate", || late.ticks() > 0 || late.state() == 'S');
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(tickets(), 0);
@@ -100,8 +101,8 @@ fn no_late_lower_ticket() {
     assert!(first < second && second < third);
 }
 
-/// The kernel announces that a dying holder has closed its file before it drops the lock. The announcement is made here
-/// by closing another descriptor, and the lock dropped in a way that announces nothing.
+/// The kernel reports that a dying holder has closed its file before it drops the lock. This test causes the notice by closing
+/// another descriptor, and drops the lock in a way that sends no notice.
 #[test]
 fn an_announcement_before_the_fact_is_not_the_last_look() {
     let scratch = Scratch::new();
@@ -114,7 +115,7 @@ fn an_announcement_before_the_fact_is_not_the_last_look() {
     }
 }
 
-/// Answers how long after the announcement the lock was dropped. The waiter expects no more than a dying process needs.
+/// Returns how long after the notice the lock was dropped. The waiter allows for no more time than a dying process needs.
 fn announces_and_unlocks(scratch: &Scratch, client: &LockClient, pause: Duration) -> Duration {
     let file = scratch.path.join("held/a");
     let writable = std::fs::File::create(&file).unwrap();
@@ -137,7 +138,7 @@ fn announces_and_unlocks(scratch: &Scratch, client: &LockClient, pause: Duration
     took
 }
 
-/// Released exactly between a look and the watch, or between the second look and the sleep.
+/// The release happens exactly between a look and the watch, or between the second look and the sleep.
 #[test]
 fn no_lost_wake_up() {
     for point in [Point::BeforeWatch, Point::BeforeSleep] {
@@ -173,7 +174,7 @@ fn no_lost_wake_up_behind_a_waiter() {
     }
 }
 
-/// While another process has the file open, removing it causes no notice of deletion, only one of changed attributes.
+/// While another process has the file open, its removal sends no notice of deletion, only one of changed attributes.
 #[test]
 fn a_removal_is_noticed_while_others_have_the_file_open() {
     let scratch = Scratch::new();
@@ -197,7 +198,8 @@ fn a_removal_is_noticed_while_others_have_the_file_open() {
     drop((open_ticket, open_held));
 }
 
-/// Whoever is stopped after it has found whom to break has the gate, so that nobody else can become the victim.
+/// A process that is stopped after it has found the holder to break is in the gate, so that no other client can become the
+/// victim.
 #[test]
 fn breaks_that_holder_or_nobody() {
     let scratch = Scratch::new();
@@ -226,14 +228,14 @@ fn breaks_that_holder_or_nobody() {
     next.expect("released");
 }
 
-/// As an operator does who sets the folder's permissions right.
+/// As an operator does to correct the folder's permissions.
 #[test]
 fn changing_the_modes_of_everything_breaks_nobody() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
     let file = scratch.path.join("held/a");
-    // Old enough to be watched.
+    // Long enough held to be watched.
     std::thread::sleep(Duration::from_millis(60));
     for mode in [0o700, 0o600, 0o400, 0o700] {
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
@@ -265,7 +267,7 @@ fn a_dropped_wait_leaves_the_queue() {
     scratch.is_empty_soon();
 }
 
-/// A lock's file that is removed between opening and locking it excludes nobody.
+/// A lock's file that is removed between opening and locking it excludes no other process.
 #[test]
 fn a_file_replaced_before_it_was_locked_is_not_the_lock() {
     let scratch = Scratch::new();
@@ -280,14 +282,14 @@ fn a_file_replaced_before_it_was_locked_is_not_the_lock() {
     assert_eq!(pid_of_holder(&client, "a"), Some(early.pid()));
 }
 
-/// Whoever tidies up has found the file free and is about to remove it; with the gate removed, another comes to the same
-/// file meanwhile. It must not hold a lock whose file is then taken away.
+/// A process that tidies up has found the file free and is about to remove it; because the gate was removed, another process
+/// comes to the same file meanwhile. It must not hold a lock whose file is then removed.
 #[test]
 fn a_file_that_is_being_tidied_away_is_not_the_lock() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let mut next = Process::start(&scratch.path);
-    // Once it obeys, it has swept the folder, and will not itself remove what the dead one is about to leave.
+    // Once it obeys, it has swept the folder, so it will not itself remove the file that the dead process is about to leave.
     next.acquires("b");
     let mut dead = Process::start(&scratch.path);
     dead.acquires("a");
@@ -306,8 +308,8 @@ fn a_file_that_is_being_tidied_away_is_not_the_lock() {
     assert_eq!(pid_of_holder(&client, "a"), Some(next.pid()));
 }
 
-/// The second waiter is told of something about the first one's ticket when the folder is no longer at its path. The
-/// stopped first waiter is in its way only in the old folder.
+/// The second waiter gets a notice about the first one's ticket when the folder is no longer at its path. The stopped first
+/// waiter blocks it only in the old folder.
 #[test]
 fn a_stopped_waiter_in_a_folder_that_was_moved_away_is_in_nobodys_way() {
     let scratch = Scratch::new();
@@ -329,7 +331,7 @@ fn a_stopped_waiter_in_a_folder_that_was_moved_away_is_in_nobodys_way() {
     second.expect("granted");
 }
 
-/// Whoever is stopped in the gate of a folder that is then moved away decides about nothing in the next folder.
+/// A process that is stopped in the gate of a folder that is then moved away decides nothing in the new folder.
 #[test]
 fn a_process_stopped_in_the_gate_of_a_folder_that_was_moved_away_is_in_nobodys_way() {
     let scratch = Scratch::new();
@@ -340,12 +342,12 @@ fn a_process_stopped_in_the_gate_of_a_folder_that_was_moved_away_is_in_nobodys_w
     assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
 }
 
-/// A gate that is removed between opening and locking it lets nobody in.
+/// A gate that is removed between opening and locking it admits no process.
 #[test]
 fn a_gate_replaced_before_it_was_locked_is_not_the_gate() {
     let scratch = Scratch::new();
     drop(scratch.client());
-    // The first time is when it opens the folder.
+    // It gets there for the first time when it opens the folder.
     let mut early = Process::stopping_at_time(&scratch.path, Point::BeforeGate, 2);
     early.say("acquire a");
     early.is_stopped_soon();

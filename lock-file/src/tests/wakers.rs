@@ -1,4 +1,4 @@
-//! Wakers are user code: one may drop the future that registered it, and its own end may come back to the lock.
+//! Wakers are user code: one may drop the future that registered it, and its drop may call the lock again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ fn is_pending(future: &mut Task, waker: &Waker) -> bool {
     future.as_mut().poll(&mut Context::from_waker(waker)).is_pending()
 }
 
-/// Runs something when it is woken, or else when its last clone is dropped.
+/// Runs a function when it is woken, or otherwise when its last clone is dropped.
 struct Acts(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Acts {
@@ -49,7 +49,7 @@ impl Drop for Acts {
     }
 }
 
-/// Runs `act` on a thread of its own, for which it is a failure not to come back.
+/// Runs `act` on a thread of its own; fails if it does not return.
 #[track_caller]
 fn comes_back(act: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = channel();
@@ -60,7 +60,7 @@ fn comes_back(act: impl FnOnce() + Send + 'static) {
     receiver.recv_timeout(SOON).expect("it fails, or never comes back");
 }
 
-/// Keeps the gate from everybody until it is dropped.
+/// Keeps all clients out of the gate until it is dropped.
 fn occupy_the_gate(scratch: &Scratch) -> std::fs::File {
     let gate = std::fs::File::open(scratch.path.join("gate")).unwrap();
     rustix::fs::flock(&gate, FlockOperation::LockExclusive).unwrap();
@@ -83,7 +83,7 @@ fn an_attempts_waker_may_cancel_the_attempt_when_it_is_replaced() {
         assert!(is_pending(&mut waiting, &cancels));
         drop(cancels);
         assert!(is_pending(&mut waiting, Waker::noop()));
-        // Nothing comes of it any more.
+        // The attempt was cancelled, so the future ends.
         assert!(!is_pending(&mut waiting, Waker::noop()));
     });
 }
@@ -112,8 +112,8 @@ fn the_waker_of_a_status_may_wait_for_the_answer_when_it_is_replaced() {
     });
 }
 
-/// A wait whose time is up, and which has not been told anything yet: it ends with the first word. Answers what says that
-/// its waker has dropped it, and that nothing was left of it then.
+/// A wait whose time is up, but which has had no news yet: the first news ends it. The receiver learns that its waker has
+/// dropped the wait, and that nothing was left of it then.
 fn wait_for_the_first_word(client: &LockClient, pass: impl Fn(Duration)) -> Receiver<()> {
     loop {
         let lock = client.lock("a").unwrap();
@@ -133,7 +133,7 @@ fn wait_for_the_first_word(client: &LockClient, pass: impl Fn(Duration)) -> Rece
             })
         };
         let mut place = future.lock().unwrap();
-        // On a slow machine the word has been said by now.
+        // On a slow machine the news has arrived by now.
         if is_pending(&mut waiting, &drops) {
             *place = Some(waiting);
             return dropped;

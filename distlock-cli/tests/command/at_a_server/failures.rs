@@ -1,4 +1,4 @@
-//! The exit codes of what goes wrong at the server.
+//! The exit codes of failures at the server.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ pub(crate) fn a_server_that_does_not_answer_is_69<S: Server>(server: &S) {
     assert_code(&server.place("60s").run(["exec", "job", "--", "true"]), 0, "resumed");
 }
 
-/// Whoever comes with this URL is refused, with these words.
+/// The server refuses a command with this URL, and the message contains these words.
 pub(crate) fn is_77(url: String, words: &str) {
     let place = Place::at(url);
     let output = place.run(["exec", "job", "--", "touch", "ran"]);
@@ -50,7 +50,7 @@ pub(crate) fn is_77(url: String, words: &str) {
     assert!(!place.file("ran").exists());
 }
 
-/// A URL that makes no sense, and what it is told of itself.
+/// A URL that makes no sense, and a part of the message about it.
 pub(crate) fn is_64(url: &str, part: &str) {
     let output = Place::at(url.to_owned()).run(["exec", "job", "--", "true"]);
     assert_code(&output, 64, url);
@@ -60,8 +60,8 @@ pub(crate) fn is_64(url: &str, part: &str) {
     assert!(said(&output).contains("DISTLOCK_URL"), "{url}: {output:?}");
 }
 
-/// A grace of five seconds does not fit into the first length, and any other has room for the default grace. What fits
-/// ends with `code`: it need not reach anybody.
+/// A grace of five seconds does not fit into the first length, and the default grace fits into all others. A command with a
+/// length that fits ends with `code`, because it need not reach a server.
 pub(crate) fn lengths_and_graces(
     place: impl Fn(&str) -> Place,
     too_short: &str,
@@ -75,7 +75,7 @@ pub(crate) fn lengths_and_graces(
     for other in others {
         assert_code(&place(other).run(["exec", "job", "--", "true"]), code, other);
     }
-    // One that is not used up needs no room.
+    // A grace that is not used needs no time.
     let output = place(too_short).run(["exec", "--grace", "5s", "--on-lost", "ignore", "job", "true"]);
     assert_code(&output, code, "ignore");
 }
@@ -93,7 +93,8 @@ pub(crate) fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it<S: Server>(
     assert!(!place.file("ran").exists());
 }
 
-/// How long leaving a silent server may take on any machine, and a grace that nobody waits for because nothing is held.
+/// How long it may take to leave a silent server on any machine, and a grace that the command does not wait for because it
+/// holds nothing.
 const SOON: Duration = Duration::from_secs(60);
 const LONG_GRACE: [&str; 2] = ["--grace", "2m"];
 

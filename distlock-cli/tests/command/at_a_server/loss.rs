@@ -1,4 +1,4 @@
-//! What becomes of the command when contact with the server is lost, or the lock is.
+//! What happens to the command when contact with the server is lost, or the lock is.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::steady::on_a_machine_that_runs;
 use crate::support::{Place, Running, assert_code, is_stopped, lives, until};
 use crate::terminal::{CTRL_Z, PROMPT, Screen};
 
-/// What follows when `harm` takes the lock away: the command is ended, for one of these reasons.
+/// When `harm` takes the lock away, distlock ends the command and gives one of these reasons.
 pub(crate) fn the_command_ends(place: &Place, reasons: &[&str], harm: impl FnOnce()) {
     let mut job = place.exec(&[], "echo $$; exec sleep 1000");
     let child = job.pid_line();
@@ -23,7 +23,7 @@ pub(crate) fn the_command_ends(place: &Place, reasons: &[&str], harm: impl FnOnc
     assert!(!lives(child));
 }
 
-/// How long a hold goes on without contact at most: without 2 % for the clocks, 100 ms for timers, and the grace.
+/// The longest time that a hold lasts without contact: the lease without 2 % for the clocks, 100 ms for timers, and the grace.
 fn longest<S: Server>(silence: u64, grace: u64) -> u128 {
     S::lease_in(Duration::from_secs(silence)).as_millis() * 98 / 100 - 100 - u128::from(grace) * 1_000
 }
@@ -69,7 +69,7 @@ pub(crate) fn a_server_that_is_silent_for_too_long_ends_command_and_hold<S: Serv
     assert_eq!(holder.code(), 76);
 }
 
-/// The command ignores SIGTERM, and the rival is next: it has the lock the moment the server gives up on the command's client.
+/// The command ignores SIGTERM, and the rival is next: it has the lock as soon as the server gives up on the command's client.
 pub(crate) fn nobody_else_has_the_lock_before_the_command_is_killed<S: Server>(server: &S) {
     on_a_machine_that_runs(|| {
         let proxy = server.proxy();
@@ -85,7 +85,7 @@ pub(crate) fn nobody_else_has_the_lock_before_the_command_is_killed<S: Server>(s
         assert_eq!(job.event("terminating")["signal"], "SIGTERM");
         let told = Instant::now();
         assert_eq!(job.event("terminating")["signal"], "SIGKILL");
-        // A third of what a hold relies on, but for what passes until this hears of it.
+        // A third of what a hold relies on, without the time until this test hears of it.
         let grace = S::lease_in(Duration::from_secs(15)) / 3;
         assert!(told.elapsed() + Duration::from_millis(500) >= grace, "{:?}", told.elapsed());
         assert_eq!(job.code(), 76);
@@ -106,7 +106,7 @@ pub(crate) fn distlock_that_was_stopped_for_too_long_ends_its_command_and_takes_
     let first = job.event("acquired")["token"].as_str().unwrap().parse::<u64>().unwrap();
     job.signal(Signal::SIGSTOP);
     until("it stops", || is_stopped(job.pid()));
-    // Somebody else has the lock once the server has given up on it, with a lease of its own that no stall ends.
+    // Another client has the lock once the server has given up on the first one, with a lease of its own that no stall ends.
     let patient = server.place("60s");
     let mut next = Running::start(patient.distlock(["hold", "--json", "job"]).stdin(Stdio::piped()));
     assert_eq!(next.output_event()["event"], "waiting");

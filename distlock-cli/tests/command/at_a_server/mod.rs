@@ -1,6 +1,6 @@
-//! What the command does wherever a server keeps the locks. Each kind of server says here what is special about it, and has
+//! What the command does with every kind of server. Each kind implements the trait below with what is special about it, and has
 //! tests of its own beside these.
-// Each kind of server has its choice of the cases, and each can be left out.
+// Each kind of server uses some of the cases, and each kind can be left out.
 #![cfg_attr(not(all(feature = "mysql", feature = "redis", feature = "zookeeper")), allow(dead_code))]
 
 pub(crate) mod failures;
@@ -16,27 +16,27 @@ use serde_json::Value;
 
 use crate::support::Place;
 
-/// A server of a test's own, which ends with the test.
+/// A server of one test, which ends with the test.
 pub(crate) trait Server {
-    /// So long it keeps the locks of a silent client where a test waits for that: no longer than need be.
+    /// How long it keeps the locks of a silent client where a test waits for that: no longer than necessary.
     const BRIEF: &'static str;
-    /// What is said of a server that is not there.
+    /// The message about a server that does not exist.
     const AWAY: &'static str;
-    /// What is said of a server that is there and says nothing.
+    /// The message about a server that exists and is silent.
     const SILENT: &'static str;
-    /// How many loops count at once, and how often each.
+    /// How many loops count at the same time, and how often each.
     const LOOPS: [usize; 2];
 
-    /// A place whose locks this server keeps; those of a client that is silent for that long are given to others.
+    /// A place whose locks this server keeps; it gives those of a client that is silent for `silence` to other clients.
     fn place(&self, silence: &str) -> Place;
 
-    /// The same through a proxy.
+    /// The same, through a proxy.
     fn place_behind(&self, proxy: &TcpProxy, silence: &str) -> Place;
 
-    /// A proxy in front of it.
+    /// A proxy in front of the server.
     fn proxy(&self) -> TcpProxy;
 
-    /// A place whose locks are other locks, whatever they are called.
+    /// A place whose locks are other locks, even with the same names.
     fn elsewhere(&self) -> Place;
 
     /// How much of that silence a hold relies on.
@@ -44,30 +44,30 @@ pub(crate) trait Server {
         silence
     }
 
-    /// Falls silent for good.
+    /// Makes the server silent for good.
     fn fall_silent(&self) {
         self.stop();
     }
 
-    /// How people are told of a holder.
+    /// How messages name a holder.
     fn people_read(&self, holder: Pid) -> String {
         format!("pid {holder} on ")
     }
 
-    /// Makes sure that this is what the server tells of that holder.
+    /// Asserts that `told` is what the server reports of that holder.
     fn assert_is(&self, told: &Value, holder: Pid) {
         assert_eq!(told["pid"], holder.as_raw(), "{told}");
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(told["host"], host.trim(), "{told}");
     }
 
-    /// Stops it as it stands: it answers nobody.
+    /// Suspends the server: it answers no client.
     fn stop(&self);
 
-    /// Has it run on.
+    /// Lets the server run on.
     fn resume(&self);
 
-    /// Kills it.
+    /// Kills the server.
     fn kill(&self);
 }
 

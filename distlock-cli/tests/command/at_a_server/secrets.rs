@@ -1,14 +1,14 @@
-//! A password gets to the server and nowhere else.
+//! A password reaches the server and appears nowhere else.
 
 use std::fmt::Write as _;
 
 use super::Server;
 use crate::support::{Place, Running, bare, code_of};
 
-/// The password, wherever one is tested.
+/// The password in all tests.
 pub(crate) const SECRET: &str = "canary-5813";
 
-/// What the system tells others about a process, and the process about itself.
+/// What the system shows others about a process, and the process about itself.
 fn told_about(pid: i32) -> String {
     let mut told = String::new();
     for file in ["cmdline", "environ"] {
@@ -18,7 +18,7 @@ fn told_about(pid: i32) -> String {
     told
 }
 
-/// The URL with the password in it, and one that names a file with it instead.
+/// The URL with the password, and one that names a file with the password instead.
 pub(crate) fn with_and_without(url: String, place: &Place) -> [String; 2] {
     let file = place.file("password");
     std::fs::write(&file, format!("{SECRET}\n")).unwrap();
@@ -34,7 +34,7 @@ fn with_option(url: &str, option: &str) -> String {
     format!("{url}{separator}{option}")
 }
 
-/// The command that runs under the lock, and those who look at its process or at ours.
+/// Neither the command under the lock nor other users that look at its process or at distlock's see the password.
 pub(crate) fn processes_do_not_show_it(urls: &[String]) {
     for url in urls {
         let mut job = bare();
@@ -64,7 +64,8 @@ pub(crate) fn processes_do_not_show_it(urls: &[String]) {
     }
 }
 
-/// Neither messages nor logs have it, while the server runs and when it is gone. The option makes no sense.
+/// Neither messages nor logs contain it, while the server runs and when it is gone. `senseless` is an option that makes no
+/// sense.
 pub(crate) fn nothing_that_is_said_has_it(server: &impl Server, urls: [String; 2], senseless: &str) {
     let [url, of_file] = urls;
     let wrong = url.replace(SECRET, &format!("{SECRET}-wrong"));

@@ -1,4 +1,4 @@
-//! Holders, waiters, and those who look at them or take the lock away.
+//! Holders, waiters, and users that inspect or break a lock.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -39,7 +39,7 @@ pub(crate) fn loops_on_several_processes_lose_no_increment_and_tokens_rise<S: Se
     assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
 }
 
-/// In a place with the server's defaults, and the grace that fits to them.
+/// In a place with the server's defaults, and the default grace for them.
 pub(crate) fn runs_and_has_name_and_token(place: &Place) {
     let output = place.run(["exec", "job", "--", "sh", "-c", "echo $DISTLOCK_NAME $DISTLOCK_TOKEN; exit 3"]);
     assert_code(&output, 3, "the command's own");
@@ -48,23 +48,23 @@ pub(crate) fn runs_and_has_name_and_token(place: &Place) {
     assert!(token.parse::<u64>().unwrap() > 0, "{told}");
 }
 
-/// What was seen of a lock that is held, and that two wait for.
+/// The status of a lock that is held, and that two processes wait for.
 pub(crate) struct Seen {
     pub(crate) begun: SystemTime,
     pub(crate) status: Value,
     pub(crate) text: String,
-    // As long as it is looked at.
+    // They live as long as this.
     _participants: [Running; 3],
 }
 
 impl Seen {
-    /// Makes sure of a token, and of a moment since then.
+    /// Asserts that the status has a token, and the time since when the lock is held.
     pub(crate) fn assert_tells_token_and_since(&self) {
         let Self { begun, status, .. } = self;
         let held_by = &status["holders"][0];
         assert!(held_by["token"].as_str().unwrap().parse::<u64>().is_ok());
         let since = humantime::parse_rfc3339(held_by["since"].as_str().unwrap()).unwrap();
-        // The server's clock is this machine's; it is written in milliseconds.
+        // The server's clock is this machine's; the time is printed in milliseconds.
         assert!(since + Duration::from_millis(1) >= *begun && since <= SystemTime::now(), "{status}");
     }
 }
@@ -93,7 +93,7 @@ pub(crate) fn holder_and_queue<S: Server>(server: &S) -> Seen {
     Seen { begun, status, text, _participants: [holder, first, second] }
 }
 
-/// The holder is told for one of these reasons.
+/// The holder gets one of these reasons.
 pub(crate) fn break_serves_the_next<S: Server>(server: &S, place: &Place, reason: &str) {
     let mut job = place.exec(&[], "trap 'echo told; exit 0' TERM; echo $$; while :; do sleep 0.01; done");
     let child = job.pid_line();
@@ -106,7 +106,7 @@ pub(crate) fn break_serves_the_next<S: Server>(server: &S, place: &Place, reason
     assert_code(&output, 0, "the holder");
     let took = format!("took lock \"job\" from {}", server.people_read(job.pid()));
     assert!(said(&output).contains(&took), "{output:?}");
-    // The holder may have ended since, but it had not then.
+    // The holder may have ended since, but it had not at the time of the break.
     assert!(!said(&output).contains("gone"), "{output:?}");
     assert_eq!(job.event("lost")["reason"], reason);
     assert_eq!(job.event("terminating")["signal"], "SIGTERM");
@@ -141,7 +141,7 @@ pub(crate) fn a_signal_while_waiting_leaves_the_queue_at_once<S: Server>(server:
     assert!(!place.file("ran").exists());
 }
 
-/// Its server may have to find out by itself that it is gone.
+/// The server may have to find out by itself that the holder is gone.
 pub(crate) fn a_killed_holder_takes_its_command_along_and_the_next_has_the_lock<S: Server>(server: &S) {
     let place = server.place(S::BRIEF);
     let mut job = place.exec(&[], "echo $$; exec sleep 1000");

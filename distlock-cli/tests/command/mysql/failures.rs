@@ -1,4 +1,4 @@
-//! The exit codes of what goes wrong at the server.
+//! The exit codes of failures at the server.
 
 use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 
@@ -31,7 +31,7 @@ mod mysql57_with_table {
     ]);
 }
 
-/// A server with a user `app` who may do this and no more.
+/// A server with a user `app` who has these privileges and no others.
 fn for_user_with(flavour: MySqlFlavour, grants: &[&str]) -> Option<Server> {
     let options = MySqlOptions::new(flavour).database("locks").user("app", "right", grants);
     Server::start_with(flavour, Tokens::Minted, options)
@@ -49,7 +49,7 @@ fn whoever_is_not_let_in_or_may_not_do_it_is_77() {
             is_77(server.url().replace("app:right@", login), part);
         }
         assert_code(&Place::at(server.url()).run(["exec", "job", "--", "true"]), 0, "no rights are needed");
-        // To write tokens into a table is more.
+        // Writing tokens into a table needs more.
         is_77(format!("{}&fencing=table", server.url()), "permissions");
         is_77(server.url().replace("/locks", "/mysql"), "access was refused");
     }
@@ -106,7 +106,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
 
 #[test]
 fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
-    // Refused before anybody is asked: there is no such server.
+    // Refused before distlock connects: there is no such server.
     let place = |lease: &str| Place::at(format!("mysql://app@127.0.0.1:1?lease={lease}"));
     lengths_and_graces(place, "6s", "a lease of 6s", &["2s", "6s", "30s", "1h"], 69);
 }

@@ -1,4 +1,5 @@
-//! What is told of holders and waiters, and taking the lock away: with a table, and where the server knows connections alone.
+//! What distlock reports of holders and waiters, and breaking the lock: with a table, and where the server knows only
+//! connections.
 
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use crate::at_a_server::sharing::{break_serves_the_next, holder_and_queue};
 use crate::support::{assert_code, said};
 use crate::terminal::Screen;
 
-/// What only a table tells.
+/// Known only with a table.
 const NOT_KNOWN: &str = "the server knows the connection that holds it, and not whose that is";
-/// What is said where the server ends a connection without knowing what is on it.
+/// The warning if the server ends a connection without knowing which locks are on it.
 const COST: &str = "whatever else was locked on it is lost as well";
 
 fn status_tells_holder_and_queue(server: &Server) {
@@ -29,7 +30,7 @@ fn status_tells_holder_and_queue(server: &Server) {
     assert_eq!(seen.text.contains(NOT_KNOWN), server.tokens() == Tokens::Minted, "{}", seen.text);
 }
 
-/// With an interval between two checks that ends soon: the holder hears of it then.
+/// The interval between two checks ends soon, and the holder then learns of the break.
 fn break_ends_the_command_of_the_holder(server: &Server) {
     break_serves_the_next(server, &server.place("20s"), "connection_lost");
 }
@@ -42,7 +43,7 @@ fn break_tells_what_it_costs(server: &Server) {
     break_costs(server, &cost);
 }
 
-/// Where the server tells which connection has which locks, it is known without a table, too.
+/// If the server reports which connection has which locks, the cost is known without a table, too.
 #[test]
 fn break_tells_what_it_costs_where_the_server_knows() {
     for flavour in MySqlFlavour::ALL {
@@ -125,7 +126,7 @@ fn break_asks_on_a_terminal_with_what_it_costs_in_view() {
     assert_eq!(holder.code(), 76);
 }
 
-/// A test for each of them, on this server.
+/// One test for each function, on this server.
 macro_rules! looks {
     ($server:ident: $($look:ident),+) => {
         mod $server {

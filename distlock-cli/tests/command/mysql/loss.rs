@@ -1,4 +1,4 @@
-//! What becomes of the command when contact with the server is lost, or the lock is.
+//! What happens to the command when contact with the server is lost, or the lock is.
 
 use super::server::Server;
 use crate::at_a_server::Server as _;
@@ -30,7 +30,7 @@ mod mysql57_with_table {
     ]);
 }
 
-/// A lease that survives a stall of the machine, and after which what the server has overlooked is over.
+/// A lease that outlasts a stall of the machine, and at whose end everything is over that the server has overlooked.
 const LEASE: &str = "20s";
 
 fn on_both(check: impl Fn(&Server)) {

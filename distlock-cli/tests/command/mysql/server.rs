@@ -1,4 +1,4 @@
-//! A server of a test's own, for tests that know no futures.
+//! A server of one test, with blocking calls.
 
 use std::net::SocketAddr;
 
@@ -12,12 +12,12 @@ use crate::support::Place;
 
 const DATABASE: &str = "locks";
 
-/// Where tokens come from, and with them what is known of a holder.
+/// Where tokens come from, which also decides what is known of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tokens {
     /// From the server, which knows the holder's connection.
     Minted,
-    /// From a table, in which the holder says who it is.
+    /// From a table, in which the holder identifies itself.
     Written,
 }
 
@@ -45,7 +45,7 @@ impl Server {
         Self::start(MySqlFlavour::MySql57, Tokens::Written)
     }
 
-    /// Starts one with a user who may make tables; `None` where its tests are left out.
+    /// Starts a server with a user who may create tables; `None` if the user left its tests out.
     fn start(flavour: MySqlFlavour, tokens: Tokens) -> Option<Self> {
         let options = MySqlOptions::new(flavour).database(DATABASE);
         Self::start_with(flavour, tokens, options.user("app", "right", &["ALL ON locks.*"]))
@@ -61,7 +61,7 @@ impl Server {
         Some(Self { mysql, tokens, runtime })
     }
 
-    /// With the login of its first user, and where its tokens come from.
+    /// The URL with the login of the first user, and the source of tokens.
     pub(super) fn url(&self) -> String {
         self.url_at(self.mysql.address())
     }
@@ -96,7 +96,7 @@ impl Server {
         });
     }
 
-    /// Makes it what a replica is, or a primary again.
+    /// Turns the server into a replica, or into a primary again.
     pub(super) fn execute(&self, statement: &str) {
         self.runtime.block_on(self.mysql.query(statement)).unwrap();
     }

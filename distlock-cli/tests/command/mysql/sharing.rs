@@ -1,4 +1,4 @@
-//! Holders, waiters, and what tells them apart.
+//! Holders, waiters, and how they are distinguished.
 
 use nix::sys::signal::Signal;
 
@@ -61,7 +61,7 @@ fn without_tokens_the_command_has_none() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "none\n");
 }
 
-/// The system ends its connection, and with that the server hears of it: nobody waits for the lease.
+/// The system closes its connection, which the server notices, so the next holder does not wait for the lease.
 #[test]
 fn a_killed_holder_takes_its_command_along_and_the_next_has_the_lock_before_the_lease_ends() {
     for server in [Server::mariadb(), Server::mysql57()].into_iter().flatten() {

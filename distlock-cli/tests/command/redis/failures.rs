@@ -1,4 +1,4 @@
-//! The exit codes of what goes wrong at the server.
+//! The exit codes of failures at the server.
 
 use conformance_tests::servers::RedisOptions;
 
@@ -54,7 +54,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
 
 #[test]
 fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
-    // Refused before anybody is asked: there is no such server.
+    // Refused before distlock connects: there is no such server.
     let place = |lease: &str| Place::at(format!("redis://127.0.0.1:1?lease={lease}"));
     lengths_and_graces(place, "6s", "a lease of 6s", &["1s", "6s", "30s", "1h"], 69);
 }

@@ -1,4 +1,4 @@
-//! What becomes of the command when contact with the server is lost, or the lock is.
+//! What happens to the command when contact with the server is lost, or the lock is.
 
 use super::server::Server;
 use crate::at_a_server::Server as _;

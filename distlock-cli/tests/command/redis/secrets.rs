@@ -1,4 +1,4 @@
-//! A password gets to the server and nowhere else.
+//! A password reaches the server and appears nowhere else.
 
 use conformance_tests::servers::RedisOptions;
 

@@ -1,4 +1,4 @@
-//! A server of a test's own, for tests that know no futures.
+//! A server of one test, with blocking calls.
 
 use conformance_tests::servers::{RedisOptions, RedisServer, TcpProxy, Value, left_out};
 use tokio::runtime::{Builder, Runtime};
@@ -13,7 +13,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one that lets everybody in; `None` where its tests are left out.
+    /// Starts a server without access control; `None` if the user left its tests out.
     pub(super) fn start() -> Option<Self> {
         Self::start_with(RedisOptions::new())
     }

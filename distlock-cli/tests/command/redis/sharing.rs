@@ -1,4 +1,4 @@
-//! Holders, waiters, and those who look at them or take the lock away.
+//! Holders, waiters, and users that inspect or break a lock.
 
 use super::server::Server;
 use crate::at_a_server::Server as _;

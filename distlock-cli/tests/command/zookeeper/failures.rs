@@ -1,4 +1,4 @@
-//! The exit codes of what goes wrong at the server.
+//! The exit codes of failures at the server.
 
 use conformance_tests::servers::ZooKeeperOptions;
 
@@ -21,7 +21,7 @@ fn whoever_may_not_do_it_is_77() {
     };
     let own = server.place_with(&[("acl", "creator")]);
     assert_code(&own.run(["exec", "job", "--", "true"]), 0, "who made it");
-    // To the scheme digest a wrong password is another user.
+    // In the digest scheme a wrong password means another user.
     for login in ["app:wrong@", "stranger:right@", ""] {
         is_77(server.url().replace("app:right@", login), "permissions");
     }

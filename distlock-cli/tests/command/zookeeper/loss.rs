@@ -1,4 +1,4 @@
-//! What becomes of the command when contact with the server is lost, or the lock is.
+//! What happens to the command when contact with the server is lost, or the lock is.
 
 use super::server::Server;
 use crate::at_a_server::Server as _;
@@ -24,7 +24,7 @@ fn a_deleted_node_ends_the_command() {
 #[test]
 fn a_session_that_somebody_ends_ends_the_command() {
     let Some(server) = Server::start() else { return };
-    // The node goes with the session: whichever is heard of first.
+    // The node disappears with the session: the reason is the one that is noticed first.
     the_command_ends(&server.place("60s"), &["session_closed", "deleted"], || {
         let (_, node) = server.nodes("job").remove(0);
         server.close_session(node.session.unwrap());

@@ -1,4 +1,4 @@
-//! A server of a test's own, for tests that know no futures.
+//! A server of one test, with blocking calls.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one that lets everybody in; `None` where its tests are left out.
+    /// Starts a server without access control; `None` if the user left its tests out.
     pub(super) fn start() -> Option<Self> {
         Self::start_with(ZooKeeperOptions::new())
     }
@@ -34,7 +34,7 @@ impl Server {
         Some(Self { zookeeper, runtime })
     }
 
-    /// Without any option, but with the login that it was started with.
+    /// The URL without any option, but with the login that the server was started with.
     pub(super) fn url(&self) -> String {
         self.url_of(self.zookeeper.address(), &[])
     }
@@ -66,9 +66,9 @@ impl Server {
         assert!(self.runtime.block_on(self.zookeeper.delete(path)).unwrap(), "{path} was not there");
     }
 
-    /// Ends somebody's session, and with it all that it has.
+    /// Ends a client's session, and with it all that the session has.
     pub(super) fn close_session(&self, session: i64) {
-        // Whether there was one is not certain: it is asked again when its client has come in between.
+        // There may have been no session: the call is repeated if its client has acted in between.
         self.runtime.block_on(self.zookeeper.close_session(session)).unwrap();
     }
 }
@@ -95,7 +95,7 @@ impl at_a_server::Server for Server {
         Place::at(self.url().replace(FOLDER, "/elsewhere/locks"))
     }
 
-    /// The servers have to be heard of in two thirds of a session.
+    /// A client has to hear from the servers within two thirds of a session.
     fn lease_in(silence: Duration) -> Duration {
         silence * 2 / 3
     }

@@ -1,4 +1,4 @@
-//! Holders, waiters, and those who look at them or take the lock away.
+//! Holders, waiters, and users that inspect or break a lock.
 
 use super::server::Server;
 use crate::at_a_server::Server as _;
@@ -16,7 +16,7 @@ cases!(Server::start(), sharing: [
 fn without_any_option_the_command_runs() {
     let Some(server) = Server::start() else { return };
     runs_and_has_name_and_token(&server.place_with(&[]));
-    // It has ended its session, so nothing waits for that to run out.
+    // The command has ended its session, so the next client does not wait for it to expire.
     assert_eq!(server.nodes("job").len(), 0);
 }
 
@@ -25,7 +25,7 @@ fn status_tells_holder_queue_and_token() {
     let Some(server) = Server::start() else { return };
     let seen = holder_and_queue(&server);
     seen.assert_tells_token_and_since();
-    // The number of the transaction that has created the node.
+    // The number of the transaction that created the node.
     let (path, node) = server.nodes("job").remove(0);
     let held_by = &seen.status["holders"][0];
     assert_eq!(held_by["token"], node.created.to_string());
