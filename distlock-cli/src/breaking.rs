@@ -167,7 +167,7 @@ fn tell_broken(
     if !common.quiet {
         lines.push(sentence.to_owned());
     }
-    // Reported even with `--yes`: other programs have lost their locks.
+    // Reported even with `--quiet`: other programs have lost their locks.
     lines.extend(cost.also_lost.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())));
     if cost.others == Others::Unknown && !common.quiet {
         lines.push(UNKNOWN_COST.to_owned());

@@ -14,8 +14,8 @@ pub(crate) const REMEDY: &str = "a limit of the system is reached: raise it with
 /// terminal, and the start of the child.
 const DESCRIPTORS: usize = 20;
 
-/// Makes sure that there are enough descriptors before anything begins: without one the runtime and its signals panic, and it
-/// is better not to take a lock when no command can run under it.
+/// Makes sure that there are enough descriptors before anything begins: the runtime and its signals panic if none is
+/// free, and it is better not to take a lock when no command can run under it.
 pub(crate) fn check() -> Result<(), Failure> {
     // Standard input is open in any case: if it was closed, it was opened at the start.
     let taken: io::Result<Vec<_>> =

@@ -182,7 +182,7 @@ impl Run<'_> {
         }
         let following = self.following();
         let after = self.job.child_stopped(&mut self.child, signal, following);
-        // distlock stopped with the child, and did not renew the lease meanwhile.
+        // distlock stopped with the child, and may not have renewed the lease meanwhile.
         if self.is_to_end() {
             return;
         }

@@ -125,7 +125,7 @@ enum Reported {
 impl Knocking {
     const FIRST_PAUSE: Duration = Duration::from_micros(50);
     const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-    /// After this time the user is told.
+    /// After this time the attempt tells the user.
     const REMARKABLE: Duration = Duration::from_millis(50);
 
     pub(crate) fn since(since: Instant) -> Self {

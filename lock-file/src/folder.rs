@@ -113,7 +113,7 @@ impl Folder {
         }
     }
 
-    /// Removes a subfolder if it is empty. Ignores all errors, because the next one to leave it tries again.
+    /// Removes a subfolder if it is empty. Ignores all errors, because the next process tries again.
     pub(crate) fn remove_empty_folder(&self, relative: &str) {
         let _ = rustix::fs::unlinkat(&self.directory, relative, AtFlags::REMOVEDIR);
     }
@@ -346,7 +346,7 @@ impl Place {
         Arc::clone(&self.folder.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Opens the folder again, after another one has taken its place at the path.
+    /// Opens the folder again, after the open one is no longer at the path.
     pub(crate) fn reopen(&self) -> Result<(), Trouble> {
         let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
         if !folder.is_current()

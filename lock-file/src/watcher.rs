@@ -260,7 +260,7 @@ impl Shared {
             self.unwatch(&mut state, watch, key);
         }
         drop(state);
-        // Dropped after the mutex is unlocked: a sleeper may own code of other modules.
+        // Dropped after the mutex is unlocked: its drop may run code from outside this crate.
         drop(entry);
     }
 

@@ -5,7 +5,7 @@
 //! tuning.
 //!
 //! # How it holds the lock
-//! A client holds the lock while its id is the value of **one string key with a time to live**: the lease. [Scripts](scripts())
+//! The holder is the owner whose id is in **one string key with a time to live**: the lease. [Scripts](scripts())
 //! on the server make every decision, each in one atomic step. Every script compares the id before it changes a hold, and can
 //! be sent twice.
 //!

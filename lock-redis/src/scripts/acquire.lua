@@ -9,7 +9,7 @@
 --   who      "channel holder": the channel for a pushed grant, "-" for a waiter that polls; and the holder, for people
 --   place    the score of a place that was lost with the connection, or 0
 --
--- Answers the token, if held; {remaining lease of the holder (ms), rank in the queue, score}, if not; -1, if the place is gone.
+-- Returns the token, if held; {remaining lease of the holder (ms), rank in the queue, score}, if not; -1, if the place is gone.
 local id, intent, lease, beat, who, place = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local found = call('MGET', HOLD, FENCE)

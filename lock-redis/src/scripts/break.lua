@@ -1,7 +1,7 @@
 -- Takes the lock away from one holder, if that one holds it, and gives it to the next waiter.
 --
 -- ARGV: id, how long the holder may take to ask (ms)
--- Answers {1, more}, if taken away; {0, 0}, if that one does not hold it.
+-- Returns {1, more}, if taken away; {0, 0}, if that one does not hold it.
 
 --#include promote.lua
 

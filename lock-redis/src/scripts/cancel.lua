@@ -1,7 +1,7 @@
 -- Undoes an attempt, whatever it left behind: nothing, a place in the queue, or a hold.
 --
 -- ARGV: id
--- Answers `more`: call again, as there are waiters that this call has not looked at.
+-- Returns `more`: call again, as there are waiters that this call has not looked at.
 
 --#include promote.lua
 

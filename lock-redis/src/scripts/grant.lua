@@ -2,7 +2,7 @@
 local HOLD, QUEUE, WAITERS, FENCE, BROKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local call = redis.call
 
--- The error that a script answers instead of overwriting a key that the scripts did not write.
+-- The error that a script returns instead of overwriting a key that the scripts did not write.
 local FOREIGN = 'WRONGTYPE another program uses the key '
 
 -- Whether a text is a token that has a successor: from 2^53 on Lua cannot tell a number from the next.

@@ -1,6 +1,6 @@
 -- Reports who holds the lock and who waits for it. Changes nothing.
 --
--- Answers {hold or "", remaining lease (ms), waiter, score, state, waiter, score, state, …}, the waiters in the order of the
+-- Returns {hold or "", remaining lease (ms), waiter, score, state, waiter, score, state, …}, the waiters in the order of the
 -- queue.
 local MOST_AT_ONCE = 500
 

@@ -19,7 +19,7 @@ local function error_of(key, answer)
   return string.find(answer.err, 'WRONGTYPE ', 1, true) and {err = FOREIGN .. key} or answer
 end
 
--- The text in `key`, if it is one of ours. Otherwise nil, and the error to answer.
+-- The text in `key`, if it is one of ours. Otherwise nil, and the error to return.
 local function ours(key, is_ours)
   local text = redis.pcall('GET', key)
   local trouble = error_of(key, text)
@@ -28,7 +28,7 @@ local function ours(key, is_ours)
   return text
 end
 
--- The last token; and the error to answer if another program's key prevents a hand-off.
+-- The last token; and the error to return if another program's key prevents a hand-off.
 local function look()
   local last, trouble = ours(FENCE, is_token)
   return last, trouble or error_of(QUEUE, redis.pcall('ZSCORE', QUEUE, ''))

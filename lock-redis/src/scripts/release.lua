@@ -1,7 +1,7 @@
 -- Ends a hold, if it is still this owner's, and gives the lock to the next waiter.
 --
 -- ARGV: id
--- Answers {1, more}, if released; {why not, more}, if not; just 1, if released and there is no waiter. `more`: call again, as
+-- Returns {1, more}, if released; {why not, more}, if not; just 1, if released and there is no waiter. `more`: call again, as
 -- there are waiters that this call has not looked at.
 local id = ARGV[1]
 local hold = call('GET', HOLD)
