@@ -8,7 +8,7 @@ use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operat
 use crate::backend::FileBackend;
 use crate::default_folder::default_folder;
 
-/// Where the locks are, and how long a client waits for files.
+/// Where the locks are, and how patient a client is.
 ///
 /// ```no_run
 /// use lock_core::{ClientBuilder, DistributedLockExt};

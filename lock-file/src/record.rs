@@ -17,7 +17,7 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) host: String,
     pub(crate) pid: u32,
-    /// The namespace that the process id belongs to.
+    /// The machine start and the namespace that the process id belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) numbering: Option<String>,
     /// When the process started.

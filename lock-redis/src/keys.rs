@@ -5,7 +5,7 @@ use redis::Cmd;
 
 use crate::scripts::Script;
 
-/// The keys of one lock. They share a hash tag, so that they are on one node of a cluster or a sharding proxy.
+/// The keys of one lock. They share a hash tag, so that a server of several nodes keeps them on one.
 #[derive(Clone)]
 pub(crate) struct Keys(Box<str>);
 

@@ -5,9 +5,8 @@
 //! tuning.
 //!
 //! # How it holds the lock
-//! The holder is the owner whose id is in **one string key with a time to live**: the lease. [Scripts](scripts())
-//! on the server make every decision, each in one atomic step. Every script compares the id before it changes a hold, and can
-//! be sent twice.
+//! The holder is the owner whose id is in **one string key with a time to live**: the lease. [Scripts](scripts()) on the server
+//! make every decision, each in one step. Every script compares the id before it changes a hold, and can be sent twice.
 //!
 //! * *Order.* Waiters are kept in a sorted set, ordered by the server's time when they arrived. Each waiter keeps its place by
 //!   a heartbeat, once per renewal interval, which moves its deadline. **A heartbeat never makes a place.**
@@ -23,9 +22,9 @@
 //!   its cancel**. The number of requests under way is bounded, whether or not their replies are still awaited. Renewals, and
 //!   requests that end a hold or a wait, overtake the requests that are waiting for their turn.
 //!
-//! Redis's own description of locks, and the discussion of Redlock between Martin Kleppmann and Salvatore Sanfilippo, gave the
-//! idea of a lease that a script compares and deletes, and show what is wrong with it under pauses and failover. Fencing tokens
-//! are older, Chubby's sequencers among others. Nothing here relies on several independent servers.
+//! Redis's own description of locks, and the discussion of Redlock between Martin Kleppmann and Salvatore Sanfilippo, are the
+//! source of the idea of a lease that a script compares and deletes, and of what is wrong with it under pauses and failover.
+//! Fencing tokens are older, Chubby's sequencers among others. Nothing here relies on several independent servers.
 //!
 //! # How a loss is noticed
 //! The core ends a hold that is not renewed before the server can give the lock away; nothing in this crate decides whether a

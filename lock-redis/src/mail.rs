@@ -17,7 +17,7 @@ pub(crate) struct Mail {
 }
 
 enum Addressee {
-    /// With its signals, as another client may break the hold before the waiter has read the grant.
+    /// With its signals, as the hold may be broken before the waiter has read the grant.
     Waiter(Arc<Waiter>, Signals),
     Holder(Signals),
 }
@@ -40,7 +40,7 @@ impl Mail {
         Expected { address: Address { mail: Arc::clone(self), id: id.get() }, waiter }
     }
 
-    /// From now on tells the hold when another client breaks it.
+    /// From now on tells the hold when it is broken.
     pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, signals: &Signals) -> Address {
         self.boxes().insert(id.get(), Addressee::Holder(signals.clone()));
         Address { mail: Arc::clone(self), id: id.get() }
