@@ -117,8 +117,7 @@ impl RedisBackend {
         if !is_forgotten {
             return Ok(answers);
         }
-        link.load(RENEW).await?;
-        link.send_all(requests).await.map_err(failed)
+        link.load_and_send(RENEW, requests.cmd_iter()).await.map_err(failed)
     }
 
     /// Goes on looking for a live waiter, where one call has not looked at all of them.

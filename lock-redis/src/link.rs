@@ -93,7 +93,7 @@ impl Link {
     /// Calls the script in its turn, and loads it first if the server has forgotten it.
     pub(crate) async fn call<T: FromRedisValue>(
         self: &Arc<Self>,
-        script: &Script,
+        script: &'static Script,
         command: Cmd,
     ) -> Result<T, LockError> {
         let operation = script.operation();
@@ -105,10 +105,23 @@ impl Link {
         self.host.spawn(rest);
     }
 
-    pub(crate) async fn load(&self, script: &Script) -> Result<(), LockError> {
-        let mut command = redis::cmd("SCRIPT");
-        command.arg("LOAD").arg(script.text());
-        self.send(&command).await.map_err(|error| explain(script.operation(), error))
+    /// Sends requests again that need a script which the server has forgotten. The script goes before them in the same write, so
+    /// that the server does not forget it again in between.
+    pub(crate) async fn load_and_send<'a>(
+        &self,
+        script: &Script,
+        requests: impl IntoIterator<Item = &'a Cmd>,
+    ) -> RedisResult<Vec<RedisResult<redis::Value>>> {
+        let mut all = redis::pipe();
+        all.cmd("SCRIPT").arg("LOAD").arg(script.text());
+        for request in requests {
+            all.add_command(request.clone());
+        }
+        let mut answers = self.send_all(&mut all).await?;
+        if !answers.is_empty() {
+            answers.remove(0)?;
+        }
+        Ok(answers)
     }
 
     pub(crate) async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {

@@ -28,23 +28,33 @@ impl Turn {
     }
 
     /// Calls the script, and loads it first if the server has forgotten it.
-    pub(crate) async fn call<T: FromRedisValue>(self, script: &Script, command: Cmd) -> Result<T, LockError> {
+    pub(crate) async fn call<T: FromRedisValue>(
+        self,
+        script: &'static Script,
+        command: Cmd,
+    ) -> Result<T, LockError> {
         let failed = |error| explain(script.operation(), error);
         let command = Arc::new(command);
-        let (mut answer, turn) = self.send(&command).await;
+        let first = Arc::clone(&command);
+        let sent = self.under_way(|link| async move { link.send(&first).await });
+        let (mut answer, turn) = sent.await;
         if answer.as_ref().is_err_and(is_forgotten_script) {
-            turn.link.load(script).await?;
-            answer = turn.send(&command).await.0;
+            let sent = turn.under_way(|link| async move {
+                let answers = link.load_and_send(script, [&*command]).await?;
+                answers.into_iter().next().unwrap_or(Ok(Value::Nil))
+            });
+            (answer, _) = sent.await;
         }
         redis::from_redis_value(answer.map_err(failed)?).map_err(|error| failed(error.into()))
     }
 
-    fn send(self, command: &Arc<Cmd>) -> UnderWay {
-        let (link, command) = (Arc::clone(&self.link), Arc::clone(command));
-        let answered = async move {
-            let answer = self.link.send(&command).await;
-            (answer, self)
-        };
+    fn under_way<F>(self, send: impl FnOnce(Arc<Link>) -> F) -> UnderWay
+    where
+        F: Future<Output = RedisResult<Value>> + Send + 'static,
+    {
+        let link = Arc::clone(&self.link);
+        let sent = send(Arc::clone(&link));
+        let answered = async move { (sent.await, self) };
         UnderWay { link, answered: Some(Box::pin(unconstrained(answered))), is_sent: false }
     }
 }
