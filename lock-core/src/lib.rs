@@ -1,17 +1,19 @@
-//! The core of distlock: what a distributed lock is, and the policy that is the same for every server.
+//! The core of distlock: the definition of a distributed lock, and the logic that is the same for every server.
 //!
-//! A lock is a local reentrant FIFO mutex in front of a remote lock. This crate has the contract
-//! ([`DistributedLock`]), everything that needs to be right once (queueing, deadlines, cancellation, renewal, loss), the
-//! SPI that a backend author writes ([`spi`]), and a reference backend that lives in the process ([`memory`]).
+//! A lock is a local, reentrant FIFO mutex in front of a remote lock. This crate contains the contract
+//! ([`DistributedLock`]), everything that is worth getting right only once (queueing, deadlines, cancellation, renewal,
+//! loss), the SPI that backend authors implement ([`spi`]), and a reference backend that runs inside the process
+//! ([`memory`]).
 //!
 //! Users start from the facade crate `distlock`; backend authors start from [`spi`].
 //!
 //! # What is promised
-//! * Between two holders of one lock there is no overlap **as long as the backend's own promise holds**; each backend's
-//!   page says what that is.
-//! * A holder is told of a loss, and its hold says so, before the server may give the lock to anyone else — provided that
-//!   its process runs. A process that is paused (stopped, swapped out, suspended with its machine) learns of it when it runs
-//!   again. Only a [`FencingToken`] protects against what such a process does next.
+//! * The holds of two holders of one lock never overlap, **as long as the backend keeps its own promise**; the page of
+//!   each backend says what that promise is.
+//! * A holder learns of a loss, and its hold reports it, before the server may give the lock to another client,
+//!   provided that the holder's process is running. A process that is paused (stopped, swapped out, suspended with its
+//!   machine) notices the loss when it runs again. Only a [`FencingToken`] protects against what such a process does
+//!   next.
 //! * A dropped future leaves nothing behind.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Brings the events of one lock to its listener, in order.
+//! Delivers the events of one lock to its listener, in order.
 //!
-//! What waits is bounded, for each lock and for all together: what is dropped first are doubts and their ends, what is dropped
-//! last are losses.
+//! The queue of waiting events is bounded, for each lock and for all locks together. When it is full, suspect and
+//! restored events are dropped first, and losses last.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,7 +57,7 @@ struct Notice {
 impl Notice {
     fn deliver(self) {
         let (name, event) = (self.hold.name().clone(), self.event);
-        // The listener is dropped inside as well: that may be its last use, and its end may panic too.
+        // The listener is dropped inside as well: this may be its last reference, and its destructor may panic too.
         if catch_unwind(AssertUnwindSafe(move || self.call())).is_err() {
             tracing::error!(target: "distlock", lock = %name, ?event, "a listener panicked");
         }
@@ -69,7 +69,7 @@ impl Notice {
             Event::Acquired => listener.on_acquired(&hold),
             Event::Released => listener.on_released(&hold),
             Event::Abort(reason) => listener.on_abort(&hold, &reason),
-            // Overtaken by the end of the hold: nobody is to hear of doubts about what has ended.
+            // The hold has ended meanwhile, so its doubts are of no interest any more.
             Event::Suspect | Event::Restored if !hold.0.is_standing() => {}
             Event::Suspect => listener.on_suspect(&hold),
             Event::Restored => listener.on_restored(&hold),
@@ -84,24 +84,27 @@ struct Events(Mutex<Notices>);
 #[derive(Default)]
 struct Notices {
     waiting: VecDeque<Notice>,
-    /// Those of notices that were dropped, and of none that waits. Their end is user code, which is for a worker.
+    /// Listeners of dropped events that no waiting event refers to. Their destructors are user code, so a worker runs
+    /// them.
     retired: Vec<Arc<dyn LockListener>>,
-    /// How many were dropped since the last delivery.
+    /// How many events were dropped since the last delivery.
     dropped: u64,
     progress: Progress,
 }
 
-/// So many events of one lock wait for a listener that blocks.
+/// The most events of one lock that wait for a listener that blocks.
 const MOST_WAITING: usize = 1024;
 
-/// So many events wait in all, when as many callbacks block as there may be workers, and as many losses besides.
+/// The most events that wait in total, when all workers are blocked in callbacks; as many losses may wait on top of
+/// that.
 const MOST_IN_ALL: usize = if cfg!(test) { 1 << 13 } else { 1 << 18 };
 
-/// How many events wait.
+/// The number of waiting events, of all locks.
 static IN_ALL: AtomicUsize = AtomicUsize::new(0);
 
 impl Notices {
-    /// Takes the notice up, if there is room for it in all. Answers with what is dropped for it.
+    /// Queues the notice, unless the total limit is reached. Returns the hold of the notice that was dropped instead,
+    /// if any.
     fn push(&mut self, notice: Notice) -> Option<Hold> {
         let room = if is_loss(&notice) { 2 * MOST_IN_ALL } else { MOST_IN_ALL };
         if IN_ALL.load(Ordering::Relaxed) >= room {
@@ -119,7 +122,7 @@ impl Notices {
         Some(self.give_up(dropped))
     }
 
-    /// Answers with the hold, and keeps the listener if this may be its last use.
+    /// Returns the hold, and keeps the listener if this may be its last reference.
     fn give_up(&mut self, Notice { listener, hold, .. }: Notice) -> Hold {
         self.dropped += 1;
         let kept = self.waiting.iter().rev().map(|notice| &notice.listener).chain(&self.retired);
@@ -144,7 +147,7 @@ fn is_doubt(notice: &Notice) -> bool {
     matches!(notice.event, Event::Suspect | Event::Restored)
 }
 
-/// Whether a worker has the lane, or will take it up.
+/// Whether a worker is processing this lane, or will do so.
 #[derive(Default, PartialEq)]
 enum Progress {
     #[default]
@@ -153,9 +156,9 @@ enum Progress {
 }
 
 impl Events {
-    /// Has `listener` told of `event` after everything that it is to be told before.
+    /// Queues `event` for `listener`, after all earlier events.
     ///
-    /// The caller holds the mutex of the hold's reports: no code of users runs in here, and nothing of theirs is dropped.
+    /// The caller holds the mutex of the hold's reports, so this function runs no user code and drops no user value.
     fn post(self: &Arc<Self>, listener: Arc<dyn LockListener>, event: Event, hold: Hold) {
         let mut notices = self.0.lock();
         let dropped = notices.push(Notice { listener, event, hold });
@@ -197,7 +200,7 @@ impl Lane for Events {
     }
 }
 
-/// Drops a listener, whose end may panic.
+/// Drops a listener, whose destructor may panic.
 fn end(listener: Arc<dyn LockListener>) {
     if catch_unwind(AssertUnwindSafe(move || drop(listener))).is_err() {
         tracing::error!(target: "distlock", "a listener panicked at its end");
@@ -221,17 +224,17 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(60);
 
-    /// What waits in all is counted for the whole program.
+    /// The number of waiting events is global to the program, so tests that depend on it must not run at once.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    /// Says what it is told, and blocks in that for as long as the test has it.
+    /// Reports each event that it receives, and then blocks until the test lets it go on.
     struct Blocking {
         tells: Mutex<Sender<Event>>,
         go_on: Mutex<Receiver<()>>,
     }
 
     impl Blocking {
-        /// A listener, what it is told, and what has to be dropped to let it go on.
+        /// Installs a listener. Returns its events, and a sender that has to be dropped to unblock it.
         fn on(lock: &Arc<dyn DistributedLock>) -> (Receiver<Event>, Sender<()>) {
             let ((tells, told), (block, go_on)) = (channel(), channel());
             lock.set_listener(Some(Arc::new(Self { tells: Mutex::new(tells), go_on: Mutex::new(go_on) })));
@@ -266,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Waits until nothing is left of another test, and keeps others away.
+    /// Waits until no events of another test are left, and keeps other tests out.
     fn alone() -> crate::runtime::sync::MutexGuard<'static, ()> {
         let alone = ALONE.lock();
         while IN_ALL.load(Ordering::Relaxed) > 0 {
@@ -313,7 +316,7 @@ mod tests {
         assert!(lanes <= others.len(), "{lanes} lanes of {} locks wait", others.len());
         let waiting = IN_ALL.load(Ordering::Relaxed);
         assert!(waiting <= MOST_IN_ALL, "{waiting} events wait");
-        // There is room for a loss.
+        // A loss still fits.
         let lost = lock(&client, "lost");
         let (told, go_on) = Blocking::on(&lost);
         let guard = lost.acquire().await.unwrap();
@@ -341,7 +344,7 @@ mod tests {
         }
         guard.release().await.unwrap();
         acquire_and_release(&lock, MOST_WAITING / 2 - 2).await;
-        // Nothing but doubts has been dropped so far, and from now on nothing but the oldest acquisition.
+        // So far only doubts have been dropped; from here on, only the oldest acquisitions.
         acquire_and_release(&lock, 1).await;
         drop(go_on);
         let mut heard = Vec::new();

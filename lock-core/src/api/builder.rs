@@ -1,4 +1,4 @@
-//! The settings of a client, and how it is made of a backend.
+//! The settings of a client, and how a client is built from a backend.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::status::HolderInfo;
 use crate::types::url::UrlOptions;
 
-/// Makes a [`LockClient`] of a backend, with the settings that every backend has.
+/// Builds a [`LockClient`] from a backend, with the settings that all backends share.
 #[derive(Debug, Clone)]
 pub struct ClientBuilder {
     clock: Clock,
@@ -42,12 +42,12 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// A builder with the default settings.
+    /// Creates a builder with the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the options that every backend has out of a URL's: `engine=own|caller`, `abort_margin=DURATION`,
+    /// Takes the options that all backends share out of a URL's options: `engine=own|caller`, `abort_margin=DURATION`,
     /// `max_hold=DURATION`, `label=TEXT`.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl ClientBuilder {
             self.engine = engine;
         }
         if let Some(margin) = options.take_duration("abort_margin")? {
-            // Whoever made the builder knows what it needs to stop; a URL can only add to that.
+            // The program that made the builder knows how long it needs to stop; a URL can only add to that.
             self.settings.abort_margin = self.settings.abort_margin.max(margin);
         }
         if let Some(longest) = options.take_duration("max_hold")? {
@@ -71,21 +71,21 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// Where the client's work runs; a thread of its own by default.
+    /// Sets where the client's work runs; by default on a thread of its own.
     #[must_use]
     pub fn engine(mut self, engine: EngineChoice) -> Self {
         self.engine = engine;
         self
     }
 
-    /// Where the time comes from; the machine's clock by default.
+    /// Sets the clock; by default the system clock.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// How long a holder needs to stop after it has been told of a loss; nothing by default. Holds are declared lost that
+    /// Sets how long a holder needs to stop after it learns of a loss; zero by default. Holds are declared lost that
     /// much earlier.
     #[must_use]
     pub fn abort_margin(mut self, margin: Duration) -> Self {
@@ -93,33 +93,33 @@ impl ClientBuilder {
         self
     }
 
-    /// The greatest length of a hold, after which it is lost although it could be renewed; without a bound by default. Zero
-    /// is refused.
+    /// Sets the longest time that a lock may be held. After that the hold is lost, even if it could still be renewed.
+    /// There is no limit by default, and zero is refused.
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings.max_hold = Some(longest);
         self
     }
 
-    /// What the client is called for people who ask who holds a lock; at most 256 characters.
+    /// Sets the name of this client that is shown to people who inspect a lock; at most 256 characters.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Where the server is, for errors and the log: host and port, database, path; as whom one comes there, and anything
-    /// secret, left out. Backends set it; else errors name the backend.
+    /// Sets the address of the server for errors and the log: host and port, database, path, but no user name and
+    /// nothing secret. Backends set it; without it, errors name the backend.
     #[must_use]
     pub fn server(mut self, server: impl Into<String>) -> Self {
         self.server = Some(server.into().into());
         self
     }
 
-    /// Makes a client of a backend that needs no connection.
+    /// Builds a client from a backend that needs no connection.
     ///
     /// # Errors
-    /// Whatever `make` answers; [`ErrorKind::InvalidOption`] for an engine on the caller's runtime without one.
+    /// Any error of `make`; [`ErrorKind::InvalidOption`] when the engine is the caller's runtime and there is none.
     pub fn build<B: Backend>(
         self,
         make: impl FnOnce(Host) -> Result<B, LockError>,
@@ -132,13 +132,13 @@ impl ClientBuilder {
         parts.finish(backend)
     }
 
-    /// Makes a client of a backend that connects first, on the client's engine.
+    /// Builds a client from a backend that connects first, on the client's engine.
     ///
     /// # Errors
-    /// Whatever `make` answers; [`ErrorKind::InvalidOption`] for an engine on the caller's runtime without one.
+    /// Any error of `make`; [`ErrorKind::InvalidOption`] when the engine is the caller's runtime and there is none.
     ///
     /// # Cancel safety
-    /// Dropping it ends the attempt to connect.
+    /// Dropping the future ends the attempt to connect.
     pub async fn connect<B, F>(self, make: impl FnOnce(Host) -> F) -> Result<LockClient, LockError>
     where
         B: Backend,
@@ -191,7 +191,7 @@ impl ClientBuilder {
     }
 }
 
-/// It stands beside each lock at the server.
+/// The server stores the label with each lock.
 const LONGEST_LABEL: usize = 256;
 
 /// A client without its backend.

@@ -1,4 +1,4 @@
-//! What connecting to a backend gives: the way to its locks.
+//! The client of a backend, from which users get locks.
 
 use std::fmt;
 use std::future::Future;
@@ -20,13 +20,14 @@ use crate::types::loss::LossReason;
 use crate::types::name::LockName;
 use crate::types::status::{Broken, HolderId, LockStatus};
 
-/// A client of one backend: makes locks, tells who holds them, and closes in good order. Cheap to clone; every clone is
-/// the same client.
+/// A client of one backend. It makes locks, shows who holds them, and can be closed in an orderly way. It is cheap to
+/// clone; all clones are the same client.
 ///
-/// Dropping the last clone, lock, guard and hold ends the client without ceremony, once the releases that are under way
-/// have been answered. Those that are not answered within a minute after the last clone and lock have gone are given up, with
-/// a line in the log, unless something else is held: the end of the client ends its connections. A hold that was left behind
-/// by [`lock`](DistributedLock::lock) keeps the client, and is renewed for ever. [`LockClient::close`] is the orderly way.
+/// Dropping the last clone, lock, guard and hold ends the client as soon as the server has answered all pending
+/// releases. Releases that are not answered within a minute after the last clone and lock were dropped are given up,
+/// with a line in the log, unless a lock is still held, because the end of the client closes its connections. A hold
+/// that [`lock`](DistributedLock::lock) left behind keeps the client alive and is renewed for ever. Use
+/// [`LockClient::close`] for an orderly shutdown.
 #[derive(Clone)]
 pub struct LockClient(Arc<Client>);
 
@@ -43,7 +44,7 @@ impl LockClient {
         Self(Arc::new(Client { context, locks: Registry::default(), handle }))
     }
 
-    /// The lock called `name`. Locks of one name made by one client are the same lock.
+    /// Returns the lock called `name`. Locks with the same name from the same client are the same lock.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
@@ -53,13 +54,13 @@ impl LockClient {
         Ok(Arc::new(ReentrantLock::new(entry, announcer, Arc::clone(handle))))
     }
 
-    /// Who holds the lock and who waits for it, as far as the backend can tell.
+    /// Returns who holds the lock and who waits for it, as far as the backend can tell.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where it cannot; [`ErrorKind::Unreachable`].
+    /// [`ErrorKind::Unsupported`] when the backend cannot tell; [`ErrorKind::Unreachable`].
     ///
     /// # Cancel safety
-    /// May be dropped at any time; it changes nothing.
+    /// The future may be dropped at any time; it changes nothing.
     pub async fn status(&self, name: impl AsRef<str>) -> Result<LockStatus, LockError> {
         let request = self.inspect_request(LockName::new(name)?);
         if self.capabilities().inspection == Inspection::None {
@@ -71,15 +72,17 @@ impl LockClient {
         asked.await.map_err(|error| error.on(&name).during(Operation::Inspect))
     }
 
-    /// Takes the lock from `holder`, who reports it as lost: from that holder or from nobody.
+    /// Takes the lock away from `holder`, which reports it as lost. Does nothing if `holder` does not hold the lock any
+    /// more.
     ///
-    /// The program that held the lock runs on until it notices. Only the fencing token keeps what it still writes out.
+    /// The program that held the lock keeps running until it notices. Only the fencing token stops what it still
+    /// writes.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where a lock cannot be taken away; [`ErrorKind::Unreachable`].
+    /// [`ErrorKind::Unsupported`] when the backend cannot take a lock away; [`ErrorKind::Unreachable`].
     ///
     /// # Cancel safety
-    /// Dropped after its first poll it may or may not have taken the lock away.
+    /// If the future is dropped after its first poll, the lock may or may not have been taken away.
     pub async fn break_holder(&self, name: impl AsRef<str>, holder: &HolderId) -> Result<Broken, LockError> {
         let request = self.inspect_request(LockName::new(name)?);
         if self.capabilities().breaking == Breaking::Unsupported {
@@ -92,32 +95,33 @@ impl LockClient {
         broken.await.map_err(|error| error.on(&name).during(Operation::Break))
     }
 
-    /// What the backend can do.
+    /// Returns what the backend can do.
     pub fn capabilities(&self) -> &Capabilities {
         self.0.context.backend().capabilities()
     }
 
-    /// Waits until every release and every undone wait is certain.
+    /// Waits until the server has confirmed every release and every cancelled wait.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; it changes nothing.
+    /// The future may be dropped at any time; it changes nothing.
     pub async fn idle(&self) {
         self.0.context.cleanup.idle().await;
     }
 
-    /// Closes the client in good order: refuses new acquisitions, ends waits with [`ErrorKind::Closed`], and waits until
-    /// everything that is held has been released, for at most `timeout`.
+    /// Closes the client in an orderly way: refuses new acquisitions, ends waits with [`ErrorKind::Closed`], and waits
+    /// at most `timeout` until all locks have been released.
     ///
-    /// What is still held then is lost to its holders, who are told ([`LossReason::ClientClosed`]), and released after the
-    /// abort margin; that, where there is such a hold, and up to two seconds for the backend to answer, come on top of
-    /// `timeout`.
+    /// Locks that are still held after that are lost. Their holders are notified ([`LossReason::ClientClosed`]), and
+    /// the locks are released after the abort margin. The abort margin, if a lock was still held, and up to two seconds
+    /// for the backend to answer come on top of `timeout`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unconfirmed`] when something was still held, or a release not certain, at the end of `timeout`. What is not
-    /// answered when this returns is given up, with a line in the log.
+    /// [`ErrorKind::Unconfirmed`] when a lock was still held, or a release not confirmed, at the end of `timeout`.
+    /// Requests that are not answered when this returns are given up, with a line in the log.
     ///
     /// # Cancel safety
-    /// Dropped after its first poll it leaves the client closed to new acquisitions; call it again to finish.
+    /// If the future is dropped after its first poll, the client refuses new acquisitions; call `close` again to
+    /// finish.
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
         let Client { context, locks, .. } = &*self.0;
         locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
@@ -137,7 +141,7 @@ impl LockClient {
         left_behind.map_or(Ok(()), Err)
     }
 
-    /// Takes what is still held from its holders, tells them, and releases it.
+    /// Revokes the remaining holds, notifies their holders, and releases the locks.
     async fn end_holds(&self) -> LockError {
         let context = &self.0.context;
         let holds = context.renewer.all_holds();
@@ -154,7 +158,7 @@ impl LockClient {
             .remedy("release every lock before close, or give close more time")
     }
 
-    /// Calls the backend on the engine, where its connections live, whatever the caller runs on.
+    /// Calls the backend on the engine, where its connections live, whatever runtime the caller uses.
     async fn on_engine<T, F>(
         &self,
         operation: Operation,
@@ -196,5 +200,5 @@ impl fmt::Debug for LockClient {
     }
 }
 
-/// How long the backend may take to end its connections, and the releases that `close` itself began to be answered.
+/// How long the backend may take to close its connections, and the server to answer the releases that `close` began.
 const CLOSE_BACKEND_WITHIN: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The Rust face of a hold: a guard that releases when it goes.
+//! A guard, which releases its lock when it is dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -12,19 +12,19 @@ use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::owner::Owner;
 use crate::types::token::FencingToken;
 
-/// One entry of an owner into a lock, ended by [`LockGuard::release`] or by dropping it.
+/// One entry of an owner into a lock. It ends with [`LockGuard::release`] or when the guard is dropped.
 ///
-/// A guard from [`acquire`](crate::DistributedLockExt::acquire) is an owner of its own, so two guards exclude each other
-/// even inside one task. Where reentry is wanted, [`LockGuard::reenter`] makes a second guard of the same hold.
+/// Each guard from [`acquire`](crate::DistributedLockExt::acquire) has an owner of its own, so two guards exclude each
+/// other even inside one task. Where you want reentry, [`LockGuard::reenter`] makes a second guard of the same hold.
 ///
-/// Dropping a guard hands the release to the background: it never blocks, never panics and works outside a runtime. It is
-/// best effort, because nobody is told when it fails; [`LockGuard::release`] tells.
+/// Dropping a guard releases the lock in the background: it never blocks, never panics, and works outside a runtime. It
+/// is best effort, because the caller does not see an error; [`LockGuard::release`] returns it.
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     lock: Arc<Entry>,
     owner: Owner,
     hold: Hold,
-    /// Whether the entry is still this guard's to end.
+    /// Whether this guard still has to end the entry.
     ends: Ends,
 }
 
@@ -39,30 +39,30 @@ impl LockGuard {
         Self { lock: entry, owner, hold, ends: Ends::Here }
     }
 
-    /// The hold that the guard keeps.
+    /// Returns the hold that the guard keeps.
     pub fn hold(&self) -> &Hold {
         &self.hold
     }
 
-    /// The owner that the guard acts for. [`Owner::scope`] lets code that calls `lock` act for it too.
+    /// Returns the owner that the guard acts for. With [`Owner::scope`], code that calls `lock` can act for it too.
     pub fn owner(&self) -> Owner {
         self.owner
     }
 
-    /// The fencing token; the same as [`Hold::token`].
+    /// Returns the fencing token; the same as [`Hold::token`].
     pub fn token(&self) -> Option<FencingToken> {
         self.hold.token()
     }
 
-    /// Waits until the hold is lost; `None` when it has been released instead. The same as [`Hold::lost`].
+    /// Waits until the hold is lost; returns `None` if it was released instead. The same as [`Hold::lost`].
     ///
     /// # Cancel safety
-    /// May be dropped and called again at any time.
+    /// The future may be dropped and the method called again at any time.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
         self.hold.lost()
     }
 
-    /// Makes a second guard of the same hold, without I/O. The lock is released when the last one is.
+    /// Makes a second guard of the same hold, without I/O. The lock is released when the last guard is.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] when the hold has been lost.
@@ -73,23 +73,24 @@ impl LockGuard {
         }
     }
 
-    /// Releases the lock, and says whether it was held until now.
+    /// Releases the lock, and reports whether it was held until now.
     ///
-    /// Renewal stops first. The answer comes by the hold's deadline at the latest.
+    /// Renewal stops first. The future completes by the hold's deadline at the latest.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when the lock had been lost before: what was done under it may not have
-    /// been exclusive. [`ErrorKind::NotOwner`] when an `unlock` of code that acts for the same owner has ended this guard's
-    /// entry: the lock was free from then on. [`ErrorKind::Unconfirmed`] when the server has not answered by the deadline;
-    /// the release goes on in the background.
+    /// [`ErrorKind::Lost`] when the lock had been lost before: what was done under it may not have been exclusive.
+    /// [`ErrorKind::NotOwner`] when code that acts for the same owner has already ended this guard's entry with
+    /// `unlock`: the lock was free from then on. [`ErrorKind::Unconfirmed`] when the server has not answered by the
+    /// deadline; the release continues in the background.
     ///
     /// # Cancel safety
-    /// Dropping the future releases as well: unpolled by dropping the guard, later by finishing in the background.
+    /// Dropping the future releases the lock as well: before the first poll by dropping the guard, afterwards by
+    /// finishing in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
         self.ends = Ends::Elsewhere;
         let released = self.lock.release(self.owner, Some(&self.hold.0)).await;
         match (released, self.hold.end()) {
-            // The owner has been told elsewhere, and this caller has not.
+            // The owner has seen the loss in another call; this caller has not.
             (Err(error), Some(HoldEnd::Lost(reason))) if error.kind() == ErrorKind::NotOwner => {
                 Err(self.lock.lost(Operation::Release, reason))
             }
@@ -97,8 +98,8 @@ impl LockGuard {
         }
     }
 
-    /// Leaves the entry to the owner, who ends it with [`unlock`](crate::DistributedLock::unlock). This is how the Java
-    /// face is made of the Rust one.
+    /// Leaves the entry to the owner, which ends it with [`unlock`](crate::DistributedLock::unlock). The default `lock`
+    /// and `try_lock` methods are built on this.
     pub fn leave_to_owner(mut self) -> Hold {
         self.ends = Ends::Elsewhere;
         scope::note_entry(self.owner, &self.lock, &self.hold);

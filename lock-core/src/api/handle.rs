@@ -1,10 +1,11 @@
-//! What a user has of a client, in clones and locks.
+//! Counts the clones and locks through which users still use a client.
 
 use std::sync::Arc;
 
 use crate::policy::context::ClientContext;
 
-/// Dropped with the last clone of a client and the last of its locks: all that is left then is to end.
+/// Dropped with the last clone of a client and the last of its locks. From then on the client only has to finish its
+/// work.
 pub(crate) struct Handle(Arc<ClientContext>);
 
 impl Handle {

@@ -11,61 +11,63 @@ use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::name::LockName;
 use crate::types::token::FencingToken;
 
-/// A held lock. Cheap to clone; every clone tells the same.
+/// A held lock. It is cheap to clone; all clones report the same state.
 ///
 /// A hold does not keep the lock held: the [`LockGuard`](crate::LockGuard), or the owner who called `lock`, does.
 #[derive(Clone)]
 pub struct Hold(pub(crate) Arc<HoldCore>);
 
 impl Hold {
-    /// The lock.
+    /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
         self.0.name()
     }
 
-    /// The fencing token, on a backend that has them.
+    /// Returns the fencing token, if the backend has fencing tokens.
     pub fn token(&self) -> Option<FencingToken> {
         self.0.grant.token
     }
 
-    /// Whether the lock is held now, by the clock: it has been neither lost nor released, and its deadline has not
-    /// passed.
+    /// Returns whether the lock is held now, by the clock: it has been neither lost nor released, and its deadline has
+    /// not passed.
     ///
-    /// Between this answer and whatever follows it the process may be paused for any length of time. Only the
-    /// [fencing token](FencingToken) protects against that.
+    /// The process may be paused for any length of time between this answer and the next statement. Only the [fencing
+    /// token](FencingToken) protects against that.
     pub fn is_valid(&self) -> bool {
         self.0.remaining() != Some(Duration::ZERO)
     }
 
-    /// How long the hold is valid if no renewal succeeds from now on; `None` where there is no lease, zero when it has
-    /// ended.
+    /// Returns how long the hold stays valid if no further renewal succeeds: `None` when there is no lease, zero when
+    /// the hold has ended.
     pub fn remaining(&self) -> Option<Duration> {
         self.0.remaining()
     }
 
-    /// How long ago the hold's last deadline passed, whatever has become of the hold; zero before it, and where there is none.
+    /// Returns how long ago the last deadline of the hold passed, whatever has become of the hold; zero before the
+    /// deadline, and when there is none.
     ///
-    /// After a loss, this is how late the loss was noticed, as by a process that was stopped meanwhile: what the holder has to do
-    /// within the abort margin, it has to do in that much less.
+    /// After a loss, this is how late the loss was noticed, for example because the process was stopped. The holder has
+    /// that much less of the abort margin left to stop its work.
     pub fn overdue(&self) -> Duration {
         self.0.overdue()
     }
 
-    /// How long ago the lock was granted.
+    /// Returns how long ago the lock was granted.
     pub fn age(&self) -> Duration {
         self.0.age()
     }
 
-    /// How the hold ended, if it has.
+    /// Returns how the hold ended, if it has.
     pub fn end(&self) -> Option<HoldEnd> {
         ended(&self.0.phase())
     }
 
-    /// Waits until the hold is lost, and tells why; `None` when it has been released instead, so that a task that waits for
-    /// this ends with the hold. In a `select!`, `Some(reason) = hold.lost()` leaves a release aside.
+    /// Waits until the hold is lost, and returns the reason. Returns `None` if the lock is released instead, so that a
+    /// task that waits for the loss ends with the hold. In a `select!`, the pattern `Some(reason) = hold.lost()`
+    /// ignores a release.
     ///
     /// # Cancel safety
-    /// May be dropped and called again at any time.
+    /// The future may be dropped and the method called again at any time.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
         watch(&self.0, |phase| match ended(phase)? {
             HoldEnd::Lost(reason) => Some(Some(reason)),
@@ -73,16 +75,16 @@ impl Hold {
         })
     }
 
-    /// Waits until the hold has ended, one way or the other.
+    /// Waits until the hold has ended, by release or by loss.
     ///
     /// # Cancel safety
-    /// May be dropped and called again at any time.
+    /// The future may be dropped and the method called again at any time.
     pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
         watch(&self.0, ended)
     }
 
-    /// A descriptor that keeps the lock held for as long as any process has it open, on a backend that works that way:
-    /// a child that inherits it keeps the lock even when this process is killed.
+    /// Returns a file descriptor that keeps the lock held for as long as any process has it open, if the backend works
+    /// that way: a child that inherits it keeps the lock even when this process is killed.
     #[cfg(unix)]
     pub fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
         self.0.grant.descriptor.as_ref()

@@ -1,28 +1,29 @@
-//! Being told what happens to a hold.
+//! Callbacks for what happens to a hold.
 
 use crate::api::hold::Hold;
 use crate::types::loss::LossReason;
 
-/// Told what happens to the holds of a lock.
+/// Callbacks for what happens to the holds of a lock.
 ///
-/// The level comes before the event: when a callback runs, [`Hold::is_valid`] already says what it is told. Callbacks
-/// run on a dispatcher thread, never on the caller's runtime, one at a time and in order for each lock. One that blocks
-/// delays the later events of its own lock, and one that panics is logged; neither harms another lock, unless 64 block at once.
-/// Of more than 1024 events that wait behind one that blocks some are dropped: doubts and their ends first, then the oldest
-/// acquisitions and releases, and losses last. The log says how many. In all at most 262,144 events wait, and as many losses.
+/// The state changes before the callback runs: inside a callback, [`Hold::is_valid`] already agrees with the event.
+/// Callbacks run on a dispatcher thread, never on the caller's runtime; for each lock, one at a time and in order. A
+/// callback that blocks delays the later events of its own lock, and a panic is logged; neither affects other locks,
+/// unless 64 callbacks block at once. At most 1024 events of one lock wait behind a callback that blocks. Beyond that,
+/// events are dropped: first suspect and restored events, then the oldest acquisitions and releases, and losses last.
+/// The log says how many. In total at most 262,144 events wait, and as many losses on top of that.
 ///
-/// Of each hold, [`on_acquired`](LockListener::on_acquired) comes first and [`on_abort`](LockListener::on_abort) or
-/// [`on_released`](LockListener::on_released) last. A grant that its waiter gave up before it had the lock in hand has no events.
-/// A doubt that is over before it could be told is left out, together with its end.
+/// For each hold, [`on_acquired`](LockListener::on_acquired) comes first and [`on_abort`](LockListener::on_abort) or
+/// [`on_released`](LockListener::on_released) last. A grant that its waiter gave up before it received the lock has no
+/// events. If contact returns before a suspect event could be delivered, both events are left out.
 ///
-/// Closures of the shape `Fn(&Hold, &LossReason)` are listeners for [`LockListener::on_abort`].
+/// A closure of the form `Fn(&Hold, &LossReason)` is a listener that implements [`LockListener::on_abort`].
 pub trait LockListener: Send + Sync + 'static {
-    /// A held lock has been lost: stop what it protects. Called once for each hold that is lost before its release began,
-    /// never afterwards; not at all when the listener blocks for so long that the event is dropped. [`Hold::is_valid`] and
-    /// [`Hold::lost`] tell of the loss all the same.
+    /// A held lock has been lost: stop what it protects. Called once for each hold that is lost before its release
+    /// began, and never after that. It is not called if the listener blocks for so long that the event is dropped;
+    /// [`Hold::is_valid`] and [`Hold::lost`] report the loss in any case.
     fn on_abort(&self, hold: &Hold, reason: &LossReason);
 
-    /// Contact with the server has been lost, or a renewal failed; the hold is still valid for [`Hold::remaining`].
+    /// The client has lost contact with the server, or a renewal failed. The hold stays valid for [`Hold::remaining`].
     fn on_suspect(&self, hold: &Hold) {
         let _ = hold;
     }
@@ -37,7 +38,7 @@ pub trait LockListener: Send + Sync + 'static {
         let _ = hold;
     }
 
-    /// The lock has been released by its owner; [`Hold::end`] says whether that was in time.
+    /// The owner has released the lock; [`Hold::end`] says whether that was in time.
     fn on_released(&self, hold: &Hold) {
         let _ = hold;
     }

@@ -1,4 +1,4 @@
-//! Clients of a server in memory.
+//! Clients of the in-memory server.
 
 use crate::api::builder::ClientBuilder;
 use crate::api::client::LockClient;
@@ -7,7 +7,7 @@ use crate::types::error::LockError;
 use crate::types::url::LockUrl;
 
 impl MemoryServer {
-    /// A client without leases, with the default settings.
+    /// Creates a client without leases, with the default settings.
     ///
     /// # Errors
     /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when the system has no threads left.
@@ -15,7 +15,7 @@ impl MemoryServer {
         self.client_with(MemoryOptions::default(), ClientBuilder::new().clock(self.clock().clone()))
     }
 
-    /// A client with settings. The builder's clock must be the server's.
+    /// Creates a client with settings. The builder's clock must be the server's clock.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when the lease is too short for the abort margin.
@@ -27,7 +27,8 @@ impl MemoryServer {
         builder.build(|host| self.backend(options, host))
     }
 
-    /// Connects to what a `memory:` URL says: `memory:` or `memory:name`, with `?lease=DURATION` and the common options.
+    /// Connects to the server that a `memory:` URL names: `memory:` or `memory:name`, with `?lease=DURATION` and the
+    /// common options.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.

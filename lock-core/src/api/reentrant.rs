@@ -1,4 +1,4 @@
-//! A local reentrant FIFO mutex in front of a backend.
+//! The main lock type: a local reentrant FIFO mutex in front of a backend.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::types::owner::Owner;
 pub struct ReentrantLock {
     entry: Arc<Entry>,
     announcer: Arc<Announcer>,
-    /// The client is in use for as long as this is.
+    /// Keeps the client in use.
     _handle: Arc<Handle>,
 }
 
@@ -43,7 +43,7 @@ impl ReentrantLock {
         Ok(entered.is_some())
     }
 
-    /// The entry of `owner` as it should be, whatever its hold has come to.
+    /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
     fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
         let (hold, entries) = self.entry.local.held_by(owner)?;
         let hold = Hold(hold);
@@ -71,7 +71,7 @@ impl DistributedLock for ReentrantLock {
         self.entry.release(owner, None).await
     }
 
-    // The Java face would follow from the two above. Here it goes without a guard in between, and reentry costs one
+    // The trait has default implementations of these four. These versions create no guard, so reentry costs one
     // allocation instead of two.
     async fn lock(&self) -> Result<(), LockError> {
         self.enter(Wait::Forever).await.map(drop)

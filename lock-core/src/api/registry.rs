@@ -1,4 +1,4 @@
-//! The locks of one client by name: what is about one name shares one entry.
+//! The locks of one client by name: all locks of one name share one entry.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -25,14 +25,14 @@ struct Registered {
 }
 
 impl Registered {
-    /// The entry, if it is in use. An entry keeps its announcer.
+    /// Returns the entry if it is in use. An entry keeps its announcer alive.
     fn get(&self) -> Option<(Arc<Entry>, Arc<Announcer>)> {
         Some((self.entry.upgrade()?, self.announcer.upgrade()?))
     }
 }
 
 impl Registry {
-    /// The entry of this name, made if none is in use, and what announces its events.
+    /// Returns the entry of this name, which is created if none is in use, and the announcer of its events.
     pub(crate) fn get(
         &self,
         name: LockName,
@@ -54,7 +54,7 @@ impl Registry {
         Ok((entry, announcer))
     }
 
-    /// Refuses acquisitions with this error from now on, also those that wait.
+    /// Makes acquisitions fail with this error from now on, including those that already wait.
     pub(crate) fn close(&self, error: &LockError) {
         let entries: Vec<_> = {
             let mut locks = self.0.lock();
@@ -68,7 +68,7 @@ impl Registry {
 }
 
 impl Locks {
-    /// Makes room before the map grows: what is not in use takes no more room than what is.
+    /// Removes unused names before the map grows, so that they never take more memory than the names in use.
     fn forget_unused(&mut self) {
         if self.by_name.len() == self.by_name.capacity() {
             self.by_name.retain(|_, registered| registered.entry.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! Which owner the calling code acts for, and scopes that release what they locked.
+//! The owner that the calling code acts for, and scopes that release what they locked.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::owner::{Kind, Owner};
 
 impl Owner {
-    /// The owner that the calling code acts for: its scope, else its task, else its thread.
+    /// Returns the owner that the calling code acts for: its scope, else its task, else its thread.
     ///
     /// # Errors
     /// [`ErrorKind::NoOwner`] outside a scope, a task and a runtime's `block_on`.
@@ -34,10 +34,10 @@ impl Owner {
             .remedy("use acquire(), whose guard is its own owner, or run the call in Owner::new().scope(…)"))
     }
 
-    /// Runs `future` as this owner: `lock` and `unlock` inside it act for the owner, whatever task polls it.
+    /// Runs `future` as this owner: `lock` and `unlock` inside it act for the owner, whichever task polls it.
     ///
-    /// Entries made by `lock` inside the scope and not ended by `unlock` are released when the future completes or is
-    /// dropped. Guards are not touched. Scopes nest; the innermost one counts.
+    /// Entries that `lock` made inside the scope and that no `unlock` ended are released when the future completes or
+    /// is dropped. Guards are not affected. Scopes can be nested; the innermost one counts.
     ///
     /// # Cancel safety
     /// Dropping the returned future drops `future` and releases what it still holds, in the background.
@@ -62,12 +62,12 @@ struct Scope {
 
 struct Entries {
     lock: Arc<Entry>,
-    /// The hold that was entered: what comes after its loss is somebody else's to undo.
+    /// The hold that was entered. The scope does not undo entries into a later hold, made after the loss of this one.
     hold: Hold,
     count: u64,
 }
 
-/// The Java face entered `lock` for `owner`: if that is the current scope's owner, its end will undo it.
+/// Records that `lock` entered for `owner`: if that is the owner of the current scope, the end of the scope undoes it.
 pub(crate) fn note_entry(owner: Owner, lock: &Arc<Entry>, hold: &Hold) {
     let _ = SCOPE.try_with(|scope| {
         if scope.owner == owner {
@@ -82,7 +82,7 @@ pub(crate) fn note_entry(owner: Owner, lock: &Arc<Entry>, hold: &Hold) {
     });
 }
 
-/// The Java face left `lock` for `owner`: one entry less to undo, in the innermost scope that made one.
+/// Records that `unlock` left for `owner`: one entry less to undo, in the innermost scope that made one.
 pub(crate) fn note_exit(owner: Owner, lock: &Entry) {
     let _ = SCOPE.try_with(|scope| {
         let mut next = Some(scope);

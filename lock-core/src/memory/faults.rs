@@ -1,4 +1,4 @@
-//! What can go wrong at a [`MemoryServer`](super::MemoryServer), on request.
+//! Faults that a test can inject into a [`MemoryServer`](super::MemoryServer).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,19 +14,19 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 /// What happens to one request.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// The request fails with this error, and nothing is done.
+    /// The request fails with this error, and the server does nothing.
     Fail(LockError),
-    /// The request is carried out, and the reply is lost: the client sees an unreachable server.
+    /// The server carries out the request, and the reply is lost: the client sees an unreachable server.
     DropReply,
     /// The backend panics.
     Panic,
-    /// The request waits at the gate before it is carried out.
+    /// The request waits at the gate before the server carries it out.
     Delay(Gate),
-    /// The request is carried out, and the reply waits at the gate.
+    /// The server carries out the request, and the reply waits at the gate.
     DelayReply(Gate),
 }
 
-/// Holds up what comes to it until it is opened. Cheap to clone.
+/// Holds up requests or replies until it is opened. It is cheap to clone.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<Mutex<GateState>>);
 
@@ -38,7 +38,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// A closed gate.
+    /// Creates a closed gate.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,10 +53,10 @@ impl Gate {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until something has come to the gate.
+    /// Waits until a request or a reply has arrived at the gate.
     ///
     /// # Cancel safety
-    /// May be dropped at any time.
+    /// The future may be dropped at any time.
     pub async fn reached(&self) {
         self.wait_for(|state| state.arrived > 0).await;
     }
@@ -92,7 +92,7 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// The faults of a server: what is injected goes to the next requests of its kind, one each, in order.
+/// The faults of a server. Injected faults apply to the next requests of their kind, one each, in order.
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<State>);
 
@@ -100,12 +100,12 @@ pub struct Faults(Mutex<State>);
 struct State {
     severed: bool,
     injected: Vec<(Operation, VecDeque<Fault>)>,
-    /// Those who wait at the server and are to be told when it becomes unreachable.
+    /// The waiters at the server, to be woken when it becomes unreachable.
     watchers: HashMap<AttemptId, Waker>,
 }
 
 impl Faults {
-    /// Has `fault` happen to the next request of this kind that has none waiting for it.
+    /// Injects `fault` into the next request of this kind that has no fault yet.
     pub fn inject(&self, operation: Operation, fault: Fault) {
         let mut state = self.0.lock();
         match state.injected.iter_mut().find(|(of, _)| *of == operation) {
@@ -114,7 +114,7 @@ impl Faults {
         }
     }
 
-    /// Makes the server unreachable: requests fail, and so do waits, until [`Faults::heal`].
+    /// Makes the server unreachable: requests and waits fail until [`Faults::heal`].
     pub fn sever(&self) {
         let watchers = {
             let mut state = self.0.lock();
@@ -129,7 +129,7 @@ impl Faults {
         self.0.lock().severed = false;
     }
 
-    /// Completes when the server is away.
+    /// Completes when the server is unreachable.
     pub(super) fn poll_outage(&self, id: AttemptId, context: &Context<'_>) -> Poll<Outage> {
         with_waker(context, |waker| {
             let mut state = self.0.lock();
@@ -141,7 +141,7 @@ impl Faults {
         })
     }
 
-    /// Forgets, when it is dropped, that an attempt waits.
+    /// Removes the attempt from the watchers when the returned value is dropped.
     pub(super) fn watch(&self, id: AttemptId) -> Watch<'_> {
         Watch { faults: self, id }
     }
@@ -179,7 +179,7 @@ impl Faults {
     }
 }
 
-#[allow(clippy::panic)] // this is what the test asked for
+#[allow(clippy::panic)] // the test asked for it
 fn panic_on_request() -> ! {
     panic!("a panic on request")
 }
@@ -196,7 +196,7 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// The server is away.
+/// The server is unreachable.
 pub(super) struct Outage(Operation);
 
 impl Outage {

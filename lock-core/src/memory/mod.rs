@@ -1,21 +1,22 @@
 //! The reference backend: locks in the memory of one process.
 //!
-//! It is what a backend author reads first, what tests use in place of a server, and how the core itself is tested: the
-//! "server" can be told to [fail, delay, drop replies](faults), expire, delete and steal.
+//! Backend authors read it first, tests use it instead of a server, and the core itself is tested with it: the "server"
+//! can be told to [fail, delay, drop replies](faults), expire, delete and steal.
 //!
 //! # How it holds the lock
-//! A [`MemoryServer`] has a table of locks; each has at most one holder and a queue. The head of the queue is granted the
-//! lock in the same critical section that frees it, and then woken. Fencing tokens count up from 1 for the whole server.
+//! A [`MemoryServer`] has a table of locks; each has at most one holder and a queue. The critical section that frees a
+//! lock also grants it to the head of the queue, which is then woken. Fencing tokens count up from 1 for the whole
+//! server.
 //!
 //! # How a loss is noticed
-//! Without a lease the server tells the holder through its [`Signals`]. With `?lease=` the holder is told nothing and
-//! finds out at its next renewal, or at its own deadline, as with a network server.
+//! Without a lease the server notifies the holder through its [`Signals`]. With `?lease=` the server does not notify
+//! the holder, which notices the loss at its next renewal, or at its own deadline, as with a network server.
 //!
 //! # What happens at each failure
-//! * *Unknown outcome* (a dropped reply): the attempt's id makes the repeated request find its own grant.
-//! * *Expired lease*: the server frees the lock at the lease's end by its clock, and promotes the head of the queue.
+//! * *Unknown outcome* (a dropped reply): the repeated request finds its own grant by the attempt's id.
+//! * *Expired lease*: the server frees the lock when the lease ends by its clock, and promotes the head of the queue.
 //! * *Dropped future*: the place in the queue, or the grant, stays until the core calls `cancel`, which removes it.
-//! * *Dead waiter*: a waiter dies only with the process, and the server with it.
+//! * *Dead waiter*: a waiter dies only with the process, and the server dies with it.
 
 pub mod faults;
 mod server;
@@ -45,7 +46,7 @@ pub use server::{Loss, Told};
 #[cfg(doc)]
 use crate::spi::Signals;
 
-/// A lock server in this process. Cheap to clone; every clone is the same server.
+/// A lock server in this process. It is cheap to clone; all clones are the same server.
 ///
 /// ```
 /// use lock_core::{DistributedLockExt, memory::MemoryServer};
@@ -65,29 +66,29 @@ use crate::spi::Signals;
 pub struct MemoryServer(Arc<Server>);
 
 impl MemoryServer {
-    /// A new server, with the machine's clock.
-    #[allow(clippy::new_without_default)] // two defaults are expected to be the same; two servers are not
+    /// Creates a server that uses the system clock.
+    #[allow(clippy::new_without_default)] // two defaults are expected to be equal, and two servers are not
     pub fn new() -> Self {
         Self::with_clock(Clock::system())
     }
 
-    /// A new server whose leases run by `clock`.
+    /// Creates a server whose leases are measured with `clock`.
     pub fn with_clock(clock: Clock) -> Self {
         Self(Server::new(clock))
     }
 
-    /// The server that every `memory:name` URL of this process means.
+    /// Returns the server that every `memory:name` URL of this process refers to.
     pub fn named(name: &str) -> Self {
         static SERVERS: LazyLock<Mutex<HashMap<String, MemoryServer>>> = LazyLock::new(Mutex::default);
         SERVERS.lock().entry(name.to_owned()).or_insert_with(Self::new).clone()
     }
 
-    /// The clock that leases run by.
+    /// The clock that measures leases.
     pub(crate) fn clock(&self) -> &Clock {
         self.0.clock()
     }
 
-    /// A client's backend at this server.
+    /// Creates the backend of a client of this server.
     pub(crate) fn backend(&self, options: MemoryOptions, host: Host) -> Result<MemoryBackend, LockError> {
         options.lease.map_or(Ok(()), |lease| host.check_lease(lease))?;
         let capabilities = match options.lease {
@@ -97,27 +98,27 @@ impl MemoryServer {
         Ok(MemoryBackend { server: Arc::clone(&self.0), host, options, capabilities, group: GroupId::new(0) })
     }
 
-    /// What goes wrong, and when.
+    /// Returns the faults of the server, to inject new ones.
     pub fn faults(&self) -> &Faults {
         self.0.faults()
     }
 
-    /// Takes a lock from its holder as `loss` says. Answers whether anyone held it.
+    /// Takes a lock from its holder as `loss` says. Returns whether the lock was held.
     pub fn lose(&self, name: &LockName, loss: Loss, told: Told) -> bool {
         self.0.lose(&capabilities().names.apply(name), loss, told)
     }
 
-    /// How many locks are held or waited for.
+    /// Returns how many locks are held or waited for.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is held or waited for.
+    /// Returns whether no lock is held or waited for.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many wait for the lock at the server.
+    /// Returns how many waiters the lock has at the server.
     pub fn waiting_for(&self, name: &LockName) -> usize {
         self.0.waiting_for(&capabilities().names.apply(name))
     }
@@ -136,18 +137,18 @@ pub struct MemoryOptions {
     replies: Replies,
 }
 
-/// When the server's replies come.
+/// When the server's replies arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replies {
-    /// At once, within the first poll of a request.
+    /// Immediately, within the first poll of a request.
     #[default]
     AtOnce,
-    /// Never within the first poll, as from a server across a network.
+    /// Never within the first poll, as with a server on a network.
     Later,
 }
 
 impl MemoryOptions {
-    /// No lease: a lock is held until it is released.
+    /// Creates options without a lease: a lock is held until it is released.
     pub fn new() -> Self {
         Self::default()
     }
@@ -156,14 +157,14 @@ impl MemoryOptions {
         Ok(Self { lease: options.take_duration("lease")?, ..Self::default() })
     }
 
-    /// When replies come; at once by default.
+    /// Sets when replies arrive; immediately by default.
     #[must_use]
     pub fn replies(mut self, replies: Replies) -> Self {
         self.replies = replies;
         self
     }
 
-    /// With a lease, which is renewed as for a network server.
+    /// Sets a lease, which is renewed as with a network server.
     #[must_use]
     pub fn lease(mut self, length: Duration) -> Self {
         self.lease = Some(length);
@@ -171,7 +172,7 @@ impl MemoryOptions {
     }
 }
 
-/// The length of the lease that a `memory:` URL asks for, if it asks for one.
+/// Returns the length of the lease that a `memory:` URL asks for, if any.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.
@@ -187,7 +188,7 @@ fn capabilities() -> Capabilities {
         .with_breaking(Breaking::Supported)
 }
 
-/// What a client remembers of a grant: by which id the server knows it, and what became of it.
+/// What a client remembers of a grant: its id at the server, and what became of it.
 #[derive(Debug)]
 pub(crate) struct MemoryLease {
     requested: Requested,
@@ -208,7 +209,7 @@ impl MemoryBackend {
         Requested { id: request.id(), name: request.physical().clone(), lease: self.options.lease }
     }
 
-    /// Runs `request` as a call to a server that may be away, slow, or lose the reply.
+    /// Runs `request` as a call to a server that may be unreachable, slow, or lose the reply.
     async fn call<T>(
         &self,
         operation: Operation,
@@ -243,7 +244,7 @@ impl Backend for MemoryBackend {
             None if tries_once => return Ok(None),
             None => {
                 request.signals().queued();
-                // The grant that ends the wait is made at a moment of the same clock, so that is the anchor.
+                // The grant that ends the wait is made at a moment of the same clock, so that moment is the anchor.
                 let granted = self.server.granted(&requested).await.map_err(Outage::into_error)?;
                 let Some(fate) = granted else { return Ok(None) };
                 let granted_at = fate.granted_at();

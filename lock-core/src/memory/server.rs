@@ -1,4 +1,4 @@
-//! The table of locks.
+//! The server of the memory backend: its table of locks.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -22,20 +22,20 @@ use crate::types::token::FencingToken;
 /// How a lock is taken from its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Its lease is over.
+    /// The lease of the holder is over.
     Expire,
     /// The entry is deleted.
     Delete,
-    /// A stranger has it, and never gives it back; [`Loss::Delete`] ends that.
+    /// A foreign holder gets the lock, and never gives it back; [`Loss::Delete`] ends that.
     Steal,
 }
 
-/// Whether the holder is told of its loss.
+/// When the holder learns of its loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// By the server, now.
+    /// Now: the server notifies it.
     AtOnce,
-    /// When it asks, by a renewal or a release.
+    /// When it sends a renewal or a release.
     WhenAsked,
 }
 
@@ -87,7 +87,7 @@ struct Holder {
     waiter: Waiter,
     fate: Arc<Fate>,
     expires_at: Moment,
-    /// Keeps the lease's end scheduled.
+    /// Keeps the end of the lease scheduled.
     _alarm: Option<AlarmHandle>,
 }
 
@@ -140,7 +140,8 @@ impl Server {
         &self.faults
     }
 
-    /// Grants the lock, or puts the attempt into the queue. Finds a grant, or a place, that the attempt already has.
+    /// Grants the lock, or puts the attempt into the queue. If the attempt already has a grant or a place, returns
+    /// that.
     pub(super) fn request(
         &self,
         requested: &Requested,
@@ -163,8 +164,8 @@ impl Server {
         None
     }
 
-    /// Waits until an attempt that is queued has been granted the lock; `None` when it has neither a grant nor a place any
-    /// more.
+    /// Waits until a queued attempt has been granted the lock; returns `None` when it has neither a grant nor a place
+    /// any more.
     pub(super) async fn granted(&self, requested: &Requested) -> Result<Option<Arc<Fate>>, Outage> {
         let _watch = self.faults.watch(requested.id);
         poll_fn(|context| match self.faults.poll_outage(requested.id, context) {
@@ -194,7 +195,7 @@ impl Server {
         })
     }
 
-    /// Ends what an attempt has: a grant or a place in the queue. Answers whether it held the lock.
+    /// Removes the grant or the place of an attempt. Returns whether it held the lock.
     pub(super) fn withdraw(&self, requested: &Requested) -> bool {
         let mut locks = self.locks.lock();
         let Some(lock) = locks.get_mut(&requested.name) else {
@@ -256,7 +257,7 @@ impl Server {
         self.end_holder(name, reason, told, |_| true).is_some()
     }
 
-    /// Puts somebody who never releases at the head of the queue.
+    /// Puts a foreign waiter, which never releases, at the head of the queue.
     fn put_stranger_first(&self, name: &PhysicalName) {
         let stranger = Waiter {
             id: AttemptId::new(u128::MAX),
@@ -288,7 +289,7 @@ impl Server {
         Some(())
     }
 
-    /// Gives a free lock to the head of its queue, or forgets it when there is none.
+    /// Gives a free lock to the head of its queue, or forgets the lock when the queue is empty.
     fn promote(&self, locks: &mut HashMap<PhysicalName, Lock>, name: &PhysicalName) -> Option<Waker> {
         let lock = locks.get_mut(name)?;
         if lock.holder.is_some() {
@@ -345,7 +346,7 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// Rings when a lease would have ended as it stood when the lock was granted, and looks again after renewals.
+/// Rings when the lease would end if it were not renewed after the grant, and again if it has been renewed since.
 struct LeaseEnd {
     server: Weak<Server>,
     name: PhysicalName,

@@ -1,4 +1,4 @@
-//! Acquiring a lock: entering the local mutex, and waiting there until the wait is decided.
+//! Acquires a lock: enters the local mutex, and waits there for the outcome.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
 
 impl Entry {
-    /// Enters for `owner`: locally first, then remotely. `None` when it was not to be had in time.
+    /// Enters for `owner`: locally first, then remotely. Returns `None` when the lock could not be had in time.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         owner: Owner,
@@ -32,7 +32,7 @@ impl Entry {
             Entered::Refused => Settled::Refused,
             Entered::Failed(error) => Settled::Failed(error),
             Entered::Lost(reason) => {
-                // The loss may have been found here before it was reported, and then the next in the queue is served.
+                // This caller may have found the loss before it was reported; then the next in the queue gets its turn.
                 self.start_there(start);
                 Settled::Lost(reason)
             }
@@ -56,22 +56,22 @@ impl Entry {
 
 /// A place in the local queue.
 ///
-/// Dropping it leaves the queue; a grant that was on its way to it goes to the next, or back to the server.
+/// Dropping it leaves the queue; a grant that was on its way to it goes to the next waiter, or back to the server.
 struct QueuedWait {
     entry: Arc<Entry>,
-    /// `None` when the wait has been decided.
+    /// `None` when the wait has ended.
     ticket: Option<Ticket>,
     deadline: Option<Sleep>,
-    /// Runs when the time is up and the server has not been heard of yet.
+    /// Runs when the time is up and the server has not answered yet.
     first_word: Option<Sleep>,
     patience: Patience,
     since: Moment,
-    /// Whether it was not decided at the first look.
+    /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
 }
 
-/// However short a wait is, the server gets this long for its first answer, as it does when one tries once: an answer
-/// that is on its way is no outage. One that is heard of ends a short wait in time.
+/// The time that the server gets for its first answer, however short the wait is, and even if the caller tries only
+/// once: an answer that is on its way is not an outage. Once the server has answered, a short wait ends on time.
 const FIRST_WORD: Duration = Duration::from_secs(1);
 
 impl QueuedWait {
@@ -87,7 +87,7 @@ impl QueuedWait {
         }
     }
 
-    /// Whether the time is up. One who tries once waits for the answer, whenever it comes.
+    /// Completes when the time is up. A caller that tries once waits for the answer, whenever it comes.
     fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Patience::Until(until) = self.patience else {
             return Poll::Pending;
@@ -97,7 +97,7 @@ impl QueuedWait {
         Pin::new(sleep).poll(context)
     }
 
-    /// Whether the server has been heard of, or has had time enough.
+    /// Completes when the server has answered, or has had enough time.
     fn poll_first_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(ticket) = self.ticket else { return Poll::Ready(()) };
         let clock = self.entry.clock();
@@ -107,7 +107,7 @@ impl QueuedWait {
                 return Poll::Ready(());
             }
             Prospect::Attempt(_) => self.since,
-            // The holder before was one of this client until a moment ago.
+            // Until a moment ago, the lock was held through this same client.
             Prospect::Answer => clock.now(),
         };
         let until = asked_at.plus(FIRST_WORD);

@@ -1,11 +1,12 @@
-//! Releases and cancels, again and again, until it is certain that nothing is left.
+//! The clean-up: releases and cancels that are repeated in the background until nothing is left at the server.
 //!
-//! What releases a lock or gives up waiting hands the work over here and may go: the clean-up goes on whether or not
-//! the future that asked for it still lives. It repeats a call until the server has answered, or, where what is left at
-//! the server ends by itself, until it has. When contact returns it does not wait for the end of its pause.
+//! A caller that releases a lock or gives up waiting hands the work over to the clean-up, which continues even if the
+//! future that started it is dropped. The clean-up repeats a request until the server has answered it or, where the
+//! server ends leftovers by itself, until that has happened. When contact returns, the clean-up does not wait for the
+//! end of its pause.
 //!
-//! It gives up when the client is closed, and a while after the client's last handle is gone: the end of the client ends its
-//! connections and sessions, and what is left of a lease ends with that.
+//! It gives up when the client is closed, and some time after the client's last handle was dropped: the end of the
+//! client ends its connections and sessions, and what is left of a lease ends with those.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -30,12 +31,12 @@ use crate::spi::{AcquireRequest, AnyLease, Backoff, Released, TIMER_SLIP};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 
-/// What waits for the first answer to a release or a cancel.
+/// Waits for the first answer to a release or a cancel.
 pub(crate) trait Successor: Send + Sync {
     /// The answer is overdue: a wait that ends now has failed.
     fn overdue(&self, error: &LockError);
 
-    /// The answer has come, whatever it is, or never will.
+    /// The answer has arrived, whatever it is, or never will.
     fn proceed(self: Arc<Self>);
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Cleanup {
     contact: Arc<Contact>,
     abort_margin: Duration,
     pending: Arc<PendingWork>,
-    /// When the last of those whose holds the core has ended has to have stopped.
+    /// The moment by which the last holder whose hold the core has ended must have stopped.
     stopped_by: Mutex<Option<Moment>>,
     end: Arc<ClientEnd>,
 }
@@ -61,22 +62,22 @@ impl Cleanup {
         Self { remote, contact, abort_margin, pending: Arc::default(), stopped_by: Mutex::default(), end }
     }
 
-    /// The last handle of the client is gone.
+    /// The last handle of the client was dropped.
     pub(crate) fn unused(&self) {
         self.end.unused();
     }
 
-    /// The backend is closed: nothing that is left can be done any more.
+    /// The backend is closed: the remaining work can no longer be done.
     pub(crate) fn closed(&self) {
         self.end.closed();
     }
 
-    /// Counts something that is about to be handed over.
+    /// Counts a piece of work that is about to be handed over.
     pub(crate) fn expect(&self) -> Pending {
         self.pending.begin()
     }
 
-    /// Waits until everything that was handed over is certain.
+    /// Waits until all work that was handed over is confirmed.
     pub(crate) async fn idle(&self) {
         self.pending.finished().await;
     }
@@ -85,18 +86,19 @@ impl Cleanup {
         self.pending.count()
     }
 
-    /// When everybody whose hold was ended by the core has to have stopped, if there was such a hold.
+    /// The moment by which all holders whose holds the core has ended must have stopped, if there was such a hold.
     pub(crate) fn stopped_by(&self) -> Option<Moment> {
         *self.stopped_by.lock()
     }
 
-    /// When an owner stops waiting for the release of this hold.
+    /// The moment at which an owner stops waiting for the release of this hold.
     pub(crate) fn answers_by(&self, hold: &HoldCore) -> Moment {
         let bound = self.remote.clock.now().plus(RELEASE_TIMEOUT);
         hold.deadline().map_or(bound, |deadline| deadline.min(bound))
     }
 
-    /// Releases a hold that its owner has ended, and that is not renewed any more. The successor goes on at the first answer.
+    /// Releases a hold that its owner has ended, and that is not renewed any more. The successor continues at the first
+    /// answer.
     pub(crate) fn release(&self, hold: &Arc<HoldCore>, successor: Arc<dyn Successor>) -> Arc<Outcome> {
         let outcome = Arc::new(Outcome::default());
         let report =
@@ -109,16 +111,16 @@ impl Cleanup {
                 let task = self.task(hold.gone_by());
                 self.remote.engine.run(self.unless_given_up(hold.name(), releasing.until_certain(task)));
             }
-            // Its loss has been reported meanwhile, and that is being followed up.
+            // The loss of the hold has been reported meanwhile, and is being handled.
             None => report.certain(Released::Clean, Sent::First),
         }
         outcome
     }
 
-    /// Makes sure that nothing of a lost hold is left at the server.
+    /// Removes what is left of a lost hold at the server.
     ///
-    /// Where the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no other
-    /// client is to have it while the holder stops.
+    /// If the core has declared the loss, the server keeps the lock for the holder until the abort margin is over: no
+    /// other client may have it while the holder stops.
     pub(crate) fn clear_lost(&self, hold: &Arc<HoldCore>, loss: Loss, known: Known, undoing: Pending) {
         let Loss { reason, declared } = loss;
         let Some(lease) = hold.take_lease() else { return };
@@ -134,7 +136,7 @@ impl Cleanup {
         let hold = Arc::clone(hold);
         let releasing = self.unless_given_up(hold.name(), releasing.until_certain(task));
         self.remote.engine.spawn(async move {
-            // Here, because the loss may be reported by the deadline thread, and a log may block.
+            // Logged here, because the deadline thread may report the loss, and a logger may block.
             hold.log_loss(reason, known);
             if declared == Declared::ByCore {
                 clock.sleep_until(stopped_by).await;
@@ -143,8 +145,8 @@ impl Cleanup {
         });
     }
 
-    /// Undoes an attempt that no waiter wants any more, or that has failed without a known outcome. The successor goes on at
-    /// the first answer.
+    /// Undoes an attempt that no waiter wants any more, or that has failed with an unknown outcome. The successor
+    /// continues at the first answer.
     pub(crate) fn cancel(&self, request: &Arc<AcquireRequest>, successor: Arc<dyn Successor>) {
         let leftovers_last = self.remote.backend.capabilities().leftovers_last;
         let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| self.remote.clock.now().plus(longest));
@@ -157,7 +159,7 @@ impl Cleanup {
         self.remote.engine.run(self.unless_given_up(&request.name, cancelling));
     }
 
-    /// Does a task for as long as it can matter.
+    /// Runs a task for as long as it can make a difference.
     fn unless_given_up(
         &self,
         name: &LockName,
@@ -192,7 +194,7 @@ impl Cleanup {
     }
 }
 
-/// What each piece of the clean-up has.
+/// What every task of the clean-up has.
 struct Task {
     remote: Arc<Remote>,
     counted: Pending,
@@ -204,12 +206,12 @@ struct Pauses {
     clock: Clock,
     backoff: Backoff,
     contact: Return,
-    /// From when on the server has ended by itself what is to be undone.
+    /// The moment by which the server has ended by itself what is to be undone.
     gone_by: Moment,
 }
 
 impl Pauses {
-    /// Waits until it is time for another request; `None` when that is not needed any more.
+    /// Waits until it is time for another request; returns `None` when none is needed any more.
     async fn next(&mut self) -> Option<()> {
         let due = self.clock.now().plus(self.backoff.next_pause()).min(self.gone_by);
         first_of(self.clock.sleep_until(due), self.contact.noticed()).await;
@@ -217,11 +219,12 @@ impl Pauses {
     }
 }
 
-/// What comes after the first answer; also when the task is dropped unanswered, because the runtime that it ran on has ended.
+/// The successor, which continues after the first answer. It also continues when the task is dropped without an answer,
+/// because the runtime that it ran on has ended.
 struct FirstAnswer(Option<Arc<dyn Successor>>);
 
 impl FirstAnswer {
-    /// Waits for an answer, and says when it is overdue.
+    /// Waits for an answer, and tells the successor when it is overdue.
     async fn awaiting<T>(
         &self,
         clock: &Clock,
@@ -250,7 +253,7 @@ impl Drop for FirstAnswer {
     }
 }
 
-/// How long a holder has to stop that hears of the loss now. It may hear of it, and may stop, a little late.
+/// How long a holder that learns of the loss now has to stop. It may learn of it, and may stop, a little late.
 fn time_to_stop(abort_margin: Duration) -> Duration {
     if abort_margin.is_zero() { abort_margin } else { abort_margin.saturating_add(TIMER_SLIP) }
 }
@@ -258,12 +261,12 @@ fn time_to_stop(abort_margin: Duration) -> Duration {
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// From when on an answer is overdue, so that a wait that ends does not take the silence for another holder.
+/// After this time an answer is overdue, so that a wait that ends does not take the silence for another holder.
 const OVERDUE: Duration = Duration::from_secs(1);
 
 async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, first_answer: FirstAnswer) {
     let Task { remote, counted: _counted, mut pauses } = task;
-    // Goes on before the task is counted no more.
+    // Declared later so that it is dropped first: the successor continues before the task stops being counted.
     let mut first_answer = first_answer;
     loop {
         let cancelling = contained(Operation::Cancel, remote.backend.cancel(&request));
@@ -276,7 +279,8 @@ async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, first_an
     }
 }
 
-/// A hold that has ended and may still be at the server. The lease is here and nowhere else, and goes with this.
+/// A hold that has ended and may still exist at the server. This is the only owner of the lease, which is dropped with
+/// it.
 struct Releasing {
     lease: AnyLease,
     hold: Arc<HoldCore>,
@@ -321,16 +325,16 @@ enum Sent {
     Again,
 }
 
-/// Tells the owner, and the hold, what came of a release.
+/// Reports the result of a release to the owner and to the hold.
 struct Report {
     hold: Arc<HoldCore>,
     outcome: Arc<Outcome>,
-    /// When it is told at the latest, certain or not.
+    /// The moment by which it reports, even if the result is not certain.
     due: Moment,
 }
 
-/// Does a part of a release, and makes the report meanwhile if it is due: those who watch the hold do not wait for a server
-/// that may never answer.
+/// Runs a part of a release, and meanwhile makes the report if it is due: callers that watch the hold do not wait for a
+/// server that may never answer.
 async fn report_when_due<T>(report: &mut Option<Report>, clock: &Clock, part: impl Future<Output = T>) -> T {
     let mut part = pin!(part);
     if let Some(Report { due, .. }) = report {
@@ -354,7 +358,7 @@ impl Report {
         self.outcome.set(loss.map_or(Ok(()), |reason| Err(error(reason))));
     }
 
-    /// Goes on when the next request may fare better; else the owner is told now.
+    /// Returns itself if the next request may succeed; otherwise reports the error to the owner now.
     fn failed(self, error: LockError) -> Option<Self> {
         if error.is_retryable() {
             return Some(self);
@@ -364,7 +368,7 @@ impl Report {
         None
     }
 
-    /// The error, with the lock and the server that it is about.
+    /// Adds the lock and the server to the error.
     fn about(&self, error: LockError) -> LockError {
         error.on(self.hold.name()).at(self.hold.server())
     }
@@ -377,7 +381,7 @@ impl Drop for Report {
     }
 }
 
-/// The failure of a wait behind a release or a cancel that is not answered.
+/// The error of a wait behind a release or a cancel that has not been answered.
 pub(crate) fn no_answer() -> LockError {
     LockError::new(ErrorKind::Unreachable, Operation::Acquire)
         .because("the server has not answered the previous release")
@@ -385,14 +389,14 @@ pub(crate) fn no_answer() -> LockError {
         .retryable()
 }
 
-/// A release whose outcome is not known.
+/// The error of a release whose outcome is not known.
 pub(crate) fn unconfirmed() -> LockError {
     LockError::new(ErrorKind::Unconfirmed, Operation::Release)
         .because("the server has not answered in time")
         .remedy("the release is repeated in the background; the lease ends the hold at the latest")
 }
 
-/// What came of a release, once it is known.
+/// The result of a release, once it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome(Mutex<OutcomeState>);
 
@@ -403,7 +407,7 @@ struct OutcomeState {
 }
 
 impl Outcome {
-    /// The first one to tell decides.
+    /// Only the first call counts.
     fn set(&self, result: Result<(), LockError>) {
         let waiting = {
             let mut state = self.0.lock();
@@ -427,7 +431,7 @@ impl Outcome {
     }
 }
 
-/// How long a release is waited for where no lease bounds it.
+/// How long an owner waits for a release that no lease limits.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

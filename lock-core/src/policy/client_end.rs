@@ -1,4 +1,4 @@
-//! When a client comes to its end, and what is not answered yet is given up.
+//! The end of a client, at which unanswered requests are given up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::policy::groups::HeldGroups;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::race::within;
 
-/// How long something is tried for at least, from the end of the last handle of its client on.
+/// The minimum time for which a request is repeated after the last handle of its client was dropped.
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
 pub(crate) struct ClientEnd {
@@ -21,7 +21,7 @@ pub(crate) struct ClientEnd {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     InUse,
-    /// No handle of the client is left since then.
+    /// The client has had no handle since then.
     Unused(Moment),
     Closed,
 }
@@ -46,7 +46,7 @@ impl ClientEnd {
         self.state.send_replace(State::Closed);
     }
 
-    /// Waits until what has been begun now is to be given up.
+    /// Waits until the work that begins now is to be given up.
     pub(crate) async fn comes(&self) {
         let mut changes = self.state.subscribe();
         let mut tried_until = self.clock.now().plus(TRIED_FOR);
@@ -63,7 +63,7 @@ impl ClientEnd {
             if !self.held.holds_something() {
                 return;
             }
-            // As long as something is held, the client lives on.
+            // The client lives on as long as it holds a lock.
             tried_until = self.clock.now().plus(TRIED_FOR);
         }
     }

@@ -1,4 +1,4 @@
-//! Whether the server is in contact: what pauses between requests goes on when contact returns.
+//! Whether the client has contact with the server: pauses between requests end when contact returns.
 
 use tokio::sync::watch;
 
@@ -11,7 +11,7 @@ enum State {
     Lost,
 }
 
-/// Notices when contact returns.
+/// Waits for the return of contact.
 pub(crate) struct Return(watch::Receiver<State>);
 
 impl Default for Contact {
@@ -42,7 +42,7 @@ impl Return {
     /// Waits until contact has returned since the last call.
     pub(crate) async fn noticed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The client is gone, and contact with it.
+            // The client is gone, so contact never returns.
             std::future::pending::<()>().await;
         }
     }

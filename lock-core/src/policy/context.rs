@@ -46,7 +46,7 @@ impl ClientContext {
     }
 }
 
-/// A random start for the client, so that no other client has the same ids, and a count from there.
+/// The ids of a client's attempts: they count from a random start, so that no other client has the same ids.
 pub(crate) struct AttemptIds {
     first: u128,
     count: AtomicU64,

@@ -1,8 +1,9 @@
-//! Drives a backend on behalf of the local queue: one attempt at a time, retried while there are waiters, undone when there
-//! are none.
+//! Drives a backend for the local queue: makes one attempt at a time, retries while there are waiters, and undoes the
+//! attempt when there are none.
 //!
-//! An attempt is stopped from outside when its last waiter has left. The future of the backend is then dropped, whatever
-//! it was doing, and the clean-up undoes the attempt. A grant that arrives when no waiter is left is given back at once.
+//! When its last waiter has left, an attempt is stopped from outside: the future of the backend is dropped, whatever it
+//! was doing, and the clean-up undoes the attempt. A grant that arrives when no waiter is left is given back
+//! immediately.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -32,12 +33,12 @@ type Outcome = Attempted<Arc<HoldCore>, LockError>;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Makes the attempt, and those that follow from it, until the queue needs none.
+/// Makes the attempt and those that follow from it, until the queue needs none.
 pub(crate) fn drive(
     entry: Arc<Entry>,
     start: Start<Arc<AcquireRequest>>,
 ) -> impl Future<Output = ()> + Send + 'static {
-    // Made now and not at the first poll, which a runtime that has ended never makes.
+    // Created now and not at the first poll, because a runtime that has ended never polls.
     let mut unfinished = Unfinished { entry, state: Progress::UnderWay };
     async move {
         let entry = Arc::clone(&unfinished.entry);
@@ -65,7 +66,8 @@ fn report(
     outcome: Outcome,
 ) -> Option<Start<Arc<AcquireRequest>>> {
     let may_have_left_something = matches!(outcome, Attempted::Failed(_) | Attempted::Void);
-    // Counted before anybody is told: whoever is told and then waits for `idle` waits for the undoing as well.
+    // Counted before the outcome is reported: a caller that sees the outcome and then waits for `idle` also waits for
+    // the undo.
     let _counted = may_have_left_something.then(|| entry.client.cleanup.expect());
     if matches!(outcome, Attempted::Void) {
         entry.keep_lost_place(request.signals.place());
@@ -75,13 +77,13 @@ fn report(
     if may_have_left_something {
         entry.cancel(request);
     } else {
-        // If it was stopped too late to notice: what there was to undo has been handed over by now.
+        // The stop may have come too late to be noticed. By now the clean-up has whatever there was to undo.
         drop(request.signals.take_undoing());
     }
     next
 }
 
-/// Tells the queue when an attempt is dropped unfinished.
+/// Tells the queue when an attempt is dropped before it has finished.
 struct Unfinished {
     entry: Arc<Entry>,
     state: Progress,
@@ -110,7 +112,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Makes one attempt until it has an outcome; `None` when it was stopped because nobody waits any more.
+/// Makes one attempt until it has an outcome; returns `None` when it was stopped because there are no waiters any more.
 async fn make_attempt(
     entry: &Arc<Entry>,
     request: &Arc<AcquireRequest>,
@@ -137,7 +139,7 @@ async fn make_attempt(
     }
 }
 
-/// The backend has not got it: an answer when the time is up, else nothing that anyone could be told.
+/// The backend did not get the lock. That is an answer when the time is up; otherwise it says nothing to any waiter.
 fn refused(entry: &Entry, request: &AcquireRequest) -> Outcome {
     let now = entry.clock().now();
     match request.wait() {
@@ -147,7 +149,7 @@ fn refused(entry: &Entry, request: &AcquireRequest) -> Outcome {
     }
 }
 
-/// Leaves the server in peace for a while when grants are lost before their waiters have them; `None` when it was stopped.
+/// Pauses when grants are lost before their waiters have them, to spare the server; returns `None` when it was stopped.
 async fn pause_after_losses(entry: &Entry, request: &AcquireRequest) -> Option<()> {
     let Some(pause) = entry.pause_after_losses() else { return Some(()) };
     until_stopped(request, entry.clock().sleep_until(entry.clock().now().plus(pause))).await
@@ -164,7 +166,7 @@ async fn until_stopped<T>(request: &AcquireRequest, future: impl Future<Output =
     .await
 }
 
-/// Makes a hold of a grant, unless its lease is of no use or it has been lost already.
+/// Makes a hold from a grant, unless its lease is useless or the grant is already lost.
 fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLease>) -> Outcome {
     let client = &entry.client;
     let lasting = match grant.term {
@@ -196,21 +198,21 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         hold.declare_lost(reason);
     }
     if !hold.is_standing() {
-        // The loss may have come before the registration, and then found nothing to undo.
+        // The loss may have come before the registration, and then there was nothing to unregister.
         client.renewer.unregister(&hold);
     }
     Attempted::Granted(hold)
 }
 
 impl Entry {
-    /// Makes an attempt, its first poll on this thread.
+    /// Makes an attempt, with its first poll on this thread.
     pub(super) fn start_here(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
         if let Some(start) = start {
             self.client.engine().run(drive(Arc::clone(self), start).instrument(log::span(self.name())));
         }
     }
 
-    /// Makes an attempt on the engine: the caller has nothing to do with it.
+    /// Makes an attempt on the engine, because it does not concern the caller.
     pub(super) fn start_there(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
         if let Some(start) = start {
             self.client.engine().spawn(drive(Arc::clone(self), start).instrument(log::span(self.name())));
@@ -223,7 +225,7 @@ impl Entry {
             Undo::Nothing => {}
             Undo::Attempt(request) => request.signals.stop(self.client.cleanup.expect()),
             Undo::Hold(hold) => {
-                // If it is lost already, what follows finds nothing to release.
+                // If it is already lost, there is nothing left to release.
                 let _ = hold.begin_release();
                 drop(self.give_back(&hold));
             }
@@ -243,7 +245,7 @@ impl Entry {
     }
 }
 
-/// The next in the queue may try when a release or a cancel has been answered.
+/// When a release or a cancel has been answered, the next in the queue may make its attempt.
 impl Successor for Entry {
     fn overdue(&self, error: &LockError) {
         self.local.overdue(error);
@@ -252,7 +254,7 @@ impl Successor for Entry {
     fn proceed(self: Arc<Self>) {
         let start = self.local.cleared(|patience| self.new_attempt(patience));
         if start.is_none() {
-            // A waiter that comes later has not waited, and takes its place at the end.
+            // The waiter that the place belonged to is gone; a later one takes its place at the end.
             self.keep_lost_place(None);
         }
         self.start_there(start);
@@ -277,7 +279,7 @@ impl Home for Entry {
         self.observer.announce(event, hold);
     }
 
-    /// Frees the lock here, calls the listener, leaves nothing at the server.
+    /// Frees the local mutex, calls the listener, and removes what is left at the server.
     fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, undoing: Pending) {
         let known = hold.report_lost(loss.reason);
         hold.end_watch();

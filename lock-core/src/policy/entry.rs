@@ -1,5 +1,5 @@
-//! What one client has of one lock: the local mutex in front of it, and the way to the server. There is one entry for each
-//! client and name, shared by everything that is about this name.
+//! The entry of a client for one lock: the local mutex in front of it, and the connection to the server. There is one
+//! entry for each client and name, which all users of that name share.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -21,7 +21,7 @@ use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::owner::Owner;
 
-/// Hears what happens to the holds of a lock. No code of users runs in here.
+/// Receives the events of the holds of a lock. It runs no user code.
 pub(crate) trait Observer: Send + Sync {
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
 }
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(super) client: Arc<ClientContext>,
     pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
     pub(super) observer: Arc<dyn Observer>,
-    /// The place in the server's queue that the last attempt lost, for the one that is made instead of it.
+    /// The place in the server's queue that the last attempt lost, for the attempt that replaces it.
     lost_place: Mutex<Option<NonZeroU64>>,
     lost_unseen: Mutex<LostUnseen>,
 }
@@ -54,7 +54,7 @@ impl Entry {
         }
     }
 
-    /// A number that no other entry of this process has.
+    /// Returns a number that no other entry of this process has.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -91,12 +91,12 @@ impl Entry {
         *self.lost_place.lock() = place;
     }
 
-    /// A grant has come to its waiter, or there was none.
+    /// A grant has reached its waiter, or there was none.
     pub(super) fn nothing_lost_unseen(&self) {
         *self.lost_unseen.lock() = LostUnseen::default();
     }
 
-    /// The hold was lost before its waiter saw it: another attempt starts from its place in the server's queue.
+    /// The hold was lost before its waiter saw it: the next attempt starts from its place in the server's queue.
     pub(super) fn add_lost_unseen(&self, hold: &HoldCore, reason: LossReason) {
         self.keep_lost_place(hold.grant.place);
         self.lost_unseen.lock().add(hold.number(), reason);
@@ -108,7 +108,7 @@ impl Entry {
         Some(pause.length)
     }
 
-    /// The error, with the lock and the server that it is about.
+    /// Adds the lock and the server to the error.
     pub(crate) fn about(&self, error: LockError) -> LockError {
         error.on(&self.name).at(self.client.server())
     }

@@ -1,4 +1,4 @@
-//! What a client holds, group by group, and when each group is to be renewed.
+//! The holds of a client, by group, and when each group has to be renewed.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::runtime::sync::Mutex;
 use crate::spi::{GroupId, Groups};
 use crate::types::loss::LossReason;
 
-/// Everything that a client holds.
+/// All holds of a client.
 #[derive(Default)]
 pub(crate) struct HeldGroups {
     groups: Mutex<HashMap<GroupId, Group>>,
@@ -21,15 +21,15 @@ pub(crate) struct HeldGroups {
     emptied: Notify,
 }
 
-/// Groups that were lost, the last ones.
+/// The groups that were lost most recently.
 #[derive(Default)]
 struct Ended {
     reasons: HashMap<GroupId, LossReason>,
     order: VecDeque<GroupId>,
 }
 
-/// So many lost groups are remembered. A grant that is on its way for longer than it takes a client to lose as many
-/// connections does not arrive.
+/// How many lost groups are remembered. A grant that takes longer to arrive than a client takes to lose this many
+/// connections never arrives.
 const MOST_ENDED: usize = 1 << 14;
 
 impl Ended {
@@ -49,7 +49,7 @@ impl Ended {
 #[derive(Default)]
 struct Group {
     holds: HashMap<usize, Kept>,
-    /// Wakes the group's task, if it has one, because something is due earlier than it thinks.
+    /// Wakes the group's task, if it has one, because a renewal is due earlier than the task expects.
     task: Option<Arc<Notify>>,
 }
 
@@ -59,7 +59,7 @@ struct Kept {
 }
 
 impl HeldGroups {
-    /// Takes up a new hold. Answers what wakes the task of its group when the caller has to start that task.
+    /// Adds a new hold. If the caller has to start the task of its group, returns what wakes that task.
     pub(crate) fn add(&self, hold: &Arc<HoldCore>) -> Option<Arc<Notify>> {
         let renew_at = hold.first_renewal();
         let mut groups = self.groups.lock();
@@ -80,17 +80,17 @@ impl HeldGroups {
         Some(task)
     }
 
-    /// Remembers that a group is lost, for what is granted in it and not registered yet.
+    /// Remembers that a group is lost, for grants in it that are not registered yet.
     pub(crate) fn end_group(&self, group: GroupId, reason: LossReason) {
         self.ended.lock().add(group, reason);
     }
 
-    /// Why everything in the group is lost, if it is.
+    /// Returns why the group is lost, if it is.
     pub(crate) fn end_of(&self, group: GroupId) -> Option<LossReason> {
         self.ended.lock().reasons.get(&group).copied()
     }
 
-    /// Has everything in the group that has a lease renewed now.
+    /// Makes all leases of the group due for renewal now.
     pub(crate) fn renew_now(&self, group: GroupId, now: Moment) {
         let mut groups = self.groups.lock();
         let Some(group) = groups.get_mut(&group) else { return };
@@ -102,14 +102,14 @@ impl HeldGroups {
         }
     }
 
-    /// Lets go of a hold that has ended, or whose release begins.
+    /// Removes a hold that has ended, or whose release begins.
     pub(crate) fn remove(&self, hold: &Arc<HoldCore>) {
         let mut groups = self.groups.lock();
         let Some(group) = groups.get_mut(&hold.grant.group) else {
             return;
         };
         let removed = group.holds.remove(&key(hold));
-        // A group that has a task is left to it: the next hold comes sooner, more often than not.
+        // If a group has a task, that task removes it: usually the next hold comes sooner.
         if group.holds.is_empty() && group.task.is_none() {
             groups.remove(&hold.grant.group);
         }
@@ -134,7 +134,7 @@ impl HeldGroups {
         self.groups.lock().values().any(|group| !group.holds.is_empty())
     }
 
-    /// Waits until nothing is held.
+    /// Waits until there are no holds.
     pub(crate) async fn empty(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -145,7 +145,7 @@ impl HeldGroups {
         }
     }
 
-    /// When the group's next renewal is due; `None` when there is nothing to renew, and its task ends.
+    /// Returns when the group's next renewal is due; `None` when there is nothing to renew, and then its task ends.
     pub(super) fn next_due(&self, id: GroupId) -> Option<Moment> {
         let mut groups = self.groups.lock();
         let group = groups.get_mut(&id)?;
@@ -201,7 +201,7 @@ fn key(hold: &Arc<HoldCore>) -> usize {
     Arc::as_ptr(hold).addr()
 }
 
-/// What a backend reports of a group reaches everything in it.
+/// Forwards the backend's reports on a group to all its holds.
 pub(crate) struct GroupReports {
     pub(crate) held: Arc<HeldGroups>,
     pub(crate) contact: Arc<Contact>,

@@ -1,6 +1,7 @@
-//! What the log says of locks, in one place, so that each event has the same fields wherever it comes from.
+//! All log messages about locks, in one place, so that each event always has the same fields.
 //!
-//! Everything that distlock logs, in whatever crate, has the target `distlock`. The crate's documentation lists the events.
+//! Everything that distlock logs, in every crate, has the target `distlock`. The crate's documentation lists the
+//! events.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::types::name::LockName;
 use crate::types::status::HolderInfo;
 use crate::types::token::FencingToken;
 
-/// The span of what is done for a lock at the server.
+/// The span of the work that is done for a lock at the server.
 pub(crate) fn span(lock: &LockName) -> Span {
     tracing::debug_span!(target: "distlock", "lock", name = %lock)
 }
@@ -45,8 +46,8 @@ impl Lock<'_> {
         debug!(target: "distlock", lock = %name, %why, ?waited, %server, "not granted");
     }
 
-    /// A grant was lost before its waiter had it, and another attempt follows. Once is bad luck; from the second in a row on it
-    /// is a warning, and a rarer one the longer that goes on.
+    /// A grant was lost before its waiter had it, and another attempt follows. A single loss is not logged. From the
+    /// second in a row it is a warning, which becomes rarer the longer this goes on.
     pub(crate) fn lost_unseen(self, reason: LossReason, in_a_row: u32) {
         if in_a_row < 2 || !in_a_row.is_power_of_two() {
             return;
@@ -65,7 +66,7 @@ impl Lock<'_> {
         );
     }
 
-    /// The client ends, and what stands for the lock may be left at the server.
+    /// The client ends, and may leave the entry of the lock at the server.
     pub(crate) fn given_up(self) {
         let Self { name, server } = self;
         warn!(
@@ -108,7 +109,7 @@ impl Held<'_> {
         error!(target: "distlock", lock = %name, token = token.map(display), %reason, ?held, %server, "lost");
     }
 
-    /// A loss that the owner never knew of costs it nothing.
+    /// A loss that the owner never knew of does not affect it.
     pub(crate) fn lost_before_known(self, reason: LossReason) {
         let Self { lock: Lock { name, server }, token } = self;
         debug!(
@@ -127,16 +128,16 @@ impl Held<'_> {
     }
 }
 
-/// How many names of locks stand in one line.
+/// How many names of locks one line contains.
 const NAMES: usize = 3;
 
-/// How often renewals that fail are a warning, in each group.
+/// How often failed renewals are logged as a warning, for each group.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// The renewals of a group that failed.
+/// The failed renewals of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    /// From when on a failure is a warning again.
+    /// The moment from which a failure is a warning again.
     warn_from: Option<Moment>,
 }
 
@@ -156,7 +157,7 @@ impl Failures {
     }
 }
 
-/// How a client calls itself in the log.
+/// How a client names itself in the log.
 struct Holder<'a>(&'a HolderInfo);
 
 impl fmt::Display for Holder<'_> {

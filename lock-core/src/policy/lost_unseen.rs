@@ -1,4 +1,4 @@
-//! Grants that were lost before their waiters had them: the attempts that follow pause, longer each time.
+//! Grants that were lost before their waiters had them. The attempts that follow pause, longer each time.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use crate::types::loss::LossReason;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Grants in a row that were lost before their waiter had them.
+/// Consecutive grants that were lost before their waiters had them.
 #[derive(Debug, Default)]
 pub(crate) struct LostUnseen {
     in_a_row: u32,
-    /// The number of the last of them.
+    /// The number of the last hold of these.
     last: Option<u64>,
-    /// Why, until the next attempt has paused for it.
+    /// The reason of the last loss, until the next attempt has paused for it.
     not_paused_for: Option<LossReason>,
     backoff: Option<Backoff>,
 }
 
-/// What the next attempt does about such losses.
+/// The pause before the next attempt after such losses.
 pub(crate) struct Pause {
     pub(crate) length: Duration,
     pub(crate) reason: LossReason,
@@ -27,7 +27,7 @@ pub(crate) struct Pause {
 }
 
 impl LostUnseen {
-    /// The hold with this number is one of them. Several may have waited for it.
+    /// Adds the hold with this number. Several waiters may report the same hold.
     pub(crate) fn add(&mut self, number: u64, reason: LossReason) {
         if self.last != Some(number) {
             self.last = Some(number);
@@ -36,7 +36,7 @@ impl LostUnseen {
         }
     }
 
-    /// The pause before the next attempt, if it is to pause: it may fare no better.
+    /// Returns the pause before the next attempt, if one is due: that attempt may fail in the same way.
     pub(crate) fn next_pause(&mut self) -> Option<Pause> {
         let reason = self.not_paused_for.take()?;
         let backoff = self.backoff.get_or_insert_with(|| Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));

@@ -1,4 +1,4 @@
-//! What is written once for all backends: the local queue, the attempt, renewal, the clean-up, how a hold ends.
+//! The logic that all backends share: the local queue, the attempt, renewal, the clean-up, the end of a hold.
 
 mod acquire;
 pub(crate) mod cleanup;

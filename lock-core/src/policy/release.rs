@@ -1,4 +1,4 @@
-//! Releasing a lock: leaving the local mutex, and ending the hold at the server.
+//! Releases a lock: leaves the local mutex, and ends the hold at the server.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
 
 impl Entry {
-    /// Ends one entry of `owner`, into the hold `of` if that is given. The first poll ends it; the rest goes on even if
-    /// nobody waits for it.
+    /// Ends one entry of `owner`; with `of`, only an entry into that hold. The first poll ends the entry; the rest
+    /// continues even if the future is dropped.
     pub(crate) async fn release(
         self: &Arc<Self>,
         owner: Owner,

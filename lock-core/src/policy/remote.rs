@@ -1,4 +1,4 @@
-//! The way to the server: what each piece of work there needs, and nothing of the client besides.
+//! Access to the server: what work at the server needs, and nothing else of the client.
 
 use std::sync::Arc;
 
@@ -10,6 +10,6 @@ pub(crate) struct Remote {
     pub(crate) backend: Box<dyn AnyBackend>,
     pub(crate) engine: Engine,
     pub(crate) clock: Clock,
-    /// Where the server is, for errors and the log.
+    /// The address of the server, for errors and the log.
     pub(crate) server: Arc<str>,
 }

@@ -1,9 +1,10 @@
-//! Renews what a client holds, group by group, and declares what is lost.
+//! Renews the holds of a client, group by group, and declares lost what could not be renewed.
 //!
-//! A group has one task, which lives as long as the group has holds with a lease, and a little longer. It sleeps until the first of them is
-//! due and then renews all of them in one call, so that holds of a group come to be renewed together. The time is taken
-//! before the call, and is the anchor of whatever the server acknowledges. A call that takes longer than the interval
-//! between renewals is dropped and made again: it is one of the three that a lease has time for.
+//! A group has one task, which lives as long as the group has holds with a lease, and a little longer. The task sleeps
+//! until the first of them is due and then renews all of them in one call, so that the holds of a group get the same
+//! rhythm. The task reads the clock before the call; that moment is the anchor of the leases that the server
+//! acknowledges. A call that takes longer than the interval between renewals is dropped and repeated: it counts as one
+//! of the three that a lease has time for.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,13 +22,13 @@ use crate::spi::{GroupId, LeaseState};
 use crate::types::error::Operation;
 use crate::types::loss::LossReason;
 
-/// Renews what is held for as long as it is.
+/// Renews holds for as long as they last.
 pub(crate) struct Renewer {
     remote: Arc<Remote>,
     held: Arc<HeldGroups>,
 }
 
-/// After a failure a renewal is sent again this many times in an interval.
+/// How often a failed renewal is repeated within one interval.
 const RETRIES_IN_AN_INTERVAL: u32 = 8;
 
 impl Renewer {
@@ -35,7 +36,7 @@ impl Renewer {
         Self { remote, held }
     }
 
-    /// Takes up a new hold.
+    /// Adds a new hold.
     pub(crate) fn register(&self, hold: &Arc<HoldCore>) {
         if let Some(woken) = self.held.add(hold) {
             let task = GroupTask {
@@ -49,12 +50,12 @@ impl Renewer {
         }
     }
 
-    /// Lets go of a hold that has ended, or whose release begins.
+    /// Removes a hold that has ended, or whose release begins.
     pub(crate) fn unregister(&self, hold: &Arc<HoldCore>) {
         self.held.remove(hold);
     }
 
-    /// Why everything in the group is lost, if it is.
+    /// Returns why the group is lost, if it is.
     pub(crate) fn end_of(&self, group: GroupId) -> Option<LossReason> {
         self.held.end_of(group)
     }
@@ -63,7 +64,7 @@ impl Renewer {
         self.held.all_holds()
     }
 
-    /// Waits until nothing is held.
+    /// Waits until there are no holds.
     pub(crate) async fn empty(&self) {
         self.held.empty().await;
     }
@@ -71,7 +72,7 @@ impl Renewer {
 
 /// The task of one group.
 ///
-/// While it sleeps it keeps no client alive, so that one whose last handle goes can end.
+/// While it sleeps it does not keep the client alive, so that a client whose last handle was dropped can end.
 struct GroupTask {
     remote: Weak<Remote>,
     held: Arc<HeldGroups>,

@@ -3,8 +3,8 @@
 //! On Linux a [`Moment`] is a reading of `CLOCK_BOOTTIME`. `std::time::Instant` reads `CLOCK_MONOTONIC`, which stands
 //! still while the machine is suspended: a laptop that wakes after an hour would take an expired lease for a fresh one.
 //!
-//! Everything in this crate that waits for time does it through [`Clock::schedule`] or [`Clock::sleep_until`], so a test
-//! with a [`ManualClock`] decides when time passes.
+//! All code in this crate that waits for time uses [`Clock::schedule`] or [`Clock::sleep_until`], so a test with a
+//! [`ManualClock`] decides when time passes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,43 +20,43 @@ use crate::runtime::deadline;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 
-/// A point in time of one machine since it was started. Only comparable with moments of the same [`Clock`].
+/// A point in time, measured from the start of the machine. Only comparable with moments of the same [`Clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The end of time: later than every moment that a clock reads.
+    /// Later than every moment that a clock reads.
     pub const FOREVER: Self = Self(u64::MAX);
 
-    /// The moment `nanoseconds` after the clock's start.
+    /// Creates the moment `nanoseconds` after the clock's start.
     pub const fn from_nanoseconds(nanoseconds: u64) -> Self {
         Self(nanoseconds)
     }
 
-    /// Nanoseconds since the clock's start.
+    /// Returns the nanoseconds since the clock's start.
     pub const fn as_nanoseconds(self) -> u64 {
         self.0
     }
 
-    /// The moment `duration` later; [`Moment::FOREVER`] instead of an overflow.
+    /// Returns the moment `duration` later; [`Moment::FOREVER`] on overflow.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The moment `duration` earlier; the clock's start instead of an underflow.
+    /// Returns the moment `duration` earlier; the clock's start on underflow.
     #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero when it is not later.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Where the time comes from. Cheap to clone.
+/// A source of time. It is cheap to clone.
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -66,27 +66,27 @@ enum Source {
     Manual(Arc<ManualTime>),
 }
 
-/// Something that happens at a moment, on the deadline thread (or, with a [`ManualClock`], in [`ManualClock::advance`]).
+/// A callback at a moment. It runs on the deadline thread or, with a [`ManualClock`], in [`ManualClock::advance`].
 ///
-/// It must be quick and must not block: every deadline of the process waits behind it.
+/// It must be quick and must not block: it delays every other deadline of the process.
 pub trait Alarm: Send + Sync {
-    /// The moment has come. Answers when to ring again, if at all.
+    /// Called when the moment has come. Returns when to ring again, if at all.
     fn ring(&self, now: Moment) -> Option<Moment>;
 }
 
 impl Clock {
-    /// The clock of this machine.
+    /// Returns the clock of this machine.
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// A clock that stands still until it is told to advance, and the handle to tell it.
+    /// Returns a clock that stands still until a test advances it, and the handle to advance it.
     pub fn manual() -> (Self, ManualClock) {
         let time = Arc::new(ManualTime::default());
         (Self(Source::Manual(Arc::clone(&time))), ManualClock(time))
     }
 
-    /// The present moment.
+    /// Returns the current moment.
     pub fn now(&self) -> Moment {
         match &self.0 {
             Source::System => deadline::system_now(),
@@ -94,9 +94,9 @@ impl Clock {
         }
     }
 
-    /// Rings `alarm` at `moment`, or at once if that is past, unless the handle is dropped first.
+    /// Rings `alarm` at `moment`, or immediately if that is past, unless the handle is dropped first.
     ///
-    /// A ring that has already begun when the handle is dropped is not waited for.
+    /// Dropping the handle does not wait for an alarm that is already ringing.
     pub fn schedule(&self, moment: Moment, alarm: Arc<dyn Alarm>) -> AlarmHandle {
         match &self.0 {
             Source::System => AlarmHandle(deadline::schedule(moment, alarm).map(Place::System)),
@@ -108,10 +108,10 @@ impl Clock {
         }
     }
 
-    /// A future that completes at `moment`.
+    /// Returns a future that completes at `moment`.
     ///
     /// # Cancel safety
-    /// Dropping it cancels the alarm.
+    /// Dropping the future cancels the alarm.
     pub fn sleep_until(&self, moment: Moment) -> Sleep {
         Sleep { clock: self.clone(), moment, bell: None }
     }
@@ -154,7 +154,7 @@ impl fmt::Debug for AlarmHandle {
     }
 }
 
-/// The future of [`Clock::sleep_until`].
+/// The future that [`Clock::sleep_until`] returns.
 pub struct Sleep {
     clock: Clock,
     moment: Moment,
@@ -220,11 +220,11 @@ impl Alarm for Bell {
     }
 }
 
-/// Alarms in the order of their moments. Shared by the deadline thread and the manual clock.
+/// Alarms in the order of their moments. The deadline thread and the manual clock both use it.
 #[derive(Default)]
 pub(crate) struct Schedule {
     alarms: BTreeMap<(Moment, AlarmNumber), Arc<dyn Alarm>>,
-    /// Where each alarm stands whose handle still lives, or stood when it began to ring.
+    /// The moment of each alarm whose handle has not been dropped; while the alarm rings, the moment at which it began.
     moments: HashMap<AlarmNumber, Moment>,
     next_number: AlarmNumber,
 }
@@ -240,7 +240,7 @@ impl Schedule {
         number
     }
 
-    /// Takes an alarm out; the caller drops it after it has let go of the schedule.
+    /// Removes an alarm and returns it; the caller drops it after it has unlocked the schedule.
     pub(crate) fn remove(&mut self, number: AlarmNumber) -> Option<Arc<dyn Alarm>> {
         let moment = self.moments.remove(&number)?;
         self.alarms.remove(&(moment, number))
@@ -250,7 +250,8 @@ impl Schedule {
         self.alarms.keys().next().map(|(moment, _)| *moment)
     }
 
-    /// Takes the first alarm that is due. It is rung outside the schedule's mutex, then given to [`Self::rung`].
+    /// Takes the first alarm that is due. The caller rings it with the schedule unlocked, and then passes it to
+    /// [`Self::rung`].
     pub(crate) fn take_due(&mut self, now: Moment) -> Option<(AlarmNumber, Arc<dyn Alarm>)> {
         if self.earliest()? > now {
             return None;
@@ -258,8 +259,8 @@ impl Schedule {
         self.alarms.pop_first().map(|((_, number), alarm)| (number, alarm))
     }
 
-    /// Puts an alarm back that wants to ring again, unless its handle was dropped while it rang. Else answers it, to be
-    /// dropped after the schedule is let go of.
+    /// Puts back an alarm that wants to ring again, unless its handle was dropped while it rang. Otherwise returns it,
+    /// to be dropped after the schedule is unlocked.
     pub(crate) fn rung(
         &mut self,
         number: AlarmNumber,
@@ -276,7 +277,7 @@ impl Schedule {
     }
 }
 
-/// Rings everything that is due at `now`, and answers when the next alarm is.
+/// Rings all alarms that are due at `now`, and returns when the next one is due.
 pub(crate) fn ring_due(schedule: &Mutex<Schedule>, now: Moment) -> Option<Moment> {
     loop {
         let (number, alarm) = {
@@ -286,7 +287,7 @@ pub(crate) fn ring_due(schedule: &Mutex<Schedule>, now: Moment) -> Option<Moment
                 None => return schedule.earliest(),
             }
         };
-        // An alarm is code of this crate or of a backend; if it has a defect, every other deadline still stands.
+        // An alarm is code of this crate or of a backend; if it panics, all other deadlines must still work.
         let again = catch_unwind(AssertUnwindSafe(|| alarm.ring(now))).unwrap_or_default();
         let done = schedule.lock().rung(number, alarm, again);
         drop(done);
@@ -300,8 +301,8 @@ struct ManualTime {
 }
 
 impl ManualTime {
-    /// Rings what has just been scheduled if the clock has passed it meanwhile. On a thread of its own, because whoever
-    /// schedules may have a mutex that the alarm wants.
+    /// Rings an alarm that has just been scheduled, if the clock has passed it meanwhile. This needs a thread of its
+    /// own, because the caller may hold a mutex that the alarm locks.
     fn ring_if_past(self: &Arc<Self>, moment: Moment) {
         if Moment(self.now.load(Ordering::SeqCst)) >= moment {
             let time = Arc::clone(self);
@@ -320,14 +321,14 @@ impl ManualClock {
         self.advance_to(Moment(self.0.now.load(Ordering::SeqCst)).plus(duration));
     }
 
-    /// Lets time pass up to `moment`; does nothing when that is past.
+    /// Lets time pass up to `moment`; does nothing if that is past.
     pub fn advance_to(&self, moment: Moment) {
         loop {
             let next = self.0.schedule.lock().earliest().filter(|next| *next <= moment);
             let step = next.unwrap_or(moment);
             self.0.now.fetch_max(step.0, Ordering::SeqCst);
             if next.is_none() {
-                // What was scheduled before this moment could be seen there.
+                // An alarm may have been scheduled after the look at the schedule and before the step of the clock.
                 ring_due(&self.0.schedule, step);
                 return;
             }
@@ -335,7 +336,7 @@ impl ManualClock {
         }
     }
 
-    /// The moment of the next alarm, if there is one.
+    /// Returns the moment of the next alarm, if there is one.
     pub fn next_alarm(&self) -> Option<Moment> {
         self.0.schedule.lock().earliest()
     }

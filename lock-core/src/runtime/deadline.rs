@@ -1,8 +1,8 @@
-//! The one thread of the process that keeps deadlines, whatever the runtimes do.
+//! The deadline thread: one thread of the process that keeps all deadlines, whatever the runtimes do.
 //!
-//! A hold must be declared lost in time even when every runtime is busy, blocked or gone, and when the machine has just
-//! woken from a suspend. So the deadlines of all clients live on one operating-system thread of their own. On Linux it
-//! waits on a timer of `CLOCK_BOOTTIME`, which goes off at once when the machine wakes past the moment; elsewhere it
+//! A hold must be declared lost in time even if every runtime is busy, blocked or gone, and when the machine has just
+//! woken from a suspend. So the deadlines of all clients are kept on one operating-system thread of their own. On Linux
+//! it waits on a timer of `CLOCK_BOOTTIME`, which fires immediately if the machine wakes after the moment; elsewhere it
 //! waits on the monotonic clock.
 
 use std::io;
@@ -14,7 +14,7 @@ use crate::runtime::sync::Mutex;
 
 struct DeadlineThread {
     schedule: Mutex<Schedule>,
-    /// The moment at which the thread will look by itself. It need not be told of alarms that are later.
+    /// The moment at which the thread wakes by itself. Later alarms need not wake it.
     looks_at: Mutex<Moment>,
     bell: platform::Bell,
 }
@@ -22,7 +22,7 @@ struct DeadlineThread {
 static THREAD: OnceLock<Arc<DeadlineThread>> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// Starts the thread, if it does not run yet.
+/// Starts the thread, if it is not running yet.
 pub(crate) fn start() -> io::Result<()> {
     running().map(drop)
 }
@@ -43,9 +43,9 @@ fn running() -> io::Result<&'static Arc<DeadlineThread>> {
     Ok(THREAD.get_or_init(|| shared))
 }
 
-/// Schedules an alarm on the machine's clock.
+/// Schedules an alarm on the clock of the machine.
 ///
-/// When the machine cannot give us the thread, the alarm rings at once: too early is safe, too late is not.
+/// If the system cannot start the thread, the alarm rings immediately: too early is safe, too late is not.
 pub(crate) fn schedule(moment: Moment, alarm: Arc<dyn Alarm>) -> Option<AlarmNumber> {
     let Ok(thread) = running() else {
         alarm.ring(moment.max(system_now()));
@@ -75,7 +75,7 @@ impl DeadlineThread {
 
     fn run(&self, waiter: &platform::Waiter) {
         loop {
-            // Anyone who inserts from here on rings, because nothing is earlier than this.
+            // From here on, every insert wakes the thread, because no moment is earlier than this.
             *self.looks_at.lock() = Moment::FOREVER;
             let next = ring_due(&self.schedule, system_now()).unwrap_or(Moment::FOREVER);
             let until = {
@@ -133,7 +133,7 @@ mod platform {
 
     impl Bell {
         pub(super) fn ring(&self) {
-            // It can only fail because it has been rung 2^64 - 2 times without being heard: then it is ringing already.
+            // This can only fail after 2^64 - 2 writes without a read: then the bell is ringing already.
             let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
         }
     }
@@ -144,7 +144,7 @@ mod platform {
             let mut events =
                 [PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&*self.rung, PollFlags::IN)];
             if armed.is_err() || poll(&mut events, None).is_err() {
-                // Interrupted, or a kernel that refuses: look again soon rather than late.
+                // Interrupted, or the kernel refused: check again too early rather than too late.
                 thread::sleep(Duration::from_millis(1));
             }
             let mut count = [0; 8];
@@ -183,7 +183,7 @@ mod platform {
 
     impl Bell {
         pub(super) fn ring(&self) {
-            // A full channel means that it is ringing already.
+            // A full channel means that the bell is ringing already.
             let _ = self.0.try_send(());
         }
     }

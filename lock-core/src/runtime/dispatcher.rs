@@ -1,9 +1,9 @@
 //! Calls listeners, on threads of its own.
 //!
 //! Each lock has a lane: its events wait there and are delivered one at a time, in order. Lanes with events wait for a
-//! worker. There is one worker as long as callbacks return; when lanes wait and no worker comes free for a moment, more
-//! are started, up to a cap, and those end again when there is nothing to do. So a callback that blocks keeps up its own
-//! lock only.
+//! worker. One worker is enough as long as callbacks return; when lanes wait and no worker becomes free for a moment,
+//! the dispatcher starts more, up to a limit, and these end again when there is nothing to do. So a callback that
+//! blocks delays only its own lock.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -16,33 +16,33 @@ use super::clock::{Alarm, AlarmHandle, Clock, Moment};
 pub(crate) trait Lane: Send + Sync {
     fn deliver_one(&self);
 
-    /// Whether there is more to deliver; else the next event queues the lane again.
+    /// Returns whether there is more to deliver; if not, the next event queues the lane again.
     fn wants_another_turn(&self) -> bool;
 }
 
-/// Has a worker deliver what waits in the lane.
+/// Queues the lane for a worker, which delivers its events.
 pub(crate) fn enqueue(lane: Arc<dyn Lane>) {
     DISPATCHER.enqueue(lane);
 }
 
-/// Has a worker ready for the first event.
+/// Makes sure that there is a worker for the first event.
 pub(crate) fn prepare() {
     DISPATCHER.with_worker();
 }
 
-/// How many lanes wait for a worker.
+/// Returns how many lanes wait for a worker.
 #[cfg(test)]
 pub(crate) fn lanes_that_wait() -> usize {
     DISPATCHER.work().lanes.len()
 }
 
-/// How many workers there may be: so many callbacks can block at once before another lock's events have to wait.
+/// The maximum number of workers: this many callbacks can block at once before the events of other locks have to wait.
 pub(crate) const MOST_WORKERS: usize = 64;
 
 /// How long lanes wait without progress before more workers are started.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// How long a worker that is one too many waits for work before it ends.
+/// How long a surplus worker waits for work before it ends.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
 static DISPATCHER: LazyLock<Arc<Dispatcher>> = LazyLock::new(Arc::default);
@@ -58,7 +58,7 @@ struct Work {
     lanes: VecDeque<Arc<dyn Lane>>,
     workers: usize,
     idle: usize,
-    /// Set while a look is due whether the workers make progress.
+    /// Set while a check of the workers' progress is scheduled.
     watch: Option<AlarmHandle>,
     delivered: u64,
     delivered_at_last_look: u64,
@@ -78,8 +78,8 @@ impl Dispatcher {
         if work.workers == 0 {
             self.start_workers(&mut work, 1);
         } else if work.lanes.len() > work.idle && work.watch.is_none() {
-            // An idle worker counts as idle until it has woken, so two lanes may meet the same one: more lanes than idle
-            // workers are watched over even if there is one.
+            // An idle worker counts as idle until it has woken, so two lanes may rely on the same one: progress is
+            // checked whenever there are more lanes than idle workers, even if there is one.
             work.delivered_at_last_look = work.delivered;
             let clock = Clock::system();
             work.watch = Some(clock.schedule(clock.now().plus(PATIENCE), Arc::clone(self) as Arc<dyn Alarm>));
@@ -137,11 +137,11 @@ impl Dispatcher {
 }
 
 impl Alarm for Dispatcher {
-    /// Looks whether lanes wait although nothing has been delivered: then the workers are blocked.
+    /// Checks whether lanes wait although nothing has been delivered: then the workers are blocked.
     fn ring(&self, now: Moment) -> Option<Moment> {
         let mut work = self.work();
         if work.lanes.is_empty() {
-            // This alarm's own handle; dropped when the schedule is free again.
+            // This is the handle of the alarm that is ringing; it is dropped after the mutex is unlocked.
             let watch = work.watch.take();
             drop(work);
             drop(watch);

@@ -1,7 +1,7 @@
-//! The thread that a client's work runs on.
+//! The engine: the thread that a client's work runs on.
 //!
 //! By default each client has one operating-system thread with a current-thread runtime. Its connections, renewals,
-//! timers and the clean-up live there, so that user code that blocks its own runtime loses no lock. With
+//! timers and the clean-up run there, so that user code that blocks its own runtime does not lose locks. With
 //! [`EngineChoice::Caller`] the same tasks run on the caller's runtime instead.
 
 use std::fmt;
@@ -23,11 +23,11 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum EngineChoice {
-    /// On a thread of its own: user code that blocks its runtime loses no lock.
+    /// On a thread of its own: user code that blocks its runtime does not lose locks.
     #[default]
     Own,
-    /// On the runtime that the client is made in: one hop between threads less. A runtime that is blocked renews nothing;
-    /// the deadline thread still tells the holder in time.
+    /// On the runtime that the client is created in, which saves one hop between threads. A blocked runtime renews no
+    /// lease, but the deadline thread still notifies the holder in time.
     Caller,
 }
 
@@ -61,7 +61,8 @@ impl Engine {
         };
         let (runtimes, runtime) = mpsc::channel::<Runtime>();
         let (running, ended) = oneshot::channel();
-        // Before the runtime: without a thread to go to, that could not be dropped here, where another one may be running.
+        // The thread is created before the runtime: without a thread to move to, the runtime could not be dropped here,
+        // where another one may be running.
         thread::Builder::new()
             .name("distlock-engine".to_owned())
             .spawn(move || {
@@ -72,7 +73,7 @@ impl Engine {
             .map_err(failed)?;
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
-        // The thread waits for nothing else.
+        // This cannot fail: the thread waits for nothing else.
         let _ = runtimes.send(runtime);
         Ok(Self::on(handle, Some(running)))
     }
@@ -82,12 +83,12 @@ impl Engine {
         Self { handle, backend_tasks, _running: running }
     }
 
-    /// Runs `future` to its end. What completes at its first poll does so on the calling thread, before this returns;
-    /// the rest goes on in the background.
+    /// Runs `future` to its end. If it completes at its first poll, that happens on the calling thread, before this
+    /// returns; otherwise the rest runs in the background.
     pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
         let mut future = Box::pin(future);
         if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
-            // The thread is ending, and a guard in one of its thread-local variables with it: nothing can be polled here.
+            // The thread is ending, and drops a guard in one of its thread-local variables: nothing can be polled here.
             drop(self.spawn(future));
             return;
         }
@@ -95,7 +96,7 @@ impl Engine {
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(entered);
         if polled.is_pending() {
-            // Polled again there, with a waker that counts.
+            // The engine polls it again, with a real waker.
             self.spawn(future);
         }
     }
@@ -125,7 +126,7 @@ impl Drop for Engine {
     }
 }
 
-/// The tasks that a backend has spawned: they end with the client, also on a runtime that lives on.
+/// The tasks that a backend has spawned. They end with the client, even on a runtime that continues.
 pub(crate) struct BackendTasks {
     handle: Handle,
     tasks: Mutex<Vec<AbortHandle>>,
@@ -142,7 +143,7 @@ impl BackendTasks {
     }
 }
 
-/// Ends a task with the future that waits for it.
+/// Aborts a task when the future that waits for it is dropped.
 pub(crate) struct AbortOnDrop<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -151,7 +152,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// Makes an error of a panic: a backend with a defect costs the one call, not the task that made it.
+/// Turns a panic into an error: a bug in a backend fails one call, not the task that made it.
 pub(crate) async fn contained<T>(
     operation: Operation,
     future: impl Future<Output = Result<T, LockError>>,

@@ -1,4 +1,4 @@
-//! Threads and time: where work runs, when it is due, and how it is waited for.
+//! Threads and time: where work runs, when it is due, and how code waits for it.
 
 pub(crate) mod clock;
 pub(crate) mod deadline;

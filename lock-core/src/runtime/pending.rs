@@ -1,4 +1,4 @@
-//! Counts work that is not certain yet, and waits until there is none.
+//! Counts unconfirmed work, and waits until there is none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ pub(crate) struct PendingWork {
 }
 
 impl PendingWork {
-    /// Counts one piece of work, for as long as what is returned lives.
+    /// Counts one piece of work until the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Pending {
         self.count.fetch_add(1, Ordering::AcqRel);
         Pending(Arc::clone(self))
@@ -22,7 +22,7 @@ impl PendingWork {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Waits until there is none.
+    /// Waits until there is no work left.
     pub(crate) async fn finished(&self) {
         loop {
             let finished = self.finished.notified();
@@ -34,7 +34,7 @@ impl PendingWork {
     }
 }
 
-/// One piece of work that is not certain yet.
+/// One piece of work that is not confirmed yet.
 #[derive(Debug)]
 pub(crate) struct Pending(Arc<PendingWork>);
 

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use super::clock::{Clock, Moment};
 
-/// `future`, if it completes before `deadline`.
+/// Returns the output of `future`, if it completes before `deadline`.
 pub(crate) async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut sleep = pin!(clock.sleep_until(deadline));
@@ -19,7 +19,7 @@ pub(crate) async fn within<T>(clock: &Clock, deadline: Moment, future: impl Futu
     .await
 }
 
-/// Waits for whichever completes first.
+/// Waits until one of them completes.
 pub(crate) async fn first_of(one: impl Future, other: impl Future) {
     let mut one = pin!(one);
     let mut other = pin!(other);

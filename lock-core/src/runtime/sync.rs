@@ -1,12 +1,12 @@
-//! The few synchronisation primitives that the model-checked rooms use, so that a model checker can put its own in
-//! their place. See `tests/model.rs`.
+//! The few synchronisation primitives of the model-checked modules, so that a model checker can replace them. See
+//! `tests/model.rs`.
 
 use std::sync::PoisonError;
 
 pub(crate) use std::sync::MutexGuard;
 
-/// A mutex that a panic elsewhere does not poison: every critical section of this crate leaves its data consistent
-/// before it calls anything that could panic.
+/// A mutex that is not poisoned by a panic: every critical section of this crate leaves its data consistent before it
+/// calls anything that could panic.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,12 +1,12 @@
-//! Wakers that stand under a mutex.
+//! Wakers that are stored under a mutex.
 
 use std::task::{Context, Poll, Waker};
 
-/// Looks under a mutex, and leaves a waker there when there is nothing to see yet.
+/// Calls `look`, which checks a condition under a mutex and leaves a waker there if the condition is not met yet.
 ///
-/// To clone, wake or drop a waker runs the code of whoever made it, and that code may come back to the same mutex: a waker
-/// may own the future that registered it, and drop it. So the waker is cloned before `look` locks the mutex. `look` swaps
-/// it with the one in its place, and whichever is left is dropped after the mutex has been let go of.
+/// Cloning, waking or dropping a waker runs foreign code, and that code may lock the same mutex: a waker may own the
+/// future that registered it, and drop it. So the waker is cloned before `look` locks the mutex. `look` swaps it with
+/// the waker that is stored there, and the one that is left over is dropped after the mutex has been unlocked.
 ///
 /// ```
 /// use std::sync::{Mutex, PoisonError};
@@ -37,7 +37,7 @@ pub fn with_waker<T>(context: &Context<'_>, look: impl FnOnce(&mut Option<Waker>
     found
 }
 
-/// A waker whose end runs something.
+/// A waker that runs a function when it is dropped.
 #[cfg(test)]
 pub(crate) fn waker_with_an_end(end: impl FnOnce() + Send + Sync + 'static) -> Waker {
     struct End<F: FnOnce() + Send + Sync>(Option<F>);

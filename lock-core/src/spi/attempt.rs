@@ -1,4 +1,4 @@
-//! What a backend is asked: one attempt at a lock, or a look at one.
+//! The requests that a backend gets: one attempt at a lock, or an inspection of a lock.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -10,17 +10,17 @@ use crate::runtime::clock::Moment;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::status::HolderInfo;
 
-/// A random 128-bit number that a client gives to one attempt, so that the server can tell it from all others.
+/// A random 128-bit number that a client gives to one attempt, so that the server can distinguish it from all others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttemptId(u128);
 
 impl AttemptId {
-    /// An id with this number.
+    /// Creates an id from its number.
     pub const fn new(number: u128) -> Self {
         Self(number)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> u128 {
         self.0
     }
@@ -39,7 +39,7 @@ impl fmt::Debug for AttemptId {
     }
 }
 
-/// How a lock is shared. Exclusive is what there is today; the others are reserved for the same path.
+/// How a lock is shared. Only `Exclusive` is used today; the other modes are reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
@@ -51,7 +51,7 @@ pub enum Mode {
     Permits {
         /// How many permits this acquisition takes.
         take: NonZeroU32,
-        /// How many there are.
+        /// How many permits there are.
         of: NonZeroU32,
     },
 }
@@ -59,16 +59,17 @@ pub enum Mode {
 /// How long an acquisition may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all: once, at most a round trip to the server.
+    /// Not at all: one try, which takes at most a round trip to the server.
     Try,
-    /// Until a moment of the client's clock.
+    /// Until this moment of the client's clock.
     Until(Moment),
     /// For ever.
     Forever,
 }
 
 impl Wait {
-    /// Waiting for `duration` from `now` on: zero is [`Wait::Try`], what exceeds the clock is [`Wait::Forever`].
+    /// Returns a wait of `duration`, starting at `now`. Zero is [`Wait::Try`]; a duration beyond the range of the clock
+    /// is [`Wait::Forever`].
     pub fn within(duration: Duration, now: Moment) -> Self {
         match now.plus(duration) {
             _ if duration.is_zero() => Self::Try,
@@ -77,7 +78,7 @@ impl Wait {
         }
     }
 
-    /// The moment at which the wait ends.
+    /// Returns the moment at which the wait ends.
     pub(crate) fn deadline(self) -> Moment {
         match self {
             Self::Try => Moment::from_nanoseconds(0),
@@ -99,7 +100,7 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// A request of one's own, to test a backend without the core.
+    /// Creates a request, to test a backend without the core.
     pub fn new(
         id: AttemptId,
         name: LockName,
@@ -110,52 +111,53 @@ impl AcquireRequest {
         Self { id, name, physical, mode: Mode::Exclusive, holder, signals: Signals::new(wait) }
     }
 
-    /// The attempt's id.
+    /// Returns the id of the attempt.
     pub fn id(&self) -> AttemptId {
         self.id
     }
 
-    /// The lock, as the user calls it.
+    /// Returns the name of the lock, as the user wrote it.
     pub fn name(&self) -> &LockName {
         &self.name
     }
 
-    /// The lock, as the server knows it.
+    /// Returns the name of the lock on the server.
     pub fn physical(&self) -> &PhysicalName {
         &self.physical
     }
 
-    /// How the lock is to be shared.
+    /// Returns how the lock is to be shared.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Who asks, for people who inspect the lock.
+    /// Returns who is asking, for people who inspect the lock.
     pub fn holder(&self) -> &Arc<HolderInfo> {
         &self.holder
     }
 
-    /// How long the attempt may wait. [`Wait::Try`] stays what it is. **The others may grow while the attempt waits**,
-    /// because an attempt passes from one local waiter to the next: whoever gives it to a server as a bound reads it
-    /// again when the bound is reached.
+    /// Returns how long the attempt may wait. [`Wait::Try`] never changes. **The others may grow while the attempt
+    /// waits**, because an attempt passes from one local waiter to the next: a backend that sends the value to a server
+    /// as a limit has to read it again when the limit is reached.
     pub fn wait(&self) -> Wait {
         self.signals.wait()
     }
 
-    /// The [place](Signals::keep_place) that an earlier attempt of the same waiter had in the server's queue and lost, so
-    /// that a short loss of contact does not send the waiter to the end of the queue. What the number means is the
-    /// backend's business.
+    /// Returns the [place](Signals::keep_place) that an earlier attempt of the same waiter had in the server's queue
+    /// and lost, so that a short loss of contact does not move the waiter to the end of the queue. The backend decides
+    /// what the number means.
     pub fn place(&self) -> Option<NonZeroU64> {
         self.signals.place()
     }
 
-    /// By which the backend tells the core what becomes of the attempt, and of the hold that comes of it.
+    /// Returns the signals, through which the backend reports to the core what becomes of the attempt and of the hold
+    /// that it leads to.
     pub fn signals(&self) -> &Signals {
         &self.signals
     }
 }
 
-/// A lock to look at.
+/// A request to inspect a lock.
 #[derive(Debug, Clone)]
 pub struct InspectRequest {
     pub(crate) name: LockName,
@@ -163,17 +165,17 @@ pub struct InspectRequest {
 }
 
 impl InspectRequest {
-    /// A request of one's own, to test a backend without the core.
+    /// Creates a request, to test a backend without the core.
     pub fn new(name: LockName, physical: PhysicalName) -> Self {
         Self { name, physical }
     }
 
-    /// The lock, as the user calls it.
+    /// Returns the name of the lock, as the user wrote it.
     pub fn name(&self) -> &LockName {
         &self.name
     }
 
-    /// The lock, as the server knows it.
+    /// Returns the name of the lock on the server.
     pub fn physical(&self) -> &PhysicalName {
         &self.physical
     }

@@ -1,34 +1,35 @@
-//! What everybody needs who talks to a server that may be away.
+//! Pauses between attempts, for clients of a server that may be unreachable.
 
 use std::time::Duration;
 
-/// Growing pauses between attempts, with jitter, so that clients that lost a server together do not return together.
+/// Increasing pauses between attempts, with jitter, so that clients that lost a server at the same time do not all
+/// return at the same time.
 ///
-/// Each pause is drawn evenly from between half and the whole of a bound that doubles from `first` to `most`.
+/// Each pause is chosen evenly from between half and the whole of a bound, which doubles from `first` to `most`.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     bound: Duration,
     most: Duration,
-    /// Drawn when the first pause is: most operations need none.
+    /// Drawn with the first pause: most operations need no pause.
     random: Option<u64>,
 }
 
 impl Backoff {
-    /// Pauses from `first` up to `most`.
+    /// Creates pauses from `first` up to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
         Self { bound: first, most, random: None }
     }
 
-    /// The next pause.
+    /// Returns the next pause.
     pub fn next_pause(&mut self) -> Duration {
         let bound = self.bound.min(self.most);
         self.bound = bound.saturating_mul(2);
         bound / 2 + bound.mul_f64(self.next_fraction() / 2.0)
     }
 
-    /// An even fraction from 0 to 1, by xorshift64 (Marsaglia, "Xorshift RNGs", 2003).
+    /// Returns an evenly distributed fraction from 0 to 1, by xorshift64 (Marsaglia, "Xorshift RNGs", 2003).
     fn next_fraction(&mut self) -> f64 {
-        // Jitter need not be unpredictable: without random numbers from the system it is only less spread.
+        // Jitter need not be unpredictable. Without random numbers from the system the pauses are only less spread.
         let mut random = self.random.unwrap_or_else(|| getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15) | 1);
         random ^= random << 13;
         random ^= random >> 7;

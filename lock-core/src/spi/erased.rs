@@ -1,4 +1,4 @@
-//! Backends and leases whose types the core has forgotten.
+//! Type erasure for backends and their leases.
 
 use std::any::Any;
 use std::fmt;
@@ -11,10 +11,10 @@ use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::status::{Broken, HolderId, LockStatus};
 
-/// A lease whose type the core has forgotten.
+/// A lease of an erased type.
 pub(crate) type AnyLease = Arc<dyn Any + Send + Sync>;
 
-/// A backend whose type of lease the core has forgotten.
+/// A backend whose lease type is erased.
 #[async_trait]
 pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
     fn capabilities(&self) -> &Capabilities;
@@ -27,7 +27,7 @@ pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
     async fn close(&self);
 }
 
-/// Forgets the type of a backend's lease.
+/// Erases the lease type of a backend.
 #[derive(Debug)]
 pub(crate) struct Erased<B>(pub(crate) B);
 

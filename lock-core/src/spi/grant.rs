@@ -1,4 +1,4 @@
-//! What a backend answers: a grant, what a renewal found, what a release found.
+//! The answers of a backend: a grant, the result of a renewal, the result of a release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use crate::types::token::FencingToken;
 #[cfg(doc)]
 use super::Signals;
 
-/// What is renewed together: a connection, a session. The backend gives out the numbers.
+/// Identifies what is renewed together: a connection, a session. The backend assigns the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(u64);
 
 impl GroupId {
-    /// A group with this number.
+    /// Creates the id of a group from its number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> u64 {
         self.0
     }
 }
 
-/// A lock that the server has given.
+/// A lock that the server has granted.
 #[derive(Debug)]
 pub struct Grant<L> {
     pub(crate) lease: L,
@@ -39,8 +39,8 @@ pub struct Grant<L> {
 }
 
 impl<L> Grant<L> {
-    /// A grant: what the backend needs to renew and release it, with which others it is renewed, and how long it is good
-    /// for.
+    /// Creates a grant: what the backend needs to renew and release it, the group that it is renewed with, and how long
+    /// it is valid.
     pub fn new(lease: L, group: GroupId, term: Term) -> Self {
         Self {
             lease,
@@ -52,14 +52,15 @@ impl<L> Grant<L> {
         }
     }
 
-    /// Adds the fencing token, minted by the server in the acquiring round trip.
+    /// Adds the fencing token, which the server created in the round trip that acquired the lock.
     #[must_use]
     pub fn with_token(mut self, token: FencingToken) -> Self {
         self.token = Some(token);
         self
     }
 
-    /// Adds a descriptor that keeps the lock held for as long as any process has it open, for a child to inherit.
+    /// Adds a file descriptor that keeps the lock held for as long as any process has it open. A child process can
+    /// inherit it.
     #[cfg(unix)]
     #[must_use]
     pub fn with_descriptor(mut self, descriptor: Arc<std::os::fd::OwnedFd>) -> Self {
@@ -67,17 +68,17 @@ impl<L> Grant<L> {
         self
     }
 
-    /// The lease, to test a backend without the core.
+    /// Returns the lease, to test a backend without the core.
     pub fn lease(&self) -> &L {
         &self.lease
     }
 
-    /// The fencing token, if there is one.
+    /// Returns the fencing token, if there is one.
     pub fn token(&self) -> Option<FencingToken> {
         self.token
     }
 
-    /// How long the grant is good for.
+    /// Returns how long the grant is valid.
     pub fn term(&self) -> Term {
         self.term
     }
@@ -97,12 +98,12 @@ impl<L> Grant<L> {
     }
 }
 
-/// How long a grant is good for.
+/// How long a grant is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Term {
-    /// Until its end is reported through [`Signals::lost`]; it is not renewed.
+    /// Until the backend reports its end through [`Signals::lost`]; it is not renewed.
     UntilReported,
-    /// For `length` from `anchor` on, and again from each renewal on.
+    /// For `length` from `anchor`, and again from each renewal.
     Leased {
         /// The moment before the acquiring request was sent.
         anchor: Moment,
@@ -111,26 +112,26 @@ pub enum Term {
     },
 }
 
-/// What a renewal found.
+/// The result of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    /// The lease is ours, and has been extended: it lasts from the moment before the call.
+    /// The server still has the lease for this client, and has extended it: it lasts from the moment before the call.
     Held,
-    /// The lease is ours, and lasts from this moment, for backends that know better than the core what their server's
-    /// answer is worth. It never shortens what was known before.
+    /// The server still has the lease for this client, and it lasts from this moment. For backends that know better
+    /// than the core from which moment on their server's answer counts. It never shortens a lease.
     HeldFrom(Moment),
     /// The lease is gone.
     Lost(LossReason),
-    /// It could not be found out.
+    /// The backend could not find out.
     Unknown,
 }
 
-/// What a release found.
+/// The result of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// The lease was ours until now.
+    /// The server had the lease for this client until now.
     Clean,
-    /// The lease was not ours any more. The core believes that only of the first request that was sent: on a repeated one it
-    /// means that an earlier one arrived.
+    /// The server did not have the lease for this client any more. The core believes that only of the first request: on
+    /// a repeated request it means that an earlier one arrived.
     WasLost(LossReason),
 }

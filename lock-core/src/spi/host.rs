@@ -1,4 +1,4 @@
-//! What the core offers to a backend.
+//! What the core provides to a backend.
 
 use std::fmt;
 use std::future::Future;
@@ -12,14 +12,15 @@ use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::status::HolderInfo;
 
-/// What a backend reports of a whole group.
+/// Receives what a backend reports about a whole group.
 pub(crate) trait Groups: Send + Sync {
     fn suspect(&self, group: GroupId);
     fn restored(&self, group: GroupId);
     fn lost(&self, group: GroupId, reason: LossReason);
 }
 
-/// What the core offers to a backend: its clock, its engine, and a way to report on a whole group. Cheap to clone.
+/// What the core provides to a backend: its clock, its engine, and a way to report on a whole group. It is cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Host {
     pub(crate) clock: Clock,
@@ -30,27 +31,28 @@ pub struct Host {
 }
 
 impl Host {
-    /// The clock that all moments are taken from.
+    /// Returns the clock that all moments are taken from.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Runs `future` on the engine, until it ends or the client does.
+    /// Runs `future` on the engine, until the future or the client ends.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(future);
     }
 
-    /// What this client tells the server about itself.
+    /// Returns what this client tells the server about itself.
     pub fn holder(&self) -> &Arc<HolderInfo> {
         &self.holder
     }
 
-    /// How long a holder needs to stop after it has been told of a loss: for backends that let others know.
+    /// Returns how long a holder needs to stop after it learns of a loss, for backends that announce it to other
+    /// clients.
     pub fn abort_margin(&self) -> Duration {
         self.abort_margin
     }
 
-    /// Checks that leases of `length` leave time to renew them, before the first is taken.
+    /// Checks that leases of `length` leave enough time to renew them, before the first one is acquired.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), with a text that says which option to change.
@@ -58,26 +60,26 @@ impl Host {
         self.renewal_interval(length).map(drop)
     }
 
-    /// How often the core renews leases of `length`; the rhythm for a waiter's heartbeats as well.
+    /// Returns how often the core renews leases of `length`. Waiters send their heartbeats at the same interval.
     ///
     /// # Errors
-    /// As [`Host::check_lease`].
+    /// Same as [`Host::check_lease`].
     pub fn renewal_interval(&self, length: Duration) -> Result<Duration, LockError> {
         Validity::new(length, self.abort_margin).map(|validity| validity.interval())
     }
 
-    /// Contact is lost for everything in the group; it still stands.
+    /// Reports that contact is lost for every hold of the group. The holds still stand.
     pub fn group_suspect(&self, group: GroupId) {
         self.groups.suspect(group);
     }
 
-    /// Contact has returned for the group: what has a lease is renewed now instead of after the next pause. After
-    /// [`Host::group_suspect`], what is to be released or undone is tried again now, too.
+    /// Reports that contact has returned for the group: its leases are renewed now instead of after the next pause.
+    /// After [`Host::group_suspect`], pending releases and cancels are repeated now, too.
     pub fn group_restored(&self, group: GroupId) {
         self.groups.restored(group);
     }
 
-    /// Everything in the group is lost, and so is whatever is granted in it from now on: its number is not to be used
+    /// Reports that every hold of the group is lost, and so is every later grant in it: its number must not be used
     /// again.
     pub fn group_lost(&self, group: GroupId, reason: LossReason) {
         self.groups.lost(group, reason);

@@ -1,4 +1,4 @@
-//! What a backend tells the core about an attempt, and about the hold that comes of it.
+//! Signals: how a backend reports to the core on an attempt, and on the hold that it leads to.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -16,30 +16,30 @@ use crate::runtime::waker::with_waker;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 
-/// Where those wait who want an attempt.
+/// The local queue of the waiters that want an attempt.
 pub(crate) trait Waiters: Send + Sync {
-    /// The next moment later than `moment` at which one of them stops waiting, in nanoseconds of the client's clock.
+    /// The next moment after `moment` at which one of them stops waiting, in nanoseconds of the client's clock.
     fn next_end(&self, moment: u64) -> Option<u64>;
 }
 
-/// What is reported of the hold that came of an attempt.
+/// Receives reports on the hold that an attempt led to.
 pub(crate) trait Reported: Send + Sync {
     fn lost(self: Arc<Self>, reason: LossReason);
     fn suspect(self: Arc<Self>);
     fn restored(self: Arc<Self>);
 }
 
-/// By which a backend tells the core what becomes of an attempt. Cheap to clone; keep a clone where the server's
-/// messages arrive.
+/// Through this a backend reports to the core what becomes of an attempt. It is cheap to clone; keep a clone where the
+/// server's messages arrive.
 #[derive(Clone)]
 pub struct Signals(Arc<State>);
 
 struct State {
-    /// How long the one waits for whom the attempt was begun.
+    /// How long the waiter waits for whom the attempt was begun.
     wait: Wait,
-    /// Where all those wait who want the attempt; nowhere, in a test without the core.
+    /// The queue of all waiters that want the attempt; empty in a test without the core.
     waiters: Weak<dyn Waiters>,
-    /// When the last of those who want the attempt stops waiting.
+    /// When the last of the waiters that want the attempt stops waiting.
     until: AtomicU64,
     /// Zero when there is none.
     place: AtomicU64,
@@ -51,10 +51,10 @@ struct Inner {
     contact: Contact,
     loss: Option<LossReason>,
     hold: Option<Weak<dyn Reported>>,
-    /// Set when nobody wants the attempt any more: what is to be undone.
+    /// Set when no waiter wants the attempt any more: what is to be undone.
     stopped: Option<Stop>,
     driver: Option<Waker>,
-    /// Those whose time is up and who wait for a first word from the server.
+    /// Waiters whose time is up and that still wait for a first answer from the server.
     awaiting_contact: Vec<Waker>,
 }
 
@@ -64,15 +64,15 @@ enum Stop {
 }
 
 enum Contact {
-    /// The server has not said yet whether someone else holds the lock.
+    /// The server has not confirmed yet whether another client holds the lock.
     Unconfirmed,
-    /// The server has said so, and contact has been good since.
+    /// The server has confirmed it, and contact has been good since.
     Queued,
     Unreachable(LockError),
 }
 
 impl Signals {
-    /// For an attempt without the core.
+    /// Creates the signals of an attempt without the core.
     pub(crate) fn new(wait: Wait) -> Self {
         struct Nowhere;
 
@@ -104,15 +104,16 @@ impl Signals {
         }))
     }
 
-    /// The server has confirmed that someone else holds the lock and that the attempt waits in good order.
+    /// Reports that the server has confirmed that another client holds the lock, and that the attempt is queued.
     ///
-    /// It counts until [`Signals::unreachable`]: a backend whose waiters have heartbeats says that as soon as one fails.
+    /// This is valid until [`Signals::unreachable`]: a backend whose waiters send heartbeats calls that as soon as one
+    /// fails.
     pub fn queued(&self) {
         self.set_contact(Contact::Queued);
     }
 
-    /// Remembers the attempt's place in the server's queue. Should the place be lost (`acquire` answers `None` before its
-    /// time), the attempt that the core makes instead [starts from it](crate::AcquireRequest::place).
+    /// Remembers the attempt's place in the server's queue. If the place is lost (`acquire` returns `None` too early),
+    /// the core makes another attempt, which [starts from it](crate::AcquireRequest::place).
     pub fn keep_place(&self, place: NonZeroU64) {
         self.0.place.store(place.get(), Ordering::Release);
     }
@@ -121,8 +122,8 @@ impl Signals {
         NonZeroU64::new(self.0.place.load(Ordering::Acquire))
     }
 
-    /// Contact with the server is lost while the attempt waits. If the wait ends before [`Signals::queued`] is said
-    /// again, it ends with this error instead of "not acquired".
+    /// Reports that contact with the server is lost while the attempt waits. If the wait ends before the next call of
+    /// [`Signals::queued`], it ends with this error instead of "not acquired".
     pub fn unreachable(&self, error: LockError) {
         self.set_contact(Contact::Unreachable(error));
     }
@@ -136,7 +137,7 @@ impl Signals {
         awaiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether the server has been heard of; else has the caller woken when it is.
+    /// Completes when the server has answered; until then registers the caller to be woken.
     pub(crate) fn poll_contact(&self, context: &mut Context<'_>) -> Poll<()> {
         with_waker(context, |waker| {
             let mut inner = self.0.inner.lock();
@@ -150,8 +151,8 @@ impl Signals {
         })
     }
 
-    /// The lock is lost: a watch fired, the key is gone, the session has ended. Latches: it may be said before the core
-    /// has seen the grant, and more than once.
+    /// Reports that the lock is lost: a watch fired, the key is gone, the session has ended. The report is kept: a
+    /// backend may call this before the core has seen the grant, and more than once.
     pub fn lost(&self, reason: LossReason) {
         let hold = {
             let mut inner = self.0.inner.lock();
@@ -163,14 +164,14 @@ impl Signals {
         }
     }
 
-    /// Contact with the server is lost while the lock is held; the hold still stands.
+    /// Reports that contact with the server is lost while the lock is held. The hold still stands.
     pub fn suspect(&self) {
         if let Some(hold) = self.hold() {
             hold.suspect();
         }
     }
 
-    /// Contact has returned, and the lock is still held.
+    /// Reports that contact has returned, and that the lock is still held.
     pub fn restored(&self) {
         if let Some(hold) = self.hold() {
             hold.restored();
@@ -181,7 +182,7 @@ impl Signals {
         self.0.inner.lock().hold.as_ref().and_then(Weak::upgrade)
     }
 
-    /// Binds the signals to the hold that came of the attempt; answers a loss that was signalled before.
+    /// Connects the signals to the hold that the attempt led to. Returns a loss that was reported before.
     pub(crate) fn bind(&self, hold: Weak<dyn Reported>) -> Option<LossReason> {
         let mut inner = self.0.inner.lock();
         inner.hold = Some(hold);
@@ -201,8 +202,9 @@ impl Signals {
         self.0.joined.notify_one();
     }
 
-    /// The next moment later than `moment` at which somebody who wants the attempt stops waiting. A backend that asks the
-    /// server once more before that does not let a silent server be taken for another holder.
+    /// Returns the next moment after `moment` at which one of the waiters that want the attempt stops waiting. A
+    /// backend that asks the server once more before that moment avoids that a silent server is taken for another
+    /// holder.
     pub fn next_end(&self, moment: Moment) -> Option<Moment> {
         let after = moment.as_nanoseconds();
         let end = match (self.0.wait, self.0.waiters.upgrade()) {
@@ -213,16 +215,16 @@ impl Signals {
         end.map(Moment::from_nanoseconds).filter(|end| *end != Moment::FOREVER)
     }
 
-    /// Waits until somebody more wants the attempt, who may stop waiting earlier than the others:
-    /// [`next_end`](Signals::next_end) may have changed. For one task.
+    /// Waits until another waiter joins the attempt, which may stop waiting earlier than the others:
+    /// [`next_end`](Signals::next_end) may have changed. Only one task may call this.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; what it has not told of, it tells of when it is called again.
+    /// The future may be dropped at any time; the next call reports what this one did not.
     pub async fn joined(&self) {
         self.0.joined.notified().await;
     }
 
-    /// The outage that the backend has reported, if it has and contact has not returned.
+    /// The outage that the backend has reported, if contact has not returned since.
     pub(crate) fn outage(&self) -> Option<LockError> {
         match &self.0.inner.lock().contact {
             Contact::Unreachable(error) => Some(error.clone()),
@@ -230,7 +232,7 @@ impl Signals {
         }
     }
 
-    /// Why a wait that ends now cannot say that someone else holds the lock.
+    /// The reason why a wait that ends now cannot report that another client holds the lock.
     pub(crate) fn obstacle(&self) -> Option<LockError> {
         match &self.0.inner.lock().contact {
             Contact::Queued => None,
@@ -244,12 +246,12 @@ impl Signals {
         }
     }
 
-    /// Nobody wants the attempt any more; `undoing` lasts until it is undone.
+    /// No waiter wants the attempt any more; `undoing` counts it as pending until it is undone.
     pub(crate) fn stop(&self, undoing: Pending) {
         let driver = {
             let mut inner = self.0.inner.lock();
             if matches!(inner.stopped, Some(Stop::Noticed)) {
-                // It has ended by itself meanwhile, and been dealt with.
+                // The attempt has meanwhile ended by itself, and has been handled.
                 return;
             }
             inner.stopped = Some(Stop::Asked(undoing));
@@ -271,13 +273,13 @@ impl Signals {
         })
     }
 
-    /// The undoing of the attempt, if it was stopped. It cannot be stopped any more after this.
+    /// Takes the pending undo of the attempt, if it was stopped. After this it cannot be stopped any more.
     pub(crate) fn take_undoing(&self) -> Option<Pending> {
         let (stopped, driver) = {
             let mut inner = self.0.inner.lock();
             (inner.stopped.replace(Stop::Noticed), inner.driver.take())
         };
-        // A waker keeps the memory of its task, and these signals live as long as the hold.
+        // A waker keeps its task in memory, and these signals live as long as the hold.
         drop(driver);
         match stopped {
             Some(Stop::Asked(undoing)) => Some(undoing),

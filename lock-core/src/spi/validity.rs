@@ -1,36 +1,36 @@
-//! How long a lease is good for, and how often it is renewed: the one formula, for all backends.
+//! How long a lease is valid, and how often it is renewed: one formula for all backends.
 //!
-//! With `V` the lease's length at the server and `anchor` the moment **before** the last acknowledged renewal was sent,
-//! the hold is valid until
+//! With `V` the length of the lease at the server and `anchor` the moment **before** the client sent the last
+//! acknowledged renewal, the hold is valid until
 //!
 //! ```text
 //! D = anchor + V·(1 − 2ρ) − J − C
 //! ```
 //!
-//! * `ρ` = 1 %: how fast the clocks of client and server may drift apart, each way;
+//! * `ρ` = 1 %: how far the clocks of client and server may drift apart, each way;
 //! * `J` = 100 ms: how late the deadline thread may be woken;
-//! * `C` = the abort margin: what the holder needs to stop before anyone else can have the lock.
+//! * `C` = the abort margin: how long the holder needs to stop before another client can have the lock.
 //!
-//! It is renewed every `H = min(V/4, (V·(1 − 2ρ) − J − C)/3)`, so that three renewals in a row may fail. A lease in which
-//! that leaves too little time between renewals is refused.
+//! It is renewed every `H = min(V/4, (V·(1 − 2ρ) − J − C)/3)`, so that three renewals in a row may fail. A lease that
+//! leaves too little time between renewals is refused.
 
 use std::time::Duration;
 
 use crate::runtime::clock::Moment;
 use crate::types::error::{ErrorKind, LockError, Operation};
 
-/// How late whoever waits for a moment may be woken.
+/// How late a thread or task that waits for a moment may be woken.
 pub(crate) const TIMER_SLIP: Duration = Duration::from_millis(100);
 
-/// The drift, twice, as a fraction of the lease: one fiftieth.
+/// Twice the drift, as a fraction of the lease: one fiftieth.
 const DRIFT_DIVISOR: u32 = 50;
 
-/// Renewing more often than this many times in a lease means that the abort margin has eaten the lease.
+/// More renewals than this in one lease mean that the abort margin leaves too little of the lease.
 const MOST_RENEWALS: u32 = 20;
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The validity of one length of lease.
+/// The validity of leases of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Validity {
     length: Duration,
@@ -52,12 +52,12 @@ impl Validity {
         Ok(Self { length, usable, interval })
     }
 
-    /// Until when a hold is valid whose last acknowledged renewal was sent at `anchor`.
+    /// Until when a hold is valid, if its last acknowledged renewal was sent at `anchor`.
     pub(crate) fn deadline(&self, anchor: Moment) -> Moment {
         anchor.plus(self.usable)
     }
 
-    /// How long a lease lasts at a server whose clock is slow.
+    /// The longest time that a lease lasts, at a server whose clock is slow.
     pub(crate) fn length_at_most(&self) -> Duration {
         self.length.saturating_add(self.length / DRIFT_DIVISOR)
     }
@@ -119,7 +119,7 @@ mod tests {
             let margin = Duration::from_millis(margin);
             if let Ok(validity) = Validity::new(lease, margin) {
                 let anchor = Moment::from_nanoseconds(anchor);
-                // The server starts counting at the anchor at the earliest; its clock may run fast by 1 %.
+                // The server starts counting at the anchor at the earliest; its clock may run 1 % fast.
                 let length = i128::try_from(lease.as_nanos()).unwrap();
                 let given_away = i128::from(anchor.as_nanoseconds()) + length - length * i128::from(drift) / 10_000;
                 let stopped = validity.deadline(anchor).plus(TIMER_SLIP + margin);

@@ -1,4 +1,4 @@
-//! What a backend can do, as data. The core checks it before it calls the backend; users and tests read it.
+//! What a backend can do, as data. The core checks it before it calls the backend; users and tests can read it.
 
 use std::time::Duration;
 
@@ -12,44 +12,44 @@ pub enum Reach {
     Process,
     /// The processes of one machine.
     Machine,
-    /// Everyone who can reach the server.
+    /// All clients that can reach the server.
     Network,
 }
 
-/// What the fencing tokens of a backend are worth.
+/// What the fencing tokens of a backend guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// There are none.
+    /// The backend has no fencing tokens.
     None,
-    /// They rise as long as the server keeps its state.
+    /// Tokens rise as long as the server keeps its state.
     WhileServerLives,
-    /// They rise across restarts of clients and of the server.
+    /// Tokens rise across restarts of clients and of the server.
     Durable,
 }
 
-/// In which order waiters are served.
+/// The order in which waiters get the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fairness {
     /// First come, first served, across all clients.
     Fifo,
-    /// In no order that is promised.
+    /// No particular order.
     Unordered,
 }
 
-/// How much of a lock's state [`LockClient::status`](crate::LockClient::status) can tell.
+/// How much of a lock's state [`LockClient::status`](crate::LockClient::status) can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Inspection {
     /// Nothing.
     None,
-    /// By which session of the server the lock is held, whichever acquisition that is, and nothing that its holder says of
-    /// itself; who waits for it, as far as the server shows.
+    /// The session of the server that holds the lock, but not which acquisition of that session it is, and nothing that
+    /// the holder says about itself; and the waiters, as far as the server shows them.
     Sessions,
-    /// Who holds the lock.
+    /// The holder of the lock.
     Holder,
-    /// Who holds the lock, and who waits for it, in order.
+    /// The holder of the lock, and the waiters, in order.
     HolderAndQueue,
 }
 
@@ -59,16 +59,16 @@ pub enum Inspection {
 pub enum Breaking {
     /// A lock cannot be taken away from its holder.
     Unsupported,
-    /// A lock can be taken away by ending the session of the server that holds it: also if that session has released it and got
-    /// it again since it was looked at.
+    /// A lock can be taken away by ending the session of the server that holds it, even if that session has released
+    /// the lock and acquired it again since the caller looked.
     Sessions,
-    /// A lock can be taken away from its holder, who is told.
+    /// A lock can be taken away from its holder, and the holder is notified.
     Supported,
 }
 
 /// What a backend can do.
 ///
-/// Start from [`Capabilities::new`], which claims nothing, and add with the `with_…` methods what is true.
+/// Start from [`Capabilities::new`], which claims nothing, and add what applies with the `with_…` methods.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -76,24 +76,24 @@ pub struct Capabilities {
     pub backend: &'static str,
     /// How far the exclusion reaches.
     pub reach: Reach,
-    /// What the fencing tokens are worth.
+    /// What the fencing tokens guarantee.
     pub fencing: Fencing,
-    /// In which order waiters are served.
+    /// The order in which waiters get the lock.
     pub fairness: Fairness,
-    /// How much `status` tells.
+    /// How much `status` can show.
     pub inspection: Inspection,
     /// Whether `break_holder` works.
     pub breaking: Breaking,
-    /// What the server accepts as a lock's name.
+    /// What the server accepts as the name of a lock.
     pub names: NameRules,
-    /// How long what a lost client has left behind lasts at the server at most: its places in queues, its grants. `None`
-    /// when it lasts until it is undone: the core then repeats a release until it is answered, whatever the term of the
-    /// lease, or until the client ends.
+    /// The longest time that the server keeps what a lost client has left behind: its places in queues and its grants.
+    /// `None` when the server keeps it until a client undoes it: then the core repeats a release until the server
+    /// answers it or the client ends, whatever the term of the lease.
     pub leftovers_last: Option<Duration>,
 }
 
 impl Capabilities {
-    /// A backend that excludes, and promises nothing more.
+    /// Creates the capabilities of a backend that excludes, and promises nothing more.
     pub const fn new(backend: &'static str, reach: Reach, names: NameRules) -> Self {
         Self {
             backend,
@@ -107,28 +107,28 @@ impl Capabilities {
         }
     }
 
-    /// Declares what the fencing tokens are worth.
+    /// Sets what the fencing tokens guarantee.
     #[must_use]
     pub const fn with_fencing(mut self, fencing: Fencing) -> Self {
         self.fencing = fencing;
         self
     }
 
-    /// Declares in which order waiters are served.
+    /// Sets the order in which waiters get the lock.
     #[must_use]
     pub const fn with_fairness(mut self, fairness: Fairness) -> Self {
         self.fairness = fairness;
         self
     }
 
-    /// Declares how much `status` tells.
+    /// Sets how much `status` can show.
     #[must_use]
     pub const fn with_inspection(mut self, inspection: Inspection) -> Self {
         self.inspection = inspection;
         self
     }
 
-    /// Declares how long leftovers last: an attempt that cannot be undone for that long is left to the server, and so is a
+    /// Sets how long leftovers last. An attempt that cannot be undone for that long is left to the server, and so is a
     /// release that is not answered before its lease is over.
     #[must_use]
     pub const fn with_leftovers_gone_after(mut self, longest: Duration) -> Self {
@@ -136,7 +136,7 @@ impl Capabilities {
         self
     }
 
-    /// Declares whether `break_holder` works.
+    /// Sets whether `break_holder` works.
     #[must_use]
     pub const fn with_breaking(mut self, breaking: Breaking) -> Self {
         self.breaking = breaking;

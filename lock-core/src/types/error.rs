@@ -1,8 +1,8 @@
-//! The one error type: what failed, on which lock, why, and what to do about it.
+//! The error type: what failed, on which lock, why, and what to do about it.
 //!
-//! Two axes are kept apart. The [`ErrorKind`] says what happened and is what a program matches on;
-//! [`LockError::is_retryable`] says whether the same call may well succeed later. An unreachable server is
-//! retryable today and may not be tomorrow, without its kind changing.
+//! An error has two independent properties. The [`ErrorKind`] says what happened and is what a program matches on;
+//! [`LockError::is_retryable`] says whether the same call may succeed later. An unreachable server may be retryable
+//! today and not tomorrow, while its kind stays the same.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -20,25 +20,25 @@ pub enum ErrorKind {
     Lost,
     /// The caller does not hold the lock. Nothing was changed.
     NotOwner,
-    /// There is nobody to own the lock: the call was made outside a task, a runtime and an owner's scope.
+    /// The lock would have no owner: the call was made outside a task, a runtime and an owner's scope.
     NoOwner,
-    /// The server could not be reached, or did not answer. Nothing is held.
+    /// The client could not reach the server, or the server did not answer. No lock is held.
     Unreachable,
-    /// The call was sent and its outcome is not known; work on it goes on in the background.
+    /// The request was sent and its outcome is not known; the client keeps working on it in the background.
     Unconfirmed,
-    /// The server refused: wrong credentials, a missing permission, a folder that belongs to someone else.
+    /// The server refused: wrong credentials, a missing permission, a folder that belongs to another user.
     Denied,
-    /// The backend cannot do this, and says so in its capabilities.
+    /// The backend cannot do this; its capabilities say so.
     Unsupported,
     /// The name of the lock is empty or longer than 512 bytes.
     InvalidName,
-    /// An option, a URL or a setting is not acceptable.
+    /// An option, a URL or a setting is not valid.
     InvalidOption,
     /// The client has been closed, or the runtime that it ran on has ended.
     Closed,
-    /// The server answered with an error of its own, or with something that makes no sense.
+    /// The server answered with an error of its own, or with a reply that makes no sense.
     Server,
-    /// A defect of distlock or of a backend.
+    /// A bug in distlock or in a backend.
     Internal,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What was being done when an error arose.
+/// The operation during which an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -77,13 +77,13 @@ pub enum Operation {
     Connect,
     /// Acquiring a lock, or reentering one.
     Acquire,
-    /// Undoing an acquisition that nobody waits for any more.
+    /// Undoing an acquisition that no caller waits for any more.
     Cancel,
     /// Renewing a lease.
     Renew,
     /// Releasing a lock.
     Release,
-    /// Reading who holds a lock and who waits for it.
+    /// Inspecting who holds a lock and who waits for it.
     Inspect,
     /// Taking a lock away from its holder.
     Break,
@@ -107,9 +107,9 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An error of a lock operation. Cheap to clone; never contains a secret.
+/// An error of a lock operation. It is cheap to clone and never contains a secret.
 ///
-/// Its text names the operation, the lock, the server, the cause and, where there is one, the remedy.
+/// Its text names the operation, the lock, the server, the cause and, if there is one, the remedy.
 ///
 /// ```
 /// use lock_core::{ErrorKind, LockError, LockName, Operation};
@@ -159,7 +159,7 @@ impl Details {
     fn place(&self) -> Option<String> {
         let server = self.server.as_ref()?;
         match self.operation {
-            // An option is wrong wherever the server is.
+            // A wrong option has nothing to do with the server.
             Operation::Configure => None,
             Operation::Connect => Some(format!(" to {server}")),
             Operation::Close => Some(format!(" the client of {server}")),
@@ -169,7 +169,7 @@ impl Details {
 }
 
 impl LockError {
-    /// A new error with nothing but its kind and the operation that failed.
+    /// Creates an error that has only a kind and the operation that failed.
     pub fn new(kind: ErrorKind, operation: Operation) -> Self {
         Self(Arc::new(Details {
             kind,
@@ -184,7 +184,7 @@ impl LockError {
         }))
     }
 
-    /// The error of a hold that was lost for `reason`.
+    /// Creates the error of a hold that was lost for `reason`.
     pub fn lost(operation: Operation, name: &LockName, reason: LossReason) -> Self {
         Self::new(ErrorKind::Lost, operation).on(name).with(|details| details.loss = Some(reason))
     }
@@ -194,80 +194,80 @@ impl LockError {
         self
     }
 
-    /// Names the lock that the failed operation was about.
+    /// Sets the lock that the failed operation was about.
     #[must_use]
     pub fn on(self, name: &LockName) -> Self {
         self.with(|details| details.name = Some(name.clone()))
     }
 
-    /// Names the server that the failed operation was about.
+    /// Sets the server that the failed operation was about.
     pub(crate) fn at(self, server: &Arc<str>) -> Self {
         self.with(|details| details.server = Some(Arc::clone(server)))
     }
 
-    /// Says what was being done, where that is known better than to who made the error.
+    /// Replaces the operation, where the caller knows it better than the code that made the error.
     #[must_use]
     pub fn during(self, operation: Operation) -> Self {
         self.with(|details| details.operation = operation)
     }
 
-    /// Says in words why it failed. The text must not contain a secret.
+    /// Sets the cause, in words. The text must not contain a secret.
     #[must_use]
     pub fn because(self, cause: impl Into<Cow<'static, str>>) -> Self {
         self.with(|details| details.cause = cause.into())
     }
 
-    /// Says what the reader can do about it.
+    /// Sets what the reader can do about it.
     #[must_use]
     pub fn remedy(self, remedy: impl Into<Cow<'static, str>>) -> Self {
         self.with(|details| details.remedy = remedy.into())
     }
 
-    /// Marks that the same call may well succeed later.
+    /// Marks the error as retryable: the same call may succeed later.
     #[must_use]
     pub fn retryable(self) -> Self {
         self.with(|details| details.retryable = true)
     }
 
-    /// Attaches the error beneath, for [`LockError::underlying`]. What it says belongs into [`LockError::because`] as well. Its
-    /// `Display` and `Debug` must not contain a secret.
+    /// Attaches the underlying error, for [`LockError::underlying`]. Put its text into [`LockError::because`] as well.
+    /// Its `Display` and `Debug` must not contain a secret.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.with(|details| details.underlying = Some(Arc::new(source)))
     }
 
-    /// The server that it was about, if it was about one: where it is, and never as whom one comes.
+    /// Returns the address of the server that the operation was about, if any. It never contains a user name.
     pub fn server(&self) -> Option<&str> {
         self.0.server.as_deref()
     }
 
-    /// The error beneath, for programs: its text is part of this error's own, and so it is no
+    /// Returns the underlying error, for programs. Its text is already part of this error's text, so it is not the
     /// [`source`](StdError::source).
     pub fn underlying(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.underlying.as_deref().map(|error| error as _)
     }
 
-    /// What went wrong.
+    /// Returns what went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was being done.
+    /// Returns the operation that failed.
     pub fn operation(&self) -> Operation {
         self.0.operation
     }
 
-    /// The lock that it was about, if it was about one.
+    /// Returns the lock that the operation was about, if any.
     pub fn name(&self) -> Option<&LockName> {
         self.0.name.as_ref()
     }
 
-    /// Why the hold was lost, when the kind is [`ErrorKind::Lost`].
+    /// Returns why the hold was lost, when the kind is [`ErrorKind::Lost`].
     pub fn loss(&self) -> Option<LossReason> {
         self.0.loss
     }
 
-    /// Whether the same call may well succeed later without anyone changing anything.
+    /// Returns whether the same call may succeed later without any change.
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
     }
@@ -279,7 +279,8 @@ impl fmt::Display for LockError {
     }
 }
 
-/// Without a [`source`](StdError::source): the text says every cause, and a program that prints the whole chain says each once.
+/// There is no [`source`](StdError::source): the text contains every cause, so a program that prints the whole chain
+/// prints each cause once.
 impl StdError for LockError {}
 
 impl fmt::Debug for LockError {

@@ -1,28 +1,28 @@
 //! How a hold ends, and why it is lost.
 
-/// Why a hold was lost, as far as that is known: the reason is best effort, the loss is not.
+/// Why a hold was lost, as far as the client knows. The reason is best effort; the loss is certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// It could not be renewed before its deadline, or reached the greatest length that the client allows.
+    /// The hold could not be renewed before its deadline, or reached the longest time that the client allows.
     #[error("its lease expired")]
     Expired,
-    /// What stood for it at the server was deleted.
+    /// The entry of the lock on the server was deleted.
     #[error("what stood for it was deleted")]
     Deleted,
-    /// Someone else has it.
+    /// Another client has the lock.
     #[error("someone else has taken it")]
     Taken,
-    /// The session that it belonged to has ended.
+    /// The session that the hold belonged to has ended.
     #[error("its session was closed")]
     SessionClosed,
-    /// This program closed its own client while the lock was held; the server had no part in it.
+    /// This program closed its own client while the lock was held; the server was not involved.
     #[error("its client was closed while it was held")]
     ClientClosed,
-    /// The connection that it belonged to is gone, and the lock with it.
+    /// The connection that the hold belonged to is gone, and the lock with it.
     #[error("the connection that it belonged to is gone")]
     ConnectionLost,
-    /// An operator took it away.
+    /// An operator took the lock away.
     #[error("it was broken by an operator")]
     Broken,
 }
@@ -30,8 +30,8 @@ pub enum LossReason {
 /// How a hold ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldEnd {
-    /// Its owner released it.
+    /// The owner released the lock.
     Released,
-    /// It was lost.
+    /// The hold was lost.
     Lost(LossReason),
 }

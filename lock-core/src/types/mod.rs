@@ -1,4 +1,4 @@
-//! Words without behaviour: names, owners, tokens, status, capabilities, errors, URLs, secrets.
+//! Plain data types: names, owners, tokens, status, capabilities, errors, URLs, secrets.
 
 pub(crate) mod capabilities;
 pub(crate) mod error;

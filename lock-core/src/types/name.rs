@@ -1,13 +1,13 @@
-//! Names of locks, and the one rule that maps them to what a server accepts.
+//! Names of locks, and the rule that maps them to names that a server accepts.
 //!
-//! A lock may be called anything: any UTF-8 text of 1 to 512 bytes. Servers are pickier (a file name has no `/`,
-//! MySQL stops at 64 characters), so every backend declares its [`NameRules`] and the core maps a [`LockName`] to a
+//! A lock can have any name: any UTF-8 text of 1 to 512 bytes. Servers accept less (a file name has no `/`, MySQL
+//! allows only 64 characters), so every backend declares its [`NameRules`], and the core maps a [`LockName`] to a
 //! [`PhysicalName`] with one rule that never gives two names the same result:
 //!
-//! * a name stays as it is when all its characters are in the set, it has no `~`, it is short enough and it does not
-//!   begin with a dot (so `.` and `..` never reach a file system, and no lock hides from a listing);
-//! * any other name becomes `prefix~hash`: what is readable of it, with `_` for each character outside the set, then
-//!   `~`, then the first 160 bits of the name's SHA-256 in lower-case base 32 (`a`–`z`, `2`–`7`).
+//! * a name stays as it is if all its characters are in the set, it has no `~`, it is short enough and it does not
+//!   begin with a dot (so `.` and `..` never reach a file system, and no lock is hidden from a listing);
+//! * any other name becomes `prefix~hash`: its readable part, with `_` for each character outside the set, then `~`,
+//!   then the first 160 bits of the name's SHA-256 in lower-case base 32 (`a`–`z`, `2`–`7`).
 //!
 //! Only mapped names contain a `~`, so a mapped name never equals an unmapped one, and two mapped names differ unless
 //! SHA-256 collides in its first 160 bits.
@@ -44,15 +44,15 @@ use sha2::{Digest, Sha256};
 
 use crate::types::error::{ErrorKind, LockError, Operation};
 
-/// The name of a lock: any UTF-8 text of 1 to 512 bytes. Cheap to clone.
+/// The name of a lock: any UTF-8 text of 1 to 512 bytes. It is cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockName(Arc<str>);
 
 impl LockName {
-    /// The greatest length of a name, in bytes.
+    /// The maximum length of a name, in bytes.
     pub const MAX_LENGTH: usize = 512;
 
-    /// Checks and makes a name.
+    /// Creates a name.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] when it is empty or longer than [`LockName::MAX_LENGTH`] bytes.
@@ -70,7 +70,7 @@ impl LockName {
         }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -113,7 +113,7 @@ impl FromStr for LockName {
 pub struct PhysicalName(Arc<str>);
 
 impl PhysicalName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -125,31 +125,31 @@ impl fmt::Display for PhysicalName {
     }
 }
 
-/// Which characters a server takes as they are. `~` is never one of them: it marks mapped names.
+/// The characters that a server accepts unchanged. `~` is never one of them: it marks mapped names.
 #[derive(Debug, Clone, Copy)]
 pub struct CharacterSet {
     contains: fn(char) -> bool,
 }
 
 impl CharacterSet {
-    /// Every character but `~`.
+    /// Every character except `~`.
     pub const ANY: Self = Self { contains: |_| true };
 
-    /// Letters and digits of ASCII, `-`, `_` and `.`: safe as a file name wherever upper and lower case differ.
+    /// ASCII letters and digits, `-`, `_` and `.`: safe as a file name where upper and lower case differ.
     pub const PORTABLE: Self = Self {
         contains: |character| matches!(character, 'A'..='Z' | 'a'..='z' | '0'..='9' | '-' | '_' | '.'),
     };
 
-    /// As [`CharacterSet::PORTABLE`] without capital letters, for servers that do not tell `A` from `a`.
+    /// Like [`CharacterSet::PORTABLE`], without capital letters, for servers that do not distinguish `A` from `a`.
     pub const PORTABLE_LOWER_CASE: Self =
         Self { contains: |character| matches!(character, 'a'..='z' | '0'..='9' | '-' | '_' | '.') };
 
-    /// A set of the backend's own.
+    /// Creates a character set of the backend's own.
     pub const fn of(contains: fn(char) -> bool) -> Self {
         Self { contains }
     }
 
-    /// Whether `character` may stay as it is.
+    /// Returns whether `character` may stay as it is.
     pub fn contains(self, character: char) -> bool {
         character != '~' && (self.contains)(character)
     }
@@ -166,15 +166,18 @@ pub struct NameRules {
 const SUFFIX_LENGTH: usize = 33;
 
 impl NameRules {
-    /// Rules for a server that takes `characters`, and at most `max_length` bytes of them.
+    /// Creates the rules for a server that accepts names of these `characters`, of at most `max_length` bytes.
     ///
-    /// A `max_length` below 33 counts as 33: the hash must fit, or two locks could become one.
+    /// A `max_length` below 33 counts as 33: the hash must fit, or two locks could get the same name.
     pub const fn new(characters: CharacterSet, max_length: usize) -> Self {
         let max_length = if max_length < SUFFIX_LENGTH { SUFFIX_LENGTH } else { max_length };
         Self { characters, max_length }
     }
 
-    /// Maps a name to what the server is given; see the module's documentation for the rule.
+    /// Maps a name to the name that the server gets.
+    ///
+    /// A name stays as it is if the server accepts it. Any other name becomes a readable prefix, a `~` and a hash of
+    /// the name.
     pub fn apply(&self, name: &LockName) -> PhysicalName {
         let text = name.as_str();
         if self.accepts(text) {
@@ -211,7 +214,7 @@ fn hash(text: &str) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let digest = Sha256::digest(text.as_bytes());
     let mut encoded = String::with_capacity(SUFFIX_LENGTH);
-    // 5 bytes are 8 characters, so 20 bytes leave no rest.
+    // 5 bytes make 8 characters, so 20 bytes leave no remainder.
     for block in digest[..20].chunks_exact(5) {
         let bits = block.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
         for position in (0..8).rev() {

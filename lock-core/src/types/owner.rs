@@ -1,14 +1,14 @@
-//! Who holds a lock.
+//! Owners of locks.
 //!
-//! The Java face of a lock (`lock`, `try_lock`, `unlock`) is reentrant *by owner*. Threads are the wrong owners in
-//! asynchronous code, so the owner is, in this order:
+//! The methods `lock`, `try_lock` and `unlock` are reentrant *by owner*. A thread is the wrong owner in asynchronous
+//! code, so the owner is the first of these that exists:
 //!
-//! 1. the scope that the code runs in, when someone made one with [`Owner::scope`];
+//! 1. the scope that the code runs in, made with [`Owner::scope`];
 //! 2. the current tokio task;
 //! 3. the current thread, inside a runtime's `block_on`.
 //!
-//! Outside all three there is no owner, and the call answers [`ErrorKind::NoOwner`](crate::ErrorKind::NoOwner). Guards do
-//! not need any of them: each [`LockGuard`](crate::LockGuard) is an owner of its own.
+//! Outside all three there is no owner, and the call returns [`ErrorKind::NoOwner`](crate::ErrorKind::NoOwner). Guards
+//! do not need any of them: each [`LockGuard`](crate::LockGuard) has an owner of its own.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use std::thread::ThreadId;
 
 use tokio::task;
 
-/// Who holds a lock: a task, a thread, or something explicit that is neither.
+/// The owner of a lock: a task, a thread, or an explicit owner that is neither.
 ///
 /// ```
 /// use lock_core::{DistributedLock, LockClient, Owner, memory::MemoryServer};
@@ -47,8 +47,8 @@ pub(crate) enum Kind {
 static NEXT_EXPLICIT: AtomicU64 = AtomicU64::new(1);
 
 impl Owner {
-    /// A new owner, different from every other one of this process.
-    #[allow(clippy::new_without_default)] // a default is expected to be equal to another default; owners never are
+    /// Creates an owner that differs from every other owner of this process.
+    #[allow(clippy::new_without_default)] // two defaults are expected to be equal, and owners never are
     pub fn new() -> Self {
         Self(Kind::Explicit(NEXT_EXPLICIT.fetch_add(1, Ordering::Relaxed)))
     }

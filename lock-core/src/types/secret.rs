@@ -1,16 +1,16 @@
-//! A text that nobody may see.
+//! A text that must stay hidden.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::types::error::{ErrorKind, LockError, Operation};
 
-/// A password, or another text for the server alone. Its `Debug` shows neither its content nor its length.
+/// A password, or another text that only the server may see. Its `Debug` shows neither its content nor its length.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -30,7 +30,7 @@ impl Secret {
         }
     }
 
-    /// The text itself. It must not get into an error, a log or a `Debug` text.
+    /// Returns the text itself. It must not get into an error, a log or a `Debug` text.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! What can be told about a lock from outside: who holds it, who waits for it.
+//! The state of a lock, as the server shows it: the holder and the waiters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use crate::types::name::LockName;
 use crate::types::origin::ProcessOrigin;
 use crate::types::token::FencingToken;
 
-/// Who holds a lock or waits for it, as the server knows it: one acquisition, not one process.
+/// Identifies a holder or a waiter of a lock, as the server knows it: one acquisition, not one process.
 ///
-/// [`LockClient::break_holder`](crate::LockClient::break_holder) takes it, so that the lock is taken from that holder or
-/// from nobody.
+/// Pass it to [`LockClient::break_holder`](crate::LockClient::break_holder), which takes the lock from that holder
+/// only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HolderId(Arc<str>);
 
 impl HolderId {
-    /// An id as the server spells it.
+    /// Creates an id from the server's spelling.
     pub fn new(id: impl AsRef<str>) -> Self {
         Self(Arc::from(id.as_ref()))
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -33,22 +33,22 @@ impl fmt::Display for HolderId {
     }
 }
 
-/// What a client tells the server about itself, for people who ask who holds a lock.
+/// What a client tells the server about itself, for people who inspect a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderInfo {
-    /// The name of the machine.
+    /// The host name of the machine.
     pub host: String,
-    /// The number of the process.
+    /// The process id.
     pub pid: u32,
-    /// What tells the process from others with that number, where the system has it.
+    /// Distinguishes the process from others with the same id, where the system provides it.
     pub origin: Option<ProcessOrigin>,
-    /// What the user called this client (`?label=`), if anything.
+    /// The label that the user gave this client (`?label=`), if any.
     pub label: Option<String>,
 }
 
 impl HolderInfo {
-    /// The machine and process that this runs in.
+    /// Returns the machine and the process that this code runs in.
     pub fn of_this_process() -> Self {
         let origin = ProcessOrigin::of_this_process();
         Self { host: host_name(), pid: std::process::id(), origin, label: None }
@@ -65,28 +65,28 @@ fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-/// One holder of a lock, or one waiter for it.
+/// A holder of a lock, or a waiter for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
-    /// Its id at the server.
+    /// Its id on the server.
     pub id: HolderId,
-    /// The fencing token that it was given, for a holder on a backend that has tokens.
+    /// The fencing token of a holder, if the backend has tokens.
     pub token: Option<FencingToken>,
-    /// The name of its machine, where the server knows it.
+    /// The host name of its machine, if the server knows it.
     pub host: Option<String>,
-    /// The number of its process, where the server knows it.
+    /// Its process id, if the server knows it.
     pub pid: Option<u32>,
-    /// What tells its process from others with that number, where the server knows it.
+    /// Distinguishes its process from others with the same id, if the server knows it.
     pub origin: Option<ProcessOrigin>,
-    /// What its user called it, if anything.
+    /// The label that the user gave it, if any.
     pub label: Option<String>,
-    /// Since when it holds or waits, by the wall clock of whoever wrote it down.
+    /// Since when it holds or waits, by the wall clock of the machine that recorded it.
     pub since: Option<SystemTime>,
 }
 
 impl Participant {
-    /// A participant of which only the id is known.
+    /// Creates a participant of which only the id is known.
     pub fn new(id: HolderId) -> Self {
         Self { id, token: None, host: None, pid: None, origin: None, label: None, since: None }
     }
@@ -108,7 +108,7 @@ impl Participant {
         self
     }
 
-    /// Adds since when it holds or waits.
+    /// Adds the time since when it holds or waits.
     #[must_use]
     pub fn with_since(mut self, since: SystemTime) -> Self {
         self.since = Some(since);
@@ -116,61 +116,61 @@ impl Participant {
     }
 }
 
-/// The state of a lock at the moment when the server was asked. It may have changed since.
+/// The state of a lock at the moment when the server answered. It may have changed since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStatus {
     /// The lock.
     pub name: LockName,
-    /// Who holds it: nobody, or one for an exclusive lock.
+    /// The holders: none, or one for an exclusive lock.
     pub holders: Vec<Participant>,
-    /// Who waits, the next one first, where the backend can tell.
+    /// The waiters, the next one first, if the backend can tell.
     pub waiters: Vec<Participant>,
-    /// How long the holder's lease still runs if it is not renewed, where there is a lease.
+    /// How long the holder's lease runs if it is not renewed, if there is a lease.
     pub remaining: Option<Duration>,
 }
 
 impl LockStatus {
-    /// The status of a lock that nobody holds or waits for.
+    /// Creates the status of a lock that has no holder and no waiters.
     pub fn free(name: LockName) -> Self {
         Self { name, holders: Vec::new(), waiters: Vec::new(), remaining: None }
     }
 
-    /// Whether anybody holds it.
+    /// Returns whether the lock is held.
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
     }
 }
 
-/// What came of taking a lock away from its holder.
+/// The result of taking a lock away from its holder.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Broken {
-    /// Whether that holder still held it, so that it was taken away.
+    /// Whether the named holder still held the lock, so that it was taken away.
     pub taken_away: TakenAway,
-    /// Other locks that the same act cost their holders, where a server can only end a whole connection.
+    /// Other locks that their holders lost by the same request, where a server can only end a whole connection.
     pub also_lost: Vec<LockName>,
-    /// Whether those are all.
+    /// Whether `also_lost` is complete.
     pub others: Others,
 }
 
-/// Whether it is known which other locks an act has cost.
+/// Whether it is known which other locks were lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Others {
     /// [`Broken::also_lost`] names all of them.
     #[default]
     Known,
-    /// There may be more: the server does not tell.
+    /// There may be more: the server does not say.
     Unknown,
 }
 
 /// Whether a lock was taken from the holder that the caller named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TakenAway {
-    /// That holder held it, and holds it no more.
+    /// That holder held the lock, and does not any more.
     Yes,
-    /// That holder did not hold it any more. Nothing was changed.
+    /// That holder did not hold the lock any more. Nothing was changed.
     #[default]
     No,
 }

@@ -4,14 +4,14 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
-/// A number that rises from one holder of a lock to the next.
+/// A number that increases from one holder of a lock to the next.
 ///
-/// A lock alone cannot stop a holder that was paused past its lease and does not know it yet. The thing that the lock
-/// protects can: it remembers the highest token that it has seen and refuses writes with a lower one. See Martin
+/// A lock alone cannot stop a holder that was paused past its lease and has not noticed it yet. The resource that the
+/// lock protects can: it remembers the highest token that it has seen and refuses writes with a lower one. See Martin
 /// Kleppmann, "How to do distributed locking" (2016).
 ///
-/// Tokens are compared, never computed with. In JSON they are decimal strings, because JSON's numbers lose digits
-/// above 2^53 in many readers.
+/// Compare tokens; do not calculate with them. In JSON they are decimal strings, because many readers lose the digits
+/// of numbers above 2^53.
 ///
 /// ```
 /// use lock_core::FencingToken;
@@ -26,12 +26,12 @@ use std::str::FromStr;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// A token with the number that a server gave out.
+    /// Creates a token with the number that a server assigned.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The token as a number, for a store that keeps it in a numeric column.
+    /// Returns the token as a number, for a store that keeps it in a numeric column.
     pub const fn get(self) -> u64 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! URLs that name a backend, and their options, read strictly.
+//! URLs that name a backend, and their options. Unknown options are errors.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::types::secret::Secret;
 
 /// A URL that names a backend: `scheme:[//authority][path][?key=value&…]`.
 ///
-/// Several hosts may stand in the authority, separated by commas. Neither `Display` nor `Debug` shows the user, the
+/// The authority may contain several hosts, separated by commas. Neither `Display` nor `Debug` shows the user, the
 /// password or the options: only scheme, hosts and path.
 ///
 /// ```
@@ -34,11 +34,11 @@ pub struct LockUrl {
 }
 
 impl LockUrl {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] when there is no scheme, an option has no value or stands twice, or an escape is not
-    /// UTF-8. The text does not repeat the URL, which may have a password in it.
+    /// [`ErrorKind::InvalidOption`] when the URL has no scheme, an option has no value or occurs twice, or an escape is
+    /// not UTF-8. The error does not repeat the URL, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, LockError> {
         let (scheme, rest) = text
             .split_once(':')
@@ -67,22 +67,22 @@ impl LockUrl {
         })
     }
 
-    /// What stands before the colon, in lower case.
+    /// Returns the part before the colon, in lower case.
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// The hosts with their ports, as written; empty when there are none.
+    /// Returns the hosts with their ports, as written; empty if there are none.
     pub fn hosts(&self) -> &str {
         self.hosts.as_deref().unwrap_or_default()
     }
 
-    /// The path, with its escapes resolved; empty when there is none.
+    /// Returns the path, with its escapes decoded; empty if there is none.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The user, if one is given.
+    /// Returns the user, if there is one.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] when an escape is not UTF-8.
@@ -92,7 +92,7 @@ impl LockUrl {
         user.filter(|user| !user.is_empty()).map(decode).transpose()
     }
 
-    /// The password, if one is given. It must not get into an error, a log or a `Debug` text.
+    /// Returns the password, if there is one. It must not get into an error, a log or a `Debug` text.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] when an escape is not UTF-8.
@@ -101,10 +101,10 @@ impl LockUrl {
         password.map(|(_, password)| decode(password)).transpose()
     }
 
-    /// The password: that of the URL, or that in the file which the option `password_file` names.
+    /// Returns the password of the URL, or the one in the file that the option `password_file` names.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] when both are given, and as [`Secret::of_file`].
+    /// [`ErrorKind::InvalidOption`] when both are given; and the errors of [`Secret::of_file`].
     pub fn secret(&self, options: &mut UrlOptions) -> Result<Option<Secret>, LockError> {
         let written = self.password()?.filter(|text| !text.is_empty()).map(Secret::new);
         let Some(file) = options.take("password_file") else { return Ok(written) };
@@ -114,7 +114,8 @@ impl LockUrl {
         Secret::of_file(Path::new(&file)).map(Some)
     }
 
-    /// Whether the URL has something in it that others must not see: credentials, or an option that could be one.
+    /// Returns whether the URL contains something that others must not see: credentials, or an option that could be a
+    /// secret.
     pub fn has_secret(&self) -> bool {
         self.credentials.is_some()
             || self.options.pairs.iter().any(|(key, _)| {
@@ -122,7 +123,7 @@ impl LockUrl {
             })
     }
 
-    /// The options, to be taken out one by one and [finished](UrlOptions::finish).
+    /// Returns the options. Take them out one by one and then call [`finish`](UrlOptions::finish).
     pub fn options(&self) -> UrlOptions {
         self.options.clone()
     }
@@ -140,7 +141,7 @@ impl fmt::Display for LockUrl {
         write!(formatter, "{}:", self.scheme)?;
         let Some(hosts) = &self.hosts else { return formatter.write_str(&self.path) };
         if self.path.contains('@') {
-            // More likely the rest of a password with a slash in it that is not encoded than a path.
+            // A path with an `@` is probably the rest of a password that contains an unescaped slash.
             return formatter.write_str("//(hidden)");
         }
         write!(formatter, "//{hosts}{}", self.path)
@@ -153,7 +154,8 @@ impl fmt::Debug for LockUrl {
     }
 }
 
-/// The options of a URL. Each is taken out by who knows it; [`UrlOptions::finish`] refuses what nobody has taken.
+/// The options of a URL. Each part of the program takes out the options that it knows; [`UrlOptions::finish`] refuses
+/// the rest.
 #[derive(Clone, Default)]
 pub struct UrlOptions {
     pairs: Vec<(String, String)>,
@@ -165,7 +167,8 @@ impl UrlOptions {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| {
-                // Not which: after a question mark in a password that is not encoded it is the rest of the password.
+                // The error does not name the option: it may be the rest of a password that contains an unescaped
+                // question mark.
                 invalid("an option has no value")
                     .remedy("write key=value, and %3F for a question mark in a password")
             })?;
@@ -185,7 +188,7 @@ impl UrlOptions {
         Some(self.pairs.remove(position).1)
     }
 
-    /// Takes a length of time out: `500ms`, `30s`, `5m`, `1h 30m`.
+    /// Takes a duration out: `500ms`, `30s`, `5m`, `1h 30m`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`], naming the option.
@@ -199,7 +202,7 @@ impl UrlOptions {
         })
     }
 
-    /// Takes one of several words out.
+    /// Takes an option out whose value is one of several words.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`], naming the option and the words.
@@ -218,10 +221,10 @@ impl UrlOptions {
             .ok_or_else(|| invalid(format!("the option {key:?} is not one of {}", words.join(", "))))
     }
 
-    /// Refuses what nobody has taken.
+    /// Refuses options that were not taken out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`], naming the first unknown option and those that there are.
+    /// [`ErrorKind::InvalidOption`], naming the first unknown option and the known options.
     pub fn finish(mut self) -> Result<(), LockError> {
         self.known.sort_unstable();
         match self.pairs.first() {

@@ -1,4 +1,4 @@
-//! A held lock inside: its deadline, its lease, and its one end.
+//! The inside of a held lock: its deadline, its lease, and how it ends.
 
 pub(crate) mod reports;
 pub(crate) mod state;
@@ -28,22 +28,22 @@ pub(crate) trait Home: Send + Sync {
 
     fn clock(&self) -> &Clock;
 
-    /// Where the server is, for the log.
+    /// The address of the server, for the log.
     fn server(&self) -> &Arc<str>;
 
-    /// Has the listener called. No code of users runs in here.
+    /// Queues an event for the listener. It runs no user code.
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
 
-    /// The hold is lost, and says so already: what follows from it for all others.
+    /// Called after the hold has become lost, to free the mutex, inform the listener and clean up at the server.
     fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, undoing: Pending);
 
-    /// Counts what a loss leaves to be undone.
+    /// Counts the work that a loss leaves to be undone.
     fn expect_undoing(&self) -> Pending;
 
-    /// A hold has come into the hands of its owner.
+    /// A hold has been handed to its owner.
     fn seen(&self);
 
-    /// The hold was lost before its waiter saw it: another attempt is made in its stead.
+    /// The hold was lost before its waiter saw it, and another attempt replaces it.
     fn lost_unseen(&self, hold: &HoldCore, reason: LossReason);
 }
 
@@ -51,38 +51,39 @@ pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
     pub(crate) grant: Granted,
     granted_at: Moment,
-    /// That no other hold of this process has.
+    /// A number that no other hold of this process has.
     number: u64,
     state: HoldState<LossReason>,
-    /// When the hold ends although it is renewed, if the client bounds it.
+    /// When the hold ends even if it is renewed, if the client limits it.
     longest: Moment,
     alarm: Mutex<Option<AlarmHandle>>,
     reports: Reports<LossReason>,
 }
 
-/// What the server gave, and what follows from it.
+/// What the server granted, and what follows from it.
 pub(crate) struct Granted {
-    /// Until the work that ends the hold at the server takes it: what a user keeps of an ended hold keeps nothing there.
+    /// Present until the work that ends the hold at the server takes it, so that a user who keeps an ended hold keeps
+    /// nothing at the server.
     pub(crate) lease: Mutex<Option<AnyLease>>,
     pub(crate) group: GroupId,
     pub(crate) token: Option<FencingToken>,
-    /// Where the attempt stood in the server's queue, if it did.
+    /// The attempt's place in the server's queue, if it had one.
     pub(crate) place: Option<NonZeroU64>,
     pub(crate) lasting: Lasting,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
 
-/// Who found that a hold is lost.
+/// Which side found that a hold is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Declared {
-    /// The backend: the server does not have it any more.
+    /// The backend: the server does not have the hold any more.
     ByBackend,
-    /// The core, in time for the holder to stop: the server may have it still.
+    /// The core, early enough for the holder to stop: the server may still have the hold.
     ByCore,
 }
 
-/// A loss, as it is found.
+/// A loss and how it was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loss {
     pub(crate) reason: LossReason,
@@ -96,7 +97,8 @@ pub(crate) enum Lasting {
     Leased {
         anchor: Moment,
         validity: Validity,
-        /// How long the server keeps a lease that is not renewed, at most; `None` where that does not end by itself.
+        /// The longest time that the server keeps a lease that is not renewed; `None` if the lease does not end by
+        /// itself.
         gone_after: Option<Duration>,
     },
 }
@@ -104,7 +106,7 @@ pub(crate) enum Lasting {
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 
 impl HoldCore {
-    /// A hold that begins now and lasts for no longer than `max_hold`.
+    /// Creates a hold that begins now and lasts no longer than `max_hold`.
     pub(crate) fn new(home: Arc<dyn Home>, grant: Granted, max_hold: Option<Duration>) -> Arc<Self> {
         let granted_at = home.clock().now();
         let longest = max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length));
@@ -133,7 +135,7 @@ impl HoldCore {
         }
     }
 
-    /// A number that no other hold of this process has.
+    /// Returns a number that no other hold of this process has.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -154,7 +156,7 @@ impl HoldCore {
         self.state.phase() == Phase::Standing
     }
 
-    /// How long the hold is valid without a renewal; `None` where there is no lease, zero when it has ended.
+    /// Returns how long the hold is valid without a renewal: `None` when there is no lease, zero when it has ended.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         match self.state.remaining(|| self.now()) {
             u64::MAX => None,
@@ -162,9 +164,9 @@ impl HoldCore {
         }
     }
 
-    /// How long ago the last deadline passed, whatever has become of the hold.
+    /// Returns how long ago the last deadline passed, whatever has become of the hold.
     pub(crate) fn overdue(&self) -> Duration {
-        // The clock first: a renewal may move the deadline meanwhile.
+        // Read the clock first: a renewal may move the deadline meanwhile.
         let now = self.now();
         Duration::from_nanos(now.saturating_sub(self.state.last_deadline()))
     }
@@ -188,7 +190,7 @@ impl HoldCore {
         self.home.clock().now().as_nanoseconds()
     }
 
-    /// A renewal that was sent at `anchor` has been acknowledged.
+    /// The server has acknowledged a renewal that was sent at `anchor`.
     pub(crate) fn renewed(self: &Arc<Self>, anchor: Moment) {
         let Lasting::Leased { validity, .. } = self.grant.lasting else {
             return self.declare_restored();
@@ -214,29 +216,31 @@ impl HoldCore {
         }
     }
 
-    /// The backend has found the hold lost, unless it has ended or its release has begun.
+    /// The backend has found the hold lost. Does nothing if the hold has ended or its release has begun.
     ///
-    /// One that an operator has broken may still be there: it is the operator who takes it, and the holder gets the abort margin.
+    /// A lock that an operator has broken may still exist at the server. The operator takes it away, and the holder
+    /// gets the abort margin.
     pub(crate) fn declare_lost(self: &Arc<Self>, reason: LossReason) {
         let declared = if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend };
         self.lose(reason, declared);
     }
 
-    /// The core takes the hold from its holder, who gets the abort margin to stop.
+    /// The core takes the hold away from its holder, who gets the abort margin to stop.
     pub(crate) fn revoke(self: &Arc<Self>, reason: LossReason) {
         self.lose(reason, Declared::ByCore);
     }
 
     fn lose(self: &Arc<Self>, reason: LossReason, declared: Declared) {
-        // Counted before the loss is reported: one who hears of it and then waits for `idle` waits for the undoing as well.
+        // Counted before the loss is reported: a caller that learns of it and then waits for `idle` also waits for the
+        // undo.
         let undoing = self.home.expect_undoing();
         if self.state.lose(reason) {
             Arc::clone(&self.home).hold_lost(self, Loss { reason, declared }, undoing);
         }
     }
 
-    /// From when on the server has certainly ended the lease by itself, if it is not renewed; never, where what is left there
-    /// does not end by itself.
+    /// The moment by which the server has certainly ended the lease by itself, if it is not renewed; never, if the
+    /// server does not end leftovers by itself.
     pub(crate) fn gone_by(&self) -> Moment {
         match self.grant.lasting {
             Lasting::Leased { gone_after: Some(longest), .. } => {
@@ -246,17 +250,17 @@ impl HoldCore {
         }
     }
 
-    /// The lease, unless the hold's end at the server has begun.
+    /// Returns the lease, unless the work that ends the hold at the server has begun.
     pub(crate) fn lease(&self) -> Option<AnyLease> {
         self.grant.lease.lock().clone()
     }
 
-    /// Hands the lease over to what ends the hold at the server; `None` when that is done already.
+    /// Hands the lease over to the work that ends the hold at the server; returns `None` if that has already happened.
     pub(crate) fn take_lease(&self) -> Option<AnyLease> {
         self.grant.lease.lock().take()
     }
 
-    /// Until when the server may believe that this client holds the lock, if nothing renews it.
+    /// Until when the server may believe that this client holds the lock, if it is not renewed.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.grant.lasting {
             Lasting::UntilReported => None,
@@ -264,7 +268,7 @@ impl HoldCore {
         }
     }
 
-    /// When the lease is to be renewed for the first time; never, where there is none.
+    /// Returns when the lease has to be renewed for the first time; never, if there is no lease.
     pub(crate) fn first_renewal(&self) -> Moment {
         match self.grant.lasting {
             Lasting::UntilReported => Moment::FOREVER,
@@ -272,7 +276,7 @@ impl HoldCore {
         }
     }
 
-    /// How long after a renewal the next one is due; `None` where there is no lease.
+    /// Returns how long after a renewal the next one is due; `None` if there is no lease.
     pub(crate) fn renewal_interval(&self) -> Option<Duration> {
         match self.grant.lasting {
             Lasting::UntilReported => None,
@@ -280,7 +284,7 @@ impl HoldCore {
         }
     }
 
-    /// Waits for a phase that `wanted` maps to something. `watcher` remembers the place between polls.
+    /// Waits for a phase for which `wanted` returns a value. `watcher` keeps the place between polls.
     pub(crate) fn poll<T>(
         &self,
         watcher: &mut Option<u64>,
@@ -290,12 +294,12 @@ impl HoldCore {
         self.state.poll(watcher, context, wanted)
     }
 
-    /// Forgets a watcher that was dropped.
+    /// Removes a watcher that was dropped.
     pub(crate) fn unwatch(&self, watcher: u64) {
         self.state.unwatch(watcher);
     }
 
-    /// The release has been answered, or is not waited for any longer.
+    /// The server has answered the release, or the owner does not wait for it any longer.
     pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
         if self.state.finish(loss) {
             self.logged().released(loss, self.age());
@@ -309,7 +313,7 @@ impl HoldCore {
         drop(alarm);
     }
 
-    /// The owner has the hold in hand: reports the acquisition, once, and what came of the hold if that was quicker.
+    /// The owner has received the hold: reports the acquisition, once, and the end of the hold if that came first.
     pub(crate) fn report_acquired(self: &Arc<Self>) {
         self.home.seen();
         let has_ended =
@@ -319,7 +323,7 @@ impl HoldCore {
         }
     }
 
-    /// Reports the loss to an owner who has the hold in hand.
+    /// Reports the loss to an owner that has received the hold.
     pub(crate) fn report_lost(self: &Arc<Self>, reason: LossReason) -> Known {
         self.reports.ended(Event::Abort(reason), |event| self.home.announce(event, self))
     }
@@ -340,8 +344,8 @@ impl fmt::Debug for HoldCore {
     }
 }
 
-/// Rings when the hold's deadline has come, as it was when the alarm was set: renewals do not touch the alarm, it looks
-/// again instead.
+/// Rings at the hold's deadline as it was when the alarm was set. Renewals do not move the alarm; it checks the
+/// deadline and rings again.
 struct Deadline(Weak<HoldCore>);
 
 impl Alarm for Deadline {
@@ -361,7 +365,7 @@ impl Alarm for Deadline {
     }
 }
 
-/// What a backend reports of the hold that came of its attempt.
+/// Receives the backend's reports on the hold that its attempt led to.
 impl Reported for HoldCore {
     fn lost(self: Arc<Self>, reason: LossReason) {
         self.declare_lost(reason);

@@ -1,13 +1,13 @@
-//! What a listener hears of one hold, and in which order: the acquisition first, then doubts and their end, then how the hold
-//! ended.
+//! What a listener learns of one hold, and in which order: first the acquisition, then suspect and restored events,
+//! then the end.
 //!
-//! What happens before the owner has the hold in hand waits until it has. A waiter that leaves before hears of nothing, and
-//! nothing is reported of a hold that no owner ever had.
+//! Events that happen before the owner has received the hold wait until it has. If the waiter leaves before that, there
+//! are no events: a hold that never had an owner is not reported.
 
 use super::state::Contact;
 use crate::runtime::sync::Mutex;
 
-/// What a listener is called for. `R` is the reason of a loss.
+/// The events of a listener. `R` is the reason of a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event<R> {
     Acquired,
@@ -19,21 +19,21 @@ pub(crate) enum Event<R> {
 
 /// What has been reported of one hold.
 ///
-/// `announce` is called with the mutex held, which keeps the reports in order: it must not call anything of users.
+/// `announce` is called with the mutex held, which keeps the reports in order. So it must not run user code.
 #[derive(Debug)]
 pub(crate) struct Reports<R>(Mutex<Reported<R>>);
 
 #[derive(Debug)]
 enum Reported<R> {
-    /// Nothing: the owner does not have the hold in hand yet. It may have ended already.
+    /// Nothing: the owner has not received the hold yet. It may already have ended.
     Nothing { end: Option<Event<R>> },
-    /// The acquisition, and this contact.
+    /// The acquisition, and this state of the contact.
     Held(Contact),
     /// The end.
     End,
 }
 
-/// Whether the owner has had the hold in hand.
+/// Whether the owner has received the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     Yes,
@@ -45,7 +45,7 @@ impl<R> Reports<R> {
         Self(Mutex::new(Reported::Nothing { end: None }))
     }
 
-    /// The owner has the hold in hand. Answers whether that is the first time, and the hold has ended meanwhile.
+    /// The owner has received the hold. Returns whether this is the first time and the hold has ended meanwhile.
     pub(crate) fn acquired(
         &self,
         contact: impl FnOnce() -> Option<Contact>,
@@ -66,7 +66,7 @@ impl<R> Reports<R> {
         has_ended
     }
 
-    /// Contact has been lost or has returned: `contact` says how it is now, while the hold stands.
+    /// Contact has been lost or has returned: `contact` returns its current state, while the hold stands.
     pub(crate) fn contact_changed(
         &self,
         contact: impl FnOnce() -> Option<Contact>,
@@ -75,7 +75,7 @@ impl<R> Reports<R> {
         self.0.lock().follow(contact(), announce);
     }
 
-    /// The hold has ended, and nothing is reported afterwards. Answers whether the owner has had it in hand.
+    /// The hold has ended, and nothing is reported afterwards. Returns whether the owner had received it.
     pub(crate) fn ended(&self, event: Event<R>, announce: impl FnOnce(Event<R>)) -> Known {
         let mut reported = self.0.lock();
         match &mut *reported {

@@ -1,11 +1,11 @@
-//! How a hold ends: in exactly one way.
+//! The state machine of a hold, which ends in exactly one way.
 //!
 //! ```text
 //!   Standing ── begin_release ──▶ Releasing ── finish ──▶ Ended(released or lost)
 //!      └──────── lose, expire ──────────────────────────▶ Ended(lost)
 //! ```
 //!
-//! Whoever makes a transition out of *Standing* is told so and is alone in that; everybody else is told that they came
+//! Only one caller makes the transition out of *Standing*, and its call says so; all other callers learn that they came
 //! too late. That is why a loss is announced once, and never after the release has begun. Times are nanoseconds of the
 //! client's clock.
 
@@ -24,14 +24,14 @@ pub(crate) struct HoldState<R> {
 #[derive(Debug)]
 struct Inner<R> {
     phase: Phase<R>,
-    /// From this moment on the hold is not valid.
+    /// The moment from which the hold is no longer valid.
     deadline: u64,
     contact: Contact,
     watchers: BTreeMap<u64, Waker>,
     next_watcher: u64,
 }
 
-/// Where a hold stands.
+/// The phase of a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Phase<R> {
     Standing,
@@ -40,30 +40,30 @@ pub(crate) enum Phase<R> {
     Lost(R),
 }
 
-/// How contact with the server is.
+/// Whether contact with the server is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contact {
     Good,
     Suspect,
 }
 
-/// What a renewal did.
+/// The effect of a renewal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Renewed {
-    /// The deadline is later now.
+    /// The deadline has moved.
     Extended,
-    /// The same, and contact had been suspect before.
+    /// The deadline has moved, and contact had been suspect before.
     Restored,
-    /// It came too late: the deadline had passed, or the hold had ended.
+    /// The renewal came too late: the deadline had passed, or the hold had ended.
     TooLate,
 }
 
-/// What a look at the deadline found.
+/// The result of checking the deadline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
     /// The hold stands until then.
     Until(u64),
-    /// The deadline has passed, and this call has made that a loss.
+    /// The deadline has passed, and this call has turned that into a loss.
     Expired,
     /// The hold had ended, or its release has begun.
     Over,
@@ -86,15 +86,15 @@ impl<R: Clone> HoldState<R> {
         self.inner.lock().phase.clone()
     }
 
-    /// How contact is, while the hold stands.
+    /// Returns the state of the contact, while the hold stands.
     pub(crate) fn contact(&self) -> Option<Contact> {
         let inner = self.inner.lock();
         matches!(inner.phase, Phase::Standing).then_some(inner.contact)
     }
 
-    /// How long the hold is valid from now on, in nanoseconds: for ever without a deadline, not at all when it has ended.
-    /// `now` is read after the mutex is held: a deadline that a renewal has moved meanwhile would be compared with a moment at
-    /// which it did not count any more.
+    /// Returns how long the hold is still valid, in nanoseconds: `u64::MAX` without a deadline, zero when it has ended.
+    /// `now` is called while the mutex is held. Otherwise a renewal could move the deadline meanwhile, and the old
+    /// deadline would be compared with a time at which it no longer applied.
     pub(crate) fn remaining(&self, now: impl FnOnce() -> u64) -> u64 {
         let inner = self.inner.lock();
         match inner.phase {
@@ -104,13 +104,13 @@ impl<R: Clone> HoldState<R> {
         }
     }
 
-    /// The deadline as it was last, whatever became of the hold.
+    /// Returns the last deadline, whatever has become of the hold.
     pub(crate) fn last_deadline(&self) -> u64 {
         self.inner.lock().deadline
     }
 
-    /// Moves the deadline. `now` is read after the mutex is held, so that nobody who has seen the hold expired sees it
-    /// valid again.
+    /// Moves the deadline. `now` is called while the mutex is held, so that a caller that has seen the hold expired
+    /// never sees it valid again.
     pub(crate) fn renew(&self, deadline: u64, now: impl FnOnce() -> u64) -> Renewed {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Standing) || now() >= inner.deadline {
@@ -123,21 +123,21 @@ impl<R: Clone> HoldState<R> {
         }
     }
 
-    /// Notes that contact is lost. Answers whether that is news.
+    /// Records that contact is lost. Returns whether that changed the state.
     pub(crate) fn suspect(&self) -> bool {
         let mut inner = self.inner.lock();
         matches!(inner.phase, Phase::Standing)
             && std::mem::replace(&mut inner.contact, Contact::Suspect) == Contact::Good
     }
 
-    /// Notes that contact has returned although nothing was renewed. Answers whether that is news.
+    /// Records that contact has returned although nothing was renewed. Returns whether that changed the state.
     pub(crate) fn restore(&self) -> bool {
         let mut inner = self.inner.lock();
         matches!(inner.phase, Phase::Standing)
             && std::mem::replace(&mut inner.contact, Contact::Good) == Contact::Suspect
     }
 
-    /// Declares the hold lost. Answers whether this call did it.
+    /// Declares the hold lost. Returns whether this call did it.
     pub(crate) fn lose(&self, reason: R) -> bool {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Standing) {
@@ -165,8 +165,8 @@ impl<R: Clone> HoldState<R> {
         Checked::Expired
     }
 
-    /// Begins the release: from here on the hold cannot be lost any more. Refused when it has been lost, or has expired
-    /// and nobody has said so yet.
+    /// Begins the release: from here on the hold cannot be lost any more. Fails when the hold has been lost, or has
+    /// expired without a report of the loss so far.
     pub(crate) fn begin_release(&self, now: impl FnOnce() -> u64, expired: R) -> Result<(), R> {
         let mut inner = self.inner.lock();
         match &inner.phase {
@@ -180,11 +180,11 @@ impl<R: Clone> HoldState<R> {
         }
     }
 
-    /// Answers whether the hold stands and has not expired.
+    /// Checks that the hold stands and has not expired.
     pub(crate) fn verify(&self, now: impl FnOnce() -> u64, expired: R) -> Result<(), R> {
         let inner = self.inner.lock();
         match &inner.phase {
-            // Most holds without a lease have no deadline, and the clock need not be asked.
+            // Most holds without a lease have no deadline, so the clock need not be read.
             Phase::Standing if inner.deadline != u64::MAX && now() >= inner.deadline => Err(expired),
             Phase::Standing => Ok(()),
             Phase::Lost(reason) => Err(reason.clone()),
@@ -192,7 +192,7 @@ impl<R: Clone> HoldState<R> {
         }
     }
 
-    /// Ends a release: released, or found to have been lost for a reason. Answers whether this call did it.
+    /// Ends a release: the hold is released, or turns out to have been lost. Returns whether this call did it.
     pub(crate) fn finish(&self, loss: Option<R>) -> bool {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Releasing) {
@@ -205,7 +205,7 @@ impl<R: Clone> HoldState<R> {
         true
     }
 
-    /// Waits for a phase that `wanted` maps to something. `watcher` remembers the place between polls.
+    /// Waits for a phase for which `wanted` returns a value. `watcher` keeps the place between polls.
     pub(crate) fn poll<T>(
         &self,
         watcher: &mut Option<u64>,
@@ -227,7 +227,7 @@ impl<R: Clone> HoldState<R> {
         })
     }
 
-    /// Forgets a watcher that was dropped.
+    /// Removes a watcher that was dropped.
     pub(crate) fn unwatch(&self, watcher: u64) {
         let waker = self.inner.lock().watchers.remove(&watcher);
         drop(waker);

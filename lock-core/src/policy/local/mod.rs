@@ -1,7 +1,7 @@
-//! The local reentrant FIFO mutex that stands in front of the remote lock: one for each client and name.
+//! The local, reentrant FIFO mutex in front of the remote lock: one for each client and name.
 //!
-//! It is a state machine under one mutex and does no I/O: each call answers what the caller must do next. At any time at
-//! most one of these is going on for the name, and everybody else stands in the queue:
+//! It is a state machine under one mutex and does no I/O: each call returns what the caller must do next. At any time,
+//! at most one of these goes on for a name, and all other callers wait in the queue:
 //!
 //! ```text
 //!            enter            granted               exit
@@ -12,16 +12,16 @@
 //!                           └── the last waiter left ────────────┘
 //! ```
 //!
-//! * *Attempting*: one attempt at the remote lock, on behalf of whoever is at the head of the queue **when it is granted**.
-//!   A head that leaves passes the attempt on, and with it the place in the remote queue.
-//! * *Clearing*: a release or a cancel has been sent and not answered for the first time. Nobody starts an attempt
-//!   meanwhile, so that a client never queues behind itself.
-//! * A loss frees the mutex although its owner has not unlocked; a tombstone tells that owner so, once, unless all of its
-//!   entries end before without a caller who could take the answer.
-//! * A grant that is lost before its waiter has looked has not been known to anyone: the waiter returns to its place in the
-//!   queue and another attempt is made. One that tries once is told of the loss.
+//! * *Attempting*: one attempt at the remote lock, for the waiter that is at the head of the queue **when it is
+//!   granted**. A head that leaves passes the attempt on, and with it the place in the remote queue.
+//! * *Clearing*: a release or a cancel has been sent, and the server has not answered it for the first time. No attempt
+//!   starts meanwhile, so that a client never queues behind itself.
+//! * A loss frees the mutex although its owner has not unlocked; a tombstone reports the loss to that owner, once,
+//!   unless all of its entries end before that without a caller that could receive the report.
+//! * If a grant is lost before its waiter has seen it, no code has used it: the waiter returns to its place in the
+//!   queue and another attempt is made. A waiter that tries once gets the loss as its result.
 //!
-//! The model checker in `tests/model.rs` explores these transitions together with the hold's own states.
+//! The model checker in `tests/model.rs` explores these transitions together with the states of the hold.
 
 mod queue;
 mod state;
@@ -33,45 +33,45 @@ use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 use state::{Occupancy, Sighting, State};
 
-/// What the mutex needs to know of a hold.
+/// What the mutex needs to know about a hold.
 pub(crate) trait Occupant: Clone {
     /// Why a hold was lost.
     type Loss: Clone;
 
-    /// A number that no other hold has, nor ever had.
+    /// Returns a number that no other hold has or ever had.
     fn number(&self) -> u64;
 
-    /// Whether both are the same hold.
+    /// Returns whether both are the same hold.
     fn is_same(&self, other: &Self) -> bool {
         self.number() == other.number()
     }
 
-    /// Answers whether the hold still stands.
+    /// Checks that the hold still stands.
     fn verify(&self) -> Result<(), Self::Loss>;
 
-    /// Ends the hold by its owner's will: it cannot be lost any more from here on.
+    /// Ends the hold on behalf of its owner: from here on it cannot be lost any more.
     fn begin_release(&self) -> Result<(), Self::Loss>;
 
-    /// It was lost before the waiter that it was meant for has seen it: another attempt is made in its stead.
+    /// The hold was lost before its waiter saw it, and another attempt replaces it.
     fn lost_unseen(&self);
 }
 
-/// What the mutex needs to know of an attempt.
+/// What the mutex needs to know about an attempt.
 pub(crate) trait Attempt: Clone {
     /// Why a wait failed.
     type Failure: Clone;
 
-    /// The attempt is also wanted by someone who waits until then.
+    /// Another waiter, which waits until then, also wants the attempt.
     fn extend(&self, until: u64);
 
-    /// Why a wait that ends now must not be reported as "held by someone else", if it must not.
+    /// Returns the reason why a wait that ends now must not be reported as "held by another owner", if there is one.
     fn obstacle(&self) -> Option<Self::Failure>;
 
-    /// The same, when it is known that the server is away, and not just unknown whether it is.
+    /// Like `obstacle`, but only when it is known that the server is unreachable, not when that is merely possible.
     fn outage(&self) -> Option<Self::Failure>;
 }
 
-/// How long somebody waits, in nanoseconds of the client's clock.
+/// How long a waiter waits, in nanoseconds of the client's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Tries once.
@@ -89,14 +89,14 @@ impl Patience {
     }
 }
 
-/// Who owns an entry: what the mutex compares.
+/// The owner of an entry, which the mutex compares.
 pub(crate) trait Holder: Copy + Eq + Hash {}
 
 impl<O: Copy + Eq + Hash> Holder for O {}
 
 pub(crate) type Ticket = u64;
 
-/// The local mutex. `O` owns, `H` is held, `A` is attempted.
+/// The local mutex. `O` is the owner, `H` the hold, `A` the attempt.
 pub(crate) struct LocalMutex<O, H: Occupant, A: Attempt> {
     state: Mutex<State<O, H, A>>,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Start<A> {
     pub(crate) patience: Patience,
 }
 
-/// What came of [`LocalMutex::enter`].
+/// The result of [`LocalMutex::enter`].
 pub(crate) enum Entered<H: Occupant, F> {
     Reentered(H),
     Waiting(Ticket),
@@ -126,28 +126,29 @@ pub(crate) enum Entered<H: Occupant, F> {
     Lost(H::Loss),
 }
 
-/// What a wait whose time is up may still be decided by.
+/// What can still decide a wait whose time is up.
 pub(crate) enum Prospect<A> {
     /// Nothing: it has failed.
     None,
-    /// The first answer to a release or a cancel, after which the server can be asked.
+    /// The first answer to a release or a cancel, after which the client can ask the server.
     Answer,
     /// An attempt that is under way.
     Attempt(A),
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 ///
-/// An attempt that failed, or is void, may have left something behind: the caller undoes it and reports
+/// An attempt that failed, or is void, may have left something at the server: the caller undoes it and calls
 /// [`LocalMutex::cleared`].
 pub(crate) enum Attempted<H, F> {
     Granted(H),
-    /// It was not to be had by then, in nanoseconds of the client's clock; for one who tries once, that is for ever.
+    /// The lock could not be had by then, in nanoseconds of the client's clock; for a waiter that tries once,
+    /// `u64::MAX`.
     Refused {
         by: u64,
     },
     Failed(F),
-    /// It came to nothing although there is time left: whoever waits needs another.
+    /// The attempt had no result although there is time left: the waiters need another one.
     Void,
 }
 
@@ -161,7 +162,7 @@ pub(crate) enum Undo<H, A> {
     Hold(H),
 }
 
-/// What came of [`LocalMutex::exit`].
+/// The result of [`LocalMutex::exit`].
 pub(crate) enum Exited<H: Occupant> {
     NotOwner,
     Lost(H::Loss),
@@ -186,7 +187,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         let entered = state.enter(owner, patience, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         let entered = match entered {
-            // Started or refused in the same breath: whoever tries once does not stand behind somebody.
+            // The attempt starts, or is refused, within this call: a waiter that tries once never waits behind another.
             Entered::Waiting(ticket) if start.is_none() => state.settle_if_hopeless(ticket),
             entered => entered,
         };
@@ -195,7 +196,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         (entered, start)
     }
 
-    /// Enters once more for `owner`, who has `hold` in hand.
+    /// Enters once more for `owner`, which already has `hold`.
     pub(crate) fn reenter(&self, owner: O, hold: &H) -> Result<(), Option<H::Loss>> {
         let mut state = self.state.lock();
         match &mut state.occupancy {
@@ -209,7 +210,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         }
     }
 
-    /// Looks whether the wait of `ticket` has been decided.
+    /// Checks whether the wait of `ticket` has been decided.
     pub(crate) fn poll(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Settled<H, A::Failure>> {
         with_waker(context, |waker| {
             let mut state = self.state.lock();
@@ -223,9 +224,9 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         })
     }
 
-    /// Ends the wait of `ticket` at its deadline: what has been decided by now counts, else it is refused, or has failed
-    /// when nobody has said that someone else holds the lock. `no_answer` is the failure of a head that stands behind a
-    /// release or a cancel without an answer.
+    /// Ends the wait of `ticket` at its deadline. If its outcome has been decided by now, that counts; otherwise the
+    /// wait is refused, or fails if the server has not confirmed that another client holds the lock. `no_answer` is the
+    /// failure of a head behind a release or a cancel that has not been answered.
     pub(crate) fn give_up(
         &self,
         ticket: Ticket,
@@ -249,7 +250,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         (obstacle.map_or(Settled::Refused, Settled::Failed), undo)
     }
 
-    /// What the wait of `ticket`, whose time is up, may still be decided by. The waiter is woken when that changes.
+    /// Returns what can still decide the wait of `ticket`, whose time is up. The waiter is woken when that changes.
     pub(crate) fn prospect(&self, ticket: Ticket) -> Prospect<A> {
         let mut state = self.state.lock();
         let is_head = state.head() == Some(ticket);
@@ -261,12 +262,12 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         }
     }
 
-    /// The next moment later than `moment` at which a waiter stops waiting.
+    /// Returns the next moment after `moment` at which a waiter stops waiting.
     pub(crate) fn next_end(&self, moment: u64) -> Option<u64> {
         self.state.lock().queue.next_end(moment)
     }
 
-    /// Ends the wait of `ticket` because nobody looks at it any more.
+    /// Ends the wait of `ticket`, because its future was dropped.
     pub(crate) fn leave(&self, ticket: Ticket) -> Undo<H, A> {
         let mut wakers = Vec::new();
         let (undo, waiter) = self.state.lock().leave(ticket, &mut wakers);
@@ -275,7 +276,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         undo
     }
 
-    /// Reports what came of an attempt. Answers what nobody wants, and the attempt that follows.
+    /// Reports the result of an attempt. Returns what no waiter wants, and the attempt that follows.
     pub(crate) fn attempted(
         &self,
         outcome: Attempted<H, A::Failure>,
@@ -290,8 +291,8 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         (undo, start)
     }
 
-    /// Ends one entry of `owner`, who gets the answer. With `of`, only an entry into that hold: the owner may have lost it
-    /// and have another one by now.
+    /// Ends one entry of `owner`, which gets the result. With `of`, only an entry into that hold: the owner may have
+    /// lost it and have another one by now.
     pub(crate) fn exit(
         &self,
         owner: O,
@@ -301,8 +302,8 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         self.end_entry(|state, wakers| state.exit(owner, of, wakers), make)
     }
 
-    /// The same for an entry that ends without a caller who could take the answer: a loss is still to be said to the owner
-    /// when it ends its other entries.
+    /// Like `exit`, for an entry that ends without a caller that could receive the result: the owner still learns of a
+    /// loss when it ends its other entries.
     pub(crate) fn exit_in_silence(
         &self,
         owner: O,
@@ -326,7 +327,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         (exited, start)
     }
 
-    /// Reports that a release or a cancel has been answered for the first time, whatever the answer.
+    /// Reports the first answer to a release or a cancel, whatever the answer is.
     pub(crate) fn cleared(&self, make: impl FnOnce(Patience) -> A) -> Option<Start<A>> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -341,7 +342,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
 
     /// Reports that the answer to a release or a cancel is overdue: a wait that ends now ends with `failure`.
     ///
-    /// Those who try once are told so now.
+    /// Waiters that try once fail immediately.
     pub(crate) fn overdue(&self, failure: &A::Failure) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -354,7 +355,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         wake(wakers);
     }
 
-    /// Reports that `hold` has been lost. The caller has set the level before.
+    /// Reports that `hold` has been lost. The caller has changed the state of the hold before.
     pub(crate) fn lost(
         &self,
         hold: &H,
@@ -370,7 +371,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         start
     }
 
-    /// Refuses everyone from now on, and everyone who waits.
+    /// Refuses all callers from now on, including those that already wait.
     pub(crate) fn close(&self, failure: &A::Failure) -> Undo<H, A> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -384,7 +385,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         undo
     }
 
-    /// The hold, and the number of its owner's entries, if `owner` has it.
+    /// Returns the hold and the number of its owner's entries, if the owner is `owner`.
     pub(crate) fn held_by(&self, owner: O) -> Option<(H, u64)> {
         match &self.state.lock().occupancy {
             Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.entries > 0 => {
@@ -394,7 +395,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         }
     }
 
-    /// The hold, whoever has it.
+    /// Returns the hold, whoever the owner is.
     pub(crate) fn held(&self) -> Option<H> {
         match &self.state.lock().occupancy {
             Occupancy::Held(tenancy) => Some(tenancy.hold.clone()),

@@ -1,4 +1,5 @@
-//! Who waits: in the order of arrival, and found by what a hand-off asks for without a walk over all of them.
+//! The waiters of a lock, in the order of arrival, with an index so that a hand-off finds the ones that it needs
+//! without visiting all of them.
 
 use std::collections::btree_map::OccupiedEntry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,7 +19,7 @@ pub(super) struct Waiter<O> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Time {
     Left,
-    /// It only waits for a word from the server.
+    /// The time is up, and the waiter waits only for an answer from the server.
     Up,
 }
 
@@ -32,17 +33,17 @@ pub(super) enum End {
 pub(super) struct Queue<O> {
     /// By ticket: the lowest is the head.
     waiters: BTreeMap<Ticket, Waiter<O>>,
-    /// From the second waiter on: most locks have one at a time.
+    /// Present from the second waiter on: most locks have only one at a time.
     index: Option<Box<Index<O>>>,
 }
 
 struct Index<O> {
     by_owner: HashMap<O, BTreeSet<Ticket>>,
-    /// Those who try once.
+    /// The waiters that try once.
     trying: BTreeSet<Ticket>,
-    /// Those whose time is up.
+    /// The waiters whose time is up.
     late: BTreeSet<Ticket>,
-    /// When the others stop waiting, and how many do then.
+    /// When the other waiters stop waiting, and how many stop at each moment.
     ends: BTreeMap<u64, usize>,
 }
 
@@ -119,7 +120,7 @@ impl<O: Holder> Queue<O> {
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<Waiter<O>> {
         let waiter = self.waiters.remove(&ticket)?;
         if self.waiters.is_empty() {
-            // Gives the memory back: there is one queue for each lock that is held.
+            // Frees the memory: there is one queue for each lock that is held.
             *self = Self::new();
         } else if let Some(index) = &mut self.index {
             index.remove(ticket, &waiter);
@@ -165,12 +166,12 @@ impl<O: Holder> Queue<O> {
         }
     }
 
-    /// The only waiter, if it is such a one.
+    /// Returns the only waiter, if it meets the condition.
     fn only(&self, is_meant: impl Fn(&Waiter<O>) -> bool) -> Vec<Ticket> {
         self.waiters.iter().filter_map(|(ticket, waiter)| is_meant(waiter).then_some(*ticket)).collect()
     }
 
-    /// Notes that the time of a waiter is up.
+    /// Records that the time of a waiter is up.
     pub(super) fn time_is_up(&mut self, ticket: Ticket) {
         let Some(waiter) = self.waiters.get_mut(&ticket) else { return };
         waiter.time = Time::Up;
@@ -179,7 +180,7 @@ impl<O: Holder> Queue<O> {
         }
     }
 
-    /// The wakers of those whose time is up.
+    /// Returns the wakers of the waiters whose time is up.
     pub(super) fn wakers_when_time_is_up(&mut self) -> Vec<Waker> {
         let late = match &self.index {
             Some(index) => index.late.iter().copied().collect(),
@@ -188,7 +189,7 @@ impl<O: Holder> Queue<O> {
         late.into_iter().filter_map(|ticket| self.waiters.get_mut(&ticket)?.waker.take()).collect()
     }
 
-    /// The next moment later than `moment` at which a waiter stops waiting.
+    /// Returns the next moment after `moment` at which a waiter stops waiting.
     pub(super) fn next_end(&self, moment: u64) -> Option<u64> {
         match &self.index {
             Some(index) => {

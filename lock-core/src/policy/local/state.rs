@@ -1,5 +1,5 @@
-//! The state behind the mutex, and its transitions. Each method leaves it consistent; none of them wakes anyone or calls
-//! out, so that the mutex is let go of first.
+//! The state behind the local mutex, and its transitions. Each method leaves the state consistent, and none wakes a
+//! task or calls other code: the caller does that after it has unlocked the mutex.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
@@ -9,9 +9,9 @@ use super::{Attempt, Attempted, Entered, Exited, Holder, Occupant, Patience, Set
 
 pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
-    /// Those who wait.
+    /// The waiters.
     pub(super) queue: Queue<O>,
-    /// Those whose wait has been decided, other than by a grant, and who have not looked yet.
+    /// The results of waits that ended other than by a grant, and that their waiters have not seen yet.
     pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
     pub(super) tombstones: VecDeque<Tombstone<O, H::Loss>>,
     pub(super) next_ticket: Ticket,
@@ -34,15 +34,15 @@ pub(super) enum Occupancy<O, H, A: Attempt> {
 pub(super) struct Tenancy<O, H> {
     pub(super) owner: O,
     pub(super) hold: H,
-    /// How often the owner has entered and not left.
+    /// How many entries the owner has.
     pub(super) entries: u64,
     pub(super) sighting: Sighting,
-    /// Waiters of the owner that the hold was granted to and who have not looked yet. More than one when branches of
-    /// one task wait for the same lock: the first grant is reentry for the others.
+    /// Waiters of the owner that the hold was granted to and that have not seen it yet. There is more than one if
+    /// branches of one task wait for the same lock: the first grant is reentry for the others.
     pub(super) promised: BTreeMap<Ticket, Waiter<O>>,
 }
 
-/// A loss that its owner has not been told of.
+/// A loss that its owner does not know of yet.
 pub(super) struct Tombstone<O, L> {
     owner: O,
     /// The number of the hold.
@@ -52,14 +52,15 @@ pub(super) struct Tombstone<O, L> {
     loss: L,
 }
 
-/// Whether the owner has ever had the hold in hand. Nobody else may have it then: its token has been seen.
+/// Whether the owner has ever received the hold. If so, the hold must not pass to another owner: its token has been
+/// seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sighting {
     Unseen,
     Seen,
 }
 
-/// Tombstones of owners that never come back are forgotten beyond this many.
+/// The limit for tombstones; beyond it the oldest is forgotten. Owners may never come back for theirs.
 const MAX_TOMBSTONES: usize = 256;
 impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn new() -> Self {
@@ -116,7 +117,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    /// One who tries once and would have to stand behind a local holder or waiter is refused at once. Behind a release or
+    /// Refuses a waiter that tries once and would have to wait behind a local holder or waiter. Behind a release or
     /// another try that is on its way, it waits for the answer.
     pub(super) fn settle_if_hopeless(&mut self, ticket: Ticket) -> Entered<H, A::Failure> {
         let tries_once = self.queue.get(ticket).is_some_and(|waiter| waiter.patience == Patience::Once);
@@ -144,7 +145,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
             && waiter.patience != Patience::Once
             && tenancy.hold.verify().is_err()
         {
-            // The report of the loss is on its way and has the waiter go on waiting.
+            // The report of the loss is on its way, and will make the waiter continue waiting.
             return None;
         }
         take(&mut tenancy.promised, ticket);
@@ -153,7 +154,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         Some(tenancy.hold.clone())
     }
 
-    /// A waiter whose wait has not been decided, as far as it may know.
+    /// Returns a waiter that has not seen the result of its wait.
     pub(super) fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter<O>> {
         let promised = match &mut self.occupancy {
             Occupancy::Held(tenancy) => tenancy.promised.get_mut(&ticket),
@@ -162,7 +163,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         promised.or_else(|| self.queue.get_mut(ticket))
     }
 
-    /// With `of`, only the word of the loss of that hold.
+    /// With `of`, only a tombstone of that hold.
     pub(super) fn take_tombstone(&mut self, owner: O, of: Option<&H>) -> Option<H::Loss> {
         let position = self.tombstones.iter().position(|tombstone| {
             tombstone.owner == owner && of.is_none_or(|of| of.number() == tombstone.hold)
@@ -186,7 +187,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         self.queue.head()
     }
 
-    /// Starts the attempt of whoever is at the head, if nothing else goes on.
+    /// Starts an attempt for the head of the queue, if nothing else goes on.
     pub(super) fn start_next(
         &mut self,
         make: impl FnOnce(Patience) -> A,
@@ -197,7 +198,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
         let head = self.queue.head_mut()?;
         wakers.extend(head.waker_when_time_is_up());
-        // It waits for as long as the most patient of them.
+        // The attempt lasts as long as the most patient waiter.
         let patience = match head.patience {
             Patience::Once => Patience::Once,
             Patience::Until(until) => Patience::Until(self.queue.latest_end().unwrap_or(until)),
@@ -226,8 +227,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         wakers: &mut Vec<Waker>,
     ) -> Undo<H, A> {
         if !matches!(self.occupancy, Occupancy::Attempting { .. }) {
-            // The last waiter left meanwhile, and what was granted is nobody's. What else there is to undo, is undone in
-            // any case, which ends the clearing.
+            // The last waiter has left meanwhile, so no waiter wants a grant. Whatever else there is to undo is undone
+            // in any case, which ends the clearing.
             if matches!(outcome, Attempted::Refused { .. }) {
                 self.occupancy = Occupancy::Free;
             }
@@ -241,14 +242,15 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         let Some((ticket, patience)) = head else {
             return self.undo_unwanted(outcome);
         };
-        // An attempt that was to try once says nothing about how it goes for a head that waits: that one gets its own.
+        // The result of an attempt that was to try once does not apply to a head that waits, which gets an attempt of
+        // its own.
         let speaks_for_head = !matches!(attempted, Occupancy::Attempting { patience: Patience::Once, .. })
             || patience == Patience::Once;
         match outcome {
             Attempted::Granted(hold) => match hold.verify() {
                 Ok(()) => self.give(ticket, hold, wakers),
                 Err(loss) if patience == Patience::Once => self.settle(ticket, Settled::Lost(loss), wakers),
-                // It has not been seen, and there is time for another.
+                // No waiter has seen it, and there is time for another attempt.
                 Err(_) => hold.lost_unseen(),
             },
             Attempted::Refused { by } if speaks_for_head && patience.is_over_by(by) => {
@@ -266,7 +268,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         Undo::Nothing
     }
 
-    /// An attempt that nobody waits for has ended by itself.
+    /// Handles an attempt that ended by itself after its waiters had left.
     pub(super) fn undo_unwanted(&mut self, outcome: Attempted<H, A::Failure>) -> Undo<H, A> {
         if matches!(outcome, Attempted::Refused { .. }) {
             return Undo::Nothing;
@@ -278,7 +280,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    /// Gives the hold to a waiter, and to everyone who waits for the same owner.
+    /// Gives the hold to a waiter, and to all other waiters with the same owner.
     pub(super) fn give(&mut self, ticket: Ticket, hold: H, wakers: &mut Vec<Waker>) {
         let Some(owner) = self.queue.get(ticket).map(|waiter| waiter.owner) else {
             return;
@@ -293,11 +295,11 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         self.occupancy =
             Occupancy::Held(Tenancy { owner, hold, entries: 0, sighting: Sighting::Unseen, promised });
         self.settle_those_who_try_once(&Settled::Refused, wakers);
-        // They have waited for a word from the server, and this is one.
+        // These waiters have waited for an answer from the server, and this is one.
         wakers.extend(self.queue.wakers_when_time_is_up());
     }
 
-    /// Answers the waiter as well, if there was one: its waker is dropped after the mutex is let go of.
+    /// Also returns the waiter, if there was one: its waker is dropped after the mutex is unlocked.
     pub(super) fn leave(
         &mut self,
         ticket: Ticket,
@@ -327,7 +329,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         Undo::Attempt(attempt)
     }
 
-    /// A grant that its waiter did not live to see: it is not known to anyone, so the next in the queue may have it.
+    /// Handles a grant whose waiter left before it saw it: no code has used the grant, so the next in the queue may
+    /// have it.
     fn pass_on(&mut self, wakers: &mut Vec<Waker>) -> Undo<H, A> {
         let Occupancy::Held(tenancy) = &mut self.occupancy else {
             return Undo::Nothing;
@@ -379,7 +382,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    /// The answer has no reader: the word of a loss stays for the owner's other entries.
+    /// Ends an entry without a caller: the tombstone of a loss stays for the owner's other entries.
     pub(super) fn exit_in_silence(&mut self, owner: O, of: &H, wakers: &mut Vec<Waker>) -> Exited<H> {
         let others = self.entries_into(owner, of).saturating_sub(1);
         let exited = self.exit(owner, Some(of), wakers);
@@ -389,7 +392,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         exited
     }
 
-    /// How many entries into this hold the owner has not ended, also if it is lost.
+    /// Returns how many entries into this hold the owner has not ended, even if the hold is lost.
     fn entries_into(&self, owner: O, hold: &H) -> u64 {
         match &self.occupancy {
             Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.hold.is_same(hold) => {
@@ -410,8 +413,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    /// The owner itself has found the loss, and is told here and now: no tombstone, and the report of the loss, when it
-    /// comes, finds nothing to do.
+    /// The owner itself has found the loss and gets it as its result now. There is no tombstone, and the later report
+    /// of the loss finds nothing to do.
     fn end_lost_tenancy(&mut self, loss: &H::Loss, wakers: &mut Vec<Waker>) {
         let tenancy = std::mem::replace(&mut self.occupancy, Occupancy::Free);
         if let Occupancy::Held(tenancy) = tenancy {
@@ -419,8 +422,8 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    /// What was promised is lost. Where the owner has not known of it, those who wait go on waiting, each in its place;
-    /// the others are told.
+    /// The hold that was promised is lost. If the owner had not seen it, its waiters continue to wait, each in its
+    /// place; otherwise they get the loss as their result.
     fn break_promises(&mut self, tenancy: Tenancy<O, H>, loss: &H::Loss, wakers: &mut Vec<Waker>) {
         for (ticket, waiter) in tenancy.promised {
             let settled = match &self.closed {
@@ -449,7 +452,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    /// Keeps the word of a loss for an owner who still has entries to end.
+    /// Keeps the report of a loss for an owner that still has entries to end.
     pub(super) fn bury(&mut self, owner: O, hold: &H, entries: u64, loss: H::Loss) {
         if entries == 0 {
             return;
@@ -461,7 +464,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     }
 }
 
-/// Takes an entry out, and gives the map's memory back with the last one: there is one such map for each lock that is held.
+/// Removes an entry, and frees the map's memory with the last one: there is one such map for each lock that is held.
 fn take<V>(map: &mut BTreeMap<Ticket, V>, ticket: Ticket) -> Option<V> {
     let entry = map.remove(&ticket);
     if map.is_empty() {
