@@ -1,11 +1,11 @@
-//! What a lock costs on one machine: reentry, an uncontended cycle, the memory of a held lock.
+//! Measures what a lock costs on one machine: reentry, an uncontended cycle, the memory of a held lock.
 //!
 //! `cargo run --release -p distlock --example cost`
 //!
-//! Each figure is the median of several rounds. They tell orders of magnitude on the machine at hand; compare them
-//! within one run only.
+//! Each figure is the median of several rounds. The figures show orders of magnitude on the current machine; compare
+//! them only within one run.
 
-#![allow(clippy::cast_precision_loss)] // of counts and nanoseconds far below 2^52
+#![allow(clippy::cast_precision_loss)] // counts and nanoseconds, far below 2^52
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ async fn per_guard(count: u32, lock: &Arc<dyn DistributedLock>) -> Result<Durati
     Ok(rounds[ROUNDS / 2])
 }
 
-/// Holds 10,000 locks with a lease at once. The server's side, which is in this process too, is part of the figure.
+/// Holds 10,000 locks with a lease at once. The figure includes the server, which also runs in this process.
 async fn memory_of_a_hold() -> Result<(), LockError> {
     const COUNT: usize = 10_000;
     let server = MemoryServer::new();
@@ -101,7 +101,7 @@ async fn memory_of_a_hold() -> Result<(), LockError> {
     Ok(())
 }
 
-/// The resident memory of this process in bytes, where the system tells.
+/// Returns the resident memory of this process in bytes, if the system provides it.
 fn resident() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -8,8 +8,9 @@
 //! cargo run -p distlock --features mysql --example same_program -- mysql://app:password@127.0.0.1:3306
 //! ```
 //!
-//! Several tasks raise a number in a way that loses counts without a lock, and print the fencing tokens that they got. Where
-//! the lock reaches other processes, start it twice to see one wait for the other. `docs/same-program.md` shows it.
+//! Several tasks increment a number in a way that loses counts without a lock, and print the fencing tokens that they
+//! got. If the lock reaches other processes, start the program twice to see one wait for the other.
+//! `docs/same-program.md` shows it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,9 +53,9 @@ async fn work(number: u32, lock: Arc<dyn DistributedLock>, count: Arc<AtomicU32>
     for _ in 0..ROUNDS {
         let guard = lock.acquire().await?;
         let before = count.load(Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(2)).await; // what others raise meanwhile would be lost
+        tokio::time::sleep(Duration::from_millis(2)).await; // increments by others in between would be lost
         count.store(before + 1, Ordering::Relaxed);
-        // What the lock protects checks the token, so that a holder that comes too late is refused.
+        // The protected resource checks the token, so that it refuses a holder that comes too late.
         println!("task {number}: {} with token {:?}", before + 1, guard.token().map(FencingToken::get));
         guard.release().await?;
     }

@@ -1,4 +1,4 @@
-//! The one table of backends. Nothing else in the project chooses between them.
+//! The table of backends. No other code in the project chooses between them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ pub(crate) type Connecting = Pin<Box<dyn Future<Output = Result<LockClient, Lock
 #[derive(Clone, Copy)]
 pub(crate) struct Functions {
     pub(crate) connect: fn(LockUrl, ClientBuilder) -> Connecting,
-    /// The length of the lease that the URL asks for, where there are leases.
+    /// The length of the lease that the URL asks for, if the backend has leases.
     pub(crate) lease_of: fn(&LockUrl) -> Result<Option<Duration>, LockError>,
 }
 
 /// One backend.
 struct Driver {
-    /// The cargo feature that compiles it in.
+    /// The cargo feature that includes it.
     feature: &'static str,
     schemes: &'static [&'static str],
-    /// `None` when the feature is left out.
+    /// `None` when the feature is off.
     functions: Option<Functions>,
 }
 
@@ -85,7 +85,7 @@ const DRIVERS: &[Driver] = &[
     },
 ];
 
-/// What can be done with URLs of this scheme.
+/// Returns the functions for URLs of this scheme.
 pub(crate) fn find(scheme: &str) -> Result<Functions, LockError> {
     let invalid = |cause: String| LockError::new(ErrorKind::InvalidOption, Operation::Connect).because(cause);
     let driver = DRIVERS.iter().find(|driver| driver.schemes.contains(&scheme)).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! A distributed lock with a backend that you choose by a URL.
+//! A distributed lock whose backend you choose by a URL.
 //!
 //! ```
 //! # #[cfg(feature = "memory")]
@@ -14,21 +14,21 @@
 //! ```
 //!
 //! # The log
-//! What happens is logged with [`tracing`](https://docs.rs/tracing), under one target for all crates: `distlock`. What is said of a
-//! lock has its name (`lock`), its fencing token (`token`) where it has one, and the server (`server`).
+//! distlock logs with [`tracing`](https://docs.rs/tracing), under one target for all crates: `distlock`. An event about
+//! a lock has the lock's name (`lock`), its fencing token (`token`) if it has one, and the server (`server`).
 //!
 //! | level | event |
 //! |---|---|
-//! | `ERROR` | `lost`: a lock that is held has been lost (`reason`, `held`). Another holder may have what it protects |
-//! | `WARN` | `suspect`: contact is lost, and the lock is still held, for `remaining` if contact does not return. `renewals failed`: of so many `locks`, some of which it `names`; at most every ten seconds for each connection or session. `a grant was lost before its waiter had it`, for the second time `in_a_row` or more, with the `reason` and a `remedy`. `given up`: the client ends, and a release is not answered. What a server cannot do, contact lost |
+//! | `ERROR` | `lost`: a held lock has been lost (`reason`, `held`). Another holder may have what it protects |
+//! | `WARN` | `suspect`: contact is lost, and the lock is still held, for `remaining` if contact does not return. `renewals failed`: for this number of `locks`, some of which it `names`; at most every ten seconds for each connection or session. `a grant was lost before its waiter had it`, for the second time `in_a_row` or more, with the `reason` and a `remedy`. `given up`: the client ends before the server has answered a release. Also what a server cannot do, and lost contact |
 //! | `INFO` | `restored`: contact has returned in time |
-//! | `DEBUG` | `waiting`, `granted` (`holder`, `waited`), `not granted` (`why`), `released` (`held`); what is tried again |
+//! | `DEBUG` | `waiting`, `granted` (`holder`, `waited`), `not granted` (`why`), `released` (`held`); requests that are repeated |
 //!
-//! With the filter `distlock=warn` there is nothing to read as long as all goes well.
+//! With the filter `distlock=warn` the log stays empty as long as there are no problems.
 //!
 //! # This crate
-//! This crate is the facade: one cargo feature for each backend, [`connect`], and the types of [`lock_core`]. What a lock
-//! promises is said there; what a backend adds to it, in the backend's module here.
+//! This crate is the facade: one cargo feature for each backend, [`connect`], and the types of [`lock_core`]. The
+//! documentation of `lock_core` says what a lock promises; the module of each backend here says what that backend adds.
 #![forbid(unsafe_code)]
 
 mod drivers;
@@ -56,10 +56,10 @@ pub use lock_zookeeper as zookeeper;
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
 ///
 /// # Errors
-/// As [`connect_with`].
+/// Same as [`connect_with`].
 ///
 /// # Cancel safety
-/// Dropping it ends the attempt to connect.
+/// Dropping the future ends the attempt to connect.
 pub async fn connect(url: impl AsRef<str>) -> Result<LockClient, LockError> {
     connect_with(url, ClientBuilder::new()).await
 }
@@ -67,24 +67,25 @@ pub async fn connect(url: impl AsRef<str>) -> Result<LockClient, LockError> {
 /// Connects to the backend that `url` names. Options in the URL override those of the builder.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for a URL that cannot be read, a scheme that nobody has, one whose cargo feature is left
-/// out, or an option that the backend does not have; whatever the backend answers.
+/// [`ErrorKind::InvalidOption`] for a URL that cannot be parsed, an unknown scheme, a scheme whose cargo feature is
+/// off, or an option that the backend does not have; any error of the backend.
 ///
 /// # Cancel safety
-/// Dropping it ends the attempt to connect.
+/// Dropping the future ends the attempt to connect.
 pub async fn connect_with(url: impl AsRef<str>, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let url = LockUrl::parse(url.as_ref())?;
     let functions = drivers::find(url.scheme())?;
     (functions.connect)(url, builder).await
 }
 
-/// How long the lease is that `url` asks for, without connecting; `None` where locks have no lease.
+/// Returns the length of the lease that `url` asks for, without connecting; `None` when locks have no lease.
 ///
-/// It is what the abort margin has to fit into: a third of it leaves room for renewals. A server may agree to another length.
+/// The abort margin has to fit into this length: a third of it leaves time for renewals. A server may grant a different
+/// length.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for a URL that cannot be read, a scheme that nobody has or whose cargo feature is left out, or
-/// a length that makes no sense. The other options are looked at when connecting.
+/// [`ErrorKind::InvalidOption`] for a URL that cannot be parsed, a scheme that is unknown or whose cargo feature is
+/// off, or a length that makes no sense. The other options are checked when connecting.
 pub fn lease_of(url: impl AsRef<str>) -> Result<Option<Duration>, LockError> {
     let url = LockUrl::parse(url.as_ref())?;
     (drivers::find(url.scheme())?.lease_of)(&url)

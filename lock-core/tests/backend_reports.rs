@@ -1,4 +1,5 @@
-//! What a backend reports about a whole group, and what becomes of one that has a defect, with a backend made for it.
+//! Tests of a backend's reports about a whole group, and of a backend that has bugs, with a backend made for these
+//! tests.
 
 mod support;
 
@@ -17,7 +18,7 @@ mod odd {
         Signals, Term,
     };
 
-    /// A backend that grants everything, and does what a test asks for besides.
+    /// A backend that grants everything, and on top of that does what a test asks for.
     #[derive(Debug)]
     pub(crate) struct Odd {
         pub(crate) host: Host,
@@ -33,24 +34,24 @@ mod odd {
         pub(crate) panics_in_renew: AtomicUsize,
         pub(crate) renewals: AtomicUsize,
         pub(crate) lease: Option<Duration>,
-        /// Renewals last from so long before they were asked for.
+        /// Renewals start this long before they were requested.
         pub(crate) renewed_from_before: Option<Duration>,
-        /// So many attempts that wait lose their place in the queue, which is 7.
+        /// How many waiting attempts lose their place in the queue, which is 7.
         pub(crate) places_lost: AtomicUsize,
-        /// So many attempts are granted from a place in the queue, which is 7.
+        /// How many attempts are granted from a place in the queue, which is 7.
         pub(crate) granted_from_places: AtomicUsize,
-        /// So many grants come later than the first poll.
+        /// How many grants come later than the first poll.
         pub(crate) late_grants: AtomicUsize,
-        /// Those of the last attempt.
+        /// The signals of the last attempt.
         pub(crate) signals: Mutex<Option<Signals>>,
-        /// The places that attempts came with.
+        /// The places that attempts started from.
         pub(crate) places_seen: Mutex<Vec<Option<NonZeroU64>>>,
-        /// So many releases fail, and how many were asked for.
+        /// How many releases fail, and how many were requested.
         pub(crate) releases_fail: AtomicUsize,
         pub(crate) releases: AtomicUsize,
         pub(crate) cancels_fail: AtomicUsize,
         pub(crate) cancels: AtomicUsize,
-        /// So many leases are remembered by the core.
+        /// How many leases the core keeps.
         pub(crate) leases: AtomicUsize,
     }
 
@@ -169,7 +170,7 @@ async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_i
     script.lose_group_before_grant.store(1, Ordering::SeqCst);
     let error = lock.try_acquire().await.unwrap_err();
     assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(LossReason::SessionClosed)));
-    // One who waits gets a grant of the next session.
+    // A waiter gets a grant of the next session.
     script.lose_group_before_grant.store(1, Ordering::SeqCst);
     assert!(lock.acquire().await.unwrap().hold().is_valid());
 }
@@ -313,7 +314,7 @@ async fn the_return_of_contact_ends_the_pause_before_a_release_or_a_cancel_is_re
     host.group_suspect(GroupId::new(0));
     drop(guard);
     eventually("the release has failed", || script.releases.load(Ordering::SeqCst) == 1).await;
-    // An attempt that comes to nothing has to be undone.
+    // An attempt that has failed must be undone.
     script.places_lost.store(1, Ordering::SeqCst);
     let after = lock.acquire().await.unwrap();
     eventually("the cancel has failed", || script.cancels.load(Ordering::SeqCst) == 1).await;
@@ -421,8 +422,8 @@ async fn what_is_in_one_group_is_renewed_in_one_call() {
     assert_eq!(script.renewals.load(Ordering::SeqCst), 1);
 }
 
-/// A lock whose grants come when the test lets its own runtime run, and how to get at the signals of the last one.
-#[allow(clippy::unwrap_used)] // outside a #[test] function, but for tests only
+/// Returns a lock whose grants come when the test lets its own runtime run, and access to the signals of the last one.
+#[allow(clippy::unwrap_used)] // not in a #[test] function, but only for tests
 fn late_grants(
     count: usize,
 ) -> (lock_core::LockClient, Arc<dyn lock_core::DistributedLock>, impl Fn() -> Signals) {
@@ -444,7 +445,7 @@ async fn a_doubt_before_the_owner_has_the_hold_in_hand_is_reported_after_the_acq
     let guard = waiting.await.unwrap();
     assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Suspect));
     signals().restored();
-    // The end of a doubt about what has ended by then would be left out.
+    // The end of a doubt would be left out if the hold had already ended.
     assert_eq!(next(&told), Told::Restored);
     guard.release().await.unwrap();
     assert_eq!(next(&told), Told::Released);
@@ -458,14 +459,14 @@ async fn a_doubt_about_a_grant_that_its_waiter_did_not_live_to_see_is_reported_t
     assert!(DropAfter::new(1, waiting.as_mut()).await.is_none());
     eventually("it is granted", || lock.is_locked()).await;
     signals().suspect();
-    // The threads that call listeners serve one lock after the other: what there was for the first is delivered by now.
+    // The listener threads serve one lock after the other, so all events of the first lock have been delivered by now.
     let other = client.lock("orders/43").unwrap();
     let marker = Recorder::listen(&other);
     other.acquire().await.unwrap().release().await.unwrap();
     assert_eq!((next(&marker), next(&marker)), (Told::Acquired, Told::Released));
     drop(waiting);
     client.idle().await;
-    // Events of one lock come in order: nothing came before these.
+    // Events of one lock are delivered in order: there was none before these.
     lock.acquire().await.unwrap().release().await.unwrap();
     assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Released));
 }

@@ -1,9 +1,9 @@
-//! Every future, dropped at every await: nothing is held, queued or leaked.
+//! Drops every future at every await, and checks that nothing is held, queued or leaked.
 //!
-//! Each operation is polled N times and then dropped, for N = 0, 1, 2 … until it completes, against a server whose
-//! replies come at once, later, or are held up before or after the request is carried out.
+//! Each operation is polled N times and then dropped, for N = 0, 1, 2 … until it completes. The server's replies come
+//! immediately, later, or are held up before or after the server carries out the request.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -24,11 +24,11 @@ const NAME: &str = "orders/42";
 enum Server {
     Prompt,
     Remote,
-    /// The request waits before it is carried out, and goes on after the drop.
+    /// The request waits before the server carries it out, which happens after the drop.
     SlowRequest(Operation),
-    /// The request is carried out, and the reply waits until after the drop.
+    /// The server carries out the request, and the reply waits until after the drop.
     SlowReply(Operation),
-    /// Somebody else holds the lock, and releases it after the drop.
+    /// Another client holds the lock, and releases it after the drop.
     HeldByAnother,
 }
 
@@ -41,7 +41,7 @@ struct World {
 }
 
 impl World {
-    /// A lock that is free, or held by this task when `Held` says so, at a server that behaves.
+    /// Creates a lock at a server that behaves as described. The lock is free, or held by this task if `Held` says so.
     async fn new(behaviour: Server, held: Held) -> Self {
         let server = MemoryServer::new();
         let replies = if matches!(behaviour, Server::Prompt) { Replies::AtOnce } else { Replies::Later };
@@ -65,7 +65,7 @@ impl World {
         Self { server, client, lock, gate, stranger }
     }
 
-    /// Lets everything that is under way come to its end, and checks that nothing is left.
+    /// Lets all work that is under way finish, and checks that nothing is left.
     async fn assert_nothing_is_left(mut self, what: &str) {
         self.gate.open();
         if let Some(stranger) = self.stranger.take() {
@@ -75,7 +75,7 @@ impl World {
         assert_eq!(self.server.waiting_for(&name(NAME)), 0, "{what}: queued");
         assert!(!self.lock.is_locked(), "{what}: held locally");
         assert!(self.server.is_empty(), "{what}: held at the server");
-        // The lock works: neither closed nor occupied by a ghost.
+        // The lock works: it is neither closed nor held by a lost owner.
         let guard = tokio::time::timeout(SOON, self.lock.acquire()).await;
         guard
             .unwrap_or_else(|_| panic!("{what}: the next one waits for ever"))
@@ -93,10 +93,10 @@ enum Held {
     ByThisTask,
 }
 
-/// How many polls are tried. Woken futures complete in far fewer.
+/// The maximum number of polls. Woken futures complete in far fewer.
 const MOST_POLLS: usize = 12;
 
-/// Runs `operation` for every number of polls and every behaviour; it says whether it completed.
+/// Runs `operation` for every number of polls and every behaviour; it returns whether it completed.
 async fn at_every_poll(
     what: &str,
     held: Held,
@@ -106,12 +106,12 @@ async fn at_every_poll(
     for behaviour in behaviours {
         for polls in 0..MOST_POLLS {
             let world = World::new(*behaviour, held).await;
-            // Some behaviours keep the operation pending for ever: then the last poll has come when time is up.
+            // Some behaviours keep the operation pending for ever: then a timeout ends the last poll.
             let limited = tokio::time::timeout(Duration::from_millis(20), operation(&world, polls));
             let completed = limited.await.unwrap_or(Completed::Never);
             let case = format!("{what}, {behaviour:?}, dropped after {polls} polls");
             if matches!(held, Held::ByThisTask) && world.lock.is_held() {
-                // Unpolled, it changed nothing.
+                // Without a poll, it changed nothing.
                 assert_eq!(polls, 0, "{case}");
                 world.gate.open();
                 world.lock.unlock().await.unwrap();
@@ -226,7 +226,7 @@ async fn a_thousand_waits_that_end_at_the_moment_of_the_grant_leave_nothing() {
             let since = Instant::now();
             match waiting.try_acquire_for(Duration::from_micros(1 + round % 100)).await {
                 Ok(_) => {}
-                // The server gets a second for its first answer, and is slower on a machine that stands still.
+                // The server gets one second for its first answer, and may be slower on an overloaded machine.
                 Err(error) => {
                     assert!(since.elapsed() >= Duration::from_secs(1), "{error} after {:?}", since.elapsed());
                     assert_eq!(error.kind(), ErrorKind::Unreachable);

@@ -1,6 +1,6 @@
-//! The end of things: clients that close, guards that outlive their runtime.
+//! Tests of the end: clients that close, guards that outlive their runtime.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -20,7 +20,7 @@ use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, futures_bl
 
 const NAME: &str = "orders/42";
 
-/// Looks, when it is woken for the first time, whether a client is idle.
+/// When it is woken for the first time, checks whether a client is idle.
 struct Looks {
     client: LockClient,
     was_idle: Mutex<Option<bool>>,
@@ -168,7 +168,8 @@ async fn what_is_not_answered_when_close_returns_is_given_up() {
     }
 }
 
-/// A client whose handles are all gone, while what they held could not be released; and what tells whether it has ended.
+/// Creates a client whose handles have all been dropped, while its holds could not be released. Returns what shows
+/// whether the client has ended.
 async fn left_alone(timed: &Timed) -> Weak<dyn LockListener> {
     let lock = timed.other().lock(NAME).unwrap();
     let listener: Arc<dyn LockListener> = Arc::new(|_: &Hold, _: &LossReason| {});
@@ -247,7 +248,7 @@ fn a_guard_may_be_dropped_inside_outside_and_after_the_runtime() {
         let guard = acquire();
         drop(runtime);
         drop(guard);
-        // On a runtime that has ended nobody sends a release: the lease ends it.
+        // On a runtime that has ended no task sends a release: the lease ends the hold.
         let watching = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         watching.block_on(eventually("gone after the runtime", || server.is_empty()));
     }
@@ -280,7 +281,7 @@ async fn a_hold_that_its_task_left_behind_stays_until_it_is_bounded_or_closed() 
     let client = server.client().unwrap();
     let lock = client.lock(NAME).unwrap();
     tokio::spawn(async move { lock.lock().await.unwrap() }).await.unwrap();
-    // Nobody has the lock in hand any more; it is held all the same.
+    // No owner has the lock any more, but it is still held.
     assert!(client.lock(NAME).unwrap().is_locked());
     assert!(!server.is_empty());
     assert_eq!(client.close(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Unconfirmed);

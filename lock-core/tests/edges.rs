@@ -1,6 +1,7 @@
-//! Where two things meet: a loss and a reentry, a cancelled wait and a grant, an old guard and a new hold.
+//! Tests of two events at the same time: a loss and a reentry, a cancelled wait and a grant, an old guard and a new
+//! hold.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -25,7 +26,7 @@ fn is_pending<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> bool {
     matches!(future.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending)
 }
 
-/// A client whose grants wait until the test's own runtime runs.
+/// Creates a client whose grants wait until the test's own runtime runs.
 fn client_of_this_runtime(server: &MemoryServer) -> LockClient {
     server.client_with(MemoryOptions::new(), ClientBuilder::new().engine(EngineChoice::Caller)).unwrap()
 }
@@ -86,7 +87,7 @@ async fn nobody_else_has_the_lock_before_the_abort_margin_is_over() {
         tokio::task::yield_now().await;
         assert!(rival.try_acquire().await.unwrap().is_none());
     }
-    // The holder may have been told a little late.
+    // The holder may have learned of it a little late.
     timed.time.advance(Duration::from_millis(100));
     client.idle().await;
     assert!(rival.try_acquire().await.unwrap().is_some());
@@ -200,7 +201,8 @@ async fn an_entry_that_ends_in_silence_leaves_the_word_of_the_loss_to_the_others
                 lock.lock().await.unwrap();
                 server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
             });
-            // Three entries are lost. Two end without a caller who could hear of it: with a scope, and with a guard.
+            // Three entries are lost. Two end without a caller that could receive the report: one with a scope, one
+            // with a guard.
             lost.await;
             drop(guard);
             assert_eq!(lock.unlock().await.unwrap_err().loss(), Some(LossReason::Deleted));
@@ -208,7 +210,7 @@ async fn an_entry_that_ends_in_silence_leaves_the_word_of_the_loss_to_the_others
         })
         .await;
 
-    // Where all entries have ended in silence, no word is left over for the owner's next hold.
+    // When all entries have ended without a caller, no report is left for the owner's next hold.
     drop(lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap());
     let guard = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
     server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
@@ -307,7 +309,7 @@ async fn a_renewal_that_hangs_is_given_up_and_sent_again() {
     timed.server.faults().inject(Operation::Renew, Fault::Delay(gate.clone()));
     timed.time.advance(LEASE / 4);
     gate.reached().await;
-    // Half of the lease is enough for the first one to be given up; more does not pass, however slow the machine is.
+    // After half of the lease the first renewal is given up; no more time passes, however slow the machine is.
     let (step, end) = (Duration::from_millis(20), timed.clock.now().plus(LEASE / 2));
     eventually("another renewal gets through", || {
         if timed.clock.now() < end {
@@ -346,7 +348,7 @@ async fn an_endless_lease_whose_release_fails_once_is_released() {
 
 #[test]
 fn an_alarm_that_owns_another_alarm_does_not_stop_the_deadlines() {
-    struct Tells(Mutex<Sender<()>>, #[allow(dead_code)] Mutex<Option<AlarmHandle>>); // the second is only to be dropped
+    struct Tells(Mutex<Sender<()>>, #[allow(dead_code)] Mutex<Option<AlarmHandle>>); // the second is only kept to be dropped
     impl Alarm for Tells {
         fn ring(&self, _: Moment) -> Option<Moment> {
             let _ = self.0.lock().unwrap().send(());
@@ -372,7 +374,7 @@ fn a_guard_in_a_thread_local_variable_may_end_with_its_thread() {
     let client = server.client().unwrap();
     let lock = client.lock(NAME).unwrap();
     std::thread::spawn(move || {
-        // Made before tokio's own thread-local variables, and so dropped after them.
+        // Created before tokio's own thread-local variables, so it is dropped after them.
         GUARD.with(|_| ());
         let guard = futures_block_on(lock.acquire()).unwrap();
         GUARD.with(|slot| *slot.borrow_mut() = Some(guard));

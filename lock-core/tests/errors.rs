@@ -1,6 +1,6 @@
-//! What errors say: the server, the lock, and each cause once.
+//! Tests of the texts of errors: they name the server, the lock, and each cause once.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -23,7 +23,7 @@ fn refused() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionRefused, "Connection refused (os error 111)")
 }
 
-/// An error with all its causes, as programs print them that print the whole chain.
+/// Formats an error with all its causes, like a program that prints the whole chain.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -92,7 +92,7 @@ mod never {
         LockError, LockStatus,
     };
 
-    /// A backend that cannot be connected to.
+    /// A backend that cannot connect.
     #[derive(Debug)]
     pub(crate) enum Never {}
 

@@ -1,6 +1,6 @@
-//! Listeners that misbehave harm nobody.
+//! Tests that listeners that misbehave affect no other lock.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -56,7 +56,7 @@ async fn ten_thousand_losses_at_once_with_listeners_that_panic_and_block() {
         })));
     }
     lose_all(&server, LOCKS);
-    // The level is set for all of them before anything is delivered to the last one.
+    // The state of all holds changes before the last one's event is delivered.
     assert!(held.iter().all(|(_, guard)| !guard.hold().is_valid()));
     count(&told, LOCKS - BLOCKING);
     drop(blocking);

@@ -1,6 +1,6 @@
-//! Losing a lock: one outcome, one event, in time.
+//! Tests of losing a lock: one outcome, one event, in time.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -51,7 +51,7 @@ async fn the_front_is_free_after_a_loss_although_the_owner_never_unlocks() {
     let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap().release().await });
     server.lose(&name(NAME), Loss::Expire, Notice::AtOnce);
     waiting.await.unwrap().unwrap();
-    // The owner is told when it locks again, once.
+    // The owner gets the error when it locks again, once.
     assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
     lock.lock().await.unwrap();
     lock.unlock().await.unwrap();
@@ -105,7 +105,7 @@ async fn a_grant_that_is_lost_while_its_reply_is_on_its_way_is_nobodys_and_the_w
     guard.release().await.unwrap();
     assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Released));
 
-    // One who tries once has no time for another.
+    // A caller that tries once has no time for another attempt.
     let gate = Gate::new();
     server.faults().inject(Operation::Acquire, Fault::DelayReply(gate.clone()));
     let trying = Arc::clone(&lock);
@@ -117,7 +117,7 @@ async fn a_grant_that_is_lost_while_its_reply_is_on_its_way_is_nobodys_and_the_w
     nothing_more(&told, &lock);
 }
 
-/// A server, and a waiter that has been granted the lock and has not looked yet. Another one stands behind it.
+/// A server, and a waiter that has been granted the lock and has not seen it yet. Another one waits behind it.
 async fn granted_unseen<F: Future>(
     server: &MemoryServer,
     lock: &Arc<dyn DistributedLock>,
@@ -166,7 +166,7 @@ async fn a_grant_that_is_lost_before_its_waiter_has_looked_does_not_end_the_wait
     let told = Recorder::listen(&lock);
     let waiter = granted_unseen(&server, &lock, || lock.acquire()).await;
     let behind = ByHand::begun(lock.acquire());
-    // A stranger has it meanwhile.
+    // A foreign holder has it meanwhile.
     assert!(server.lose(&name(NAME), Loss::Steal, Notice::AtOnce));
     assert!(!lock.is_locked());
     let mut waiter = waiter;
@@ -177,7 +177,7 @@ async fn a_grant_that_is_lost_before_its_waiter_has_looked_does_not_end_the_wait
     assert!(guard.hold().is_valid());
     guard.release().await.unwrap();
     behind.output().await.unwrap().release().await.unwrap();
-    // Nothing is told of what was not known to anyone.
+    // There are no events about a grant that no owner has seen.
     let all: Vec<_> = (0..4).map(|_| next(&told)).collect();
     assert_eq!(all, [Told::Acquired, Told::Released, Told::Acquired, Told::Released]);
     nothing_more(&told, &lock);
@@ -191,9 +191,9 @@ async fn branches_of_one_owner_wait_on_together_when_their_grant_is_lost_unseen(
     let first = granted_unseen(&server, &lock, || lock.acquire_as(owner, Wait::Forever)).await;
     server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
     eventually("it is granted again", || lock.is_locked()).await;
-    // Reentry, although the first branch has not looked.
+    // Reentry, although the first branch has not seen the grant.
     let second = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
-    // Now that one branch knows the hold, the other is told of its loss.
+    // Now one branch has seen the hold, so the other gets its loss as the result.
     server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
     assert_eq!(first.output().await.unwrap_err().loss(), Some(LossReason::Deleted));
     assert_eq!(second.release().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -242,7 +242,7 @@ async fn a_wait_whose_grant_is_lost_unseen_ends_at_its_deadline_all_the_same() {
     })
     .await;
     timed.time.advance(Duration::from_secs(5));
-    // Without the lock, whether or not the server has told of the stranger by then.
+    // Without the lock, whether or not the server has reported the foreign holder by then.
     assert!(!matches!(waiter.output().await, Ok(Some(_))));
 }
 
@@ -277,8 +277,8 @@ async fn a_loss_after_the_release_has_begun_fires_nothing() {
     nothing_more(&told, &lock);
 }
 
-/// A hold without a lease, which the server never ends by itself, whose guard is dropped while `fault` has its release go
-/// unanswered until `heal`.
+/// A hold without a lease, which the server never ends by itself. Its guard is dropped, and because of `fault` its
+/// release is not answered until `heal`.
 async fn a_dropped_guard_ends_its_hold(fault: impl FnOnce(&MemoryServer), heal: impl FnOnce(&MemoryServer)) {
     let timed = Timed::new();
     let client = timed.other();
@@ -348,9 +348,9 @@ async fn a_renewal_finds_a_loss() {
     assert!(!guard.hold().is_valid());
 }
 
-/// Lets `step` pass again and again, and lets the engine work in between, until `condition` holds; or until `at_most` has
-/// passed, and then waits for it without any more of it passing: however slow the machine is, no more happens than can
-/// happen in that time.
+/// Lets `step` pass again and again, and lets the engine work in between, until `condition` holds. When `at_most` has
+/// passed, it waits for the condition without letting more time pass: so on a slow machine nothing happens that takes
+/// longer than that.
 async fn advance_until(
     timed: &Timed,
     step: Duration,
@@ -446,7 +446,7 @@ async fn a_hold_tells_how_long_ago_its_deadline_was() {
     assert_eq!((hold.end(), hold.overdue()), (Some(HoldEnd::Lost(LossReason::Expired)), Duration::ZERO));
     timed.time.advance(later);
     assert_eq!(hold.overdue(), later);
-    // One that is lost for another reason has its deadline as well.
+    // A hold that is lost for another reason has its deadline as well.
     assert_eq!(told_before.hold().overdue(), later);
     let unbound = timed.other().lock("unbound").unwrap().acquire().await.unwrap();
     timed.time.advance(longest);
@@ -509,7 +509,7 @@ async fn a_failing_remote_unlock_frees_the_local_front() {
     lock.lock().await.unwrap();
     assert_eq!(lock.unlock().await.unwrap_err().kind(), ErrorKind::Server);
     assert!(!lock.is_locked());
-    // The clean-up goes on, so the next owner gets the lock from the server as well.
+    // The clean-up continues, so the next owner gets the lock from the server as well.
     tokio::time::timeout(SOON, lock.lock()).await.unwrap().unwrap();
     lock.unlock().await.unwrap();
 }
@@ -533,18 +533,18 @@ async fn a_release_that_is_not_answered_is_unconfirmed_by_the_deadline() {
 #[test]
 fn whoever_blocks_the_runtime_still_gets_the_abort_before_the_lease_ends() {
     let server = MemoryServer::new();
-    // The abort comes after less than four seconds, so that a machine that stands still for a while is in time.
+    // The abort comes after less than four seconds, which leaves time for a machine that hangs for a while.
     let (lease, margin) = (Duration::from_secs(12), Duration::from_secs(8));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // On the caller's runtime the renewals stop with it: the worst case.
+        // The worst case: on the caller's runtime the renewals stop together with it.
         let builder = ClientBuilder::new().engine(EngineChoice::Caller).abort_margin(margin);
         let client = server.client_with(MemoryOptions::new().lease(lease), builder).unwrap();
         let rival = server.client().unwrap().lock(NAME).unwrap();
         let lock = client.lock(NAME).unwrap();
         let (sender, told) = channel();
         lock.set_listener(Some(Arc::new(move |hold: &Hold, _: &LossReason| {
-            // Still ours at the server: nobody else can have it yet.
+            // The server still has the lock for this client: no other client can have it yet.
             let rivals = support::futures_block_on(rival.try_acquire()).unwrap();
             let _ = sender.send((hold.age(), rivals.is_none()));
         })));

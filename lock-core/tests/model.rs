@@ -1,11 +1,11 @@
-//! The local mutex and the hold's state machine under a model checker: loom runs each test through every interleaving
-//! of its threads, with at most three preemptions.
+//! The local mutex and the state machine of a hold under a model checker: loom runs each test through every
+//! interleaving of its threads, with at most three preemptions.
 //!
-//! The modules are compiled into this test as they are, on loom's mutex instead of the standard one.
+//! The modules are compiled into this test unchanged, with loom's mutex instead of the standard one.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
-#![allow(dead_code)] // the rooms have entrances that no model uses
-#![allow(missing_docs, unreachable_pub)] // the rooms are private here, and documented where they are public
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
+#![allow(dead_code)] // the modules have functions that no model uses
+#![allow(missing_docs, unreachable_pub)] // the modules are private here, and documented where they are public
 
 #[path = "../src/policy/local/mod.rs"]
 mod local;
@@ -16,7 +16,7 @@ mod state;
 #[path = "../src/runtime/waker.rs"]
 mod waker;
 
-/// Where the modules look for what they import.
+/// Provides what the modules import.
 mod runtime {
     pub(crate) use super::{sync, waker};
 }
@@ -97,7 +97,7 @@ fn ask(_: Patience) -> Ask {
     Ask(Arc::new(AtomicBool::new(false)))
 }
 
-/// One client: the local mutex, and a remote lock that nobody else uses.
+/// One client: the local mutex, and a remote lock that no other client uses.
 struct World {
     local: LocalMutex<u8, Hold, Ask>,
     remotely_held: AtomicUsize,
@@ -118,7 +118,7 @@ impl World {
         })
     }
 
-    /// What the driver does.
+    /// Does the work of the driver.
     fn drive(&self, start: Option<Start<Ask>>) {
         let mut next = start;
         while let Some(Start { attempt, .. }) = next {
@@ -178,7 +178,7 @@ impl World {
         block_on(poll_fn(|context| self.local.poll(ticket, context)))
     }
 
-    /// Waits for the lock; answers `false` when the hold was lost before anyone looked.
+    /// Waits for the lock; returns `false` when the hold was lost before the waiter saw it.
     fn lock(&self, owner: u8) -> bool {
         let (entered, start) = self.enter(owner);
         self.drive(start);
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// What the core does when the remote side takes the lock away.
+    /// Does what the core does when the server takes the lock away.
     fn lose(&self, hold: &Hold) -> bool {
         if !hold.0.lose("taken") {
             return false;
@@ -219,7 +219,7 @@ impl World {
     fn assert_empty(&self) {
         assert!(self.local.held().is_none());
         assert_eq!(self.remotely_held.load(Ordering::SeqCst), 0);
-        // Whoever comes next gets it: nothing is stuck.
+        // The next owner gets it: nothing is stuck.
         assert!(self.lock(99));
         self.unlock(99).unwrap();
     }
@@ -296,7 +296,7 @@ fn tries_behind_a_release_are_answered_while_the_winner_still_holds() {
             let world = Arc::clone(&world);
             thread::spawn(move || world.try_lock(owner))
         };
-        // Nobody unlocks before both have been answered.
+        // No owner unlocks before both have been answered.
         let (second, third) = (tries(2), tries(3));
         world.unlock(1).unwrap();
         let (second, third) = (second.join().unwrap(), third.join().unwrap());
@@ -323,7 +323,7 @@ fn a_live_attempt_passes_to_the_next_waiter() {
         world.undo(world.local.leave(first));
         assert!(matches!(world.wait(second), Settled::Granted(_)));
         driving.join().unwrap();
-        // Whether the head left before or after the grant, the one acquisition served the second waiter.
+        // Whether the head left before or after the grant, the single acquisition served the second waiter.
         assert_eq!(world.acquisitions.load(Ordering::SeqCst), 1);
         world.unlock(2).unwrap();
         world.assert_empty();
@@ -487,7 +487,7 @@ fn a_loss_that_the_owner_finds_before_it_is_reported_strands_nobody() {
         assert!(none.is_none());
         let server = Arc::clone(&world);
         let losing = thread::spawn(move || {
-            // Gone at the server before anybody here knows.
+            // Gone at the server before this client knows it.
             server.remotely_held.fetch_sub(1, Ordering::SeqCst);
             assert!(hold.0.lose("taken"));
             server.drive(server.local.lost(&hold, &"taken", ask));
@@ -593,7 +593,7 @@ fn a_hold_that_was_seen_invalid_is_not_seen_valid_again() {
     });
 }
 
-/// A hold, and what its listener hears.
+/// A hold, and the events of its listener.
 struct Reported {
     hold: HoldState<Reason>,
     reports: Reports<Reason>,
@@ -651,7 +651,7 @@ fn reports_begin_with_the_acquisition_and_end_as_contact_is() {
             [Event::Acquired, doubts @ ..] => doubts,
             other => panic!("{other:?}"),
         };
-        // Suspect already, unless contact has returned after the doubt.
+        // Already suspect, unless contact has returned after the doubt.
         let expected: &[&[Event<Reason>]] =
             if is_suspect { &[&[], &[Event::Suspect, Event::Restored]] } else { &[&[Event::Suspect]] };
         assert!(expected.contains(&doubts), "{doubts:?}");

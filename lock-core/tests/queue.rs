@@ -1,10 +1,10 @@
-//! The local queue with very many waiters: what a hand-off costs, and what is kept of those who have left.
+//! Tests of the local queue with very many waiters: what a hand-off costs, and what remains of waiters that have left.
 //!
-//! The queue is compiled into this test as it is, with owners and attempts that count what is asked of them.
+//! The queue is compiled into this test unchanged, with owners and attempts that count the calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test
-#![allow(dead_code)] // the room has entrances that this test does not use
-#![allow(missing_docs, unreachable_pub)] // the room is private here, and documented where it is public
+#![allow(dead_code)] // the module has functions that this test does not use
+#![allow(missing_docs, unreachable_pub)] // the module is private here, and documented where it is public
 
 #[path = "../src/policy/local/mod.rs"]
 mod local;
@@ -13,7 +13,7 @@ mod sync;
 #[path = "../src/runtime/waker.rs"]
 mod waker;
 
-/// Where the module looks for what it imports.
+/// Provides what the module imports.
 mod runtime {
     pub(crate) use super::{sync, waker};
 }

@@ -1,6 +1,6 @@
-//! Who is an owner, and who enters again.
+//! Tests of owners and of reentry.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -180,7 +180,7 @@ async fn a_body_that_unlocks_once_too_often_has_no_result() {
                     for _ in 0..=locks {
                         lock.unlock().await.unwrap();
                     }
-                    // Free, and anyone may have it while the body goes on.
+                    // Free, and another owner may have it while the body continues.
                     assert!(lock.try_acquire().await.unwrap().is_some());
                 }
             })

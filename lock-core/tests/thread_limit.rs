@@ -1,16 +1,18 @@
-//! A system that gives no thread. Alone in this program, because the limit is the whole process's.
+//! Tests a system that cannot start threads. It is alone in this program, because the limit applies to the whole
+//! process.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // also outside a #[test] function
+#![allow(clippy::unwrap_used)] // also outside #[test] functions
 
 use lock_core::memory::MemoryServer;
 use lock_core::{DistributedLockExt, ErrorKind};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Less than the stack of a thread takes, and enough for everything else.
+/// Less than the stack of a thread needs, and enough for everything else.
 const ROOM: u64 = 1 << 20;
 
-/// Limits the address space to what is in use and a little more. Unlike a limit of processes, it binds root, too.
+/// Limits the address space to what is in use and a little more. Unlike a limit on processes, this also applies to
+/// root.
 fn with_room_for_no_thread<T>(act: impl FnOnce() -> T) -> T {
     let before = getrlimit(Resource::As);
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -27,7 +29,7 @@ async fn a_client_that_gets_no_thread_is_an_error_and_leaves_the_others_alone() 
     let server = MemoryServer::new();
     let client = server.client().unwrap();
     let error = with_room_for_no_thread(|| {
-        // Stacks of threads that have ended are used again.
+        // The stacks of threads that have ended are reused.
         let mut clients = Vec::new();
         loop {
             match server.client() {

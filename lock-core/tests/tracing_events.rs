@@ -1,6 +1,7 @@
-//! What the core tells `tracing`: one target, and for each lock what happens to it, at a level that says how much it matters.
+//! Tests of the events that the core sends to `tracing`: one target, and for each lock what happens to it, at a level
+//! that matches its importance.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -40,7 +41,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 impl Lines {
-    /// Everything that this program logs. Tests find their lines by the server's name.
+    /// All lines that this program logs. Tests find their own lines by the server's name.
     fn kept() -> &'static Self {
         static LINES: OnceLock<Lines> = OnceLock::new();
         static INSTALLED: Once = Once::new();
@@ -58,7 +59,7 @@ impl Lines {
         text.lines().filter(has_all).map(str::to_owned).collect()
     }
 
-    /// Whether there is a line with all these parts.
+    /// Returns whether there is a line with all these parts.
     fn have(&self, parts: &[&str]) -> bool {
         !self.with(parts).is_empty()
     }
@@ -127,7 +128,7 @@ async fn renewals_that_fail_name_the_lock_and_are_a_warning_once_in_a_while() {
         let failed = ["renewals failed", "orders/43", "on purpose", "test://renewals"];
         eventually("it has failed", || lines.with(&failed).len() == failure).await;
     }
-    // The first, and the one after ten seconds more.
+    // The first, and the one after another ten seconds.
     let warnings = lines.with(&["WARN", "renewals failed", "test://renewals"]);
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     let suspect = ["WARN", "distlock: suspect", "lock=orders/43", "token=1", "remaining=", "test://renewals"];
@@ -182,7 +183,7 @@ async fn grants_that_are_lost_on_their_way_are_repeated_ever_more_slowly_and_are
     let said =
         ["WARN", "distlock: a grant was lost", "lock=orders/45", "reason=its lease expired", "remedy="];
     let warnings = lines.with(&said);
-    // At the second and the fourth, so that what goes on for long does not fill the log.
+    // At the second and the fourth, so that a long series does not fill the log.
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].contains("in_a_row=2") && warnings[1].contains("in_a_row=4"), "{warnings:?}");
 }
@@ -225,7 +226,7 @@ async fn the_oldest_events_of_a_listener_that_blocks_are_dropped_and_counted() {
     while tokens.last() != Some(&ROUNDS) {
         tokens.push(told.recv_timeout(SOON).unwrap());
     }
-    // The first one, which had been taken up, and every other one of the last 1024.
+    // The first one, which was already being delivered, and every other one of the last 1024.
     let last = (ROUNDS - 512 + 1)..=ROUNDS;
     assert_eq!(tokens, std::iter::once(1).chain(last).collect::<Vec<_>>());
     let dropped = format!("dropped={}", 2 * ROUNDS - 1 - 1024);

@@ -1,6 +1,6 @@
-//! Waiting for a lock: order, deadlines, and what a wait that ends is allowed to say.
+//! Tests of waiting for a lock: order, deadlines, and the results that a wait may have.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -67,7 +67,7 @@ async fn at_most_one_attempt_of_a_client_waits_remotely_and_the_place_is_passed_
 
     head.abort();
     assert!(head.await.unwrap_err().is_cancelled());
-    // The same attempt still stands first.
+    // The same attempt is still first.
     assert_eq!(rival_client.status(NAME).await.unwrap().waiters[0].id, queue[0].id);
     holder.release().await.unwrap();
     let guard = second.await.unwrap();
@@ -128,7 +128,7 @@ async fn a_wait_that_ends_with_the_server_unreachable_is_an_error() {
     let waiting = tokio::spawn(async move { waiting.try_acquire_for(Duration::from_secs(5)).await });
     eventually("it waits", || timed.server.waiting_for(&name(NAME)) == 1).await;
     timed.server.faults().sever();
-    // The driver has noticed when it has gone to sleep before its next attempt.
+    // The driver has noticed once it sleeps before its next attempt.
     eventually("the outage is noticed", || {
         timed.time.next_alarm().is_some_and(|alarm| alarm < timed.clock.now().plus(Duration::from_secs(2)))
     })
@@ -244,7 +244,7 @@ async fn tries_at_once_through_a_healthy_server_are_won_by_one_and_refused_to_th
             guards.extend(tokio::time::timeout(SOON, tried).await.unwrap().unwrap());
         }
         assert_eq!(guards.len(), 1);
-        // The next round stands behind this release, which is on its way.
+        // The next round waits behind this release, which is on its way.
     }
 }
 
@@ -286,7 +286,8 @@ async fn a_wait_behind_a_release_that_is_not_answered_is_an_error() {
     let waiting =
         tokio::spawn(async move { second.acquire_as(Owner::new(), wait).await.map(|guard| guard.is_some()) });
     timed.time.advance(Duration::from_secs(2));
-    // One who tries once is told as soon as the engine has seen that the answer is overdue, and not before.
+    // A caller that tries once gets the error as soon as the engine has seen that the answer is overdue, and not
+    // before.
     let error = tokio::time::timeout(SOON, lock.try_acquire()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     timed.time.advance(Duration::from_secs(3));
@@ -327,7 +328,7 @@ async fn a_short_wait_behind_a_release_on_its_way_waits_for_the_answer() {
         timed.time.advance(Duration::from_millis(200));
         tokio::task::yield_now().await;
         gate.open();
-        // The lock is free, and nobody else has been there.
+        // The lock is free, and no other client has used it.
         let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
         guard.expect("it is free").release().await.unwrap();
     }

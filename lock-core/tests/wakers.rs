@@ -1,6 +1,7 @@
-//! Wakers are user code: one may drop the future that registered it, and its own end may come back to the lock.
+//! Tests of wakers, which are user code: one may drop the future that registered it, and its destructor may use the
+//! lock.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in what the tests have in common
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 
 mod support;
 
@@ -20,7 +21,7 @@ const NAME: &str = "orders/42";
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Woken, it drops the future that registered it, and says so.
+/// When woken, drops the future that registered it, and reports it.
 struct DropsFuture {
     future: Mutex<Option<Task>>,
     dropped: Mutex<Sender<()>>,
@@ -36,7 +37,7 @@ impl Wake for DropsFuture {
     }
 }
 
-/// Polls the future, which must wait, with a waker that drops it. Answers what then says that it was dropped.
+/// Polls the future, which must wait, with a waker that drops it. Returns the channel that reports the drop.
 fn dropped_when_woken(future: impl Future<Output = ()> + Send + 'static) -> Receiver<()> {
     let (sender, receiver) = channel();
     let waker = Arc::new(DropsFuture { future: Mutex::default(), dropped: Mutex::new(sender) });
@@ -46,7 +47,7 @@ fn dropped_when_woken(future: impl Future<Output = ()> + Send + 'static) -> Rece
     receiver
 }
 
-/// Runs something when its last clone is dropped.
+/// Runs a task when its last clone is dropped.
 struct OnDrop(Mutex<Option<Task>>);
 
 impl Wake for OnDrop {
@@ -69,7 +70,7 @@ fn is_pending(future: &mut Task, waker: &Waker) -> bool {
     future.as_mut().poll(&mut Context::from_waker(waker)).is_pending()
 }
 
-/// Runs `act` on a thread of its own, for which it is a failure not to come back.
+/// Runs `act` on a thread of its own, and fails if it does not return.
 #[track_caller]
 fn comes_back(act: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = channel();
@@ -131,7 +132,7 @@ fn a_sleepers_waker_may_let_the_time_pass_when_it_is_replaced() {
         let mut sleep: Task = Box::pin(clock.sleep_until(moment));
         assert!(is_pending(&mut sleep, &on_drop(move || time.advance_to(moment))));
         let (sender, woken) = channel();
-        // The alarm rings for whoever was registered last.
+        // The alarm wakes the waker that was registered last.
         let next = Arc::new(DropsFuture { future: Mutex::default(), dropped: Mutex::new(sender) });
         *next.future.lock().unwrap() = Some(Box::pin(async {}));
         assert!(is_pending(&mut sleep, &Waker::from(next)));

@@ -1,7 +1,7 @@
-//! What the tests of the core have in common.
+//! Shared functions and types of the core's tests.
 
-#![allow(dead_code)] // each test uses some of it
-#![allow(clippy::unwrap_used, clippy::expect_used)] // outside a #[test] function, but for tests only
+#![allow(dead_code)] // each test uses only some of it
+#![allow(clippy::unwrap_used, clippy::expect_used)] // not in a #[test] function, but only for tests
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -16,14 +16,14 @@ use lock_core::{
     ClientBuilder, Clock, DistributedLock, Hold, LockClient, LockListener, LockName, LossReason, ManualClock,
 };
 
-/// Long enough for anything that must happen, on a machine that is busy with something else.
+/// Long enough for everything that must happen, even on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn name(text: &str) -> LockName {
     LockName::new(text).unwrap()
 }
 
-/// A server whose leases run by a clock that the test advances, and a client with leases of ten seconds.
+/// A server whose leases are measured with a clock that the test advances, and a client with leases of ten seconds.
 pub(crate) struct Timed {
     pub(crate) server: MemoryServer,
     pub(crate) client: LockClient,
@@ -45,13 +45,13 @@ impl Timed {
         ClientBuilder::new().clock(clock.clone())
     }
 
-    /// Another client of the same server, without leases.
+    /// Creates another client of the same server, without leases.
     pub(crate) fn other(&self) -> LockClient {
         self.server.client().unwrap()
     }
 }
 
-/// What a listener was told.
+/// An event that a listener received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     Acquired,
@@ -61,7 +61,7 @@ pub(crate) enum Told {
     Abort(LossReason),
 }
 
-/// A listener that passes on what it is told, and checks that the level came first.
+/// A listener that forwards its events, and checks that the state of the hold changed first.
 pub(crate) struct Recorder(Sender<Told>);
 
 impl Recorder {
@@ -95,14 +95,14 @@ impl LockListener for Recorder {
     }
 }
 
-/// The next thing that the listener is told.
+/// Returns the next event of the listener.
 pub(crate) fn next(told: &Receiver<Told>) -> Told {
     told.recv_timeout(SOON).expect("the listener is told something")
 }
 
-/// Asserts that the listener has been told nothing more, after everything before has been delivered.
+/// Asserts that the listener has no more events, after everything before has been delivered.
 pub(crate) fn nothing_more(told: &Receiver<Told>, lock: &Arc<dyn DistributedLock>) {
-    // Events of one lock are delivered in order, so a marker that arrives next shows that nothing else was under way.
+    // Events of one lock are delivered in order, so if a marker arrives next, no other event was under way.
     let marker = futures_block_on(async {
         use lock_core::DistributedLockExt;
         lock.acquire().await.unwrap().release().await
@@ -131,7 +131,7 @@ pub(crate) fn futures_block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Completes with `None` when the future has been polled `polls` times without completing, and drops it then. Between
+/// Polls the future at most `polls` times and then drops it; completes with `None` if it did not complete. Between
 /// polls it waits to be woken.
 pub(crate) struct DropAfter<F> {
     pub(crate) future: Pin<Box<F>>,
@@ -176,7 +176,7 @@ impl std::task::Wake for Woken {
 }
 
 impl<F: Future> ByHand<F> {
-    /// Polls the future once, which does not complete it.
+    /// Polls the future once, which must not complete it.
     pub(crate) fn begun(future: F) -> Self {
         let mut by_hand = Self { future: Box::pin(future), woken: Arc::default() };
         assert!(by_hand.poll().is_none(), "it is ready at once");
@@ -197,7 +197,7 @@ impl<F: Future> ByHand<F> {
         eventually("the future is woken", || self.woken.0.load(Ordering::SeqCst)).await;
     }
 
-    /// Polls whenever that is wanted, until it is complete.
+    /// Polls whenever the future wants it, until it completes.
     pub(crate) async fn output(mut self) -> F::Output {
         loop {
             if let Some(output) = self.poll() {
@@ -208,7 +208,7 @@ impl<F: Future> ByHand<F> {
     }
 }
 
-/// Waits until `condition` holds; it must come to hold soon.
+/// Waits until `condition` holds; fails if that takes too long.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + SOON;
     while !condition() {
