@@ -1,6 +1,6 @@
-//! Starts a server for somebody who wants to try something, until Ctrl-C: `cargo xtask servers redis --tls`.
+//! Starts a server for trying things out, until Ctrl-C: `cargo xtask servers redis --tls`.
 //!
-//! It listens on the loopback address alone, keeps its data in a temporary folder, and leaves nothing behind.
+//! It listens only on the loopback address, keeps its data in a temporary folder, and leaves nothing behind.
 
 use std::process::ExitCode;
 
@@ -28,10 +28,10 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
   --tls        speaks TLS, with an authority of its own, and wants a certificate of every client
   --ensemble   starts three servers that are one, on that port and the two that follow";
 
-    /// Exit code for a command line that is not understood.
+    /// Exit code for a wrong command line.
     const USAGE_ERROR: u8 = 64;
 
-    /// What is to be started.
+    /// Which server to start.
     enum Order {
         Redis(RedisOptions),
         ZooKeeper(ZooKeeperOptions),
@@ -86,7 +86,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
     }
 
     impl Order {
-        /// With a database whose tables the user may make, for the tokens that are kept in one.
+        /// With a database in which the user may create tables, for the tokens that are kept in one.
         fn mysql(flavour: MySqlFlavour) -> Self {
             let options = MySqlOptions::new(flavour).database("locks");
             Self::MySql(flavour, options.user("app", "secret", &["ALL ON locks.*", "PROCESS ON *.*"]))
@@ -129,7 +129,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
         })
     }
 
-    /// What runs until this is dropped.
+    /// The server, which runs until this is dropped.
     enum Running {
         Redis(RedisServer),
         ZooKeeper(ZooKeeperServer),

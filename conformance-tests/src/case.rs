@@ -1,4 +1,4 @@
-//! A case: a name, what it says, what it needs, and the code.
+//! A case: its name, what it needs, and its code.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::harness::{Ability, Harness};
 use crate::stage::Stage;
 
-/// What a case cannot do without.
+/// Something that a case requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
@@ -21,9 +21,9 @@ pub enum Need {
     Order,
     /// A backend with fencing tokens.
     Tokens,
-    /// A backend that tells who holds a lock.
+    /// A backend that shows who holds a lock.
     Holder,
-    /// A backend that tells who waits for it, too.
+    /// A backend that also shows who waits for it.
     Queue,
     /// A backend whose locks can be broken.
     Breaking,
@@ -32,7 +32,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Why the need is not met; `None` when it is.
+    /// Returns why the requirement is not met; `None` when it is.
     pub(crate) fn unmet(self, harness: &dyn Harness, capabilities: &Capabilities) -> Option<String> {
         let declared = |met: bool, what: &str| {
             (!met).then(|| format!("the backend's capabilities do not declare {what}"))
@@ -56,7 +56,7 @@ impl Need {
     }
 }
 
-/// What a harness may not say of a backend with such capabilities.
+/// Returns what a harness declares although it contradicts these capabilities.
 pub(crate) fn contradiction(harness: &dyn Harness, capabilities: &Capabilities) -> Option<Failure> {
     if let Some(ability) = Ability::ALL
         .into_iter()
@@ -84,12 +84,12 @@ pub struct Case {
 }
 
 impl Case {
-    /// What the case is called: the group, and what a backend that passes does.
+    /// Returns the name of the case: the group, and what a backend that passes does.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What it cannot do without.
+    /// Returns what the case requires.
     pub fn needs(&self) -> &'static [Need] {
         self.needs
     }
@@ -105,7 +105,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Makes the list of a group's cases of its functions: `cases!("group": function, function [Need, Need], …)`.
+/// Makes the list of a group's cases from its functions: `cases!("group": function, function [Need, Need], …)`.
 macro_rules! cases {
     ($group:literal: $($function:ident $([$($need:expr),+])?),+ $(,)?) => {
         pub(super) const CASES: &[$crate::case::Case] = &[$($crate::case::Case {

@@ -1,9 +1,9 @@
-//! Processes that contend for one lock while something is done to the servers: for tests of what a backend promises when its
-//! servers are killed, stopped and parted from each other.
+//! Contests: processes contend for one lock while a test disturbs the servers. They check what a backend promises when
+//! its servers are killed, stopped and separated from each other.
 //!
-//! Each process counts up a number in a file, with nothing but the lock between it and the others, as fast as it can. What
-//! they did is checked at the end: nobody believed to hold the lock while another did, tokens rose, and no increment was lost
-//! that was made by one who held the lock before and afterwards.
+//! Each process increments a number in a file that only the lock protects, as fast as it can. At the end the contest
+//! checks that no two processes believed to hold the lock at the same time, that tokens rose, and that no increment was
+//! lost whose process held the lock before and afterwards.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const LOCK: &str = "contest";
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Processes that contend for one lock. They are killed when this is dropped.
+/// Processes that contend for one lock. Dropping this kills them.
 #[derive(Debug)]
 pub struct Contest {
     contenders: Vec<Contender>,
@@ -31,30 +31,31 @@ pub struct Contest {
 struct Contender {
     worker: Worker,
     visits: Vec<(Visit, Count, End)>,
-    /// How often it was told to cling to the lock, and had it.
+    /// How often it was told to keep the lock, and had it.
     clung: usize,
     rests: bool,
 }
 
-/// What came of a contest, with nothing wrong.
+/// The statistics of a contest without errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contested {
-    /// How often the lock was had.
+    /// How often a process had the lock.
     pub visits: usize,
     /// How often a holder lost it.
     pub losses: usize,
 }
 
-/// Whether this process was started by a [`Contest`], to contend; then it has done so when this answers. The first thing in the
-/// main function of a test program that has contests. `H` says how to connect, and nothing else of it is used.
+/// Runs this process as a contender if a [`Contest`] started it for that; returns its exit code when it has finished.
+/// Call this first in the main function of a test program that has contests. `H` says how to connect, and nothing else
+/// of it is used.
 #[must_use]
 pub fn contend_if_told<H: Harness>() -> Option<ExitCode> {
     worker::requested().map(|(address, label)| worker::serve_process::<H>(&address, &label))
 }
 
 impl Contest {
-    /// Starts a process for each of the addresses, which are as [`Harness::connect`] takes them. `patience` is how long to wait
-    /// for something that has to happen.
+    /// Starts a process for each of the addresses, which have the form that [`Harness::connect`] takes. `patience` is
+    /// how long to wait for something that has to happen.
     ///
     /// # Errors
     /// When a process does not start, or cannot connect.
@@ -74,25 +75,25 @@ impl Contest {
         Ok(Self { contenders, number, patience })
     }
 
-    /// Waits until each contender has had the lock so many times more.
+    /// Waits until each contender has had the lock this many more times.
     ///
     /// # Errors
     /// When that does not happen, or a contender fails.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, and nothing else.
+    /// Dropping the future only stops the waiting.
     pub async fn all_go_on(&mut self, times: usize) -> Outcome {
         let all: Vec<_> = (0..self.contenders.len()).collect();
         self.go_on(&all, times).await
     }
 
-    /// Waits until each of these contenders has had the lock so many times more.
+    /// Waits until each of these contenders has had the lock this many more times.
     ///
     /// # Errors
     /// When that does not happen, or a contender fails.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, and nothing else.
+    /// Dropping the future only stops the waiting.
     pub async fn go_on(&mut self, who: &[usize], times: usize) -> Outcome {
         self.hear()?;
         let goals: Vec<_> =
@@ -104,13 +105,14 @@ impl Contest {
         .await
     }
 
-    /// Has a contender hold the lock for this long when it has it next, or until it has lost it, and waits until it holds.
+    /// Tells a contender to keep the lock for this long when it next has it, or until it has lost it, and waits until
+    /// it holds it.
     ///
     /// # Errors
     /// When that does not happen, or a contender fails.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting; the contender clings to the lock nevertheless.
+    /// Dropping the future only stops the waiting; the contender still keeps the lock.
     pub async fn cling(&mut self, who: usize, at_most: Duration) -> Outcome {
         let milliseconds = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
         self.hear()?;
@@ -123,7 +125,7 @@ impl Contest {
     /// Ends the contest, and checks what happened.
     ///
     /// # Errors
-    /// When something was wrong, or a contender fails.
+    /// When a check fails, or a contender fails.
     ///
     /// # Cancel safety
     /// Dropping the future ends the processes.
@@ -146,7 +148,7 @@ impl Contest {
         check_exclusion(LOCK, &visits)?;
         let counted = |wanted: Count| all.iter().filter(|(_, _, count, _)| *count == wanted).count();
         let (up, doubtful) = (counted(Count::Up), counted(Count::Doubtful));
-        // One who wrote when it held no longer may have written anything.
+        // A process that wrote when it no longer held the lock may have written anything.
         if doubtful == 0 {
             let number = std::fs::read_to_string(self.number.path()).during("read the number")?;
             ensure!(number == up.to_string(), "counted up to {number}, not to {up}");

@@ -1,15 +1,15 @@
-//! Why a case failed.
+//! The failure of a case.
 
 use std::fmt;
 
 use lock_core::LockError;
 
-/// Why a case failed, in words for the person who has to find out.
+/// Why a case failed, in words for the developer who has to find the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure(String);
 
 impl Failure {
-    /// A failure with this text.
+    /// Creates a failure with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -41,7 +41,7 @@ impl From<tokio::task::JoinError> for Failure {
     }
 }
 
-/// Says what was being done when something failed.
+/// Adds what the case was doing when something failed.
 pub trait During<T> {
     /// Puts `what` in front of the failure's text.
     ///
@@ -56,10 +56,10 @@ impl<T, E: Into<Failure>> During<T> for Result<T, E> {
     }
 }
 
-/// What a case answers.
+/// The result of a case.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// Ends the case, a function that answers an [`Outcome`], with a failure unless the condition is true.
+/// Ends the case, a function that returns an [`Outcome`], with a failure unless the condition is true.
 #[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {

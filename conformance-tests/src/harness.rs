@@ -1,5 +1,5 @@
-//! What the author of a backend writes to have the suite run: how to make clients, how to do harm, how to look for what
-//! was left behind.
+//! The trait that a backend author implements to run the suite: how to make clients, how to disturb the server, how to
+//! find what was left behind.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Oper
 
 use crate::failure::{Failure, Outcome};
 
-/// Something that the suite wants to do and that not every backend, or not every harness, can do.
+/// Something that the suite needs and that not every backend, or not every harness, can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ability {
@@ -16,17 +16,17 @@ pub enum Ability {
     SeparateProcesses,
     /// Cutting all clients off from the server, and ending that: [`Harness::sever`], [`Harness::heal`].
     Outages,
-    /// Carrying out a request and losing the reply: [`Harness::lose_reply`].
+    /// Losing the reply to a request that the server carries out: [`Harness::lose_reply`].
     LostReplies,
-    /// Carrying out a request and keeping the reply back for a while: [`Harness::hold_reply`],
+    /// Holding back the reply to a request that the server carries out: [`Harness::hold_reply`],
     /// [`Harness::reply_is_held`], [`Harness::let_replies_go`].
     SlowReplies,
-    /// Taking a lock away in this manner: [`Harness::take_away`].
+    /// Taking a lock away in this way: [`Harness::take_away`].
     Removal(Removal),
 }
 
 impl Ability {
-    /// Every ability that there is.
+    /// All abilities.
     pub const ALL: [Self; 7] = [
         Self::SeparateProcesses,
         Self::Outages,
@@ -38,32 +38,32 @@ impl Ability {
     ];
 }
 
-/// How a lock is taken from its holder behind the back of its client.
+/// How a lock is taken from its holder without the knowledge of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Removal {
-    /// What stands for the lock at the server is deleted; the next in the queue may have it.
+    /// The entry of the lock on the server is deleted; the next in the queue may have it.
     Deletion,
     /// The lease ends, or the session; the next in the queue may have it.
     Expiry,
-    /// Somebody else has it, and keeps it until [`Removal::Deletion`] takes it from that somebody.
+    /// A foreign holder has the lock, and keeps it until [`Removal::Deletion`] takes it away.
     Theft,
 }
 
-/// How many ways a client has to its server.
+/// How many connections a client has to its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routes {
     /// One connection carries everything.
     One,
-    /// There are connections beside each other.
+    /// There are several connections side by side.
     Several,
 }
 
-/// A backend under test. **Each instance is a place of its own**: an empty server, or a folder, a database, a prefix that
-/// nobody else uses, because the cases use the same names and run side by side.
+/// A backend under test. **Each instance is a place of its own**: an empty server, or a folder, a database or a prefix
+/// that nothing else uses, because the cases use the same names and run side by side.
 #[async_trait]
 pub trait Harness: Send + Sync + 'static {
-    /// Why the user wants all cases of this backend left out; `None` unless that is so. They show as ignored then, with that
-    /// reason, and no place is made.
+    /// Returns why the user wants all cases of this backend left out; `None` otherwise. The cases then show as ignored,
+    /// with that reason, and no place is created.
     fn left_out() -> Option<String>
     where
         Self: Sized,
@@ -71,63 +71,65 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// Makes a new and empty place.
+    /// Creates a new and empty place.
     async fn start() -> Outcome<Self>
     where
         Self: Sized;
 
-    /// Why the harness cannot do this; `None` when it can. The reason is shown with each case that is ignored for it.
+    /// Returns why the harness lacks this ability; `None` if it has it. The reason is shown with each case that is
+    /// ignored because of it.
     ///
     /// What a backend does by itself (order, tokens, inspection, breaking) is read from its
     /// [`Capabilities`](lock_core::Capabilities) and cannot be declined here.
     fn lacks(&self, ability: Ability) -> Option<&'static str>;
 
-    /// Makes a client of this place, with the settings of `builder`.
+    /// Creates a client of this place, with the settings of `builder`.
     async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError>;
 
-    /// As [`Harness::client`], with a lease that outlasts every case, if the backend has leases and the harness can choose: for
-    /// cases that hold much for long and are not about its end.
+    /// Like [`Harness::client`], with a lease that outlasts every case, if the backend has leases and the harness can
+    /// choose. It is for cases that hold many locks for a long time and do not test the end of a lease.
     async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.client(builder).await
     }
 
-    /// What is left at the server by now, one line each: locks, queue entries, sessions, files. A thing that is meant to
-    /// stay (a counter) is not left behind.
+    /// Returns what is left at the server now, one line each: locks, queue entries, sessions, files. Things that are
+    /// meant to stay, such as a counter, do not count.
     async fn leftovers(&self) -> Outcome<Vec<String>>;
 
-    /// How long the server keeps a lock that is not renewed, where it does that.
+    /// Returns how long the server keeps a lock that is not renewed, if the backend has leases.
     fn lease(&self) -> Option<Duration> {
         None
     }
 
-    /// What a holder is told whose lock was broken; `None` when its client cannot know why it lost the lock.
+    /// Returns the reason that the holder of a broken lock gets; `None` when its client cannot know why it lost the
+    /// lock.
     fn reason_of_a_break(&self) -> Option<LossReason> {
         Some(LossReason::Broken)
     }
 
-    /// How long a case waits for something that has to happen before it calls it missing. Generous: it costs time only
-    /// when something is wrong.
+    /// Returns how long a case waits for something that has to happen before it fails. The value is generous: it costs
+    /// time only when something is wrong.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
 
-    /// How often a case does what has to be done often, if `many` times are enough to see it go wrong. Fewer where a waiter
-    /// finds out late that it has the lock, so that each time takes long.
+    /// Returns how often a case repeats a step, where `many` times are enough to see it fail. Return less if a waiter
+    /// notices a grant late, so that each repetition takes long.
     fn rounds(&self, many: u32) -> u32 {
         many
     }
 
-    /// How many ways to the server a client has of which one may be silent while another is not.
+    /// Returns how many connections a client has to the server, of which one may be silent while another works.
     fn routes(&self) -> Routes {
         Routes::One
     }
 
-    /// Whatever another process needs to find this place, for [`Harness::connect`]: a URL, as a rule.
+    /// Returns what another process needs to find this place with [`Harness::connect`], usually a URL.
     fn address(&self) -> Option<String> {
         None
     }
 
-    /// Makes a client of the place at `address`, in a process of its own.
+    /// Creates a client of the place at `address`, in a process of its own.
     async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError>
     where
         Self: Sized,
@@ -147,36 +149,37 @@ pub trait Harness: Send + Sync + 'static {
         Err(unsupported("heal"))
     }
 
-    /// Has the next request for `operation` carried out and its reply lost.
+    /// Lets the server carry out the next request for `operation`, and loses the reply.
     async fn lose_reply(&self, operation: Operation) -> Outcome {
         let _ = operation;
         Err(unsupported("lose_reply"))
     }
 
-    /// Has the next request for `operation` carried out and its reply kept back until [`Harness::let_replies_go`].
+    /// Lets the server carry out the next request for `operation`, and holds the reply back until
+    /// [`Harness::let_replies_go`].
     async fn hold_reply(&self, operation: Operation) -> Outcome {
         let _ = operation;
         Err(unsupported("hold_reply"))
     }
 
-    /// Waits until a request has come whose reply is kept back.
+    /// Waits until there is a reply that is held back.
     async fn reply_is_held(&self) -> Outcome {
         Err(unsupported("reply_is_held"))
     }
 
-    /// Lets all replies go that are kept back.
+    /// Releases all replies that are held back.
     async fn let_replies_go(&self) -> Outcome {
         Err(unsupported("let_replies_go"))
     }
 
-    /// Takes the lock from whoever holds it.
+    /// Takes the lock from its holder.
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
         let _ = (name, removal);
         Err(unsupported("take_away"))
     }
 
-    /// How many wait for the lock at the server. By default it asks `client` for the lock's status; a backend that cannot
-    /// show its queue to users has another way here.
+    /// Returns how many waiters the lock has at the server. By default it asks `client` for the lock's status; a
+    /// backend that cannot show its queue to users has to find out in another way here.
     async fn waiting_for(&self, client: &LockClient, name: &LockName) -> Outcome<usize> {
         Ok(client.status(name).await?.waiters.len())
     }

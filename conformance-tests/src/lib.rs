@@ -1,7 +1,7 @@
-//! The suite that every backend of distlock passes.
+//! The test suite that every backend of distlock passes.
 //!
-//! A backend's author writes a [`Harness`]: how to make clients of an empty place, how to do harm, how to look for what was
-//! left behind. One line makes a test program of it that runs [`all`] cases:
+//! A backend author writes a [`Harness`]: how to make clients of an empty place, how to disturb the server, how to find
+//! what was left behind. One line turns it into a test program that runs [`all`] cases:
 //!
 //! ```no_run
 //! use async_trait::async_trait;
@@ -33,14 +33,15 @@
 //! conformance_suite!(Memory);
 //! ```
 //!
-//! The test target needs `harness = false` in `Cargo.toml`. A case that a backend cannot support shows as ignored, with the
-//! reason; one that is on the list and has not run fails the program. `docs/backends/writing-one.md` goes through it all.
+//! The test target needs `harness = false` in `Cargo.toml`. A case that a backend cannot support shows as ignored, with
+//! the reason; if a case on the list has not run, the program fails. `docs/backends/writing-one.md` goes through all of
+//! it.
 //!
-//! A [`Contest`] is for tests that do harm to the servers while processes contend for a lock.
+//! A [`Contest`] is for tests that disturb the servers while processes contend for a lock.
 //!
-//! [`history`] has the checkers by themselves, for tests that record what happened in some other way. With the feature
-//! `servers` there is a module of that name: real servers for tests, and a proxy that does to connections what networks do; and
-//! the module `faults`: what programs share that use them to see what becomes of a backend's locks.
+//! [`history`] contains the checkers on their own, for tests that record events in another way. The feature `servers`
+//! adds the module `servers`, with real servers for tests and a proxy that disturbs connections as networks do, and the
+//! module `faults`, which test programs share that use these to check what becomes of a backend's locks.
 #![forbid(unsafe_code)]
 
 mod case;
@@ -72,7 +73,7 @@ pub use failure::{During, Failure, Outcome};
 pub use harness::{Ability, Harness, Removal, Routes};
 pub use suite::{Verdict, main, run_case};
 
-/// Makes the main function of a test program that runs all cases against the backend of a [`Harness`].
+/// Generates the main function of a test program that runs all cases against the backend of a [`Harness`].
 #[macro_export]
 macro_rules! conformance_suite {
     ($harness:ty) => {
@@ -82,7 +83,7 @@ macro_rules! conformance_suite {
     };
 }
 
-/// The example of a harness in the documentation, compiled.
+/// The example harness of the documentation, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/backends/writing-one.md")]
 pub struct WritingOne;

@@ -1,4 +1,4 @@
-//! Futures polled by hand, and a listener that writes down what it is told.
+//! Futures that are polled by hand, and a listener that records its events.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use lock_core::{DistributedLock, Hold, LockListener, LossReason};
 use tokio::sync::Notify;
 
-/// A future that is polled when the case says so.
+/// A future that is polled when the case asks for it.
 pub(crate) struct ByHand<F> {
     future: Pin<Box<F>>,
     woken: Arc<Woken>,
@@ -29,7 +29,7 @@ impl<F: Future> ByHand<F> {
         Self { future: Box::pin(future), woken: Arc::default() }
     }
 
-    /// Polls once; the output, if that completed it.
+    /// Polls once; returns the output if the future completed.
     pub(crate) fn poll(&mut self) -> Option<F::Output> {
         let waker = Waker::from(Arc::clone(&self.woken));
         match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -44,7 +44,7 @@ impl<F: Future> ByHand<F> {
         async move { woken.0.notified().await }
     }
 
-    /// Polls `times` times, each time but the first after it was woken; the output, if that completed it.
+    /// Polls `times` times, each time except the first after it was woken; returns the output if the future completed.
     pub(crate) async fn poll_times(&mut self, times: usize) -> Option<F::Output> {
         for poll in 0..times {
             if poll > 0 {
@@ -57,7 +57,7 @@ impl<F: Future> ByHand<F> {
         None
     }
 
-    /// Polls whenever that is wanted, until it is complete.
+    /// Polls whenever the future wants it, until it completes.
     pub(crate) async fn finish(mut self) -> F::Output {
         loop {
             if let Some(output) = self.poll() {
@@ -68,31 +68,31 @@ impl<F: Future> ByHand<F> {
     }
 }
 
-/// One event, as a listener was told.
+/// One event of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The lock was acquired.
     Acquired,
-    /// The lock was given back.
+    /// The lock was released.
     Released,
     /// Contact was lost.
     Suspect,
     /// Contact has returned.
     Restored,
-    /// The hold was lost: why, and what it said of itself.
+    /// The hold was lost: the reason, and the state of the hold.
     Abort(LossReason, Level),
 }
 
-/// What the hold said of itself when its loss was reported.
+/// The state of a hold when its loss was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// It still said that it was valid.
+    /// The hold was still valid.
     Valid,
-    /// It did not any more.
+    /// The hold was not valid any more.
     Over,
 }
 
-/// Writes down what it is told, and when.
+/// Records the events of a listener, and when they came.
 #[derive(Debug, Default)]
 pub(crate) struct Diary {
     events: Mutex<Vec<(Event, Instant)>>,
@@ -100,7 +100,7 @@ pub(crate) struct Diary {
 }
 
 impl Diary {
-    /// A diary that listens to the lock.
+    /// Creates a diary that listens to the lock.
     pub(crate) fn of(lock: &Arc<dyn DistributedLock>) -> Arc<Self> {
         let diary = Arc::new(Self::default());
         lock.set_listener(Some(Arc::clone(&diary) as Arc<dyn LockListener>));
@@ -123,12 +123,12 @@ impl Diary {
         self.count(|event| matches!(event, Event::Abort(..)))
     }
 
-    /// Waits until an event has been written down for which `wanted` answers something.
+    /// Waits until there is an event for which `wanted` returns a value.
     pub(crate) async fn has<T>(&self, wanted: impl Fn(&Event) -> Option<T>) -> T {
         self.has_at(wanted).await.0
     }
 
-    /// The same, and when that was.
+    /// Like `has`, and also returns when the event came.
     pub(crate) async fn has_at<T>(&self, wanted: impl Fn(&Event) -> Option<T>) -> (T, Instant) {
         loop {
             let changed = self.changed.notified();

@@ -1,4 +1,4 @@
-//! Taking a lock from its holder, on purpose.
+//! Cases: an operator takes a lock away from its holder.
 
 use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, TakenAway};
 
@@ -74,7 +74,7 @@ async fn breaking_one_who_holds_no_longer_changes_nothing(stage: &Stage) -> Outc
     former.release().await?;
     let broken = theirs.break_holder("room", &former_holder.id).await?;
     ensure!(broken.taken_away == TakenAway::No, "a free lock was broken: {broken:?}");
-    // The same client again: it is the acquisition that is named, not the client.
+    // The same client again: the id names the acquisition, not the client.
     let guard = ours.lock("room")?.acquire().await?;
     let broken = theirs.break_holder("room", &former_holder.id).await?;
     ensure!(broken.taken_away == TakenAway::No, "the wrong holder was broken: {broken:?}");
@@ -101,7 +101,7 @@ async fn breaking_one_who_waits_changes_nothing(stage: &Stage) -> Outcome {
     Ok(next.release().await?)
 }
 
-/// The client of a lost hold cleans up after itself; that must not take the lock from whoever has it now.
+/// The client of a lost hold cleans up after itself; that must not take the lock from the next holder.
 async fn the_release_of_a_broken_hold_does_not_touch_the_next(stage: &Stage) -> Outcome {
     let (ours, theirs, others) = (stage.client().await?, stage.client().await?, stage.client().await?);
     let lock = theirs.lock("room")?;
@@ -128,7 +128,7 @@ async fn the_release_of_a_broken_hold_does_not_touch_the_next(stage: &Stage) -> 
     stage.is_free(&others, "room").await
 }
 
-/// The holder lives elsewhere, in a process of its own where there are any.
+/// The holder is another client, in a process of its own if the backend supports that.
 async fn a_hold_of_another_client_is_broken_too(stage: &Stage) -> Outcome {
     let operator = stage.client().await?;
     let mut worker = stage.worker().await?;

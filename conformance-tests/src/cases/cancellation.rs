@@ -1,4 +1,4 @@
-//! Futures dropped at every poll: nothing stays held, queued or leaked.
+//! Cases: futures are dropped at every poll, and nothing stays held, queued or leaked.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ const LONG: Duration = Duration::from_secs(3600);
 
 type Lock = Arc<dyn DistributedLock>;
 
-/// Polls what `make` makes once, twice, … and drops it, until it completes. After each, `check` looks at the lock.
+/// Creates a future with `make`, polls it once and drops it; then the same with two polls, and so on until it
+/// completes. After each, `check` inspects the lock.
 async fn drop_at_every_poll<T, F, C>(
     stage: &Stage,
     mut make: impl FnMut() -> F,
@@ -69,7 +70,7 @@ impl Pair {
         Ok(Self { ours, theirs, lock })
     }
 
-    /// Unlocks, if the future got so far, and waits until nothing is left.
+    /// Unlocks if the future acquired the lock, and waits until nothing is left.
     async fn settle(&self, stage: &Stage, is_locked: bool) -> Outcome {
         if is_locked {
             self.lock.unlock().await?;
@@ -103,7 +104,7 @@ async fn acquire_dropped_at_every_poll(stage: &Stage) -> Outcome {
     .await
 }
 
-/// Unpolled, `unlock` changes nothing; from its first poll on it goes through.
+/// Without a poll, `unlock` changes nothing; from its first poll on it is carried out.
 async fn unlock_dropped_at_every_poll(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
     let pair = &pair;
@@ -143,7 +144,7 @@ async fn release_dropped_at_every_poll(stage: &Stage) -> Outcome {
     Err(Failure::new(format!("not complete after {TOO_MANY} polls")))
 }
 
-/// Polls what waits behind another client's hold, more often than it asks to be, and drops it.
+/// Polls a future that waits behind another client's hold, more often than it asks for, and drops it.
 async fn drop_while_another_holds<T, F: Future<Output = Outcome<T>>>(
     stage: &Stage,
     pair: &Pair,
@@ -182,7 +183,7 @@ async fn acquire_dropped_at_every_poll_while_another_holds(stage: &Stage) -> Out
     drop_while_another_holds(stage, &pair, || async { Ok(pair.lock.acquire().await?) }).await
 }
 
-/// The wait is over, the lock granted, and the future dropped before it could say so.
+/// The wait is over and the lock granted, but the future is dropped before it could return.
 async fn a_grant_that_nobody_waits_for_goes_back(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
     for _ in 0..20 {
@@ -198,7 +199,7 @@ async fn a_grant_that_nobody_waits_for_goes_back(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// Waits that end at moments which nobody chose, while two others pass the lock to and fro.
+/// Waits that end at arbitrary moments, while two others pass the lock to and fro.
 async fn waits_cancelled_in_the_middle_of_contention(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
     let mut workers = stage.workers(2).await?;

@@ -1,4 +1,4 @@
-//! Closing a client in good order.
+//! Cases: closing a client in an orderly way.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn close_waits_for_releases(stage: &Stage) -> Outcome {
         }
         client.close(stage.patience()).await.during("close")?;
         for number in 0..20 {
-            // At once: what close has answered for needs no time any more.
+            // Immediately: what close has confirmed needs no more time.
             stage.is_free(&observer, &format!("room {number}")).await?;
         }
     }
@@ -67,7 +67,7 @@ async fn close_ends_waits_and_refuses_new_ones(stage: &Stage) -> Outcome {
 
 async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> Outcome {
     let observer = stage.client().await?;
-    // Not of the stage's own, which are to close without complaint.
+    // Not a client of the stage, which closes its clients and expects no error.
     let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
     let lock = client.lock("room")?;
     let diary = Diary::of(&lock);

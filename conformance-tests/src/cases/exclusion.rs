@@ -1,4 +1,4 @@
-//! One holder at a time, and names that mean what they say.
+//! Cases: one holder at a time, and different names are different locks.
 
 use lock_core::{DistributedLockExt, LockGuard};
 
@@ -17,7 +17,7 @@ cases!("exclusion":
 const WORKERS: usize = 8;
 const TIMES: u32 = 200;
 
-/// Eight clients count up a number in a file, with nothing but the lock between them.
+/// Eight clients increment a number in a file that only the lock protects.
 async fn unguarded_increments_lose_nothing(stage: &Stage) -> Outcome {
     let file = Scratch::new()?;
     let mut workers = stage.workers(WORKERS).await?;
@@ -33,7 +33,7 @@ async fn unguarded_increments_lose_nothing(stage: &Stage) -> Outcome {
     quit(workers).await
 }
 
-/// What each worker did.
+/// Collects what each worker did.
 pub(super) async fn histories(workers: &mut [Worker]) -> Outcome<Vec<(String, Visit)>> {
     let mut visits = Vec::new();
     for worker in workers {
@@ -50,17 +50,19 @@ pub(crate) async fn quit(workers: Vec<Worker>) -> Outcome {
     Ok(())
 }
 
-/// Checks that nobody believed to hold the lock while another did, that tokens rose, and that the lock was not left idle.
+/// Checks that no two clients believed to hold the lock at the same time, that tokens rose, and that the lock was not
+/// left idle.
 pub(super) fn check_history(lock: &str, visits: &[(String, Visit)], stage: &Stage) -> Outcome {
     let beliefs = check_exclusion(lock, visits)?;
     let waits: Vec<_> = visits.iter().map(|(who, visit)| wait(who, lock, visit)).collect();
-    // Where there is a lease, the lock of one who was killed stays where it is for as long.
+    // If there is a lease, the lock of a killed client stays held for that long.
     let longest = stage.patience() / 4 + stage.harness().lease().unwrap_or_default();
     let bound = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
     first::<Idling>(&idlings(&waits, &beliefs, bound)).during("liveness")
 }
 
-/// Checks that nobody believed to hold the lock while another did, and that tokens rose. Answers with who believed when.
+/// Checks that no two clients believed to hold the lock at the same time, and that tokens rose. Returns who believed it
+/// and when.
 pub(crate) fn check_exclusion(lock: &str, visits: &[(String, Visit)]) -> Outcome<Vec<Belief>> {
     let beliefs: Vec<_> = visits.iter().map(|(who, visit)| belief(who, lock, visit)).collect();
     first(&overlaps(&beliefs)).during("exclusion")?;
@@ -95,7 +97,7 @@ fn wait(who: &str, lock: &str, visit: &Visit) -> Wait {
     Wait { who: who.to_owned(), lock: lock.to_owned(), from: visit.asked, until: Some(visit.acquired) }
 }
 
-/// A file with a number in it, deleted at the end.
+/// A file that contains a number, and is deleted at the end.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: std::path::PathBuf,
@@ -120,7 +122,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Holding all of them at once shows that they are different; the other client, that each is the same lock for everybody.
+/// One client holds all of them at once, so they are different; another client finds each of them held, so each is the
+/// same lock for all clients.
 async fn names_that_look_alike_are_different_locks(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.lasting_client().await?, stage.lasting_client().await?);
     let names = alike();
@@ -203,7 +206,7 @@ fn alike() -> Vec<String> {
         " a",
     ];
     let mut names: Vec<_> = literal.into_iter().map(str::to_owned).collect();
-    // The longest names, different at their ends only, and what a server that cuts them off would make of them.
+    // The longest names, which differ only at their ends, and what a server that cuts them off would make of them.
     names.extend([long("1"), long("2"), long("/"), "n".repeat(511), "n".repeat(64), "n".repeat(65)]);
     names.extend(["n".repeat(255), "n".repeat(256), "\u{1F512}".repeat(128)]);
     names

@@ -1,4 +1,4 @@
-//! Guards release when they go, wherever that is.
+//! Cases: guards release when they are dropped, wherever that happens.
 
 use lock_core::{DistributedLockExt, LockGuard};
 
@@ -56,7 +56,7 @@ async fn a_guard_dropped_after_its_runtime_has_ended_releases(stage: &Stage) -> 
 async fn a_guard_dropped_by_a_panic_releases(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let guard = ours.lock("room")?.acquire().await?;
-    // Unwinds like a panic, and does not print like one.
+    // Unwinds like a panic, but prints no message.
     let task = tokio::spawn(async move {
         let _guard = guard;
         std::panic::resume_unwind(Box::new("a defect of the user's"));

@@ -1,4 +1,4 @@
-//! What can be told about a lock from outside.
+//! Cases: what `status` shows about a lock.
 
 use lock_core::{ClientBuilder, DistributedLockExt, HolderInfo, Participant};
 

@@ -1,4 +1,4 @@
-//! What a listener is told: everything once, in order.
+//! Cases: a listener gets each event once, in order.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ async fn nothing_is_told_of_what_was_refused(stage: &Stage) -> Outcome {
     ensure!(lock.try_acquire().await?.is_none(), "a lock that is held was granted");
     held.release().await?;
     let guard = lock.acquire().await?;
-    // Events of one lock are told in order, so whatever was told of the refusal is there before this.
+    // Events of one lock are delivered in order, so an event about the refusal would have arrived before this one.
     stage.soon("on_acquired", diary.has(|event| (*event == Event::Acquired).then_some(()))).await?;
     ensure!(diary.events() == [Event::Acquired], "{:?}", diary.events());
     Ok(guard.release().await?)
@@ -49,7 +49,7 @@ struct Panics;
 
 impl LockListener for Panics {
     fn on_abort(&self, _: &Hold, _: &LossReason) {
-        // Unwinds like a panic, and does not print like one.
+        // Unwinds like a panic, but prints no message.
         std::panic::resume_unwind(Box::new("a defect of the listener's"));
     }
 }

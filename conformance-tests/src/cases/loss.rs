@@ -1,4 +1,4 @@
-//! A hold that is lost behind its client's back: one outcome, one event.
+//! Cases: a hold is lost at the server, without its client's knowledge: one outcome, one event.
 
 use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, LockClient, LockName};
 
@@ -18,7 +18,7 @@ cases!("loss":
     a_lost_entry_is_told_to_its_owner_once [Need::Ability(Ability::Removal(Removal::Deletion))],
 );
 
-/// Waits until the hold of `lock` is lost, and checks what its holder is told.
+/// Waits until the hold of `lock` is lost, and checks what its holder learns.
 async fn is_lost(stage: &Stage, client: &LockClient, removal: Removal) -> Outcome {
     let lock = client.lock("room")?;
     let diary = Diary::of(&lock);
@@ -56,7 +56,7 @@ async fn an_expired_hold_is_lost(stage: &Stage) -> Outcome {
     stage.becomes_free(&theirs, "room").await
 }
 
-/// What the client does about its loss must not touch the thief.
+/// The client cleans up after its loss; that must not affect the thief.
 async fn a_stolen_hold_is_lost(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     is_lost(stage, &ours, Removal::Theft).await?;
@@ -65,7 +65,7 @@ async fn a_stolen_hold_is_lost(stage: &Stage) -> Outcome {
     stage.becomes_free(&theirs, "room").await
 }
 
-/// The grant was not known to anyone. The waiter goes on waiting, here behind another client, who has the lock meanwhile.
+/// No code has seen the grant. The waiter goes on waiting, here behind another client, which has the lock meanwhile.
 async fn a_grant_that_is_lost_before_its_waiter_looks_does_not_end_the_wait(stage: &Stage) -> Outcome {
     let (ours, theirs, rivals) = (stage.client().await?, stage.client().await?, stage.client().await?);
     let lock = ours.lock("room")?;
@@ -91,7 +91,7 @@ async fn a_grant_that_is_lost_before_its_waiter_looks_does_not_end_the_wait(stag
     Ok(guard.release().await?)
 }
 
-/// The owner never unlocks; those who wait behind it, in its own client and elsewhere, get the lock all the same.
+/// The owner never unlocks; the waiters behind it, in its own client and in others, still get the lock.
 async fn a_loss_lets_the_local_queue_go_on(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.lock("room")?;
@@ -120,7 +120,7 @@ async fn a_loss_while_unlocking_has_one_outcome(stage: &Stage) -> Outcome {
         let hold = guard.hold().clone();
         let (released, taken) =
             tokio::join!(guard.release(), stage.harness().take_away(lock.name(), Removal::Deletion));
-        // Taking away what has been released already is nothing that a harness must be able to do.
+        // A harness need not be able to take away a lock that has already been released.
         drop(taken);
         ours.idle().await;
         let (aborts, end) = (diary.aborts(), hold.end());

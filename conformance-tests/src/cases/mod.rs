@@ -1,6 +1,7 @@
-//! The list of cases, in groups. Each case forces what its name says, and waits for events rather than for time.
+//! The list of cases, in groups. Each case forces the situation that its name describes, and waits for events rather
+//! than for time.
 //!
-//! Every case ends with a look for what it left behind, so that none of them needs to say so.
+//! After every case the suite checks that nothing is left behind, so the cases need not do it.
 
 mod breaking;
 mod cancellation;
@@ -22,7 +23,7 @@ use std::sync::LazyLock;
 
 use crate::case::Case;
 
-/// Every case that a backend has to pass or to be unable to run, for a reason.
+/// All cases. A backend has to pass each of them, or be unable to run it for a stated reason.
 pub fn all() -> &'static [Case] {
     static ALL: LazyLock<Vec<Case>> = LazyLock::new(|| {
         [

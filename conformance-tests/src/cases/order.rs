@@ -1,4 +1,4 @@
-//! First come, first served.
+//! Cases: first come, first served.
 
 use lock_core::DistributedLockExt;
 
@@ -32,12 +32,12 @@ async fn clients_are_served_in_the_order_of_their_arrival(stage: &Stage) -> Outc
     quit(workers).await
 }
 
-/// The first one holds the lock, and the others wait for it in this order: each releases when it has got it.
+/// The first worker holds the lock, and the others wait for it in this order: each releases when it has acquired it.
 pub(super) async fn take_turns(name: &str, workers: &mut [Worker]) -> Outcome {
     let Some((first, others)) = workers.split_first_mut() else { return Ok(()) };
     first.release(name).await?;
     for worker in others {
-        // Nobody else is asked: if another got the lock, this is never answered.
+        // No other worker is asked: if another got the lock, this never completes.
         worker.granted(name).await?;
         worker.release(name).await?;
     }

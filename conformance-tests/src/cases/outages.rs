@@ -1,4 +1,4 @@
-//! A server that is away: nobody is told what is not known, and contact that returns is contact.
+//! Cases: a server that is unreachable. A client reports only what it knows, and recovers when contact returns.
 
 use std::fmt;
 use std::time::Duration;
@@ -46,8 +46,8 @@ async fn a_try_while_the_server_is_away_is_an_error(stage: &Stage) -> Outcome {
     stage.becomes_free(&client, "room").await
 }
 
-/// A client that has another way to the server than the one that is not answered may get the lock there, which is as good. That
-/// somebody else holds it nobody can say.
+/// A client that has another connection to the server may get the lock through that, which is just as good. But no
+/// client can know that another one holds the lock.
 async fn is_not_refused(
     stage: &Stage,
     answer: Result<Option<LockGuard>, lock_core::LockError>,
@@ -59,7 +59,7 @@ async fn is_not_refused(
     }
 }
 
-/// Nobody holds the lock; the client cannot know that.
+/// The lock is free, but the client cannot know that.
 async fn a_wait_that_ends_while_the_server_is_away_is_an_error(stage: &Stage) -> Outcome {
     let (ours, observer) = (stage.client().await?, stage.client().await?);
     let lock = ours.lock("room")?;
@@ -70,7 +70,8 @@ async fn a_wait_that_ends_while_the_server_is_away_is_an_error(stage: &Stage) ->
     stage.becomes_free(&observer, "room").await
 }
 
-/// The server had said that somebody else holds the lock; then it went away, and that may have changed since.
+/// The server had confirmed that another client holds the lock; then it became unreachable, and that may have changed
+/// since.
 async fn a_wait_that_was_cut_off_is_an_error_too(stage: &Stage) -> Outcome {
     for wait in [2, 10, 25].map(Duration::from_secs) {
         if let Some(answer) = cut_off_within(stage, wait).await? {
@@ -80,8 +81,8 @@ async fn a_wait_that_was_cut_off_is_an_error_too(stage: &Stage) -> Outcome {
     Err(Failure::new("the client needed longer than any wait to notice that it is cut off"))
 }
 
-/// The answer to a wait that is cut off before its end; `None` when it was over before the client knew that, as may happen
-/// on a machine that is busy.
+/// Returns the result of a wait whose client is cut off before the end; `None` when the wait ended before the client
+/// noticed the outage, which may happen on a busy machine.
 async fn cut_off_within(
     stage: &Stage,
     wait: Duration,
@@ -139,7 +140,7 @@ async fn a_cancelled_wait_leaves_nothing_behind_after_an_outage(stage: &Stage) -
     stage.becomes_free(&theirs, "room").await
 }
 
-/// The lock is free by now, and the server has not said otherwise: it has not answered anything since it was.
+/// The lock is free by now, and the server has not confirmed anything else: it has not answered any request since.
 async fn a_wait_behind_an_unanswered_cancel_is_not_refused(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let held = theirs.lock("room")?.acquire().await?;
@@ -170,7 +171,7 @@ async fn a_wait_behind_an_unanswered_release_is_not_refused(stage: &Stage) -> Ou
     stage.becomes_free(&theirs, "room").await
 }
 
-/// The server has granted the lock, and the reply comes when nobody waits for it any more.
+/// The server has granted the lock, and the reply arrives when no waiter is left.
 async fn a_grant_that_comes_too_late_goes_back(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     stage.harness().hold_reply(Operation::Acquire).await?;
@@ -182,7 +183,7 @@ async fn a_grant_that_comes_too_late_goes_back(stage: &Stage) -> Outcome {
 
 async fn close_ends_in_time_although_the_server_is_silent(stage: &Stage) -> Outcome {
     let observer = stage.client().await?;
-    // Not of the stage's own, which are to close without complaint.
+    // Not a client of the stage, which closes its clients and expects no error.
     let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
     let guard = client.lock("room")?.acquire().await?;
     stage.harness().hold_reply(Operation::Release).await?;
@@ -214,7 +215,7 @@ async fn a_hold_survives_a_short_outage_and_says_so(stage: &Stage) -> Outcome {
     stage.is_free(&theirs, "room").await
 }
 
-/// The holder is told before the server can give the lock to anyone else.
+/// The holder learns of the loss before the server can give the lock to another client.
 async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let Some(lease) = stage.harness().lease() else {
@@ -225,7 +226,7 @@ async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.harness().sever().await?;
-    // What was renewed last was renewed before this.
+    // The last renewal happened before this moment.
     let severed_at = clock.now();
     let told = diary.has(|event| match event {
         Event::Abort(_, level) => Some(*level),
@@ -260,7 +261,7 @@ async fn a_hold_is_renewed_for_as_long_as_it_lasts(stage: &Stage) -> Outcome {
     stage.is_free(&theirs, "room").await
 }
 
-/// Renewals do not depend on the runtime of whoever holds the lock.
+/// Renewals do not depend on the runtime of the holder.
 async fn a_user_who_blocks_the_runtime_keeps_the_lock(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.lock("room")?;

@@ -1,4 +1,4 @@
-//! Who owns a lock, and enters it again.
+//! Cases: owners and reentry.
 
 use std::time::Duration;
 

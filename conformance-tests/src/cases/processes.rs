@@ -1,4 +1,4 @@
-//! Processes that are killed and stopped.
+//! Cases: processes that are killed or stopped.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ cases!("processes":
     processes_killed_in_the_middle_of_everything [Need::Ability(Ability::SeparateProcesses)],
 );
 
-/// A holder, and so many who wait behind it in order.
+/// Creates a holder, and this number of waiters behind it in order.
 async fn queue(stage: &Stage, waiters: usize) -> Outcome<Vec<Worker>> {
     let observer = stage.client().await?;
     let mut workers = stage.workers(waiters + 1).await?;
@@ -74,7 +74,7 @@ async fn a_killed_head_of_the_queue_leaves_it(stage: &Stage) -> Outcome {
     quit(workers).await
 }
 
-/// Whoever is to pass the lock on is dead, and so is the one to whom it was to go.
+/// The process that should pass the lock on is dead, and so is the one that should get it.
 async fn a_killed_holder_and_head_together(stage: &Stage) -> Outcome {
     let mut workers = queue(stage, 2).await?;
     let [holder, head, next] = &mut workers[..] else {
@@ -89,7 +89,8 @@ async fn a_killed_holder_and_head_together(stage: &Stage) -> Outcome {
     quit(workers).await
 }
 
-/// Without a lease the lock stays where it is. With one it passes on, and the holder is told when it runs again.
+/// Without a lease the lock stays held. With a lease it passes on, and the holder learns of the loss when it runs
+/// again.
 async fn a_stopped_holder_holds_or_is_told(stage: &Stage) -> Outcome {
     let mut workers = stage.workers(2).await?;
     let stopped = workers[0].acquire("room").await?;
@@ -125,11 +126,11 @@ async fn a_stopped_waiter_does_not_keep_the_others_from_their_deadlines(stage: &
     let mut workers = queue(stage, 2).await?;
     workers[1].stop()?;
     workers[0].release("room").await?;
-    // It may be granted to the one who is stopped, or not, and where processes share a gate it may have been stopped in there;
-    // whoever asks has an answer in time.
+    // The server may or may not grant it to the stopped process. If processes share a gate, the process may have been
+    // stopped inside it. In any case the next one that asks gets an answer in time.
     let wait = Duration::from_millis(300);
     let mut shortest = Duration::MAX;
-    // A machine that is busy may be late now and then, but not each time.
+    // A busy machine may be late now and then, but not each time.
     for _ in 0..3 {
         let began = tokio::time::Instant::now();
         if workers[0].try_acquire_past_a_block("room", wait).await?.is_some() {
@@ -148,7 +149,7 @@ async fn a_stopped_waiter_does_not_keep_the_others_from_their_deadlines(stage: &
     quit(workers).await
 }
 
-/// Whatever they were doing, the others go on, and nobody holds the lock twice.
+/// Whatever the killed processes were doing, the others continue, and the lock never has two holders.
 async fn processes_killed_in_the_middle_of_everything(stage: &Stage) -> Outcome {
     let observer = stage.client().await?;
     let mut survivors = stage.workers(2).await?;
@@ -158,7 +159,7 @@ async fn processes_killed_in_the_middle_of_everything(stage: &Stage) -> Outcome 
     for round in 0..8_u64 {
         let mut victim = stage.worker().await?;
         victim.cycle("room", None, u32::MAX)?;
-        // Any moment will do: what the victim is doing then is what the case is about.
+        // Any moment will do: the case is about whatever the victim is doing then.
         tokio::time::sleep(Duration::from_millis(5 + round * 3 % 11)).await;
         victim.kill()?;
     }

@@ -1,4 +1,4 @@
-//! Releases: by the owner only, told truthfully.
+//! Cases: only the owner can release, and the result of a release is true.
 
 use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, Operation, Owner};
 
@@ -50,7 +50,7 @@ async fn a_released_hold_says_so(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// Asked again, the server knows nothing of the hold any more: that is no loss.
+/// When the release is repeated, the server does not know the hold any more: that is not a loss.
 async fn a_release_whose_reply_is_lost_is_a_release(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let guard = ours.lock("room")?.acquire().await?;
@@ -83,7 +83,8 @@ async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
     stage.becomes_free(&theirs, "room").await
 }
 
-/// The server does not answer the release; the next task of the client is not kept waiting for that, and fails by itself.
+/// The server does not answer the release; the next task of the client does not have to wait for that, and fails by
+/// itself.
 async fn a_failing_release_frees_the_local_queue(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.lock("room")?;

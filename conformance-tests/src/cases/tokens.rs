@@ -1,4 +1,4 @@
-//! Fencing tokens rise from one holder to the next.
+//! Cases: fencing tokens rise from one holder to the next.
 
 use lock_core::{DistributedLockExt, FencingToken};
 

@@ -1,4 +1,4 @@
-//! Waits end when they are to end, and what they answer is so.
+//! Cases: waits end on time, and their results are true.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ cases!("waiting":
     a_short_wait_behind_a_long_one_ends_in_time,
 );
 
-/// By how much a wait ends before or after a grant.
+/// How long before or after a grant a wait ends.
 const APART: Duration = Duration::from_millis(50);
 
-/// By how much a wait may be late. A machine that is busy may exceed that now and then, but not each time.
+/// How late a wait may end. A busy machine may exceed that now and then, but not each time.
 const GENEROUS: Duration = Duration::from_secs(5);
 
-/// How often something is tried that a busy machine may keep from coming in time.
+/// How often a step is tried that a busy machine may delay too much.
 const TIMES: u32 = 4;
 
 async fn a_wait_of_zero_tries_once(stage: &Stage) -> Outcome {
@@ -63,13 +63,13 @@ async fn the_longest_wait_ends_with_the_grant(stage: &Stage) -> Outcome {
     Ok(granted.release().await?)
 }
 
-/// The answer to a wait, and how long it took.
+/// The result of a wait, and how long it took.
 struct Decision {
     is_granted: bool,
     took: Duration,
 }
 
-/// Waits for `wait`, and checks that the answer is so at the server.
+/// Waits for `wait`, and checks that the result is true at the server.
 async fn decided(
     stage: &Stage,
     waiter: &LockClient,
@@ -107,7 +107,7 @@ async fn a_wait_that_ends_before_the_grant_is_refused(stage: &Stage) -> Outcome 
     Ok(())
 }
 
-/// Three clients: one holds and releases, one waits, one looks.
+/// Three clients: one holds and releases, one waits, one observes.
 struct Three {
     holder: LockClient,
     waiter: LockClient,
@@ -120,7 +120,7 @@ impl Three {
         Ok(Self { holder, waiter, observer: stage.client().await? })
     }
 
-    /// A wait that ends at `end` after the release; answers whether it was granted.
+    /// Runs a wait that ends at `end` after the release; returns whether it was granted.
     async fn released_before_the_end(&self, stage: &Stage, end: Duration) -> Outcome<bool> {
         let before = Duration::from_millis(150);
         let held = self.holder.lock("door")?.acquire().await?;
@@ -136,7 +136,7 @@ impl Three {
     }
 }
 
-/// The release is early enough on a machine that has nothing else to do, and earlier each time that this machine was late.
+/// The release is early enough on an idle machine, and earlier after each try in which this machine was late.
 async fn a_wait_that_ends_after_the_grant_is_granted(stage: &Stage) -> Outcome {
     let clients = Three::new(stage).await?;
     for times in 0..TIMES {
@@ -149,7 +149,7 @@ async fn a_wait_that_ends_after_the_grant_is_granted(stage: &Stage) -> Outcome {
     )))
 }
 
-/// The answer may be either, and must be so.
+/// Either result is allowed, and must be true.
 async fn a_wait_that_ends_with_the_grant_is_decided_once(stage: &Stage) -> Outcome {
     let clients = Three::new(stage).await?;
     for round in 0..12 {
@@ -158,7 +158,7 @@ async fn a_wait_that_ends_with_the_grant_is_decided_once(stage: &Stage) -> Outco
     Ok(())
 }
 
-/// Half of the time is spent behind a task of the same client, the rest behind another client.
+/// Half of the time passes behind a task of the same client, the rest behind another client.
 async fn one_deadline_covers_the_local_and_the_remote_wait(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let waits = [1, 5, 25].map(Duration::from_secs);
@@ -166,8 +166,8 @@ async fn one_deadline_covers_the_local_and_the_remote_wait(stage: &Stage) -> Out
     for wait in waits {
         let lasted = behind_both(stage, &ours, &theirs, wait).await?;
         ensure!(lasted >= wait, "a wait of {wait:?} took {lasted:?}");
-        // Two deadlines, one after the other, would make it half as long again, however long it is. A machine that is busy
-        // is late by a time that does not grow with it.
+        // Two deadlines, one after the other, would take half as long again, whatever the length is. The delay of a
+        // busy machine does not grow with the length.
         if lasted < wait + wait * 2 / 5 {
             return Ok(());
         }
@@ -176,7 +176,7 @@ async fn one_deadline_covers_the_local_and_the_remote_wait(stage: &Stage) -> Out
     Err(Failure::new(format!("waits of {waits:?} took {took:?}")))
 }
 
-/// How long a wait takes that begins behind a task of `ours` and goes on behind `theirs`.
+/// Measures a wait that begins behind a task of `ours` and continues behind `theirs`.
 async fn behind_both(
     stage: &Stage,
     ours: &LockClient,
@@ -207,7 +207,8 @@ async fn behind_both(
     Ok(took)
 }
 
-/// The local queue has one attempt at the server for all, which must not keep the second waiter longer than it wants.
+/// The local queue makes one attempt at the server for all waiters, which must not delay the second waiter beyond its
+/// deadline.
 async fn a_short_wait_behind_a_long_one_ends_in_time(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let held = theirs.lock("door")?.acquire().await?;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 pub use crate::ensure;
-/// Lists the cases of a module: `cases!("module": function, …)` makes a function `cases()` of them, which are asynchronous
-/// functions without arguments. `cases!(on Type, "module": function, …)` is for those that are told what to run on.
+/// Lists the cases of a module: `cases!("module": function, …)` creates a function `cases()` from these asynchronous
+/// functions without arguments. `cases!(on Type, "module": function, …)` is for functions that get a value to run on.
 pub use crate::fault_cases as cases;
 
 use crate::failure::{Failure, Outcome};
@@ -20,14 +20,14 @@ const BEARABLE: Duration = Duration::from_millis(300);
 
 type Running = Pin<Box<dyn Future<Output = Outcome>>>;
 
-/// One case: a name, and what it does on something.
+/// One case: a name, and a function of the value that it runs on.
 pub struct Case<On = ()> {
     name: String,
     run: Box<dyn Fn(On) -> Running + Send>,
 }
 
 impl<On: 'static> Case<On> {
-    /// The case of a module with this name.
+    /// Creates the case of a module with this name.
     pub fn new<F: Future<Output = Outcome> + 'static>(
         module: &str,
         name: &str,
@@ -36,7 +36,7 @@ impl<On: 'static> Case<On> {
         Self { name: format!("{module}::{name}"), run: Box::new(move |on| Box::pin(run(on))) }
     }
 
-    /// The same case, run on this. Its name begins with `place` then.
+    /// Binds the case to a value that it runs on. Its name then begins with `place`.
     #[must_use]
     pub fn on(self, place: &str, on: On) -> Case
     where
@@ -48,7 +48,7 @@ impl<On: 'static> Case<On> {
 }
 
 impl Case {
-    /// The case as a part of a program. It fails when it takes longer than that.
+    /// Turns the case into a part of a program. It fails when it takes longer than `longest`.
     pub(super) fn into_trial(self, longest: Duration) -> Trial {
         let Self { name, run } = self;
         let title = name.clone();

@@ -1,4 +1,4 @@
-//! A listener that writes down what it is told, and when.
+//! A listener that records its events, and when they came.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,58 +10,58 @@ use crate::failure::{Outcome, ensure};
 use crate::probe;
 pub use crate::probe::{Event, Level};
 
-/// Writes down what it is told.
+/// Records the events of a lock.
 #[derive(Debug)]
 pub struct Diary(Arc<probe::Diary>);
 
 impl Diary {
-    /// A diary that listens to the lock.
+    /// Creates a diary that listens to the lock.
     #[must_use]
     pub fn of(lock: &Arc<dyn DistributedLock>) -> Self {
         Self(probe::Diary::of(lock))
     }
 
-    /// What it was told so far, in that order.
+    /// Returns the events so far, in order.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.0.events()
     }
 
-    /// How often a loss was reported so far.
+    /// Returns how often a loss has been reported so far.
     #[must_use]
     pub fn aborts(&self) -> usize {
         self.0.aborts()
     }
 
-    /// When contact was reported lost for the first time.
+    /// Returns when contact was reported lost for the first time.
     ///
     /// # Errors
-    /// It is not within [`PATIENCE`](super::PATIENCE).
+    /// When that does not happen within [`PATIENCE`](super::PATIENCE).
     ///
     /// # Cancel safety
-    /// May be dropped at any time.
+    /// The future may be dropped at any time.
     pub async fn suspect(&self) -> Outcome<Instant> {
         self.when("on_suspect", Event::Suspect).await
     }
 
-    /// When contact was reported to have returned for the first time.
+    /// Returns when contact was reported to have returned for the first time.
     ///
     /// # Errors
-    /// It is not within [`PATIENCE`](super::PATIENCE).
+    /// When that does not happen within [`PATIENCE`](super::PATIENCE).
     ///
     /// # Cancel safety
-    /// May be dropped at any time.
+    /// The future may be dropped at any time.
     pub async fn restored(&self) -> Outcome<Instant> {
         self.when("on_restored", Event::Restored).await
     }
 
-    /// When the loss was reported, and why.
+    /// Returns when the loss was reported, and why.
     ///
     /// # Errors
-    /// It is not within [`PATIENCE`](super::PATIENCE), or it is more than once.
+    /// When that does not happen within [`PATIENCE`](super::PATIENCE), or happens more than once.
     ///
     /// # Cancel safety
-    /// May be dropped at any time.
+    /// The future may be dropped at any time.
     pub async fn abort(&self) -> Outcome<(LossReason, Instant)> {
         let reason = |event: &Event| match event {
             Event::Abort(reason, _) => Some(*reason),

@@ -1,4 +1,4 @@
-//! Another process that acquires a lock: this program once more, told by a variable what to do.
+//! Another process that acquires a lock: this program once more, controlled by environment variables.
 
 use std::io::{Read, Write};
 use std::process::{ExitCode, Stdio};
@@ -15,13 +15,13 @@ use crate::failure::{During, Failure, Outcome};
 const URL: &str = "DISTLOCK_FAULTS_URL";
 const NAME: &str = "DISTLOCK_FAULTS_NAME";
 
-/// What it says first of a loss.
+/// The beginning of the line that reports a loss.
 const LOST: &str = "lost: ";
 
-/// How long a word that must not come is waited for.
+/// How long to wait for a line that must not come.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// A process that acquires a lock, says so, and holds it until it is ended.
+/// A process that acquires a lock, reports it, and holds it until the process is ended.
 #[derive(Debug)]
 pub struct Helper {
     child: Child,
@@ -29,14 +29,14 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts one that acquires the lock with this name by a client of this URL, and waits until it is connected. It ends with
-    /// this handle.
+    /// Starts a process that acquires the lock with this name through a client of this URL, and waits until it is
+    /// connected. It ends with this handle.
     ///
     /// # Errors
-    /// It could not be started, or could not connect, which it says on standard error.
+    /// When it cannot be started, or cannot connect. It prints the reason on standard error.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; the process ends then.
+    /// The future may be dropped at any time; the process ends then.
     pub async fn start(url: &str, name: &str) -> Outcome<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .env(URL, url)
@@ -52,29 +52,29 @@ impl Helper {
         Ok(helper)
     }
 
-    /// Waits until it says so: `connected`, `acquired` or `lost: ` with the reason.
+    /// Waits until it prints this line: `connected`, `acquired` or `lost: ` with the reason.
     ///
     /// # Errors
-    /// It has ended without, or has not said so within [`PATIENCE`](super::PATIENCE).
+    /// When it ends first, or does not print the line within [`PATIENCE`](super::PATIENCE).
     ///
     /// # Cancel safety
-    /// May be dropped at any time. What it said before that is not said again.
+    /// The future may be dropped at any time. The lines that it has read before that are lost.
     pub async fn says(&mut self, word: &str) -> Outcome {
         self.line(word, |line| (line == word).then_some(())).await
     }
 
-    /// Waits until it says that it has lost the lock: the reason.
+    /// Waits until it reports that it has lost the lock, and returns the reason.
     ///
     /// # Errors
-    /// As those of [`says`](Self::says).
+    /// Same as [`says`](Self::says).
     ///
     /// # Cancel safety
-    /// As that of [`says`](Self::says).
+    /// Same as [`says`](Self::says).
     pub async fn lost(&mut self) -> Outcome<String> {
         self.line(LOST, |line| line.strip_prefix(LOST).map(str::to_owned)).await
     }
 
-    /// The next line for which `wanted` answers something.
+    /// Returns the next line for which `wanted` returns a value.
     async fn line<T>(&mut self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Outcome<T> {
         let mut others = Vec::new();
         loop {
@@ -88,10 +88,10 @@ impl Helper {
         }
     }
 
-    /// Whether it has not said so yet, as far as can be known now.
+    /// Returns whether it has not printed this line yet, as far as can be known now.
     ///
     /// # Cancel safety
-    /// May be dropped at any time. What it said before that is not said again.
+    /// The future may be dropped at any time. The lines that it has read before that are lost.
     pub async fn has_not_said(&mut self, word: &str) -> bool {
         let said = async {
             while let Ok(Some(line)) = self.lines.next_line().await {
@@ -107,10 +107,10 @@ impl Helper {
     /// Waits until it holds the lock.
     ///
     /// # Errors
-    /// As those of [`says`](Self::says).
+    /// Same as [`says`](Self::says).
     ///
     /// # Cancel safety
-    /// As that of [`says`](Self::says).
+    /// Same as [`says`](Self::says).
     pub async fn acquired(&mut self) -> Outcome {
         self.says("acquired").await
     }
@@ -118,33 +118,33 @@ impl Helper {
     /// Kills it with a signal that it cannot catch, and waits until it is gone.
     ///
     /// # Errors
-    /// It has been killed before.
+    /// When it has been killed before.
     ///
     /// # Cancel safety
-    /// The signal is sent at once; a future that is dropped does not wait for what comes of it.
+    /// The signal is sent immediately; a future that is dropped does not wait for its effect.
     pub async fn kill(&mut self) -> Outcome {
         self.child.kill().await.during("kill the helper")
     }
 
-    /// Stops it as it stands, and waits until it has stopped: the signal is sent at once and takes its time.
+    /// Suspends it, and waits until it has stopped: the signal is sent immediately and takes effect later.
     ///
     /// # Errors
-    /// It is gone.
+    /// When it is gone.
     ///
     /// # Cancel safety
-    /// The signal is sent at once; a future that is dropped does not wait for what comes of it.
+    /// The signal is sent immediately; a future that is dropped does not wait for its effect.
     pub async fn stop(&self) -> Outcome {
         let process = self.signal(Signal::STOP)?;
         until("the helper stands still", || async { stands_still(process) }).await
     }
 
-    /// Has it run on, and waits until it does.
+    /// Resumes it, and waits until it runs.
     ///
     /// # Errors
-    /// It is gone.
+    /// When it is gone.
     ///
     /// # Cancel safety
-    /// The signal is sent at once; a future that is dropped does not wait for what comes of it.
+    /// The signal is sent immediately; a future that is dropped does not wait for its effect.
     pub async fn resume(&self) -> Outcome {
         let process = self.signal(Signal::CONT)?;
         until("the helper runs on", || async { Ok(!stands_still(process)?) }).await
@@ -161,13 +161,14 @@ impl Helper {
     }
 }
 
-/// Whether the process has been stopped, as the system's account of it says.
+/// Returns whether the process is stopped, according to the system.
 fn stands_still(process: u32) -> Outcome<bool> {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     Ok(status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
 }
 
-/// Does what a helper does, if this process is one: for the first line of a main function. `connect` makes the client of a URL.
+/// Runs this process as a helper, if it was started as one. Call this first in the main function. `connect` makes the
+/// client of a URL.
 pub fn run_if_asked(connect: impl AsyncFnOnce(&str) -> Result<LockClient, LockError>) -> Option<ExitCode> {
     let (url, name) = (std::env::var(URL).ok()?, std::env::var(NAME).ok()?);
     Some(match run(connect, &url, &name) {
@@ -186,7 +187,7 @@ fn run(connect: impl AsyncFnOnce(&str) -> Result<LockClient, LockError>, url: &s
         say("connected")?;
         let guard = client.lock(name)?.acquire().await?;
         say("acquired")?;
-        // Ends with whoever started it.
+        // Ends with the process that started it.
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         tokio::select! {
             _ = ended => {}

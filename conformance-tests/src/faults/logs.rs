@@ -1,4 +1,4 @@
-//! Everything that the program logs, kept to look for what is said, and for what must not be said.
+//! Keeps everything that the program logs, so that tests can check which lines are in it and which are not.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +20,7 @@ impl Write for Keeping {
     }
 }
 
-/// From now on everything is kept that is logged at any level, unless somebody else has installed a subscriber for all threads.
+/// From now on keeps all log lines of all levels, unless another subscriber has been installed for all threads.
 pub fn keep() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
@@ -32,14 +32,14 @@ pub fn keep() {
     }
 }
 
-/// The lines that contain all of these texts. Cases find their lines by a text that only they use: the address of a server of
-/// their own, as a rule.
+/// Returns the lines that contain all of these texts. Cases find their lines by a text that only they use, usually the
+/// address of a server of their own.
 #[must_use]
 pub fn lines_with(texts: &[&str]) -> Vec<String> {
     let Some((rare, others)) = texts.split_last() else { return Vec::new() };
     let log = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let log = String::from_utf8_lossy(&log);
-    // The log is long, and nobody can log meanwhile: most of it is only looked through for one text.
+    // The log is long, and no thread can log meanwhile, so most of it is searched for only one text.
     let mut found = Vec::new();
     let mut rest = &*log;
     while let Some(place) = rest.find(rare) {

@@ -1,7 +1,8 @@
-//! What programs share that do harm to a backend's processes, connections and servers, and see what becomes of its locks.
+//! Shared parts of the test programs that disturb a backend's processes, connections and servers, and check what
+//! becomes of its locks.
 //!
-//! Such a program is a test target with `harness = false`. Its cases are functions that a module lists with [`case::cases!`], and
-//! its main function is short:
+//! Such a program is a test target with `harness = false`. Its cases are functions that a module lists with
+//! [`case::cases!`], and its main function is short:
 //!
 //! ```no_run
 //! use conformance_tests::faults::{Program, helper, logs};
@@ -42,10 +43,10 @@
 //! }
 //! ```
 //!
-//! * [`diary`]: a listener that writes down what it is told, and when.
+//! * [`diary`]: a listener that records its events, and when they came.
 //! * [`helper`]: another process that acquires a lock, and can be killed and stopped.
 //! * [`logs`]: everything that the program logs.
-//! * [`switch`]: a fork in the way to a server.
+//! * [`switch`]: a switch between a client and several servers.
 //! * [`Waiter`]: an acquisition in a task of its own.
 //! * [`soon`], [`until`] and [`poll_times`]: waiting for what has to happen, and futures that are dropped on the way.
 
@@ -62,7 +63,7 @@ pub use program::Program;
 pub use wait::{PATIENCE, drop_after, poll_times, soon, until};
 pub use waiter::{ROOM, Waiter};
 
-/// A URL with more options, which may be none.
+/// Returns the URL with more options, which may be empty.
 #[must_use]
 pub fn with_options(url: &str, options: &str) -> String {
     let separator = if url.contains('?') { '&' } else { '?' };

@@ -1,4 +1,4 @@
-//! The program that the cases make.
+//! A test program that is made of cases.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use libtest_mimic::{Arguments, Trial};
 
 use super::case::Case;
 
-/// Most cases wait most of the time, for leases to end as a rule, and hardly any of them needs a processor.
+/// Most cases wait most of the time, usually for leases to end, and hardly any of them needs a processor.
 const AT_ONCE: usize = 12;
 
-/// No case takes that long unless something hangs.
+/// No case takes this long unless something hangs.
 const LONGEST: Duration = Duration::from_secs(150);
 
 /// A program of cases. It understands the arguments of an ordinary test program.
@@ -22,26 +22,26 @@ pub struct Program {
 }
 
 impl Default for Program {
-    /// A program without cases. It runs 12 at once, and gives each of them 150 seconds.
+    /// Creates a program without cases. It runs 12 at once, and gives each of them 150 seconds.
     fn default() -> Self {
         Self { at_once: AT_ONCE, longest: LONGEST, trials: Vec::new() }
     }
 }
 
 impl Program {
-    /// How many cases run at once, unless the user says otherwise.
+    /// Sets how many cases run at once, unless the user specifies another number.
     #[must_use]
     pub fn at_once(self, at_once: usize) -> Self {
         Self { at_once, ..self }
     }
 
-    /// How long cases that are added from now on may take before they are taken to hang.
+    /// Sets how long cases that are added from now on may take before they are considered to hang.
     #[must_use]
     pub fn longest(self, longest: Duration) -> Self {
         Self { longest, ..self }
     }
 
-    /// Adds cases that need `server`, which are left out if there is a reason for that; it is told to the user.
+    /// Adds cases that need `server`. They are left out if `left_out` has a reason, which the user sees.
     pub fn add(&mut self, server: &str, left_out: Option<&str>, cases: impl IntoIterator<Item = Case>) {
         if let Some(reason) = left_out {
             eprintln!("{server}: {reason}");

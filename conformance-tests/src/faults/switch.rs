@@ -1,4 +1,4 @@
-//! A fork in the way to a server: connections that exist go on where they went, new ones go elsewhere.
+//! A switch between a client and several servers: existing connections stay with their server, new ones go to another.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use tokio::task::AbortHandle;
 
 use crate::failure::Outcome;
 
-/// Passes each connection on to whatever the target was when it came. Ends with its handle.
+/// Forwards each connection to the target that was set when it arrived. Ends with its handle.
 #[derive(Debug)]
 pub struct Switch {
     address: SocketAddr,
@@ -17,13 +17,13 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A fork that leads to `target`.
+    /// Creates a switch that leads to `target`.
     ///
     /// # Errors
-    /// There is no free port.
+    /// When there is no free port.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; there is no fork then.
+    /// The future may be dropped at any time; there is no switch then.
     pub async fn to(target: SocketAddr) -> Outcome<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -32,13 +32,13 @@ impl Switch {
         Ok(Self { address, target, task })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where connections go from now on.
+    /// Sets where new connections go from now on.
     pub fn turn_to(&self, target: SocketAddr) {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
     }
@@ -60,7 +60,7 @@ async fn serve(listener: TcpListener, target: Arc<Mutex<SocketAddr>>) {
 async fn pass_on(mut client: TcpStream, target: SocketAddr) {
     let Ok(mut server) = TcpStream::connect(target).await else { return };
     if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_ok() {
-        // What ends one side of it ends the other.
+        // When one side ends, the other ends too.
         let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
     }
 }

@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use crate::failure::{Failure, Outcome};
 use crate::probe::ByHand;
 
-/// Nothing that has to happen takes that long, on the slowest machine.
+/// Nothing that has to happen takes this long, even on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first pause between two looks. What comes soon is seen soon.
+/// The first pause between two checks, short so that early events are seen early.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest of them: a look takes a part of the processor that it waits for.
+/// The longest pause: each check uses some of the processor time that it waits for.
 const LONGEST_PAUSE: Duration = Duration::from_millis(15);
 
-/// The output of `future`.
+/// Returns the output of `future`.
 ///
 /// # Errors
-/// It has not come within [`PATIENCE`]; the failure names `what` was waited for.
+/// When it does not complete within [`PATIENCE`]; the failure names `what`.
 ///
 /// # Cancel safety
-/// As that of `future`, which is dropped with this one.
+/// Same as that of `future`, which is dropped with this one.
 pub async fn soon<T>(what: impl fmt::Display, future: impl Future<Output = T>) -> Outcome<T> {
     tokio::time::timeout(PATIENCE, future)
         .await
@@ -33,10 +33,10 @@ pub async fn soon<T>(what: impl fmt::Display, future: impl Future<Output = T>) -
 /// Waits until the condition is true.
 ///
 /// # Errors
-/// That of the condition; or it has not become true within [`PATIENCE`].
+/// An error of the condition; or the condition does not become true within [`PATIENCE`].
 ///
 /// # Cancel safety
-/// May be dropped at any time, if the condition may.
+/// The future may be dropped at any time, if the condition may.
 pub async fn until<F: Future<Output = Outcome<bool>>>(what: &str, condition: impl Fn() -> F) -> Outcome {
     let becomes_true = async {
         let mut pause = FIRST_PAUSE;
@@ -49,26 +49,27 @@ pub async fn until<F: Future<Output = Outcome<bool>>>(what: &str, condition: imp
     soon(what, becomes_true).await?
 }
 
-/// Polls `polls` times, each time but the first after it was woken. Answers what it was ready with, if it was.
+/// Polls the future `polls` times, each time except the first after it was woken. Returns its output, if it completed.
 ///
 /// # Errors
-/// It was not woken within [`PATIENCE`].
+/// When it is not woken within [`PATIENCE`].
 ///
 /// # Cancel safety
-/// When this future is dropped the other one has been polled fewer times.
+/// If this future is dropped, the other one has been polled fewer times.
 pub async fn poll_times<F: Future>(future: Pin<&mut F>, polls: usize) -> Outcome<Option<F::Output>> {
     soon("the next poll", ByHand::new(future).poll_times(polls)).await
 }
 
-/// Polls `future` once, and drops it after so much time: what it began goes on meanwhile, in other threads and at the server.
+/// Polls `future` once, and drops it after `time`. What it began continues meanwhile, in other threads and at the
+/// server.
 ///
-/// The thread is kept busy rather than let sleep, as the times that matter are shorter than the shortest sleep.
+/// The thread is kept busy instead of sleeping, because the relevant times are shorter than the shortest sleep.
 ///
 /// # Errors
-/// None that is to be expected.
+/// None are expected.
 ///
 /// # Cancel safety
-/// It has no point at which it could be dropped.
+/// The future has no await at which it could be dropped.
 pub async fn drop_after(future: impl Future, time: Duration) -> Outcome {
     let mut future = pin!(future);
     let began = Instant::now();

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 /// The lock of most cases.
 pub const ROOM: &str = "room";
 
-/// An acquisition in a task of its own, and when it was granted. It goes on when this is dropped.
+/// An acquisition in a task of its own, with the time of the grant. It continues when this is dropped.
 #[derive(Debug)]
 pub struct Waiter(JoinHandle<Result<(LockGuard, Instant), LockError>>);
 
@@ -32,7 +32,7 @@ impl Waiter {
     /// Acquires the [`ROOM`].
     ///
     /// # Errors
-    /// The client is closed.
+    /// When the client is closed.
     ///
     /// # Panics
     /// Outside a runtime.
@@ -40,7 +40,7 @@ impl Waiter {
         Ok(Self::start(client.lock(ROOM)?))
     }
 
-    /// Whether it has an answer.
+    /// Returns whether it has a result.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
@@ -49,7 +49,7 @@ impl Waiter {
     /// Drops the acquisition.
     ///
     /// # Errors
-    /// It had been answered before.
+    /// When it had a result before.
     ///
     /// # Cancel safety
     /// The acquisition is dropped all the same.
@@ -61,13 +61,13 @@ impl Waiter {
         }
     }
 
-    /// Waits until it is granted: the guard, and when that was.
+    /// Waits until it is granted; returns the guard and the time of the grant.
     ///
     /// # Errors
-    /// Why it was refused; or it has not been answered within [`PATIENCE`](super::PATIENCE).
+    /// The reason of a refusal; or there is no result within [`PATIENCE`](super::PATIENCE).
     ///
     /// # Cancel safety
-    /// The acquisition goes on, and what it acquires is released at once.
+    /// The acquisition continues, and what it acquires is released immediately.
     pub async fn granted(self) -> Outcome<(LockGuard, Instant)> {
         Ok(soon("the grant", self.0).await???)
     }

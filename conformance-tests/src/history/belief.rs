@@ -1,4 +1,4 @@
-//! Nobody believes to hold a lock while somebody else does.
+//! Checks that no two clients believe to hold a lock at the same time.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use std::fmt;
 /// its listener's `on_abort` or the call of `unlock`, whichever came first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Belief {
-    /// Who believed it.
+    /// The client.
     pub who: String,
-    /// Which lock.
+    /// The lock.
     pub lock: String,
     /// When the acquisition had returned.
     pub from: u64,
@@ -22,12 +22,12 @@ impl Belief {
     }
 }
 
-/// Two who believed to hold one lock at the same time.
+/// Two clients that believed to hold one lock at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlap {
-    /// The one who held it first.
+    /// The one that held it first.
     pub first: Belief,
-    /// The one who should have waited.
+    /// The one that should have waited.
     pub second: Belief,
 }
 
@@ -47,8 +47,8 @@ impl fmt::Display for Overlap {
     }
 }
 
-/// Finds beliefs in the same lock that intersect. Each belief is reported against the one that reaches farthest among
-/// those before it. An end and a beginning at the same nanosecond do not intersect.
+/// Finds overlapping beliefs in the same lock. Each belief is reported against the one before it that lasts longest. A
+/// belief that begins at the nanosecond at which another ends does not overlap with it.
 pub fn overlaps(beliefs: &[Belief]) -> Vec<Overlap> {
     let mut ordered: Vec<_> = beliefs.iter().collect();
     ordered

@@ -1,14 +1,14 @@
-//! Fencing tokens rise from one holder to the next, and none is given twice.
+//! Checks that fencing tokens rise from one holder to the next, and that none is given twice.
 
 use std::collections::HashMap;
 use std::fmt;
 
-/// One acquisition that was given a token.
+/// One acquisition that got a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquisition {
-    /// Who acquired.
+    /// The client.
     pub who: String,
-    /// Which lock.
+    /// The lock.
     pub lock: String,
     /// The token.
     pub token: u64,
@@ -42,7 +42,7 @@ impl fmt::Display for Disorder {
 }
 
 /// Finds tokens of one lock that were given twice, and tokens that did not rise although one acquisition had returned
-/// before the other was called. Acquisitions that were under way at the same time may have their tokens in any order.
+/// before the other was called. The tokens of acquisitions that overlap may be in any order.
 pub fn disorders(acquisitions: &[Acquisition]) -> Vec<Disorder> {
     let mut by_lock: HashMap<&str, Vec<&Acquisition>> = HashMap::new();
     for acquisition in acquisitions {

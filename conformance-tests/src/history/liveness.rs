@@ -1,4 +1,4 @@
-//! A free lock that somebody waits for does not stay free.
+//! Checks that a free lock with a waiter does not stay free.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use super::Belief;
 /// One wait for a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// Who waited.
+    /// The client.
     pub who: String,
-    /// For which lock.
+    /// The lock.
     pub lock: String,
     /// When the acquisition was called.
     pub from: u64,
@@ -17,14 +17,14 @@ pub struct Wait {
     pub until: Option<u64>,
 }
 
-/// A time in which a lock was free and somebody waited for it.
+/// A period in which a lock was free although a client waited for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idling {
-    /// Who waited.
+    /// The wait.
     pub wait: Wait,
-    /// Since when nobody held the lock and this one waited.
+    /// The moment from which the lock had no holder and this client waited.
     pub from: u64,
-    /// Until when; `None` when that never ended.
+    /// The end of the period; `None` when it never ended.
     pub until: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Idling {
     }
 }
 
-/// Finds the times longer than `bound` in which somebody waited for a lock that nobody believed to hold.
+/// Finds the periods longer than `bound` in which a client waited for a lock that no client believed to hold.
 pub fn idlings(waits: &[Wait], beliefs: &[Belief], bound: u64) -> Vec<Idling> {
     waits.iter().flat_map(|wait| idlings_of(wait, beliefs, bound)).collect()
 }

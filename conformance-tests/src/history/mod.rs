@@ -1,9 +1,9 @@
-//! Checkers of what happened: they take the history of a run, written down by the clients themselves, and find what no
-//! single client could see.
+//! Checkers of a history: the clients record what they did, and the checkers find errors that no single client could
+//! see.
 //!
 //! Times are nanoseconds of one clock that all recorders share, such as [`lock_core::Moment::as_nanoseconds`] of the
-//! machine's clock. They are taken so that doubt speaks for the backend: the end of an interval in which a client believed
-//! to hold the lock is taken before what ends it, the beginning after what begins it.
+//! system clock. They are recorded so that doubtful cases count in favour of the backend: the interval in which a
+//! client believed to hold the lock ends before the event that ends it, and begins after the event that begins it.
 
 mod belief;
 mod fencing;

@@ -1,4 +1,4 @@
-//! An authority of our own, with a certificate for a server and one for a client.
+//! A certificate authority for tests, with a certificate for a server and one for a client.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,23 +17,23 @@ use crate::failure::{During, Failure, Outcome};
 pub struct Pair {
     /// The certificate.
     pub certificate: PathBuf,
-    /// Its private key, readable by its owner alone.
+    /// Its private key, which only its owner can read.
     pub key: PathBuf,
 }
 
-/// The files of an authority that nobody else knows. What it has signed is good for `localhost` and `127.0.0.1`.
+/// The files of an authority that exists only for one test. Its certificates are valid for `localhost` and `127.0.0.1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificates {
     /// The certificate of the authority.
     pub authority: PathBuf,
-    /// For the server.
+    /// The certificate of the server.
     pub server: Pair,
-    /// For a client.
+    /// The certificate of a client.
     pub client: Pair,
 }
 
 impl Certificates {
-    /// Makes new ones in `folder`.
+    /// Creates new files in `folder`.
     ///
     /// # Errors
     /// When the files cannot be written.

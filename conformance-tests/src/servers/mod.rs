@@ -1,18 +1,19 @@
-//! Real servers on this machine, and ways to do them harm: for the tests of backends, and for whoever wants to try one.
+//! Real servers on this machine, and ways to disturb them: for the tests of backends, and for trying a backend.
 //!
-//! Each server listens on a free port of the loopback address, keeps its data in a temporary folder, is waited for until it
-//! answers, and ends with its handle. It does not outlive the program that started it, however that ends.
+//! Each server listens on a free port of the loopback address, keeps its data in a temporary folder, and ends with its
+//! handle. Starting it waits until it answers. It does not outlive the program that started it, however that program
+//! ends.
 //!
 //! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
-//! * [`ZooKeeperServer`]: a single ZooKeeper, with plain `java`, and what it takes to look at its nodes and to close the
-//!   sessions of others.
-//! * [`ZooKeeperEnsemble`]: three of those, with a network between them that can be parted.
+//! * [`ZooKeeperServer`]: a single ZooKeeper, run with plain `java`, and the means to inspect its nodes and to close
+//!   the sessions of other clients.
+//! * [`ZooKeeperEnsemble`]: three of those, with a network between them that can be partitioned.
 //! * [`MySqlServer`]: a MariaDB or a MySQL, with users, TLS and settings on request.
-//! * [`TcpProxy`]: stands between a client and a server, and cuts, refuses, swallows, delays and slices what passes. With
-//!   a [`Conversation`] it knows requests from replies, so that it can lose or keep back the next request of one kind, or the
-//!   reply to it.
+//! * [`TcpProxy`]: sits between a client and a server, and cuts, refuses, swallows, delays and slices the traffic. With
+//!   a [`Conversation`] it distinguishes requests from replies, so that it can lose or hold back the next request of
+//!   one kind, or the reply to it.
 //!
-//! A program that is not installed is an error that says what to install. [`left_out`] tells what the user wants left out.
+//! If a program is not installed, the error says what to install. [`left_out`] returns what the user wants left out.
 
 mod certificates;
 mod curator;
@@ -38,19 +39,20 @@ pub use zookeeper::{
     ZooKeeperRequest, ZooKeeperServer,
 };
 
-/// What becomes of a server's data when it is started again.
+/// What happens to a server's data when it is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
-    /// What it has written to the disk: with ZooKeeper everything, with Redis what [`RedisOptions::append_only`] has it write.
+    /// The data that it has written to the disk survives: with ZooKeeper all data, with Redis what
+    /// [`RedisOptions::append_only`] makes it write.
     Kept,
-    /// Nothing is left.
+    /// Nothing survives.
     Lost,
 }
 
-/// The variable that names, between commas, what is to be left out: `DISTLOCK_SKIP=mysql,redis`.
+/// The variable that lists, separated by commas, what to leave out: `DISTLOCK_SKIP=mysql,redis`.
 pub const SKIP_VARIABLE: &str = "DISTLOCK_SKIP";
 
-/// Why tests of `server` are to be left out, if that is what the user wants.
+/// Returns why tests of `server` are to be left out, if the user wants that.
 pub fn left_out(server: &str) -> Option<String> {
     let skip = std::env::var(SKIP_VARIABLE).unwrap_or_default();
     is_named(server, &skip).then(|| format!("left out by {SKIP_VARIABLE}={skip}"))

@@ -1,4 +1,4 @@
-//! Ports that nobody uses.
+//! Free ports for the servers of tests.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -7,45 +7,45 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::failure::{Failure, Outcome};
 
-/// Below the ports that the system gives to outgoing connections: a server that is away for a while finds its port free
-/// when it comes back.
+/// These ports are below the range that the system uses for outgoing connections, so a server that is away for a while
+/// finds its port free when it returns.
 const CANDIDATES: Range<u16> = 15_000..32_000;
 
-/// How many ports a program takes at once.
+/// How many ports a program reserves at once.
 const BLOCK: u16 = 25;
 
 const MOST_TRIED: u64 = 2_000;
 
-/// The block from which ports are given now, and those from which all are given.
+/// The block from which ports are taken now, and the earlier blocks, from which all ports have been taken.
 static BLOCKS: Mutex<Vec<Block>> = Mutex::new(Vec::new());
 
-/// Ports that only one program gives away, for as long as it runs: a server or a proxy that is away does not hold its own, and
-/// the clients of that one, which look for it there, must not find somebody else's.
+/// Ports that only one program uses, as long as it runs. A server or a proxy that is away does not occupy its port, and
+/// its clients, which look for it there, must not find a server of another program.
 ///
-/// Whose they are shows in who has the first one for UDP, of which nothing else is made here. It needs no file, and ends with
-/// the program in any case.
+/// The program that has bound the first port of the block for UDP has reserved the block; UDP is not used for anything
+/// else here. That needs no file, and ends with the program in any case.
 struct Block {
     left: Range<u16>,
     _mark: UdpSocket,
 }
 
 impl Block {
-    /// The block that begins with this port, if nobody has it.
+    /// Reserves the block that begins with this port, if no program has it.
     fn at(first: u16) -> Option<Self> {
         let mark = UdpSocket::bind((Ipv4Addr::LOCALHOST, first)).ok()?;
         Some(Self { left: first..first + BLOCK, _mark: mark })
     }
 
-    /// The next port on which nobody listens.
+    /// Returns the next port on which no program listens.
     fn next(&mut self) -> Option<u16> {
         self.left.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
     }
 }
 
-/// A port of the loopback address on which nobody listens, and which neither this program nor another one that runs has been
-/// given by this before.
+/// Returns a port of the loopback address on which no program listens. Neither this program nor another running program
+/// has got this port from this function before.
 ///
-/// Some other program may take it before it is used, which a server that is started there has to expect.
+/// Another kind of program may take the port before it is used; code that starts a server has to expect that.
 ///
 /// # Errors
 /// When none of many is free.
@@ -83,7 +83,7 @@ mod tests {
         assert!(ports.iter().all(|port| CANDIDATES.contains(port)));
     }
 
-    /// Other programs see the mark as this one does.
+    /// Other programs see the reservation as this one does.
     #[test]
     fn a_block_is_nobody_elses_for_as_long_as_it_is_kept() {
         let port = free_port().unwrap();

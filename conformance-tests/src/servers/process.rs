@@ -1,4 +1,4 @@
-//! What all servers have in common: a process with a log, started, waited for, stopped and ended by its handle.
+//! What all servers have in common: a process with a log, which its handle starts, waits for, stops and ends.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,17 +15,18 @@ use crate::signals;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How long a server may take to answer for the first time. Generous: it costs time only when something is wrong.
+/// How long a server may take until its first answer. The value is generous: it costs time only when something is
+/// wrong.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
 const LINES_OF_LOG: usize = 15;
 
-/// Waits until its input ends, which it does with the program that holds the other end of the pipe, even when that program is
-/// killed; then kills the server, and removes its folder, which a server that is about to end may still write to.
+/// Waits until its input ends. That happens when the program at the other end of the pipe ends, even if it is killed.
+/// Then it kills the server, and removes its folder, to which a server that is ending may still write.
 const WATCH: &str =
     r#"read -r _; kill -KILL "$1"; for _ in 1 2 3 4 5; do rm -rf -- "$2" && break; sleep 1; done"#;
 
-/// The process of a server. It is killed when this is dropped, and when the program ends that started it.
+/// The process of a server. It is killed when this is dropped, and when the program that started it ends.
 #[derive(Debug)]
 pub struct ServerProcess {
     name: String,
@@ -36,15 +37,15 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts `command`, which is to be called `name` in messages. Whatever it writes goes into a log in `folder`, which is
-    /// removed together with the process when this program is killed.
+    /// Starts `command`, which messages call `name`. Its output goes into a log in `folder`. If this program is killed,
+    /// the folder is removed together with the process.
     ///
     /// # Errors
-    /// When it cannot be started; `missing` is the text when there is no such program.
+    /// When it cannot be started; `missing` is the text for a program that does not exist.
     pub fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
         let log = folder.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log).during(log.display())?;
-        // In groups of their own: what a terminal sends to the program's group is for the program.
+        // In process groups of their own: signals of a terminal to the program's group are only for the program.
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
         let mut server = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Failure::new(missing),
@@ -67,7 +68,7 @@ impl ServerProcess {
                 log,
             }),
             Err(error) => {
-                // Nobody would end it.
+                // Without the watch, nothing would end it.
                 let _ = server.kill();
                 let _ = server.wait();
                 Err(Failure::new(format!("nothing can watch over {name}: {error}")))
@@ -75,18 +76,18 @@ impl ServerProcess {
         }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits until `check` answers without an error.
+    /// Waits until `check` returns without an error.
     ///
     /// # Errors
-    /// When the process ends first, or takes too long: with the end of its log.
+    /// When the process ends first, or takes too long: the end of its log.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, and nothing else.
+    /// Dropping the future only stops the waiting.
     pub async fn ready<T, F: Future<Output = Outcome<T>>>(&self, mut check: impl FnMut() -> F) -> Outcome<T> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
@@ -104,30 +105,31 @@ impl ServerProcess {
         }
     }
 
-    /// A failure that says what became of the server, and what it wrote last.
+    /// Creates a failure that says what became of the server, and what it wrote last.
     pub fn failure(&self, what: &str) -> Failure {
         let name = &self.name;
         Failure::new(format!("{name} {what}; the end of its log:\n{}", self.log_tail()))
     }
 
-    /// The last lines that it wrote.
+    /// Returns the last lines of its log.
     pub fn log_tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_else(|error| format!("(no log: {error})"));
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LINES_OF_LOG)..].join("\n")
     }
 
-    /// Kills the process with a signal that it cannot catch, and waits until it is gone. One that is gone already stays so.
+    /// Kills the process with a signal that it cannot catch, and waits until it is gone. Does nothing if it is already
+    /// gone.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
-        // The watch first: later it might kill somebody else who was given the same process id.
+        // The watch first: later it might kill another process that has got the same process id.
         end(&self.watch).during("end what watches over the server")?;
         end(&self.server).during(format_args!("kill {}", self.name))
     }
 
-    /// Stops the process as it stands. It keeps its connections, and the system accepts new ones for it.
+    /// Suspends the process. It keeps its connections, and the system accepts new ones for it.
     ///
     /// # Errors
     /// When it has ended.
@@ -135,7 +137,7 @@ impl ServerProcess {
         signals::stop(&lock(&self.server)).during(format_args!("stop {}", self.name))
     }
 
-    /// Has a stopped process run on.
+    /// Resumes a stopped process.
     ///
     /// # Errors
     /// When it has ended.
@@ -156,7 +158,7 @@ fn lock(process: &Mutex<Child>) -> MutexGuard<'_, Child> {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // A destructor cannot report an error.
         let _ = self.kill();
     }
 }
@@ -187,7 +189,7 @@ mod tests {
         command
     }
 
-    /// The state of a process, as the system shows it; `None` when it is gone.
+    /// Returns the state of a process, as the system shows it; `None` when it is gone.
     fn state(pid: u32) -> Option<char> {
         let status = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         status.rsplit_once(") ")?.1.chars().next()
@@ -242,7 +244,7 @@ mod tests {
         server.kill().unwrap();
     }
 
-    /// Not a test by itself: what the next one starts, and kills.
+    /// Not a test by itself: the next test starts it as a process, and kills it.
     #[test]
     fn starts_a_server_when_told_to() {
         let Some(folder) = std::env::var_os(PROGRAM) else { return };
@@ -269,7 +271,7 @@ mod tests {
         assert!(state(pid).is_some());
         program.kill().unwrap();
         program.wait().unwrap();
-        // Whoever takes in orphans may leave its remains for a while.
+        // The process that adopts orphans may leave a zombie for a while.
         eventually("the server is gone", || matches!(state(pid), None | Some('Z')));
         eventually("its folder is gone", || !place.exists());
     }

@@ -1,13 +1,13 @@
-//! Texts as parts of URLs.
+//! Encodes texts as parts of URLs.
 
 use std::fmt::Write as _;
 
-/// As a path, or as the value of an option.
+/// Encodes a path, or the value of an option.
 pub(super) fn encoded(text: &str) -> String {
     encoded_but(text, b"-_.~/")
 }
 
-/// As a name or a password, which a slash would end.
+/// Encodes a name or a password, which a slash would end.
 pub(super) fn encoded_login(text: &str) -> String {
     encoded_but(text, b"-_.~")
 }

@@ -1,4 +1,4 @@
-//! The Java program, compiled once for all who use it.
+//! The Java program, compiled once for all tests that use it.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ const SOURCES: [(&str, &str); 4] = [
     ("ProcessorTime.java", include_str!("ProcessorTime.java")),
 ];
 
-/// What Debian's packages bring.
+/// The libraries of Debian's packages.
 const LIBRARIES: [&str; 8] = [
     "/usr/share/java/curator-recipes.jar",
     "/usr/share/java/curator-framework.jar",
@@ -30,12 +30,12 @@ const LIBRARIES: [&str; 8] = [
     "/usr/share/java/guava.jar",
 ];
 
-/// Where Java finds the libraries.
+/// Returns the class path of the libraries.
 pub(super) fn path() -> String {
     LIBRARIES.join(":")
 }
 
-/// The files that the compiler made.
+/// The class files.
 #[derive(Debug)]
 pub(super) struct Classes(Vec<(String, Vec<u8>)>);
 

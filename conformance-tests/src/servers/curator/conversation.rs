@@ -1,4 +1,4 @@
-//! What is said to the Java program and what it answers: a number and the rest on each line, in both directions.
+//! The protocol between a test and the Java program: each line is a number and a message, in both directions.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,13 +15,14 @@ use tokio::task::JoinHandle;
 use super::super::ServerProcess;
 use crate::failure::{During, Failure, Outcome};
 
-/// How long it may take until the program has come up and connected. Generous: it costs time only when something is wrong.
+/// How long the program may take to start and connect. The value is generous: it costs time only when something is
+/// wrong.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(90);
 
-/// How often it is looked whether the program is still there, while it does not connect.
+/// How often to check that the program still runs while it does not connect.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Answers that somebody waits for, by their numbers; `None` when no more will come.
+/// The answers that callers wait for, by number; `None` when no more answers will come.
 type Awaited = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Value>>>>>;
 
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    /// Waits until `process` has called back, has said the word, and is connected to its servers.
+    /// Waits until `process` has connected to the listener, has sent the word, and is connected to its servers.
     pub(super) async fn begin(listener: &TcpListener, word: &str, process: &ServerProcess) -> Outcome<Self> {
         let beginning = async {
             let (mut lines, output) = hear_word(listener, word, process).await?;
@@ -50,7 +51,8 @@ impl Conversation {
         Ok(Self { said: AtomicU64::new(1), output: tokio::sync::Mutex::new(output), awaited, reader })
     }
 
-    /// Says the words, and waits for the answer. An error is what the program says has failed, or nothing when it has ended.
+    /// Sends the words, and waits for the answer. The error is the program's error message, or `None` when the program
+    /// has ended.
     pub(super) async fn ask(&self, words: &[&str]) -> Result<Value, Option<String>> {
         let number = self.said.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
@@ -71,7 +73,7 @@ impl Drop for Conversation {
     }
 }
 
-/// Connections of others are closed again.
+/// Closes connections of other programs.
 async fn hear_word(
     listener: &TcpListener,
     word: &str,
@@ -98,14 +100,14 @@ async fn accept(listener: &TcpListener, process: &ServerProcess) -> Outcome<TcpS
     Ok(stream)
 }
 
-/// Hands the answers out until there are no more.
+/// Passes the answers on until there are no more.
 async fn read(mut lines: Lines<BufReader<OwnedReadHalf>>, awaited: Awaited) {
     while let Ok(Some(line)) = lines.next_line().await {
         let Some((number, answer)) = line.split_once('\t') else { break };
         let (Ok(number), Ok(answer)) = (number.parse(), serde_json::from_str(answer)) else { break };
         let sender = lock(&awaited).as_mut().and_then(|awaited| awaited.remove(&number));
         if let Some(sender) = sender {
-            // Whoever has stopped waiting does not want to know.
+            // The caller may have stopped waiting.
             let _ = sender.send(answer);
         }
     }

@@ -1,7 +1,7 @@
-//! Apache Curator beside us: a small Java program that locks with its `InterProcessMutex`.
+//! Apache Curator for interoperability tests: a small Java program that locks with its `InterProcessMutex`.
 //!
-//! Its source is beside this file. It is compiled against the classes that Debian's package `libcurator-recipes-java` brings, and
-//! runs in a process of its own, which can be killed and stopped.
+//! The source of the program is beside this file. It is compiled against the classes of Debian's package
+//! `libcurator-recipes-java`, and runs in a process of its own, which can be killed and stopped.
 
 mod classes;
 mod conversation;
@@ -31,14 +31,15 @@ const MISSING: &str = "Apache Curator is not installed: install it with a JDK (o
                        libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \
                        DISTLOCK_SKIP=curator";
 
-/// In which variable the program finds what it says first. Nobody else can read that.
+/// The variable that contains the word that the program sends first. Other users cannot read it.
 const WORD_VARIABLE: &str = "CURATOR_PEER_WORD";
 
-/// A Java process with one client of Curator's. It ends when this is dropped, and its session with it or after its timeout.
+/// A Java process with one Curator client. Dropping this ends the process; its session ends with it or after its
+/// timeout.
 #[derive(Debug)]
 pub struct CuratorPeer {
     conversation: Conversation,
-    /// Before the folder, so that it ends first.
+    /// Declared before the folder, so that it is dropped first.
     process: ServerProcess,
     _folder: TempDir,
 }
@@ -55,10 +56,11 @@ struct Acquired {
 }
 
 impl CuratorPeer {
-    /// Starts one that is connected to `servers`, which are separated by commas, with sessions of that timeout.
+    /// Starts a process that is connected to `servers`, separated by commas, with this session timeout.
     ///
     /// # Errors
-    /// When it cannot be compiled or does not get a connection; when something is not installed, that says what to install.
+    /// When it cannot be compiled or does not get a connection. If something is not installed, the error says what to
+    /// install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the process.
@@ -80,7 +82,7 @@ impl CuratorPeer {
     /// Waits for the lock whose contenders are the children of `path`.
     ///
     /// # Errors
-    /// What Curator throws, or that the process has ended.
+    /// What Curator throws; or the process has ended.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the Java process waiting, and then holding, until it ends.
@@ -93,7 +95,7 @@ impl CuratorPeer {
     /// Waits for the lock whose contenders are the children of `path`, but no longer than `timeout`.
     ///
     /// # Errors
-    /// What Curator throws, or that the process has ended.
+    /// What Curator throws; or the process has ended.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the Java process waiting, and then perhaps holding, until it ends.
@@ -106,21 +108,21 @@ impl CuratorPeer {
         Ok(acquired.map(|Acquired { handle }| CuratorHold { handle }))
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     ///
     /// # Errors
-    /// What Curator throws, or that the process has ended.
+    /// What Curator throws; or the process has ended.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open when the lock is given back.
+    /// If the future is dropped, it is not known when the lock is released.
     pub async fn release(&self, hold: CuratorHold) -> Outcome {
         self.ask::<Value>(&["release", &hold.handle]).await.map(drop)
     }
 
-    /// The names of the children of `path`, in no order.
+    /// Returns the names of the children of `path`, in no particular order.
     ///
     /// # Errors
-    /// What Curator throws, or that the process has ended.
+    /// What Curator throws; or the process has ended.
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -128,10 +130,11 @@ impl CuratorPeer {
         self.ask(&["children", path]).await
     }
 
-    /// Adds one to the decimal number in `file` so many times, each time under the lock and protected by nothing else.
+    /// Increments the decimal number in `file` this many times, each time under the lock and without any other
+    /// protection.
     ///
     /// # Errors
-    /// What Curator throws, a file without a number, or that the process has ended.
+    /// What Curator throws; a file without a number; or the process has ended.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the counting.
@@ -140,15 +143,15 @@ impl CuratorPeer {
         self.ask::<Value>(&["count", path, file, &rounds.to_string()]).await.map(drop)
     }
 
-    /// Kills the process with a signal that it cannot catch. Its session lives on until the server gives it up.
+    /// Kills the process with a signal that it cannot catch. Its session lives on until the server ends it.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
         self.process.kill()
     }
 
-    /// Stops the process as it stands.
+    /// Suspends the process.
     ///
     /// # Errors
     /// When it has ended.
@@ -156,7 +159,7 @@ impl CuratorPeer {
         self.process.stop()
     }
 
-    /// Has it run on after [`CuratorPeer::stop`].
+    /// Resumes it after [`CuratorPeer::stop`].
     ///
     /// # Errors
     /// When it has ended.
@@ -176,17 +179,17 @@ impl CuratorPeer {
     }
 }
 
-/// `java`, with its classes in `folder`.
+/// Returns the command `java`, with its classes in `folder`.
 fn java(folder: &Path) -> Command {
     let mut command = Command::new("java");
     command.arg("-cp").arg(format!("{}:{}", classes::path(), folder.display()));
-    // Each end of a session is told with a trace of the stack otherwise.
+    // Otherwise each end of a session is logged with a stack trace.
     command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Xshare:auto"]);
     command.arg("-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.ClientCnxn=error");
     command
 }
 
-/// The port is open to every user of the machine; who connects has to know this.
+/// The port is open to every user of the machine; a client that connects has to know this word.
 fn random_word() -> String {
     format!("{:016x}{:016x}", RandomState::new().hash_one(1), RandomState::new().hash_one(2))
 }

@@ -1,4 +1,5 @@
-//! Workloads that the Java process runs by itself, and times by its own clock: no message of ours is in the times.
+//! Workloads that the Java process runs and times by itself, so that the times include no message between it and the
+//! test.
 
 use std::time::Duration;
 
@@ -7,18 +8,18 @@ use serde::{Deserialize, Deserializer};
 use super::CuratorPeer;
 use crate::failure::Outcome;
 
-/// One client acquires and releases, and nobody else wants the lock.
+/// One client acquires and releases a lock that no other client wants.
 #[derive(Debug, Clone, Copy)]
 pub struct CuratorCycleTurn {
-    /// Cycles that are not measured, before.
+    /// The number of unmeasured cycles before the turn.
     pub warm_up: usize,
     /// The turn ends after this time.
     pub length: Duration,
-    /// The turn ends after so many cycles.
+    /// The turn ends after this many cycles.
     pub most: usize,
 }
 
-/// What was measured of a turn of cycles.
+/// The measurements of a turn of cycles.
 #[derive(Debug, Clone, Deserialize)]
 pub struct CuratorCycles {
     /// How long each acquisition took.
@@ -27,54 +28,54 @@ pub struct CuratorCycles {
     /// How long each release took, in the same order.
     #[serde(deserialize_with = "durations")]
     pub release: Vec<Duration>,
-    /// Processor time of the Java process.
+    /// The processor time of the Java process.
     #[serde(deserialize_with = "duration")]
     pub processor: Duration,
 }
 
-/// Many clients, each with a session of its own, want one lock.
+/// Many clients, each with a session of its own, contend for one lock.
 #[derive(Debug, Clone, Copy)]
 pub struct CuratorHandOffTurn {
-    /// How many.
+    /// The number of clients.
     pub clients: usize,
     /// The turn begins when every client has had the lock twice, or after this time.
     pub warm_up: Duration,
     /// How long the turn is.
     pub length: Duration,
-    /// How long a client keeps the lock.
+    /// How long a client holds the lock.
     pub hold: Duration,
-    /// How long a client pauses before it wants the lock again.
+    /// How long a client pauses before it contends for the lock again.
     pub think: Duration,
 }
 
-/// What was measured of a turn of hand-offs.
+/// The measurements of a turn of hand-offs.
 #[derive(Debug, Clone, Deserialize)]
 pub struct CuratorHandOffs {
-    /// From the call of release until the next acquisition, by another client, has returned.
+    /// The times from the call of release until the next acquisition, by another client, has returned.
     #[serde(deserialize_with = "durations")]
     pub times: Vec<Duration>,
     /// How often each client had the lock.
     pub grants: Vec<u64>,
-    /// How often the lock was acquired since the clients began, also before and after the turn.
+    /// How often the lock was acquired since the clients began, including before and after the turn.
     pub all_sections: u64,
     /// How often the lock went to the client that had just released it.
     pub same_again: u64,
-    /// The longest wait, also of those that were not over at the end.
+    /// The longest wait, including waits that were not over at the end.
     #[serde(deserialize_with = "duration")]
     pub longest_wait: Duration,
-    /// How long the turn really was.
+    /// How long the turn really took.
     #[serde(deserialize_with = "duration")]
     pub length: Duration,
-    /// Processor time of the Java process.
+    /// The processor time of the Java process.
     #[serde(deserialize_with = "duration")]
     pub processor: Duration,
 }
 
 impl CuratorPeer {
-    /// Has its client acquire and release the lock at `path`.
+    /// Makes its client acquire and release the lock at `path`.
     ///
     /// # Errors
-    /// What Curator throws, or that the process has ended.
+    /// What Curator throws; or the process has ended.
     ///
     /// # Cancel safety
     /// Dropping the future does not end the turn.
@@ -84,10 +85,10 @@ impl CuratorPeer {
         self.ask(&["cycle", path, warm_up, length, most]).await
     }
 
-    /// Has clients that are made for it hand on the lock at `path`. Their sessions are closed afterwards.
+    /// Makes new clients hand on the lock at `path`. Their sessions are closed afterwards.
     ///
     /// # Errors
-    /// What Curator throws, or that the process has ended.
+    /// What Curator throws; or the process has ended.
     ///
     /// # Cancel safety
     /// Dropping the future does not end the turn.
@@ -104,7 +105,7 @@ impl CuratorPeer {
     }
 }
 
-/// The Java program tells all times in nanoseconds.
+/// The Java program reports all times in nanoseconds.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     u64::deserialize(deserializer).map(Duration::from_nanos)
 }

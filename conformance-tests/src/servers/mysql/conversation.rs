@@ -1,4 +1,4 @@
-//! Which reply answers which statement of a MySQL connection, and what the statement is for.
+//! Matches replies to the statements of a MySQL connection, and finds which operation a statement is for.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,12 +9,12 @@ use lock_core::Operation;
 use super::wire::{ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number};
 use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
 
-/// What a statement is for, by its text.
+/// Returns which operation a statement is for, by its text.
 pub type OperationOf = dyn Fn(&str) -> Option<Operation> + Send + Sync;
 
-/// A conversation in which the text of a statement tells which operation it is for.
+/// A conversation that finds the operation of a statement from its text.
 ///
-/// TLS hides all of that: then no operation is recognised.
+/// TLS hides the statements: then no operation is recognised.
 pub struct MySqlConversation {
     operation_of: Arc<OperationOf>,
     asked: u64,
@@ -25,7 +25,7 @@ pub struct MySqlConversation {
     privacy: Privacy,
 }
 
-/// Whether something stands between columns and rows.
+/// Whether there is a packet between columns and rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ColumnsEnd {
     Marked,
@@ -41,7 +41,7 @@ enum Privacy {
 /// Which part of an answer comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// What the server says by itself, until the login is over.
+    /// What the server sends without a request, until the login is over.
     Login,
     Head,
     Columns(u64),
@@ -50,7 +50,7 @@ enum Part {
 }
 
 impl MySqlConversation {
-    /// A new connection.
+    /// Creates the conversation of a new connection.
     pub fn new(operation_of: Arc<OperationOf>) -> Self {
         Self {
             operation_of,
@@ -68,13 +68,13 @@ impl MySqlConversation {
         if abilities & NO_END_OF_COLUMNS != 0 {
             self.columns_end = ColumnsEnd::Unmarked;
         }
-        // A request for TLS stops before the name of the user.
+        // A request for TLS ends before the name of the user.
         if abilities & SPEAKS_TLS != 0 && payload.len() <= 32 {
             self.privacy = Privacy::Encrypted;
         }
     }
 
-    /// Takes the next packet of the server in; answers whether it ends the answer.
+    /// Processes the next packet of the server; returns whether it ends the answer.
     fn ends_answer(&mut self, packet: &Packet<'_>) -> bool {
         match self.part {
             Part::Login => {
@@ -114,7 +114,7 @@ impl MySqlConversation {
     }
 }
 
-/// Whether no other result follows the one that this OK packet ends.
+/// Returns whether no other result follows the one that this OK packet ends.
 fn is_last(payload: &[u8]) -> bool {
     let flags = || {
         let (_, rest) = number(payload.get(1..)?)?;

@@ -1,4 +1,4 @@
-//! A MySQL or MariaDB server of a test's own.
+//! A MySQL or MariaDB server for one test.
 
 mod conversation;
 mod options;
@@ -25,7 +25,7 @@ pub use conversation::{MySqlConversation, OperationOf};
 pub use options::{MySqlFlavour, MySqlOptions};
 pub use wire::{MySqlSession, Row};
 
-/// How often another port is tried when somebody else has taken the one that was free.
+/// How often another port is tried when another program has taken the free one.
 const PORTS_TRIED: usize = 5;
 
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
@@ -36,23 +36,23 @@ const ENDED_WITHIN: Duration = Duration::from_secs(60);
 /// How long it has to end before it is killed again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A server on a port of its own, with its files in a temporary folder. Ended when this is dropped.
+/// A server on a port of its own, with its files in a temporary folder. Dropping this ends it.
 #[derive(Debug)]
 pub struct MySqlServer {
     options: MySqlOptions,
     program: Program,
     port: u16,
     certificates: Certificates,
-    /// Before the folder, so that it ends first.
+    /// Declared before the folder, so that it is dropped first.
     process: Mutex<Arc<ServerProcess>>,
     folder: TempDir,
 }
 
 impl MySqlServer {
-    /// Starts one with a user who may do nothing, and waits until it answers.
+    /// Starts a server with a user without any privileges, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log, or what to install.
+    /// When it does not start: the end of its log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the server.
@@ -60,16 +60,16 @@ impl MySqlServer {
         Self::start_with(MySqlOptions::new(flavour)).await
     }
 
-    /// Starts one as the options say, and waits until it answers.
+    /// Starts a server with these options, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log, or what to install.
+    /// When it does not start: the end of its log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the server.
     pub async fn start_with(options: MySqlOptions) -> Outcome<Self> {
         let flavour = options.flavour;
-        // What is missing may have to be fetched and made, which blocks.
+        // A missing program may have to be downloaded and prepared, which blocks.
         let program = tokio::task::spawn_blocking(move || Program::find(flavour)).await??;
         let mut tried = 1;
         loop {
@@ -99,7 +99,8 @@ impl MySqlServer {
         };
         server.ready().await?;
         let mut admin = MySqlSession::connect(&server.unix_socket()).await?;
-        // Without a password, root is for whoever may use the socket: the port is open to every user of the machine.
+        // The port is open to every user of the machine, so root, which has no password, may connect only through the
+        // socket.
         for host in
             admin.query("SELECT host FROM mysql.user WHERE user = 'root' AND host <> 'localhost'").await?
         {
@@ -121,27 +122,27 @@ impl MySqlServer {
         self.process().ready(check).await
     }
 
-    /// Where it listens on TCP.
+    /// Returns the address on which it listens for TCP.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// The socket on which it listens besides.
+    /// Returns the Unix socket on which it also listens.
     pub fn unix_socket(&self) -> PathBuf {
         self.folder.path().join("s.sock")
     }
 
-    /// The files of its authority.
+    /// Returns the files of its authority.
     pub fn certificates(&self) -> &Certificates {
         &self.certificates
     }
 
-    /// How a client finds it, and everything that it needs to be let in.
+    /// Returns the URL of the server, including everything that a client needs to log in.
     pub fn url(&self) -> String {
         self.url_at(self.address())
     }
 
-    /// The same for a client that goes through a proxy at `address`.
+    /// Returns the same URL for a client that goes through a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
         let mut url = format!("mysql://{}@{address}/{}", self.login(), self.database());
         let path = |path: &Path| path.display().to_string();
@@ -161,13 +162,13 @@ impl MySqlServer {
         url
     }
 
-    /// How a client on this machine finds it without TCP.
+    /// Returns the URL for a client on this machine that does not use TCP.
     pub fn unix_url(&self) -> String {
         let database = self.database();
         format!("mysql://{}@localhost/{database}?socket={}", self.login(), self.unix_socket().display())
     }
 
-    /// What stands before the host in a URL.
+    /// Returns the part of a URL before the host.
     fn login(&self) -> String {
         let user = self.options.login();
         format!("{}:{}", user.name, user.password)
@@ -177,7 +178,7 @@ impl MySqlServer {
         self.options.databases.first().map_or("", String::as_str)
     }
 
-    /// A proxy in front of it that knows by `operation_of` what a statement is for.
+    /// Starts a proxy in front of it that finds the operation of a statement with `operation_of`.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -191,13 +192,13 @@ impl MySqlServer {
         })
     }
 
-    /// Has the server carry out a statement, as somebody who may do anything, past all proxies.
+    /// Runs a statement on the server as a user with all privileges, bypassing all proxies.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether the statement is carried out.
+    /// If the future is dropped, it is not known whether the statement is run.
     pub async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
         let socket = self.unix_socket();
         let asked = async { MySqlSession::connect(&socket).await?.query(statement).await };
@@ -209,7 +210,7 @@ impl MySqlServer {
         }
     }
 
-    /// A connection of its own, for somebody who may do anything.
+    /// Opens a connection of its own, as a user with all privileges.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -220,13 +221,14 @@ impl MySqlServer {
         MySqlSession::connect(&self.unix_socket()).await
     }
 
-    /// The one value that `statement` answers, as [`MySqlServer::query`]; `None` for NULL and for no row.
+    /// Returns the single value that `statement` selects, as [`MySqlServer::query`] does; `None` for NULL and for no
+    /// row.
     ///
     /// # Errors
-    /// As [`MySqlServer::query`].
+    /// Same as [`MySqlServer::query`].
     ///
     /// # Cancel safety
-    /// As [`MySqlServer::query`].
+    /// Same as [`MySqlServer::query`].
     pub async fn value(&self, statement: &str) -> Outcome<Option<String>> {
         Ok(self.query(statement).await?.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
     }
@@ -255,7 +257,7 @@ impl MySqlServer {
             .unwrap_or_else(|_| Err(self.process().failure(&format!("did not end the connection {id}"))))
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process().pid()
     }
@@ -263,12 +265,12 @@ impl MySqlServer {
     /// Kills it with a signal that it cannot catch. [`MySqlServer::restart`] starts it again.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
         self.process().kill()
     }
 
-    /// Stops it as it stands: it keeps its connections, and answers nobody.
+    /// Suspends it: it keeps its connections, and answers no client.
     ///
     /// # Errors
     /// When it has ended.
@@ -276,7 +278,7 @@ impl MySqlServer {
         self.process().stop()
     }
 
-    /// Has it run on after [`MySqlServer::stop`].
+    /// Resumes it after [`MySqlServer::stop`].
     ///
     /// # Errors
     /// When it has ended.
@@ -284,10 +286,11 @@ impl MySqlServer {
         self.process().resume()
     }
 
-    /// Kills it, starts it again on the same port, and waits until it answers. It has its tables, and no named lock.
+    /// Kills it, starts it again on the same port, and waits until it answers. Its tables survive; its named locks do
+    /// not.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log.
+    /// When it does not start: the end of its log.
     ///
     /// # Cancel safety
     /// Dropping the future leaves a server that is about to answer, or none.

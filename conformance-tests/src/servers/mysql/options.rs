@@ -1,15 +1,15 @@
-//! How a MySQL or MariaDB server is to be started.
+//! The options for starting a MySQL or MariaDB server.
 
 use std::fmt::Write as _;
 
 use crate::servers::left_out;
 
-/// Which of the servers that speak the protocol.
+/// The servers that speak the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MySqlFlavour {
-    /// The `mariadbd` that is installed.
+    /// The installed `mariadbd`.
     MariaDb,
-    /// `MySQL` 5.7, the program of a package of npm.
+    /// `MySQL` 5.7, from an npm package.
     MySql57,
 }
 
@@ -17,7 +17,7 @@ impl MySqlFlavour {
     /// Both.
     pub const ALL: [Self; 2] = [Self::MariaDb, Self::MySql57];
 
-    /// The word that leaves its tests out in `DISTLOCK_SKIP`.
+    /// Returns the word that leaves its tests out in `DISTLOCK_SKIP`.
     pub fn skip_word(self) -> &'static str {
         match self {
             Self::MariaDb => "mariadb",
@@ -25,13 +25,14 @@ impl MySqlFlavour {
         }
     }
 
-    /// Why its tests are to be left out, if that is what the user wants: by its own word, or by `mysql`, which is for both.
+    /// Returns why its tests are to be left out, if the user wants that: by its own word, or by `mysql`, which applies
+    /// to both.
     pub fn left_out(self) -> Option<String> {
         left_out(self.skip_word()).or_else(|| left_out("mysql"))
     }
 }
 
-/// How the server is to be started. Without further settings: in plain text, with one user `locks` who has no privilege at all.
+/// The options for starting a server. By default it speaks plain text, and has one user `locks` without any privileges.
 #[derive(Debug, Clone)]
 pub struct MySqlOptions {
     pub(super) flavour: MySqlFlavour,
@@ -58,7 +59,7 @@ pub(super) struct User {
 }
 
 impl MySqlOptions {
-    /// Nothing special.
+    /// Creates the default options.
     pub fn new(flavour: MySqlFlavour) -> Self {
         Self {
             flavour,
@@ -71,21 +72,22 @@ impl MySqlOptions {
         }
     }
 
-    /// Listens on this port instead of a free one.
+    /// Sets the port, instead of a free one.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Adds a database, empty.
+    /// Adds an empty database.
     #[must_use]
     pub fn database(mut self, name: &str) -> Self {
         self.databases.push(name.to_owned());
         self
     }
 
-    /// Adds a user with these grants (`"ALL ON locks.*"`, `"PROCESS ON *.*"`). The server's URL has the first user.
+    /// Adds a user with these grants (`"ALL ON locks.*"`, `"PROCESS ON *.*"`). The server's URL contains the first
+    /// user.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str, grants: &[&str]) -> Self {
         let grants = grants.iter().map(|&grant| grant.to_owned()).collect();
@@ -93,14 +95,14 @@ impl MySqlOptions {
         self
     }
 
-    /// Lets nobody in over TCP without TLS. The certificates are those of an authority made for this server.
+    /// Refuses TCP connections without TLS. The certificates are those of an authority made for this server.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.encryption = Encryption::Required;
         self
     }
 
-    /// As [`MySqlOptions::tls`], and wants a certificate of every client.
+    /// Like [`MySqlOptions::tls`], and requires a certificate from every client.
     #[must_use]
     pub fn tls_with_client_certificates(mut self) -> Self {
         self.encryption = Encryption::WithClientCertificates;
@@ -114,25 +116,25 @@ impl MySqlOptions {
         self
     }
 
-    /// Has it live in this time zone, in the form of the variable `TZ`.
+    /// Sets the server's time zone, in the form of the variable `TZ`.
     #[must_use]
     pub fn time_zone(mut self, zone: &str) -> Self {
         self.time_zone = Some(zone.to_owned());
         self
     }
 
-    /// The options of the command line.
+    /// Returns the options of the command line.
     pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
         self.settings.iter().map(|(name, value)| format!("--{name}={value}"))
     }
 
-    /// As whom the server's URL says to come.
+    /// Returns the user in the server's URL.
     pub(super) fn login(&self) -> User {
         let nobody = || User { name: "locks".to_owned(), password: "secret".to_owned(), grants: Vec::new() };
         self.users.first().cloned().unwrap_or_else(nobody)
     }
 
-    /// What makes databases and users, one statement each.
+    /// Returns the statements that create databases and users.
     pub(super) fn statements(&self) -> Vec<String> {
         let mut statements: Vec<_> =
             self.databases.iter().map(|name| format!("CREATE DATABASE IF NOT EXISTS `{name}`")).collect();

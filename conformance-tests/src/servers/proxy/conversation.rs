@@ -1,24 +1,24 @@
-//! Telling requests from replies: what a protocol has to say about itself.
+//! Distinguishes requests from replies: the part of a proxy that depends on the protocol.
 
 use lock_core::Operation;
 
-/// The first request of what a client sent.
+/// The first request in what a client sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// How many bytes it is long.
+    /// Its length in bytes.
     pub length: usize,
     /// A number that no other request of this connection has.
     pub number: u64,
-    /// What it is, where that is known.
+    /// The kind of request, if known.
     pub subject: Option<Subject>,
 }
 
-/// What a request is, as far as a proxy can be told to do something to it.
+/// The kind of a request, as far as a proxy can apply faults to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// It is for this operation of a client, and for no other.
     Operation(Operation),
-    /// The protocol has this name for it, and clients use it as they need it.
+    /// A request with this name in the protocol, which clients use for several purposes.
     Named(&'static str),
 }
 
@@ -28,36 +28,36 @@ impl From<Operation> for Subject {
     }
 }
 
-/// Whether the server did what it was asked to do.
+/// Whether the server did what the request asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
-    /// It did, or failed at it.
+    /// The server did it, or failed.
     Done,
-    /// It did not know the request, and is going to be asked in another way.
+    /// The server did not know the request, and the client is going to ask in another way.
     NotUnderstood,
 }
 
-/// The first reply, or message that nobody asked for, of what a server sent.
+/// The first reply in what a server sent, or the first message without a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// How many bytes it is long.
+    /// Its length in bytes.
     pub length: usize,
-    /// The number of the request that this answers to the end.
+    /// The number of the request that this reply completes.
     pub answers: Option<u64>,
-    /// What came of that request.
+    /// What the server did with that request.
     pub execution: Execution,
 }
 
-/// What goes to and fro on one connection.
+/// The requests and replies of one connection.
 pub trait Conversation: Send {
-    /// The first request in `bytes`; `None` when it is not whole yet. Called once for each.
+    /// Returns the first request in `bytes`; `None` when it is not complete yet. Called once for each.
     fn request(&mut self, bytes: &[u8]) -> Option<Request>;
 
-    /// The first reply in `bytes`; `None` when it is not whole yet. Called once for each.
+    /// Returns the first reply in `bytes`; `None` when it is not complete yet. Called once for each.
     fn reply(&mut self, bytes: &[u8]) -> Option<Reply>;
 }
 
-/// A conversation that nobody understands: all that has come is one request, or one reply.
+/// A conversation in an unknown protocol: all bytes that have arrived are one request, or one reply.
 #[derive(Debug, Default)]
 pub(super) struct Opaque;
 

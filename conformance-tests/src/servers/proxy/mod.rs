@@ -1,4 +1,4 @@
-//! A proxy that stands between clients and a server, and does to their connections what networks do.
+//! A proxy between clients and a server that disturbs their connections as networks do.
 
 mod connection;
 mod conversation;
@@ -23,8 +23,8 @@ use shared::{Door, Fault, Flows, Part, Shared, Way};
 pub use conversation::{Conversation, Execution, Reply, Request, Subject};
 pub use shared::{Direction, Losing};
 
-/// A proxy in front of a server, on a port of its own. It has a thread of its own, too, so that nothing that a test does to
-/// its runtime keeps it from its work.
+/// A proxy in front of a server, on a port of its own. It also has a thread of its own, so that it keeps working
+/// whatever a test does to its runtime.
 ///
 /// Dropping it ends it, with all connections.
 pub struct TcpProxy {
@@ -35,8 +35,7 @@ pub struct TcpProxy {
 }
 
 impl TcpProxy {
-    /// A proxy for a protocol that it does not know: [`TcpProxy::lose_reply`] and its like never see a
-    /// request.
+    /// Starts a proxy for an unknown protocol: [`TcpProxy::lose_reply`] and similar methods never see a request.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -44,7 +43,7 @@ impl TcpProxy {
         Self::with_conversation(target, || Box::new(Opaque))
     }
 
-    /// A proxy that knows the protocol of the conversations that `make` makes, one for each connection.
+    /// Starts a proxy for the protocol of the conversations that `make` creates, one for each connection.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -71,87 +70,87 @@ impl TcpProxy {
         Ok(Self { address, shared, end: Some(end), thread: Some(thread) })
     }
 
-    /// Where clients find it.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections it has now.
+    /// Returns how many connections it has now.
     pub fn connections(&self) -> usize {
         self.shared.connections()
     }
 
-    /// How many requests of this kind have come so far.
+    /// Returns how many requests of this kind it has seen so far.
     pub fn requests(&self, subject: impl Into<Subject>) -> u64 {
         self.shared.count(subject.into())
     }
 
-    /// Ends all connections, on both sides. New ones are taken.
+    /// Ends all connections, on both sides. It accepts new ones.
     pub fn cut(&self) {
         self.shared.cut();
     }
 
-    /// Ends one connection, on both sides: the one that the server sees coming from `port`. Answers whether there was one.
+    /// Ends one connection, on both sides: the one that reaches the server from `port`. Returns whether there was one.
     pub fn cut_from(&self, port: u16) -> bool {
         self.shared.cut_from(port)
     }
 
-    /// Ends all connections on the side of the server alone: clients hear nothing of that, nor anything else, until
-    /// [`TcpProxy::heal`], which ends them on their side as well. New ones are taken.
+    /// Ends all connections on the server side only. The clients do not notice, and receive nothing, until
+    /// [`TcpProxy::heal`] ends the connections on their side as well. It accepts new ones.
     pub fn cut_at_server(&self) {
         self.shared.cut_at_server();
     }
 
-    /// Takes no new connections: whoever tries is refused.
+    /// Accepts no new connections: clients that try are refused.
     pub fn refuse(&self) {
         self.shared.door.send_replace(Door::Closed);
     }
 
-    /// Ends all connections and takes no new ones.
+    /// Ends all connections and accepts no new ones.
     pub fn sever(&self) {
         self.refuse();
         self.cut();
     }
 
-    /// Passes nothing on in this direction until [`TcpProxy::heal`], which delivers what has come meanwhile: as the system
-    /// does when packets arrive again. Connections are taken and kept.
+    /// Forwards nothing in this direction until [`TcpProxy::heal`], which delivers what has arrived meanwhile, as a
+    /// system does when packets get through again. Connections are accepted and kept.
     pub fn blackhole(&self, direction: Direction) {
         self.shared.flows.send_modify(|flows| flows.of_mut(direction).is_blackhole = true);
     }
 
-    /// Passes everything on that much later in this direction.
+    /// Delays everything in this direction by this time.
     pub fn delay(&self, direction: Direction, by: Duration) {
         self.shared.flows.send_modify(|flows| flows.of_mut(direction).delay = by);
     }
 
-    /// Passes everything on in small pieces in this direction: single bytes, unless a lot comes at once.
+    /// Forwards everything in this direction in small pieces: single bytes, unless much data arrives at once.
     pub fn slice(&self, direction: Direction) {
         self.shared.flows.send_modify(|flows| flows.of_mut(direction).is_sliced = true);
     }
 
-    /// Passes on half of what the server says next, and resets that connection.
+    /// Forwards half of the server's next data, and then resets that connection.
     pub fn reset_next_reply(&self) {
         self.shared.resets_next_reply.store(true, Ordering::SeqCst);
     }
 
-    /// Has the next request of this kind carried out and its reply lost.
+    /// Loses the reply to the next request of this kind, which the server carries out.
     pub fn lose_reply(&self, subject: impl Into<Subject>, losing: Losing) {
         self.shared.arm(subject.into(), Fault { to: Part::Reply, way: Way::Lose(losing) });
     }
 
-    /// Has the next request of this kind lost on its way: the server does not carry it out.
+    /// Loses the next request of this kind: the server does not carry it out.
     pub fn lose_request(&self, subject: impl Into<Subject>, losing: Losing) {
         self.shared.arm(subject.into(), Fault { to: Part::Request, way: Way::Lose(losing) });
     }
 
-    /// Has the next request of this kind carried out and its reply kept back until [`TcpProxy::let_replies_go`], and with it
-    /// whatever comes after it on the same connection.
+    /// Holds back the reply to the next request of this kind, which the server carries out, and everything after that
+    /// reply on the same connection, until [`TcpProxy::let_replies_go`].
     pub fn hold_reply(&self, subject: impl Into<Subject>) {
         self.hold(subject.into(), Part::Reply);
     }
 
-    /// Has the next request of this kind kept back until [`TcpProxy::let_requests_go`], and with it whatever comes after it on
-    /// the same connection.
+    /// Holds back the next request of this kind, and everything after it on the same connection, until
+    /// [`TcpProxy::let_requests_go`].
     pub fn hold_request(&self, subject: impl Into<Subject>) {
         self.hold(subject.into(), Part::Request);
     }
@@ -161,34 +160,34 @@ impl TcpProxy {
         self.shared.arm(subject, Fault { to: part, way: Way::Hold(number) });
     }
 
-    /// Waits until the reply is there that the last [`TcpProxy::hold_reply`] keeps back.
+    /// Waits until the reply has arrived that the last [`TcpProxy::hold_reply`] holds back.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, and nothing else.
+    /// Dropping the future only stops the waiting.
     pub async fn reply_is_held(&self) {
         self.last_is_held().await;
     }
 
-    /// Waits until the request is there that the last [`TcpProxy::hold_request`] keeps back.
+    /// Waits until the request has arrived that the last [`TcpProxy::hold_request`] holds back.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, and nothing else.
+    /// Dropping the future only stops the waiting.
     pub async fn request_is_held(&self) {
         self.last_is_held().await;
     }
 
     async fn last_is_held(&self) {
         let last = self.shared.last_hold();
-        // This proxy has the other end.
+        // This proxy keeps the other end.
         let _ = self.shared.reached.subscribe().wait_for(|reached| *reached >= last).await;
     }
 
-    /// Lets everything go that is kept back, or was to be.
+    /// Releases everything that is held back, and cancels holds that have not begun yet.
     pub fn let_replies_go(&self) {
         self.let_all_go();
     }
 
-    /// Lets everything go that is kept back, or was to be.
+    /// Releases everything that is held back, and cancels holds that have not begun yet.
     pub fn let_requests_go(&self) {
         self.let_all_go();
     }
@@ -198,7 +197,7 @@ impl TcpProxy {
         self.shared.over.send_modify(|over| *over = last.max(*over));
     }
 
-    /// Ends every fault: what comes from now on, and what was kept back, is passed on. What was lost stays lost.
+    /// Ends every fault: what arrives from now on, and what was held back, is forwarded. What was lost stays lost.
     pub fn heal(&self) {
         self.shared.disarm_all();
         self.shared.forget_abandoned();
@@ -212,7 +211,7 @@ impl Drop for TcpProxy {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // It does nothing that takes time, and has nobody to tell of a panic.
+            // It does nothing that takes time, and a destructor cannot report its panic.
             let _ = thread.join();
         }
     }
@@ -228,7 +227,7 @@ impl fmt::Debug for TcpProxy {
     }
 }
 
-/// Takes connections for as long as the door is open; listens no more while it is closed.
+/// Accepts connections while the door is open; stops listening while it is closed.
 async fn serve(address: SocketAddr, listener: std::net::TcpListener, shared: &Arc<Shared>) {
     let mut door = shared.door.subscribe();
     let mut listener = TcpListener::from_std(listener).ok();
@@ -239,7 +238,7 @@ async fn serve(address: SocketAddr, listener: std::net::TcpListener, shared: &Ar
             }
             listener = TcpListener::bind(address).await.ok();
             if listener.is_none() {
-                // Somebody else listens there for the moment.
+                // Another program is listening on the port at the moment.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             continue;

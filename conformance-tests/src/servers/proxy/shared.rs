@@ -1,4 +1,4 @@
-//! What the handle of a proxy and its connections have in common.
+//! The state that the handle of a proxy shares with its connections.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::conversation::{Conversation, Subject};
 
-/// Which way.
+/// A direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the clients to the server.
@@ -22,25 +22,26 @@ pub enum Direction {
     ToClient,
 }
 
-/// What becomes of a connection when a request is lost, or a reply.
+/// What happens to a connection when a request or a reply is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Losing {
     /// The connection ends before it, on both sides.
     Cut,
-    /// Half of it comes, and then the connection is reset.
+    /// Half of it arrives, and then the connection is reset.
     ResetHalfway,
-    /// It never comes, nor does anything after it in the same direction of that connection, which stays as it is otherwise.
+    /// It never arrives, and neither does anything after it in the same direction of that connection. Otherwise the
+    /// connection stays as it is.
     Silence,
 }
 
-/// What is done to the next request of a kind.
+/// A fault for the next request of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) to: Part,
     pub(super) way: Way,
 }
 
-/// Which of the two messages that belong together.
+/// Which of the two messages of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Request,
@@ -50,18 +51,18 @@ pub(super) enum Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Lose(Losing),
-    /// Kept back until the hold with this number is over.
+    /// Held back until the hold with this number is over.
     Hold(u64),
 }
 
-/// Whether new connections are taken.
+/// Whether new connections are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door {
     Open,
     Closed,
 }
 
-/// How bytes are passed on in one direction.
+/// How bytes are forwarded in one direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Flow {
     pub(super) is_blackhole: bool,
@@ -69,7 +70,7 @@ pub(super) struct Flow {
     pub(super) delay: Duration,
 }
 
-/// How bytes are passed on in both directions.
+/// How bytes are forwarded in both directions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Flows {
     to_server: Flow,
@@ -92,7 +93,7 @@ impl Flows {
     }
 }
 
-/// The two sockets of a connection, and the task that passes on between them.
+/// The two sockets of a connection, and the task that forwards between them.
 struct Link {
     client: Arc<TcpStream>,
     server: Arc<TcpStream>,
@@ -103,7 +104,7 @@ impl Link {
     fn cut(&self) {
         self.task.abort();
         for socket in [&self.client, &self.server] {
-            // It may have ended by itself.
+            // It may already have ended.
             let _ = rustix::net::shutdown(socket, Shutdown::Both);
         }
     }
@@ -116,14 +117,14 @@ pub(super) struct Shared {
     pub(super) make_conversation: MakeConversation,
     pub(super) door: watch::Sender<Door>,
     pub(super) flows: watch::Sender<Flows>,
-    /// The number of the last hold that has a reply, and of the last one that is over.
+    /// The number of the last hold that has a message, and of the last one that is over.
     pub(super) reached: watch::Sender<u64>,
     pub(super) over: watch::Sender<u64>,
     pub(super) resets_next_reply: AtomicBool,
     holds: AtomicU64,
     armed: Mutex<Vec<(Subject, Fault)>>,
     links: Mutex<HashMap<u64, Link>>,
-    /// The clients' sides of connections that have ended at the server, kept open.
+    /// The client sides of connections that have ended at the server, kept open.
     abandoned: Mutex<Vec<Arc<TcpStream>>>,
     counts: Mutex<HashMap<Subject, u64>>,
 }
@@ -150,7 +151,7 @@ impl Shared {
         lock(&self.armed).push((subject, fault));
     }
 
-    /// Has what did not happen to one reply happen to the next one.
+    /// Applies a fault that did not happen to one reply to the next one.
     pub(super) fn arm_again(&self, subject: Subject, fault: Fault) {
         lock(&self.armed).insert(0, (subject, fault));
     }
@@ -168,7 +169,7 @@ impl Shared {
         self.holds.load(Ordering::SeqCst)
     }
 
-    /// Counts a request, and takes what is to be done to it or to its reply.
+    /// Counts a request, and takes the fault for it or for its reply.
     pub(super) fn note_request(&self, subject: Subject) -> Option<Fault> {
         *lock(&self.counts).entry(subject).or_default() += 1;
         let mut armed = lock(&self.armed);
@@ -180,7 +181,8 @@ impl Shared {
         lock(&self.counts).get(&subject).copied().unwrap_or_default()
     }
 
-    /// Has a connection end with all others. Answers whether it may go on: the door may have been closed meanwhile.
+    /// Registers a connection, so that it can be cut with all others. Returns whether it may continue: the door may
+    /// have been closed meanwhile.
     pub(super) fn register(
         &self,
         id: u64,
@@ -204,17 +206,17 @@ impl Shared {
         lock(&self.links).len()
     }
 
-    /// Ends every connection, on both sides and at once.
+    /// Ends every connection, immediately and on both sides.
     pub(super) fn cut(&self) {
         lock(&self.links).drain().for_each(|(_, link)| link.cut());
     }
 
-    /// Ends every connection at the server, and lets its client wait.
+    /// Ends every connection at the server, and leaves its client waiting.
     pub(super) fn cut_at_server(&self) {
         let mut abandoned = lock(&self.abandoned);
         for (_, Link { client, server, task }) in lock(&self.links).drain() {
             task.abort();
-            // It may have ended by itself.
+            // It may already have ended.
             let _ = rustix::net::shutdown(&server, Shutdown::Both);
             abandoned.push(client);
         }
@@ -222,12 +224,12 @@ impl Shared {
 
     pub(super) fn forget_abandoned(&self) {
         for client in lock(&self.abandoned).drain(..) {
-            // It may have ended by itself.
+            // It may already have ended.
             let _ = rustix::net::shutdown(&client, Shutdown::Both);
         }
     }
 
-    /// Ends the connection that the server sees coming from `port`. Answers whether there was one.
+    /// Ends the connection that reaches the server from `port`. Returns whether there was one.
     pub(super) fn cut_from(&self, port: u16) -> bool {
         let mut links = lock(&self.links);
         let comes_from = |link: &Link| link.server.local_addr().is_ok_and(|address| address.port() == port);

@@ -9,13 +9,13 @@ use lock_core::Operation;
 
 use super::*;
 
-/// Longer than anything here takes.
+/// Longer than any step here takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// So long nothing must happen that happens at once when something is wrong.
+/// How long to check that nothing happens that would happen immediately if something were wrong.
 const SHORT: Duration = Duration::from_millis(150);
 
-/// A server that answers each line with the same line, and tells when a connection of it has ended.
+/// A server that answers each line with the same line, and reports when one of its connections has ended.
 struct Echo {
     address: SocketAddr,
     ended: mpsc::Receiver<()>,
@@ -48,7 +48,7 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Lines, each a request; those that begin with `r` are for renewing. The server's lines answer them in order.
+/// Lines, each of which is a request; those that begin with `r` are renewals. The server's lines answer them in order.
 #[derive(Default)]
 struct Lines {
     asked: u64,
@@ -101,7 +101,7 @@ fn say(mut client: &TcpStream, text: &str) {
     client.write_all(text.as_bytes()).unwrap();
 }
 
-/// The next `length` bytes.
+/// Reads the next `length` bytes.
 fn hear(mut client: &TcpStream, length: usize) -> String {
     let mut bytes = vec![0; length];
     client.read_exact(&mut bytes).unwrap();
@@ -113,7 +113,7 @@ fn asked_and_answered(client: &TcpStream, text: &str) {
     assert_eq!(hear(client, text.len()), text);
 }
 
-/// Checks that nothing comes for a while.
+/// Checks that nothing arrives for a while.
 fn hears_nothing(mut client: &TcpStream) {
     client.set_read_timeout(Some(SHORT)).unwrap();
     let error = client.read(&mut [0; 1]).unwrap_err();
@@ -121,7 +121,7 @@ fn hears_nothing(mut client: &TcpStream) {
     client.set_read_timeout(Some(LONG)).unwrap();
 }
 
-/// How the connection ends: what came before, and whether it was reset.
+/// Reads to the end of the connection: returns what came before it, and whether it was reset.
 fn end(mut client: &TcpStream) -> (String, bool) {
     let mut bytes = Vec::new();
     let ended = client.read_to_end(&mut bytes);
@@ -211,7 +211,7 @@ fn a_blackhole_swallows_one_direction_until_it_is_healed() {
         place.proxy.blackhole(direction);
         say(&client, "anybody\n");
         hears_nothing(&client);
-        // Also one that connects now: it is taken, and hears nothing.
+        // The same for a client that connects now: the proxy accepts it, and it receives nothing.
         let late = place.client();
         say(&late, "nobody\n");
         hears_nothing(&late);
@@ -283,7 +283,7 @@ fn the_reply_to_the_next_request_of_an_operation_is_lost() {
         say(&client, "renew\n");
         let (heard, was_reset) = end(&client);
         assert_eq!((heard.as_str(), was_reset), (comes, losing == Losing::ResetHalfway));
-        // Only that one.
+        // Only that reply.
         asked_and_answered(&other, "renew\n");
         assert_eq!(place.proxy.requests(Operation::Renew), 2);
     }
@@ -328,7 +328,7 @@ async fn a_reply_is_kept_back_until_it_is_let_go() {
         place.proxy.let_replies_go();
         assert_eq!(hear(&client, 12), "renew\nafter\n");
     }
-    // One that was let go before it came is not kept.
+    // A reply that was released before it arrived is not held back.
     place.proxy.hold_reply(Operation::Renew);
     place.proxy.let_replies_go();
     asked_and_answered(&client, "renew\n");
@@ -356,7 +356,7 @@ fn a_request_is_lost_before_the_server_has_it() {
         let heard = end(&client).0;
         assert!(!heard.contains('\n'), "{heard:?}");
         place.echo.ended.recv_timeout(LONG).unwrap();
-        // Only that one.
+        // Only that request.
         asked_and_answered(&other, "renew\n");
     }
 }

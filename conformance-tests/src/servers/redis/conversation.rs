@@ -1,4 +1,4 @@
-//! Which reply answers which request of a Redis connection, and what the request is for.
+//! Matches replies to the requests of a Redis connection, and finds which operation a request is for.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use lock_core::Operation;
 use super::resp::{Value, parse};
 use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
 
-/// The digest of each script, as in `EVALSHA`, and what the script is for.
+/// The digest of each script, as in `EVALSHA`, and the operation that the script is for.
 pub type Digests = HashMap<String, Operation>;
 
-/// A conversation in which an `EVALSHA` tells by its digest which operation it is for.
+/// A conversation that finds the operation of an `EVALSHA` from its digest.
 ///
-/// TLS hides all of that: then no operation is recognised.
+/// TLS hides the requests: then no operation is recognised.
 #[derive(Debug)]
 pub struct RedisConversation {
     digests: Arc<Digests>,
     asked: u64,
-    /// What has not been answered yet, the oldest first.
+    /// The requests that have not been answered yet, the oldest first.
     open: VecDeque<Open>,
 }
 
@@ -33,12 +33,12 @@ struct Open {
 enum Answer {
     /// One reply.
     Reply,
-    /// A message for each of so many channels.
+    /// A message for each of this many channels.
     Messages(usize),
 }
 
 impl RedisConversation {
-    /// A new connection.
+    /// Creates the conversation of a new connection.
     pub fn new(digests: Arc<Digests>) -> Self {
         Self { digests, asked: 0, open: VecDeque::new() }
     }
@@ -49,7 +49,7 @@ impl RedisConversation {
         self.digests.get(&digest.to_ascii_lowercase()).copied()
     }
 
-    /// The number of the request that `value` answers to the end.
+    /// Returns the number of the request that `value` completes.
     fn answered_by(&mut self, value: &Value) -> Option<u64> {
         if is_about_a_subscription(value) {
             let oldest = self.open.front_mut()?;
@@ -59,13 +59,13 @@ impl RedisConversation {
                     return None;
                 }
                 Answer::Messages(_) => {}
-                // Of a subscription that ended by itself.
+                // The end of a subscription that ended by itself.
                 Answer::Reply => return None,
             }
         } else if is_message(value) {
             return None;
         }
-        // A subscription that was refused has one reply, too.
+        // A refused subscription also has one reply.
         self.open.pop_front().map(|open| open.number)
     }
 }
@@ -117,7 +117,7 @@ fn answer_to(words: &[Value]) -> Answer {
     }
 }
 
-/// The first word of a message; in version 2 of the protocol messages are lists.
+/// Returns the first word of a message; in version 2 of the protocol messages are lists.
 fn kind(value: &Value) -> &str {
     value.items().first().and_then(Value::as_text).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A Redis server of a test's own.
+//! A Redis server for one test.
 
 mod conversation;
 mod options;
@@ -35,28 +35,28 @@ const PROGRAM: &str = "redis-server";
 const MISSING: &str = "redis-server is not installed: install Redis 6.2 or newer (on Debian and Ubuntu: apt-get install \
                        redis-server), or leave its tests out with DISTLOCK_SKIP=redis";
 
-/// How often another port is tried when somebody else has taken the one that was free.
+/// How often another port is tried when another program has taken the free one.
 const PORTS_TRIED: usize = 5;
 
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// A `redis-server` on a port of its own, with its files in a temporary folder. Ended when this is dropped.
+/// A `redis-server` on a port of its own, with its files in a temporary folder. Dropping this ends it.
 #[derive(Debug)]
 pub struct RedisServer {
     options: RedisOptions,
     port: u16,
     certificates: Option<Certificates>,
     own_password: String,
-    /// Before the folder, so that it ends first.
+    /// Declared before the folder, so that it is dropped first.
     process: Mutex<Arc<ServerProcess>>,
     folder: TempDir,
 }
 
 impl RedisServer {
-    /// Starts one that lets everybody do anything, and waits until it answers.
+    /// Starts a server that allows every client everything, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log, or what to install.
+    /// When it does not start: the end of its log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the server.
@@ -64,10 +64,10 @@ impl RedisServer {
         Self::start_with(RedisOptions::new()).await
     }
 
-    /// Starts one as the options say, and waits until it answers.
+    /// Starts a server with these options, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log, or what to install.
+    /// When it does not start: the end of its log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the server.
@@ -100,7 +100,7 @@ impl RedisServer {
         Ok(server)
     }
 
-    /// Waits until it answers; a server that still reads its data does not.
+    /// Waits until it answers, which it does not do while it still loads its data.
     async fn ready(&self) -> Outcome {
         let check = || async {
             match ask(&self.unix_socket(), &self.own_password, &["PING"]).await? {
@@ -111,27 +111,27 @@ impl RedisServer {
         self.process().ready(check).await
     }
 
-    /// Where it listens on TCP.
+    /// Returns the address on which it listens for TCP.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// The socket on which it listens besides, in plain text.
+    /// Returns the Unix socket on which it also listens, in plain text.
     pub fn unix_socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
     }
 
-    /// The files of its authority, when it speaks TLS.
+    /// Returns the files of its authority, if it speaks TLS.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
     }
 
-    /// How a client finds it, and everything that it needs to be let in.
+    /// Returns the URL of the server, including everything that a client needs to log in.
     pub fn url(&self) -> String {
         self.url_at(self.address())
     }
 
-    /// The same for a client that goes through a proxy at `address`.
+    /// Returns the same URL for a client that goes through a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
         let login = self.login();
         let Some(certificates) = &self.certificates else { return format!("redis://{login}{address}/0") };
@@ -145,12 +145,12 @@ impl RedisServer {
         url
     }
 
-    /// How a client on this machine finds it without TCP.
+    /// Returns the URL for a client on this machine that does not use TCP.
     pub fn unix_url(&self) -> String {
         format!("unix://{}{}?db=0", self.login(), self.unix_socket().display())
     }
 
-    /// What stands before the host in a URL.
+    /// Returns the part of a URL before the host.
     fn login(&self) -> String {
         self.options.login.as_ref().map_or_else(String::new, |login| {
             let user = login.user.as_deref().unwrap_or_default();
@@ -158,7 +158,7 @@ impl RedisServer {
         })
     }
 
-    /// A proxy in front of it that knows by `digests` which operation a script is for.
+    /// Starts a proxy in front of it that finds the operation of a script with `digests`.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -169,13 +169,13 @@ impl RedisServer {
         })
     }
 
-    /// Has the server carry out a command, as somebody who may do anything, past all proxies.
+    /// Runs a command on the server as a user with all permissions, bypassing all proxies.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether the command is carried out.
+    /// If the future is dropped, it is not known whether the command is run.
     pub async fn command(&self, words: &[&str]) -> Outcome<Value> {
         let socket = self.unix_socket();
         let answer = ask(&socket, &self.own_password, words);
@@ -191,7 +191,7 @@ impl RedisServer {
         }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process().pid()
     }
@@ -199,12 +199,12 @@ impl RedisServer {
     /// Kills it with a signal that it cannot catch. [`RedisServer::restart`] starts it again.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
         self.process().kill()
     }
 
-    /// Stops it as it stands: it keeps its connections, takes new ones, and answers nobody.
+    /// Suspends it: it keeps its connections, accepts new ones, and answers no client.
     ///
     /// # Errors
     /// When it has ended.
@@ -212,7 +212,7 @@ impl RedisServer {
         self.process().stop()
     }
 
-    /// Has it run on after [`RedisServer::stop`].
+    /// Resumes it after [`RedisServer::stop`].
     ///
     /// # Errors
     /// When it has ended.
@@ -223,7 +223,7 @@ impl RedisServer {
     /// Kills it, starts it again on the same port, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log.
+    /// When it does not start: the end of its log.
     ///
     /// # Cancel safety
     /// Dropping the future leaves a server that is about to answer, or none.
@@ -260,13 +260,13 @@ fn is_port_taken(failure: &Failure) -> bool {
     failure.to_string().contains("Address already in use")
 }
 
-/// Nobody else is to know it: the port is open to every user of the machine.
+/// A password that other users must not know: the port is open to every user of the machine.
 fn random_word() -> String {
     let random = RandomState::new();
     format!("{:016x}{:016x}", random.hash_one(1), RandomState::new().hash_one(2))
 }
 
-/// Asks one thing, on a connection of its own.
+/// Sends one request, on a connection of its own.
 async fn ask(socket: &Path, password: &str, words: &[&str]) -> Outcome<Value> {
     let mut stream = UnixStream::connect(socket).await?;
     let mut request = resp::request(&["AUTH", OWN_USER, password]);

@@ -1,12 +1,12 @@
-//! How a Redis server is to be started.
+//! The options for starting a Redis server.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::servers::Certificates;
 
-/// How a Redis server is to be started. Without further settings: any client may do anything, in plain text, and nothing
-/// outlasts the process.
+/// The options for starting a Redis server. By default it allows every client everything, speaks plain text, and keeps
+/// no data when it ends.
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     pub(super) port: Option<u16>,
@@ -18,7 +18,7 @@ pub struct RedisOptions {
     settings: Vec<(String, String)>,
 }
 
-/// As whom the server's URL says to come.
+/// The user in the server's URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Login {
     pub(super) user: Option<String>,
@@ -48,23 +48,23 @@ enum DefaultUser {
     Off,
 }
 
-/// What the fixture itself uses to talk to the server.
+/// The user of the fixture itself.
 pub(super) const OWN_USER: &str = "fixture";
 
 impl RedisOptions {
-    /// Nothing special.
+    /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Listens on this port instead of a free one.
+    /// Sets the port, instead of a free one.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Asks everybody for this password. The server's URL has it.
+    /// Requires this password from every client. The server's URL contains it.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.default_user = DefaultUser::WithPassword(password.to_owned());
@@ -72,8 +72,8 @@ impl RedisOptions {
         self
     }
 
-    /// Adds a user who may do what `rules` say (`~distlock:* +evalsha …`, as in `ACL SETUSER`), and lets nobody in without a
-    /// name any more. The server's URL has the first user.
+    /// Adds a user with the permissions in `rules` (`~distlock:* +evalsha …`, as in `ACL SETUSER`), and refuses clients
+    /// without a user name from then on. The server's URL contains the first user.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str, rules: &str) -> Self {
         self.users.push(format!("user {name} on >{password} {rules}"));
@@ -85,14 +85,14 @@ impl RedisOptions {
         self
     }
 
-    /// Speaks TLS alone, with certificates of an authority made for this server.
+    /// Speaks only TLS, with certificates of an authority made for this server.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.encryption = Encryption::Tls;
         self
     }
 
-    /// Speaks TLS alone, and wants a certificate of every client.
+    /// Speaks only TLS, and requires a certificate from every client.
     #[must_use]
     pub fn tls_with_client_certificates(mut self) -> Self {
         self.encryption = Encryption::TlsWithClientCertificates;
@@ -114,7 +114,7 @@ impl RedisOptions {
         self
     }
 
-    /// The users, in the format of an ACL file.
+    /// Returns the users, in the format of an ACL file.
     pub(super) fn access_list(&self, own_password: &str) -> String {
         let default = match &self.default_user {
             DefaultUser::WithoutPassword => "on nopass ~* &* +@all".to_owned(),
@@ -129,7 +129,7 @@ impl RedisOptions {
         list
     }
 
-    /// The server's configuration, with all its files in `folder`.
+    /// Returns the server's configuration, with all its files in `folder`.
     pub(super) fn configuration(
         &self,
         folder: &Path,

@@ -1,18 +1,18 @@
-//! The protocol of Redis: what a server says, and how to say something to it.
+//! The protocol of Redis: parses what a server sends, and encodes requests.
 
 use std::fmt;
 
-/// What a server says, in version 2 or 3 of the protocol.
+/// A value that a server sends, in version 2 or 3 of the protocol.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// Nothing.
+    /// No value.
     Null,
-    /// `OK` and its like, or a text.
+    /// `OK` and similar, or a text.
     Text(String),
     /// A text that is not UTF-8.
     Bytes(Vec<u8>),
-    /// A refusal.
+    /// An error.
     Error(String),
     /// A whole number.
     Integer(i64),
@@ -23,7 +23,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -31,7 +31,7 @@ impl Value {
         }
     }
 
-    /// The number, if it is one.
+    /// Returns the number, if it is one.
     pub fn as_integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
@@ -39,7 +39,7 @@ impl Value {
         }
     }
 
-    /// What is in the list; nothing, if it is none.
+    /// Returns the items of the list; none if it is not a list.
     pub fn items(&self) -> &[Self] {
         match self {
             Self::List(items) | Self::Push(items) => items,
@@ -55,7 +55,7 @@ impl Value {
     }
 }
 
-/// What is not the protocol of Redis.
+/// Bytes that are not the protocol of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -65,7 +65,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The first value in `bytes`, and its length; `None` when it is not whole yet.
+/// Returns the first value in `bytes`, and its length; `None` when it is not complete yet.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
     let mut reader = Reader { bytes, position: 0 };
     match reader.value() {
@@ -75,7 +75,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
     }
 }
 
-/// A request, as the server wants it.
+/// Encodes a request for the server.
 pub(super) fn request(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -97,7 +97,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn value(&mut self) -> Result<Value, Stop> {
         let kind = *self.bytes.get(self.position).ok_or(Stop::Incomplete)?;
-        // The kind first: what is not of the protocol need not have an end.
+        // Check the kind first: bytes that are not of the protocol need not have an end.
         if !b"+-:$*_#,(!=%~>|".contains(&kind) {
             return Err(Stop::Malformed);
         }

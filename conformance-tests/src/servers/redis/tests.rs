@@ -8,7 +8,7 @@ fn is_left_out() -> bool {
     crate::servers::left_out("redis").inspect(|reason| eprintln!("redis: {reason}")).is_some()
 }
 
-/// What `redis-cli` answers at a URL of the server, or why it does not.
+/// Returns the output of `redis-cli` for a URL of the server, or its error.
 fn cli(arguments: &[&str]) -> String {
     let output = Command::new("redis-cli").args(arguments).stdin(Stdio::null()).output().unwrap();
     let text = [output.stdout, output.stderr].concat();

@@ -1,6 +1,6 @@
-//! What a test does to a server from outside: a client of our own, with all rights and without the one under test.
+//! Direct access to a server for tests: a client with all rights that is independent of the one under test.
 //!
-//! It speaks the protocol by itself, so that a mistake of the client library cannot hide in the fixture, too.
+//! It implements the protocol by itself, so that a bug of the client library cannot hide in the fixture, too.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,11 +12,12 @@ use super::jute::{self, Malformed, Reader, Writer};
 use super::node::{Access, NodeKind, ZooKeeperNode};
 use crate::failure::{Failure, Outcome};
 
-/// Who may do anything, and the digest that servers are told: of this name and password, as ZooKeeper digests them.
+/// The user that may do everything, and the digest for the servers' configuration: of this name and password, as
+/// ZooKeeper calculates it.
 const SUPER_LOGIN: &str = "super:distlock-fixture";
 pub(super) const SUPER_DIGEST: &str = "super:qQsBS+uvA3L0kHnlmxAJ3AfT780=";
 
-/// Milliseconds. Short, so that a session of ours that was left open is soon gone.
+/// In milliseconds. Short, so that a session of the fixture that was left open ends soon.
 const SESSION: i32 = 10_000;
 
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
@@ -39,7 +40,7 @@ mod operation {
 const AUTHENTICATION: i32 = -4;
 const ANY_VERSION: i32 = -1;
 
-/// A session with all rights, for one thing after the other.
+/// A session with all rights, for one request after the other.
 #[derive(Debug)]
 pub(super) struct Visit {
     stream: TcpStream,
@@ -47,7 +48,7 @@ pub(super) struct Visit {
     asked: i32,
 }
 
-/// What came of a request that the server understood.
+/// The result of a request that the server understood.
 enum Answer {
     Done(Vec<u8>),
     Refused(i32),
@@ -81,8 +82,9 @@ impl Visit {
         }
     }
 
-    /// Closes the session of somebody else, as that one could. Answers whether there was still one. Whoever connects in that
-    /// session meanwhile ends this connection: it fails then, whether the session was closed or not.
+    /// Closes the session of another client, as that client could. Returns whether it still existed. If a client
+    /// connects in that session meanwhile, the server ends this connection: then this fails, whether the session was
+    /// closed or not.
     pub(super) async fn close_session(address: SocketAddr, session: i64) -> Outcome<bool> {
         let closing = async {
             let close = Writer::new().int(1).int(operation::CLOSE).message();
@@ -96,8 +98,8 @@ impl Visit {
         within(closing).await
     }
 
-    /// Has the session of a client that is away last for the longest time that the server allows, from now on. Answers whether there
-    /// was still one.
+    /// Extends the session of a client that is away by the longest time that the server allows, from now on. Returns
+    /// whether it still existed.
     pub(super) async fn prolong_session(address: SocketAddr, session: i64) -> Outcome<bool> {
         let prolonging = async {
             let mut visit = Self::open(address, &connect(session, &password(session), i32::MAX)).await?;
@@ -113,7 +115,7 @@ impl Visit {
         Ok(Self { stream, bytes: Vec::new(), asked: 0 })
     }
 
-    /// The session that was given; 0 for none.
+    /// Returns the session that the server assigned; 0 for none.
     async fn connected(&mut self) -> Outcome<i64> {
         let answer = self.message().await?;
         let mut reader = Reader::new(&answer);
@@ -182,7 +184,7 @@ impl Visit {
             .ok_or_else(|| Failure::new(format!("there is a node {path} already")))
     }
 
-    /// The path of the new node; `None` when there was one.
+    /// Returns the path of the new node; `None` if the node already existed.
     async fn create_one(&mut self, path: &str, data: &[u8], kind: NodeKind) -> Outcome<Option<String>> {
         let operation = match kind {
             NodeKind::Container => operation::CREATE_CONTAINER,
@@ -196,7 +198,7 @@ impl Visit {
         }
     }
 
-    /// A node that ends with this session.
+    /// Creates a node that ends with this session.
     #[cfg(test)]
     pub(super) async fn create_ephemeral(&mut self, path: &str) -> Outcome {
         let request = Access::anybody().write(Writer::new().text(path).bytes(b"")).int(1);
@@ -232,7 +234,7 @@ impl Answer {
         }
     }
 
-    /// `None` when there is no such node.
+    /// Returns `None` when there is no such node.
     fn or_none(self, what: &str, path: &str) -> Outcome<Option<Vec<u8>>> {
         match self {
             Self::Done(answer) => Ok(Some(answer)),
@@ -258,12 +260,12 @@ fn malformed(malformed: Malformed) -> Failure {
 }
 
 fn connect(session: i64, password: &[u8; 16], timeout: i32) -> Vec<u8> {
-    // The version, the last change seen, and that a server without its ensemble will not do.
+    // The version, the last change seen, and that a server without its ensemble is not acceptable.
     Writer::new().int(0).long(0).int(timeout).long(session).bytes(password).bool(false).message()
 }
 
-/// The password that a server gives to the client of a session: the first numbers of Java's generator, from a seed that
-/// follows from the session by a constant of ZooKeeper's.
+/// Returns the password that a server gives to the client of a session: the first numbers of Java's generator, from a
+/// seed that ZooKeeper derives from the session with a constant.
 fn password(session: i64) -> [u8; 16] {
     const SECRET: u64 = 0xB341_5C00;
     const FACTOR: u64 = 0x0005_DEEC_E66D;
@@ -284,7 +286,7 @@ fn password(session: i64) -> [u8; 16] {
 mod tests {
     use super::*;
 
-    /// As Java's `new Random(42 ^ 0xB3415C00L).nextBytes(…)` has it.
+    /// The result of Java's `new Random(42 ^ 0xB3415C00L).nextBytes(…)`.
     #[test]
     fn the_password_is_the_one_that_java_makes() {
         assert_eq!(password(42), JAVA_SAYS);

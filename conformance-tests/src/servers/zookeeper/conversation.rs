@@ -1,52 +1,53 @@
-//! Which reply answers which request of a ZooKeeper connection, and what the request is.
+//! Matches replies to the requests of a ZooKeeper connection, and finds the kind of a request.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::jute::{self, Malformed, Reader};
 use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
 
-/// What a request asks of the server. A proxy counts requests by this, and can be told what to do to the next one.
+/// The kind of a request. A proxy counts requests by kind, and can apply a fault to the next one of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ZooKeeperRequest {
-    /// A session, new or not. It is the first request of every connection.
+    /// Opens a session or resumes one. It is the first request of every connection.
     Connect,
-    /// A new node of any kind, also together with other changes.
+    /// Creates a node of any kind, alone or together with other changes.
     Create,
-    /// The end of a node, also together with other changes, but not with a new node.
+    /// Deletes a node, alone or together with other changes, but not together with a new node.
     Delete,
-    /// Several changes at once, none of which makes or deletes a node.
+    /// Several changes at once, none of which creates or deletes a node.
     Change,
-    /// That all of some nodes are as expected, as a change that changes nothing.
+    /// Checks that some nodes are all as expected, by a transaction that changes nothing.
     Check,
-    /// The names of a node's children.
+    /// Reads the names of a node's children.
     List,
-    /// The paths of a session's own nodes.
+    /// Reads the paths of a session's own nodes.
     ListOwn,
-    /// A node's data.
+    /// Reads a node's data.
     Read,
-    /// Several nodes' data or children at once.
+    /// Reads the data or children of several nodes at once.
     ReadMany,
-    /// Whether there is a node.
+    /// Checks whether a node exists.
     Exists,
-    /// New data for a node.
+    /// Writes the data of a node.
     Write,
-    /// That the server knows what the leader does.
+    /// Makes the server catch up with the leader.
     Sync,
-    /// A sign of life.
+    /// A heartbeat.
     Ping,
-    /// A name and a password, or a step on the way to that.
+    /// Sends a name and a password, or performs a step of the login.
     Authenticate,
-    /// The watches of a client that has lost its connection.
+    /// Sets the watches again after a client has lost its connection.
     SetWatches,
-    /// The end of the session.
+    /// Ends the session.
     Close,
     /// Anything else.
     Other,
 }
 
 impl ZooKeeperRequest {
-    /// What the protocol's number of an operation stands for, and what follows when that is a list of changes.
+    /// Returns the kind for the protocol's number of an operation; `changes` is what follows when that is a list of
+    /// changes.
     fn of(operation: i32, changes: Reader<'_>) -> Self {
         match operation {
             1 | 15 | 19 | 21 => Self::Create,
@@ -122,7 +123,7 @@ impl From<ZooKeeperRequest> for Subject {
     }
 }
 
-/// Passes over what one of several changes says.
+/// Skips the content of one of several changes.
 fn skip(operation: i32, kind: ZooKeeperRequest, changes: &mut Reader<'_>) -> Result<(), Malformed> {
     changes.bytes()?;
     match kind {
@@ -151,17 +152,17 @@ fn skip(operation: i32, kind: ZooKeeperRequest, changes: &mut Reader<'_>) -> Res
     Ok(())
 }
 
-/// What the server sends on its own.
+/// The number of messages that the server sends without a request.
 const NOTIFICATION: i32 = -1;
 
-/// A conversation in which each request says what it is, so that a proxy can be told what to do to a [`ZooKeeperRequest`].
+/// A conversation that recognises each request, so that a proxy can apply a fault to a [`ZooKeeperRequest`].
 ///
-/// TLS hides all of that: then no request is recognised.
+/// TLS hides the requests: then no request is recognised.
 #[derive(Debug, Default)]
 pub struct ZooKeeperConversation {
     asked: u64,
-    /// The requests that have not been answered, by the number that client and server give them: pings and some others share
-    /// one.
+    /// The requests that have not been answered, by the number that client and server use; pings and some others share
+    /// a number.
     open: HashMap<i32, VecDeque<u64>>,
     greeting: Greeting,
 }
@@ -171,13 +172,13 @@ pub struct ZooKeeperConversation {
 enum Greeting {
     #[default]
     NotYet,
-    /// The client's, which is the request with this number.
+    /// The client has sent its message, which is the request with this number.
     Asked(u64),
     Answered,
 }
 
 impl ZooKeeperConversation {
-    /// A new connection.
+    /// Creates the conversation of a new connection.
     pub fn new() -> Self {
         Self::default()
     }
@@ -246,7 +247,7 @@ mod tests {
     use super::ZooKeeperRequest::{Change, Check, Connect, Create, Delete, List, Ping, Sync};
     use super::*;
 
-    /// A connection on which both have said who they are.
+    /// Creates a conversation in which both sides have sent their first message.
     fn conversation() -> ZooKeeperConversation {
         let mut conversation = ZooKeeperConversation::new();
         let request = conversation.request(&Writer::new().int(0).long(0).message()).unwrap();

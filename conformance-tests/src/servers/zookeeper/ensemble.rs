@@ -1,4 +1,4 @@
-//! Three ZooKeeper servers that are one.
+//! An ensemble of three ZooKeeper servers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,24 +15,24 @@ const MEMBERS: usize = 3;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How long an election may take. Generous: it costs time only when something is wrong.
+/// How long an election may take. The value is generous: it costs time only when something is wrong.
 const ELECTED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Three ZooKeeper servers that are one, with their files in temporary folders, and a network between them that can be parted.
-/// Ended when this is dropped.
+/// An ensemble of three ZooKeeper servers, with their files in temporary folders, and a network between them that can
+/// be partitioned. Dropping this ends them.
 #[derive(Debug)]
 pub struct ZooKeeperEnsemble {
-    /// Before everything that they use, so that they end first.
+    /// Declared before everything that they use, so that they are dropped first.
     members: Vec<ZooKeeperServer>,
     network: Network,
     _certificates: Option<TempDir>,
 }
 
 impl ZooKeeperEnsemble {
-    /// Starts one that lets everybody do anything, and waits until all members serve clients.
+    /// Starts an ensemble that allows every client everything, and waits until all members serve clients.
     ///
     /// # Errors
-    /// When it does not come up: with the end of a log, or what to install.
+    /// When it does not start: the end of a log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the servers.
@@ -40,11 +40,11 @@ impl ZooKeeperEnsemble {
         Self::start_with(ZooKeeperOptions::new()).await
     }
 
-    /// Starts one in which all members are as the options say, and waits until they serve clients. A port in the options is
-    /// that of the first one; the others have those that follow.
+    /// Starts an ensemble in which all members have these options, and waits until they serve clients. A port in the
+    /// options is that of the first member; the others have the following ports.
     ///
     /// # Errors
-    /// When it does not come up: with the end of a log, or what to install.
+    /// When it does not start: the end of a log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the servers.
@@ -57,10 +57,11 @@ impl ZooKeeperEnsemble {
         Self::start_each([of_member(0), of_member(1), of_member(2)]).await
     }
 
-    /// Starts one with different members, and waits until they serve clients. They have to agree on whether they speak TLS.
+    /// Starts an ensemble of different members, and waits until they serve clients. Either all of them speak TLS or
+    /// none.
     ///
     /// # Errors
-    /// When it does not come up: with the end of a log, or what to install.
+    /// When it does not start: the end of a log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the servers.
@@ -95,12 +96,12 @@ impl ZooKeeperEnsemble {
         Ok(Self { members, network, _certificates: folder })
     }
 
-    /// All members. What is done to one of them by itself is done here: kill it, stop it, start it again.
+    /// Returns all members. Use these to kill, stop or restart one of them.
     pub fn members(&self) -> &[ZooKeeperServer] {
         &self.members
     }
 
-    /// The member with this index, counted from 0.
+    /// Returns the member with this index, counted from 0.
     ///
     /// # Panics
     /// When there is none.
@@ -108,46 +109,46 @@ impl ZooKeeperEnsemble {
         &self.members[index]
     }
 
-    /// Where clients find the members.
+    /// Returns the addresses of the members for clients.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.members.iter().map(ZooKeeperServer::address).collect()
     }
 
-    /// How a client finds all members, and everything that it needs to be let in.
+    /// Returns the URL of all members, including everything that a client needs to log in.
     pub fn url(&self) -> String {
         self.url_of("/locks", &[])
     }
 
-    /// The same with the locks below `path` and with more options. [`ZooKeeperServer::url_of`] is for some of the members, or
-    /// for proxies.
+    /// Returns the same URL with the locks below `path` and with more options. [`ZooKeeperServer::url_of`] is for some
+    /// of the members, or for proxies.
     pub fn url_of(&self, path: &str, options: &[(&str, &str)]) -> String {
         self.members[0].url_of(&self.addresses(), path, options)
     }
 
-    /// Waits until one of the members leads, and answers with its index. One that has been parted from the others may say so
-    /// for a while when they have another already.
+    /// Waits until one of the members leads, and returns its index. A member that has been separated from the others
+    /// may claim to lead for a while when they already have another leader.
     ///
     /// # Errors
     /// When there is no leader for a long time.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, and nothing else.
+    /// Dropping the future only stops the waiting.
     pub async fn leader(&self) -> Outcome<usize> {
         self.leader_among(&[0, 1, 2]).await
     }
 
-    /// Waits until one of these members leads, and answers with its index.
+    /// Waits until one of these members leads, and returns its index.
     ///
     /// # Errors
     /// When there is no leader for a long time.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, and nothing else.
+    /// Dropping the future only stops the waiting.
     pub async fn leader_among(&self, members: &[usize]) -> Outcome<usize> {
         let deadline = Instant::now() + ELECTED_WITHIN;
         loop {
             for &member in members {
-                // One that stands still does not answer, and does not keep the others from being asked.
+                // A suspended member does not answer; it must not keep this from asking the others.
                 let role = tokio::time::timeout(LOOK_EVERY * 10, self.members[member].role()).await;
                 if matches!(role, Ok(Ok(Role::Leader))) {
                     return Ok(member);
@@ -161,36 +162,37 @@ impl ZooKeeperEnsemble {
         }
     }
 
-    /// The members that are not `member`.
+    /// Returns the indexes of all members except `member`.
     pub fn others(&self, member: usize) -> Vec<usize> {
         (0..self.members.len()).filter(|other| *other != member).collect()
     }
 
-    /// Passes nothing on between two members until [`ZooKeeperEnsemble::heal`]: each finds out by its own clock that it has not
-    /// heard of the other.
+    /// Forwards nothing between two members until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that it
+    /// has not heard from the other.
     pub fn part(&self, one: usize, other: usize) {
         self.network.blackhole(one, other);
     }
 
-    /// Ends the connections between two members, and refuses new ones until [`ZooKeeperEnsemble::heal`]: both know at once.
+    /// Ends the connections between two members, and refuses new ones until [`ZooKeeperEnsemble::heal`]: both notice
+    /// immediately.
     pub fn sever(&self, one: usize, other: usize) {
         self.network.sever(one, other);
     }
 
-    /// Parts a member from all others. Its clients go on talking to it.
+    /// Separates a member from all others. Its clients can still reach it.
     pub fn isolate(&self, member: usize) {
         for other in self.others(member) {
             self.part(member, other);
         }
     }
 
-    /// Has all members reach each other again. What was on its way arrives, as it does in a network.
+    /// Connects all members again. Data that was on its way arrives, as it does in a network.
     pub fn heal(&self) {
         self.network.heal();
     }
 }
 
-/// One authority for all members, where they speak TLS.
+/// Creates one authority for all members, if they speak TLS.
 fn certificates_for(
     options: &[ZooKeeperOptions; MEMBERS],
 ) -> Outcome<(Option<TempDir>, Option<Certificates>)> {
@@ -206,7 +208,7 @@ fn line(member: usize, PeerPorts { quorum, election }: PeerPorts) -> String {
     format!("server.{}=127.0.0.1:{quorum}:{election}\n", member + 1)
 }
 
-/// Whoever looks for a leader and finds nobody asks again soon.
+/// A member that looks for a leader and finds none asks again soon.
 fn quick_elections() -> Vec<String> {
     ["minNotificationInterval=100", "maxNotificationInterval=1000"]
         .map(|setting| format!("-Dzookeeper.fastleader.{setting}"))

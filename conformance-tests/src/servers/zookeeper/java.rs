@@ -1,4 +1,4 @@
-//! Plain `java` with the jars of Debian's packages, and no more of a service than that.
+//! Runs ZooKeeper with plain `java` and the jars of Debian's packages, not as a service.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,8 +8,7 @@ use crate::failure::{Failure, Outcome};
 const FOLDER: &str = "/usr/share/java";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// Found by the first one's manifest are most of the others, but not those that Netty consists of, and nothing that writes a
-/// log.
+/// The manifest of the first jar names most of the others, but not the parts of Netty, and no logger.
 const JARS: [&str; 7] = [
     "zookeeper.jar",
     "slf4j-simple.jar",
@@ -20,7 +19,7 @@ const JARS: [&str; 7] = [
     "netty-handler.jar",
 ];
 
-/// Small, quick to start, and content with one processor: a server of a test does little, and there may be many.
+/// Small, quick to start, and limited to one processor: a server of a test does little, and there may be many.
 const FRUGAL: [&str; 6] = [
     "-Xmx128m",
     "-XX:+UseSerialGC",
@@ -30,7 +29,7 @@ const FRUGAL: [&str; 6] = [
     "-Djava.net.preferIPv4Stack=true",
 ];
 
-/// The log says when something happened, on one line each.
+/// The log has the time of each event, on one line each.
 const LOG: [&str; 3] = [
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
@@ -40,7 +39,7 @@ const LOG: [&str; 3] = [
 pub(super) const MISSING: &str = "ZooKeeper is not installed: install ZooKeeper 3.6 or newer, with Java (on Debian and Ubuntu: apt-get install \
      zookeeper), or leave its tests out with DISTLOCK_SKIP=zookeeper";
 
-/// What runs a server with its configuration in `file`.
+/// Returns the command that runs a server with its configuration in `file`.
 pub(super) fn server(file: &Path, properties: &[String]) -> Outcome<Command> {
     if !Path::new(FOLDER).join(JARS[0]).exists() {
         return Err(Failure::new(MISSING));

@@ -1,15 +1,15 @@
-//! How ZooKeeper writes what it says: numbers in network order, texts with their length in front, and the length of the whole
-//! in front of all.
+//! The encoding of ZooKeeper's messages: numbers in network order, texts with their length in front, and each message
+//! with its length in front.
 
 use std::fmt;
 
 /// The length in front of each message.
 pub(super) const LENGTH: usize = 4;
 
-/// No message is longer. What says so is no message, but the beginning of something else.
+/// No message is longer. A greater length means that the bytes are not a message.
 const LONGEST: usize = 64 << 20;
 
-/// What is being written.
+/// Encodes values.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Writer(Vec<u8>);
 
@@ -44,18 +44,18 @@ impl Writer {
         self.bytes(value.as_bytes())
     }
 
-    /// What was written, without a length in front.
+    /// Returns the encoded values, without a length in front.
     pub(super) fn raw(self) -> Vec<u8> {
         self.0
     }
 
-    /// What was written, as a message.
+    /// Returns the encoded values as a message.
     pub(super) fn message(self) -> Vec<u8> {
         Self::new().bytes(&self.0).raw()
     }
 }
 
-/// What came is not what the protocol says.
+/// The bytes do not follow the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -65,7 +65,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The first message in `bytes`, and its length with what stands in front of it; `None` when it is not whole yet.
+/// Returns the first message in `bytes`, and its length including the length field; `None` when it is not complete yet.
 pub(super) fn message(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
     let Some((front, rest)) = bytes.split_first_chunk::<LENGTH>() else { return Ok(None) };
     let length = usize::try_from(i32::from_be_bytes(*front)).map_err(|_| Malformed)?;
@@ -75,7 +75,7 @@ pub(super) fn message(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed>
     Ok(rest.get(..length).map(|message| (message, LENGTH + length)))
 }
 
-/// What is being read.
+/// Decodes values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from_be_bytes(self.array()?))
     }
 
-    /// A length of -1 stands for nothing at all.
+    /// A length of -1 means no value.
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.int()?;
         if length == -1 {
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| self.text()).collect()
     }
 
-    /// What has not been read yet.
+    /// Returns the bytes that have not been decoded yet.
     pub(super) fn rest(self) -> &'a [u8] {
         self.0
     }

@@ -1,4 +1,4 @@
-//! A ZooKeeper server of a test's own.
+//! A ZooKeeper server for one test.
 
 mod access;
 mod conversation;
@@ -38,27 +38,27 @@ pub use words::Role;
 const NAME: &str = "zookeeper";
 const CONFIGURATION: &str = "zoo.cfg";
 
-/// Below this node are the locks, in the URLs of servers.
+/// The node above the locks, in the URLs of servers.
 const ROOT: &str = "/locks";
 
-/// How often another port is tried when somebody else has taken the one that was free.
+/// How often another port is tried when another program has taken the free one.
 const PORTS_TRIED: usize = 5;
 
 const CLOSES_TRIED: usize = 20;
 
-/// A ZooKeeper server on a port of its own, with its files in a temporary folder. Ended when this is dropped.
+/// A ZooKeeper server on a port of its own, with its files in a temporary folder. Dropping this ends it.
 #[derive(Debug)]
 pub struct ZooKeeperServer {
     options: ZooKeeperOptions,
     ports: Ports,
     certificates: Option<Certificates>,
     properties: Vec<String>,
-    /// Before the folder, so that it ends first.
+    /// Declared before the folder, so that it is dropped first.
     process: Mutex<Arc<ServerProcess>>,
     folder: TempDir,
 }
 
-/// What makes a server the member of an ensemble.
+/// What makes a server a member of an ensemble.
 #[derive(Debug, Clone, Default)]
 struct Membership {
     number: Option<usize>,
@@ -68,10 +68,10 @@ struct Membership {
 }
 
 impl ZooKeeperServer {
-    /// Starts one that lets everybody do anything, and waits until it answers.
+    /// Starts a server that allows every client everything, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log, or what to install.
+    /// When it does not start: the end of its log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the server.
@@ -79,10 +79,10 @@ impl ZooKeeperServer {
         Self::start_with(ZooKeeperOptions::new()).await
     }
 
-    /// Starts one as the options say, and waits until it answers.
+    /// Starts a server with these options, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log, or what to install.
+    /// When it does not start: the end of its log, or what to install.
     ///
     /// # Cancel safety
     /// Dropping the future ends the server.
@@ -100,7 +100,7 @@ impl ZooKeeperServer {
         }
     }
 
-    /// Starts one, and does not wait for it.
+    /// Starts a server without waiting for it.
     fn launch(options: &ZooKeeperOptions, membership: &Membership) -> Outcome<Self> {
         let folder = tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir()?;
         let place = folder.path();
@@ -127,42 +127,42 @@ impl ZooKeeperServer {
     /// Waits until it serves clients; a member of an ensemble does that when it has found a leader.
     ///
     /// # Errors
-    /// When it ends first, or takes too long: with the end of its log.
+    /// When it ends first, or takes too long: the end of its log.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the waiting, and nothing else.
+    /// Dropping the future only stops the waiting.
     pub async fn ready(&self) -> Outcome {
         let serves = || async {
             words::serves(self.plain_address()).await?;
-            // The port for TLS is opened a moment later.
+            // The TLS port is opened a moment later.
             TcpStream::connect(self.address()).await?;
             Ok(())
         };
         self.process().ready(serves).await
     }
 
-    /// Where clients find it: its port for TLS, if it has one.
+    /// Returns its address for clients: the TLS port, if it has one.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.secure.unwrap_or(self.ports.plain)))
     }
 
-    /// Where it speaks plain text, in any case.
+    /// Returns its address for plain text, which it always has.
     pub fn plain_address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.plain))
     }
 
-    /// The files of its authority, when it speaks TLS.
+    /// Returns the files of its authority, if it speaks TLS.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
     }
 
-    /// How a client finds it, and everything that it needs to be let in. The locks are below `/locks`.
+    /// Returns the URL of the server, including everything that a client needs to log in. The locks are below `/locks`.
     pub fn url(&self) -> String {
         self.url_of(&[self.address()], ROOT, &[])
     }
 
-    /// The same for a client that goes through proxies or to several servers at `addresses`, finds the locks below `path`, and
-    /// has these options besides: `&[("session_timeout", "4s")]`.
+    /// Returns the same URL for a client that goes through proxies or to several servers at `addresses`, finds the
+    /// locks below `path`, and also has these options: `&[("session_timeout", "4s")]`.
     pub fn url_of(&self, addresses: &[SocketAddr], path: &str, options: &[(&str, &str)]) -> String {
         let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         let login = self.options.login.as_ref();
@@ -193,7 +193,7 @@ impl ZooKeeperServer {
         url
     }
 
-    /// A proxy in front of it that knows requests and replies, unless TLS hides them.
+    /// Starts a proxy in front of it that recognises requests and replies, unless TLS hides them.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -201,55 +201,55 @@ impl ZooKeeperServer {
         TcpProxy::with_conversation(self.address(), || Box::new(ZooKeeperConversation::new()))
     }
 
-    /// What it is to its ensemble.
+    /// Returns its role in the ensemble.
     ///
     /// # Errors
     /// When it does not serve clients now.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the asking, and nothing else.
+    /// Dropping the future only stops the request.
     pub async fn role(&self) -> Outcome<Role> {
         words::role(self.plain_address()).await
     }
 
-    /// What it says to a word of four letters: `srvr`, `cons`, `dump`, `wchp`.
+    /// Returns its answer to a four-letter word: `srvr`, `cons`, `dump`, `wchp`.
     ///
     /// # Errors
     /// When there is no answer.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the asking, and nothing else.
+    /// Dropping the future only stops the request.
     pub async fn word(&self, word: &str) -> Outcome<String> {
         words::ask(self.plain_address(), word).await
     }
 
-    /// The sessions that watch the data of the node at `path`, or whether there is one.
+    /// Returns the sessions that watch the data or the existence of the node at `path`.
     ///
     /// # Errors
     /// When there is no answer.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the asking, and nothing else.
+    /// Dropping the future only stops the request.
     pub async fn watchers(&self, path: &str) -> Outcome<Vec<i64>> {
         Ok(words::watchers_in(&self.word("wchp").await?, path))
     }
 
-    /// Its figures, as `mntr` tells them: `zk_packets_received`, `zk_watch_count`, `zk_ephemerals_count`.
+    /// Returns its metrics from `mntr`: `zk_packets_received`, `zk_watch_count`, `zk_ephemerals_count`.
     ///
     /// # Errors
     /// When there is no answer.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the asking, and nothing else.
+    /// Dropping the future only stops the request.
     pub async fn figures(&self) -> Outcome<HashMap<String, String>> {
         words::figures(self.plain_address()).await
     }
 
-    /// The names of the node's children, in the order of the numbers that the server appended to them, others last; `None` when
-    /// there is no such node. Past all proxies and access lists, as everything that follows.
+    /// Returns the names of the node's children, in the order of the numbers that the server appended to them, others
+    /// last; `None` when there is no such node. Like all methods that follow, it bypasses all proxies and access lists.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
     /// Nothing changes at the server.
@@ -258,10 +258,10 @@ impl ZooKeeperServer {
         Ok(names.map(node::in_order))
     }
 
-    /// A node, as the server has it; `None` when there is none.
+    /// Returns a node, as the server stores it; `None` when there is none.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
     /// Nothing changes at the server.
@@ -269,77 +269,77 @@ impl ZooKeeperServer {
         self.visit(path, async |visit| visit.node(path).await).await
     }
 
-    /// Makes a node with which anybody may do anything, and the nodes above it that are missing. Answers with its path, as some
-    /// kinds get a number.
+    /// Creates a node with which every client may do everything, and the missing nodes above it. Returns its path,
+    /// because some kinds get a number.
     ///
     /// # Errors
-    /// When there is such a node, no answer, or a refusal.
+    /// When the node exists, there is no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open which of the nodes are made.
+    /// If the future is dropped, it is not known which of the nodes are created.
     pub async fn create(&self, path: &str, data: &[u8], kind: NodeKind) -> Outcome<String> {
         self.visit(path, async |visit| visit.create(path, data, kind).await).await
     }
 
-    /// Writes new data into a node. Answers whether there was one.
+    /// Writes new data into a node. Returns whether there was one.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is done.
+    /// If the future is dropped, it is not known whether this is done.
     pub async fn write(&self, path: &str, data: &[u8]) -> Outcome<bool> {
         self.visit(path, async |visit| visit.write(path, data).await).await
     }
 
-    /// Deletes a node without children. Answers whether there was one.
+    /// Deletes a node without children. Returns whether there was one.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is done.
+    /// If the future is dropped, it is not known whether this is done.
     pub async fn delete(&self, path: &str) -> Outcome<bool> {
         self.visit(path, async |visit| visit.delete(path).await).await
     }
 
-    /// Says who may do what to a node.
+    /// Sets the access list of a node.
     ///
     /// # Errors
-    /// When there is no such node, no answer, or a refusal.
+    /// When there is no such node, no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is done.
+    /// If the future is dropped, it is not known whether this is done.
     pub async fn set_access(&self, path: &str, access: &Access) -> Outcome {
         self.visit(path, async |visit| visit.set_access(path, access).await).await
     }
 
-    /// Whether there is such a session.
+    /// Returns whether the session exists.
     ///
     /// # Errors
     /// When there is no answer.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the asking, and nothing else.
+    /// Dropping the future only stops the request.
     pub async fn knows_session(&self, session: i64) -> Outcome<bool> {
         Ok(words::has_number(&self.word("dump").await?, session))
     }
 
-    /// Closes a session, with all its nodes, as its client could: that one hears of it when it connects again, which it does at
-    /// once, as it loses its connection. Answers whether there was such a session.
+    /// Closes a session, with all its nodes, as its client could. The client loses its connection, connects again
+    /// immediately, and then learns that its session is closed. Returns whether the session existed.
     ///
     /// # Errors
     /// When there is no answer.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is done.
+    /// If the future is dropped, it is not known whether this is done.
     pub async fn close_session(&self, session: i64) -> Outcome<bool> {
         self.close_session_at(self.plain_address(), session).await
     }
 
-    /// A session has one connection, and the server ends the older one. So its client, which connects again at once, may take
-    /// the answer away, and the next try finds nothing to close: what the last try is told does not say whether there was a
-    /// session before the first one.
+    /// A session has one connection, and the server ends the older one. So its client, which connects again
+    /// immediately, may cut off the answer, and the next try finds nothing to close: the answer to the last try does
+    /// not say whether the session existed before the first one.
     async fn close_session_at(&self, address: SocketAddr, session: i64) -> Outcome<bool> {
         let was_there = self.knows_session(session).await?;
         let mut closed = Visit::close_session(address, session).await;
@@ -354,14 +354,14 @@ impl ZooKeeperServer {
         Ok(was_there || closed)
     }
 
-    /// Has a session whose client is away last for the longest time that the server allows, from now on. Answers whether there was
-    /// still such a session.
+    /// Extends a session whose client is away by the longest time that the server allows, from now on. Returns whether
+    /// the session still existed.
     ///
     /// # Errors
     /// When there is no answer.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open whether it is done.
+    /// If the future is dropped, it is not known whether this is done.
     pub async fn prolong_session(&self, session: i64) -> Outcome<bool> {
         Visit::prolong_session(self.plain_address(), session).await
     }
@@ -371,12 +371,12 @@ impl ZooKeeperServer {
         outcome.map_err(|failure| self.process().failure(&format!("did not do it at {path} ({failure})")))
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process().pid()
     }
 
-    /// Its log, which goes on when it is started again.
+    /// Returns its log file, to which it appends after a restart.
     pub fn log(&self) -> PathBuf {
         self.folder.path().join(format!("{NAME}.log"))
     }
@@ -384,12 +384,12 @@ impl ZooKeeperServer {
     /// Kills it with a signal that it cannot catch. [`ZooKeeperServer::restart`] starts it again.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
         self.process().kill()
     }
 
-    /// Stops it as it stands: it keeps its connections, takes new ones, and answers nobody.
+    /// Suspends it: it keeps its connections, accepts new ones, and answers no client.
     ///
     /// # Errors
     /// When it has ended.
@@ -397,7 +397,7 @@ impl ZooKeeperServer {
         self.process().stop()
     }
 
-    /// Has it run on after [`ZooKeeperServer::stop`].
+    /// Resumes it after [`ZooKeeperServer::stop`].
     ///
     /// # Errors
     /// When it has ended.
@@ -408,7 +408,7 @@ impl ZooKeeperServer {
     /// Kills it, starts it again on the same port, and waits until it serves clients.
     ///
     /// # Errors
-    /// When it does not come up: with the end of its log.
+    /// When it does not start: the end of its log.
     ///
     /// # Cancel safety
     /// Dropping the future leaves a server that is about to answer, or none.
@@ -417,7 +417,7 @@ impl ZooKeeperServer {
         self.ready().await
     }
 
-    /// The same without waiting: a member of an ensemble without a majority does not serve clients.
+    /// Like `restart`, without waiting: a member of an ensemble without a majority does not serve clients.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -449,7 +449,7 @@ fn launch(folder: &Path, properties: &[String]) -> Outcome<ServerProcess> {
     ServerProcess::start(NAME, command, folder, java::MISSING)
 }
 
-/// With the server's certificate and its key in one file besides, as Java wants them.
+/// Creates the certificates, and also one file with both the server's certificate and its key, as Java needs it.
 fn certificates_in(folder: &Path, membership: &Membership) -> Outcome<Certificates> {
     let files = membership.certificates.clone().map_or_else(|| Certificates::make_in(folder), Ok)?;
     let both = fs::read_to_string(&files.server.key)? + &fs::read_to_string(&files.server.certificate)?;

@@ -1,8 +1,9 @@
-//! The network between the members of an ensemble, which can be parted without any rights on the machine.
+//! The network between the members of an ensemble, which can be partitioned without special rights on the machine.
 //!
-//! Addresses alone would not do: members tell each other where they are, and go there directly. But Java takes all its
-//! outgoing connections through a SOCKS proxy when it is told to. So each member has an [`Exit`] of its own, which knows by
-//! whom a connection is made, and sends it through the [`TcpProxy`] between that member and the one it is for.
+//! Proxies in the configured addresses are not enough: members tell each other their real addresses, and connect to
+//! those. But Java makes all its outgoing connections through a SOCKS proxy if it is configured to. So each member has
+//! an [`Exit`] of its own, which knows the member that makes a connection, and sends it through the [`TcpProxy`]
+//! between that member and its target.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::failure::{During, Outcome};
 use crate::servers::{Direction, TcpProxy, free_port};
 
-/// Where a member listens for the others.
+/// The ports on which a member listens for the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerPorts {
     pub(super) quorum: u16,
@@ -34,7 +35,7 @@ impl PeerPorts {
     }
 }
 
-/// What stands between the members.
+/// The proxies between the members.
 #[derive(Debug)]
 pub(super) struct Network {
     exits: Vec<Exit>,
@@ -62,18 +63,18 @@ impl Network {
         Ok(Self { exits, between })
     }
 
-    /// What Java has to be told for a member's connections to come here.
+    /// Returns the Java properties that send a member's connections through its exit.
     pub(super) fn properties(&self, member: usize) -> Vec<String> {
         let address = self.exits[member].address;
         vec![
             format!("-DsocksProxyHost={}", address.ip()),
             format!("-DsocksProxyPort={}", address.port()),
-            // Else what is on the same machine would be left out.
+            // Otherwise connections to the same machine would bypass the proxy.
             "-DsocksNonProxyHosts=".to_owned(),
         ]
     }
 
-    /// Passes nothing on between the two, whoever connects.
+    /// Forwards nothing between the two, whichever of them connects.
     pub(super) fn blackhole(&self, one: usize, other: usize) {
         for proxy in self.of_both(one, other) {
             proxy.blackhole(Direction::ToServer);
@@ -95,7 +96,7 @@ impl Network {
     }
 }
 
-/// A SOCKS proxy that knows a few ports, and sends whoever asks for one of them elsewhere.
+/// A SOCKS proxy that knows a few ports, and redirects connections to them.
 #[derive(Debug)]
 struct Exit {
     address: SocketAddr,
@@ -129,7 +130,7 @@ impl Drop for Exit {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // It does nothing that takes time, and has nobody to tell of a panic.
+            // It does nothing that takes time, and a destructor cannot report its panic.
             let _ = thread.join();
         }
     }
@@ -141,14 +142,14 @@ async fn serve(listener: std::net::TcpListener, routes: Arc<Routes>) {
         if let Ok((client, _)) = listener.accept().await {
             let routes = Arc::clone(&routes);
             tokio::spawn(async move {
-                // Both sides see the end of a connection that fails.
+                // If it fails, both sides see the end of the connection.
                 let _ = pass(client, &routes).await;
             });
         }
     }
 }
 
-/// The version of SOCKS, also in every answer.
+/// The version of SOCKS, which is also in every answer.
 const VERSION: u8 = 5;
 const NO_LOGIN: u8 = 0;
 const GRANTED: u8 = 0;

@@ -1,15 +1,15 @@
-//! What is stored at a server.
+//! The nodes of a server.
 
 use super::jute::{Malformed, Reader, Writer};
 
-/// What kind of node to make.
+/// The kind of a new node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
-    /// It stays until it is deleted.
+    /// The node stays until it is deleted.
     Lasting,
-    /// The same, with the next number of its parent appended to its name.
+    /// Like `Lasting`, with the next number of its parent appended to its name.
     Numbered,
-    /// It is removed by the server some time after its last child.
+    /// The server removes the node some time after its last child was deleted.
     Container,
 }
 
@@ -27,19 +27,19 @@ impl NodeKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZooKeeperNode {
-    /// What is written in it.
+    /// The data of the node.
     pub data: Vec<u8>,
-    /// The number of the change that made it: `czxid`.
+    /// The number of the change that created it: `czxid`.
     pub created: i64,
-    /// The number of the change that wrote its data last: `mzxid`.
+    /// The number of the change that last wrote its data: `mzxid`.
     pub written: i64,
-    /// How often its data have been written.
+    /// How often its data has been written.
     pub version: i32,
-    /// How often children came and went.
+    /// How often children were created or deleted.
     pub child_version: i32,
     /// The session that it ends with, if it is ephemeral.
     pub session: Option<i64>,
-    /// How many children it has.
+    /// The number of its children.
     pub children: i32,
 }
 
@@ -48,35 +48,35 @@ impl ZooKeeperNode {
         let mut reader = Reader::new(answer);
         let data = reader.bytes()?.to_vec();
         let (created, written) = (reader.long()?, reader.long()?);
-        // When it was made and written, in time of the day.
+        // When it was created and written, in wall-clock time.
         let _ = (reader.long()?, reader.long()?);
         let (version, child_version, _access_version) = (reader.int()?, reader.int()?, reader.int()?);
         let owner = reader.long()?;
         let _length = reader.int()?;
         let children = reader.int()?;
-        // A container's owner is a number that no session has.
+        // The owner of a container is a number that no session has.
         let session = (owner != 0 && owner != i64::MIN).then_some(owner);
         Ok(Self { data, created, written, version, child_version, session, children })
     }
 }
 
-/// Who may do what to a node. One without entries is refused by servers.
+/// An access list: who may do what to a node. Servers refuse an empty one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access(Vec<(i32, String, String)>);
 
 impl Access {
-    /// Without entries.
+    /// Creates an empty access list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Anybody may do anything.
+    /// Creates an access list that allows every client everything.
     pub fn anybody() -> Self {
         Self::new().grant("cdrwa", "world", "anyone")
     }
 
-    /// Grants these rights (`c`reate and `d`elete children, `r`ead, `w`rite, `a`dminister) to whom the scheme and the
-    /// identity stand for: `("r", "world", "anyone")`.
+    /// Grants these rights (`c`reate and `d`elete children, `r`ead, `w`rite, `a`dminister) to the clients that the
+    /// scheme and the identity describe: `("r", "world", "anyone")`.
     #[must_use]
     pub fn grant(mut self, rights: &str, scheme: &str, identity: &str) -> Self {
         let bits = [('r', 1), ('w', 2), ('c', 4), ('d', 8), ('a', 16)];
@@ -103,7 +103,7 @@ pub(super) fn in_order(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// How long the number is that a server appends.
+/// The length of the number that a server appends.
 const NUMBER: usize = 10;
 
 #[cfg(test)]

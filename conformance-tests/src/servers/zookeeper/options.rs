@@ -1,4 +1,4 @@
-//! How a ZooKeeper server is to be started.
+//! The options for starting a ZooKeeper server.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::access::SUPER_DIGEST;
 use crate::servers::Certificates;
 
-/// How a ZooKeeper server is to be started. Without further settings: any client may do anything, in plain text, sessions last
-/// between one second and one minute as their clients wish, and what is written is in the hands of the system when it is
-/// acknowledged, not on the disk.
+/// The options for starting a ZooKeeper server. By default it allows every client everything and speaks plain text.
+/// Sessions last between one second and one minute, as their clients request. An acknowledged change has been passed to
+/// the operating system, but is not necessarily on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZooKeeperOptions {
     pub(super) port: Option<u16>,
@@ -24,7 +24,7 @@ pub struct ZooKeeperOptions {
     properties: Vec<(String, String)>,
 }
 
-/// As whom the server's URL says to come.
+/// The user in the server's URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Login {
     pub(super) user: String,
@@ -46,7 +46,7 @@ pub(super) enum Encryption {
     TlsWithClientCertificates,
 }
 
-/// What is done before a change is acknowledged.
+/// What the server does before it acknowledges a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writing {
     HandedToTheSystem,
@@ -71,27 +71,27 @@ impl Default for ZooKeeperOptions {
 }
 
 impl ZooKeeperOptions {
-    /// Nothing special.
+    /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Listens on this port instead of a free one: for TLS, if that was asked for.
+    /// Sets the port, instead of a free one: the TLS port, if TLS is on.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// The unit of the server's time: sessions end at a multiple of it, and the nodes of an ensemble ping each other twice in
-    /// each. Half a second unless set.
+    /// Sets the server's unit of time: sessions end at a multiple of it, and the members of an ensemble ping each other
+    /// twice in each unit. The default is half a second.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// How long a session may last without a sign of its client, at the least and at the most.
+    /// Sets the shortest and the longest time that a session may last without a message of its client.
     #[must_use]
     pub fn sessions_between(mut self, shortest: Duration, longest: Duration) -> Self {
         self.shortest_session = shortest;
@@ -99,30 +99,30 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Speaks TLS, on a port beside the one for plain text, with certificates of an authority made for this server.
-    /// The server's address and URL are those of the port for TLS.
+    /// Speaks TLS, on a second port beside the one for plain text, with certificates of an authority made for this
+    /// server. The server's address and URL are those of the TLS port.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.encryption = Encryption::Tls;
         self
     }
 
-    /// The same, and wants a certificate of every client there.
+    /// Like `tls`, and requires a certificate from every client of that port.
     #[must_use]
     pub fn tls_with_client_certificates(mut self) -> Self {
         self.encryption = Encryption::TlsWithClientCertificates;
         self
     }
 
-    /// Has the server's URL say this name and password. No server has to know them beforehand: a client that shows them may do
-    /// what an access list grants to `auth`.
+    /// Puts this name and password into the server's URL. The server need not know them beforehand: a client that
+    /// presents them may do what an access list grants to `auth`.
     #[must_use]
     pub fn digest_user(mut self, name: &str, password: &str) -> Self {
         self.login.get_or_insert_with(|| Login::new(name, password, Means::Digest));
         self
     }
 
-    /// Adds a user who authenticates with SASL DIGEST-MD5. The server's URL has the first user.
+    /// Adds a user that authenticates with SASL DIGEST-MD5. The server's URL contains the first user.
     #[must_use]
     pub fn sasl_user(mut self, name: &str, password: &str) -> Self {
         let login = Login::new(name, password, Means::Sasl);
@@ -131,13 +131,13 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Has quotas refuse what exceeds them, not only log it.
+    /// Makes quotas refuse requests that exceed them, instead of only logging them.
     #[must_use]
     pub fn enforced_quotas(self) -> Self {
         self.setting("enforceQuota", "true")
     }
 
-    /// How often containers without children are looked for, and removed. A minute unless set.
+    /// Sets how often the server looks for containers without children, and removes them. The default is a minute.
     #[must_use]
     pub fn containers_checked_every(self, interval: Duration) -> Self {
         self.property("znode.container.checkIntervalMs", &interval.as_millis().to_string())
@@ -156,21 +156,21 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Adds a line to the server's configuration: `("syncLimit", "4")`. The last one of a name counts.
+    /// Adds a line to the server's configuration: `("syncLimit", "4")`. The last line of a name counts.
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets a property of the Java system, where ZooKeeper reads those: `("jute.maxbuffer", "4096")`.
+    /// Sets a Java system property, from which ZooKeeper reads some settings: `("jute.maxbuffer", "4096")`.
     #[must_use]
     pub fn property(mut self, name: &str, value: &str) -> Self {
         self.properties.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The server's configuration, with all its files in `folder`.
+    /// Returns the server's configuration, with all its files in `folder`.
     pub(super) fn configuration(&self, folder: &Path, ports: Ports, files: Option<&Certificates>) -> String {
         let path = |name: &str| folder.join(name).display().to_string();
         let milliseconds = |time: Duration| time.as_millis().to_string();
@@ -200,7 +200,7 @@ impl ZooKeeperOptions {
             say("ssl.trustStore.type", "PEM");
             say("ssl.trustStore.location", &files.authority.display().to_string());
             say("ssl.clientAuth", if wants { "need" } else { "none" });
-            // A client's certificate names nobody's host.
+            // The certificate of a client contains no host name.
             say("ssl.hostnameVerification", "false");
         }
         if !self.sasl_users.is_empty() {
@@ -212,7 +212,7 @@ impl ZooKeeperOptions {
         lines
     }
 
-    /// The users, as Java wants to be told of them; `None` when there are none.
+    /// Returns the users, in Java's format; `None` when there are none.
     pub(super) fn users(&self) -> Option<String> {
         let mut users = String::new();
         for Login { user, password, .. } in &self.sasl_users {
@@ -223,13 +223,13 @@ impl ZooKeeperOptions {
         (!users.is_empty()).then(|| format!("Server {{\n    {module} required{users};\n}};\n"))
     }
 
-    /// What is said to Java: `-Dname=value`.
+    /// Returns the properties for the Java command line: `-Dname=value`.
     pub(super) fn properties(&self, folder: &Path) -> Vec<String> {
         let sync = if self.writing == Writing::OnTheDisk { "yes" } else { "no" };
         let mut all = vec![
             format!("-Dzookeeper.forceSync={sync}"),
             format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER_DIGEST}"),
-            // In kilobytes: the log of changes begins as large as this.
+            // In kilobytes: the initial size of the transaction log.
             "-Dzookeeper.preAllocSize=1024".to_owned(),
         ];
         if !self.sasl_users.is_empty() {
@@ -246,7 +246,7 @@ impl Login {
     }
 }
 
-/// Where a server listens for clients.
+/// The ports on which a server listens for clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
     pub(super) plain: u16,

@@ -72,7 +72,7 @@ async fn access_lists_do_not_bind_the_fixture() {
     assert_eq!(server.children("/closed").await.unwrap().unwrap(), ["child"]);
 }
 
-/// A node that ends with the session of a client, which keeps quiet from then on.
+/// Creates a node that ends with the session of a client, which sends nothing from then on.
 async fn ephemeral_at(address: SocketAddr, path: &str) -> Outcome<Visit> {
     let mut visit = Visit::stranger(address).await?;
     visit.create_ephemeral(path).await?;
@@ -94,7 +94,8 @@ async fn a_session_of_somebody_else_is_closed_with_its_nodes() {
     drop(client);
 }
 
-/// As its client does when it connects again in time: the session is closed, and whoever closed it does not hear of it.
+/// This is what its client does when it connects again in time: the session is closed, but the request that closed it
+/// gets no answer.
 #[tokio::test]
 async fn a_session_is_closed_also_where_the_answer_is_lost() {
     if is_left_out() {
@@ -111,7 +112,7 @@ async fn a_session_is_closed_also_where_the_answer_is_lost() {
         assert_eq!((server.node("/e").await, server.knows_session(session).await), (Ok(None), Ok(false)));
         drop(client);
     }
-    // Twice for each, and once more where a busy server kept it waiting.
+    // Twice for each, and once more if a busy server was slow.
     assert!(proxy.requests(ZooKeeperRequest::Connect) >= 4);
 }
 
@@ -238,7 +239,7 @@ async fn a_proxy_knows_what_passes() {
     assert_eq!(server.node("/not done").await, Ok(None));
 }
 
-/// All in one, as it takes the machine a while to start the three.
+/// All checks in one test, because starting the three takes a while.
 #[tokio::test]
 async fn an_ensemble_has_a_leader_as_long_as_most_of_it_is_there() {
     if is_left_out() {
@@ -250,7 +251,7 @@ async fn an_ensemble_has_a_leader_as_long_as_most_of_it_is_there() {
     ensemble.member(others[0]).create("/a", b"x", NodeKind::Lasting).await.unwrap();
     assert_eq!(ensemble.member(first).node("/a").await.unwrap().unwrap().data, b"x");
 
-    // Nobody has ended: the others find another leader, as they do not hear of this one.
+    // No member has ended: the others find another leader, because they do not hear from this one.
     ensemble.isolate(first);
     let second = ensemble.leader_among(&others).await.unwrap();
     ensemble.member(second).create("/b", b"", NodeKind::Lasting).await.unwrap();
@@ -260,7 +261,7 @@ async fn an_ensemble_has_a_leader_as_long_as_most_of_it_is_there() {
         .await;
     until("it has what it missed", async || ensemble.member(first).node("/b").await.unwrap().is_some()).await;
 
-    // Connections that end are noticed at once.
+    // Connections that end are noticed immediately.
     let others = ensemble.others(second);
     ensemble.sever(second, others[0]);
     until("the parted one serves nobody", async || ensemble.member(others[0]).role().await.is_err()).await;

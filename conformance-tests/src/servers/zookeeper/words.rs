@@ -1,4 +1,4 @@
-//! Words of four letters, to which a server answers with a text about itself.
+//! Four-letter words, which a server answers with a text about itself.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,23 +9,23 @@ use tokio::net::TcpStream;
 
 use crate::failure::{Failure, Outcome};
 
-/// A server that stands still answers nobody.
+/// A suspended server answers no client.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 const ANSWERED_AT_ONCE: Duration = Duration::from_secs(1);
 
-/// What a server is to its ensemble.
+/// The role of a server in its ensemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// There is no ensemble.
     Standalone,
     /// All changes go through it.
     Leader,
-    /// It serves clients, and has the leader make changes.
+    /// It serves clients, and passes changes on to the leader.
     Follower,
 }
 
-/// What the server at `address` answers.
+/// Returns the answer of the server at `address`.
 pub(super) async fn ask(address: SocketAddr, word: &str) -> Outcome<String> {
     let answer = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -39,7 +39,7 @@ pub(super) async fn ask(address: SocketAddr, word: &str) -> Outcome<String> {
         .map_err(|_| Failure::new(format!("{word} was not answered within {ANSWERS_WITHIN:?}")))?
 }
 
-/// What the server at `address` is to its ensemble.
+/// Returns the role of the server at `address`.
 ///
 /// # Errors
 /// When it does not serve clients now.
@@ -47,8 +47,8 @@ pub(super) async fn role(address: SocketAddr) -> Outcome<Role> {
     role_in(&ask(address, "srvr").await?)
 }
 
-/// Whether the server at `address` serves clients. A question that is put too early stays without an answer for ever, so each has little
-/// time.
+/// Checks that the server at `address` serves clients. A request that comes too early is never answered, so each has
+/// little time.
 ///
 /// # Errors
 /// When it does not serve clients now.
@@ -67,7 +67,7 @@ fn role_in(answer: &str) -> Outcome<Role> {
     }
 }
 
-/// The figures of the server at `address`, such as `zk_packets_received`.
+/// Returns the metrics of the server at `address`, such as `zk_packets_received`.
 pub(super) async fn figures(address: SocketAddr) -> Outcome<HashMap<String, String>> {
     Ok(figures_in(&ask(address, "mntr").await?))
 }
@@ -77,14 +77,14 @@ fn figures_in(answer: &str) -> HashMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Whether a number is named in an answer, as servers write the numbers of sessions: `0x1000a4f7d2b0003`.
+/// Returns whether an answer contains a number, in the form in which servers write session ids: `0x1000a4f7d2b0003`.
 pub(super) fn has_number(answer: &str, number: i64) -> bool {
     let number = format!("0x{number:x}");
     answer.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == number)
 }
 
-/// The numbers of the sessions that watch the node at `path`, in an answer that has the paths of nodes at the beginnings of lines,
-/// and their watchers on the lines below.
+/// Returns the ids of the sessions that watch the node at `path`, from an answer that has the paths of nodes at the
+/// beginning of lines, and their watchers on the lines below.
 pub(super) fn watchers_in(answer: &str, path: &str) -> Vec<i64> {
     let below = answer.lines().skip_while(|line| *line != path).skip(1);
     let numbers = below.map_while(|line| line.strip_prefix("\t0x"));
