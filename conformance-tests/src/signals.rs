@@ -1,11 +1,11 @@
-//! Stopping a child process as it stands, and having it run on.
+//! Suspends and resumes a child process.
 
 use std::io;
 use std::process::Child;
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-/// Stops the process, and waits until it has stopped: the signal is sent at once and takes its time.
+/// Suspends the process, and waits until it has stopped: the signal is sent immediately and takes effect later.
 pub(crate) fn stop(child: &Child) -> io::Result<()> {
     let process = Pid::from_child(child);
     rustix::process::kill_process(process, Signal::STOP)?;

@@ -15,10 +15,10 @@ use crate::failure::{During, Failure, Outcome, ensure};
 use crate::harness::{Ability, Harness};
 use crate::worker::Worker;
 
-/// How often something is looked at that cannot announce itself.
+/// How often to check a condition that cannot announce itself.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Whether a client of the case is still to be closed at its end.
+/// The clients of the case that are still to be closed at its end.
 #[derive(Debug)]
 struct Opened(Vec<LockClient>);
 
@@ -38,22 +38,22 @@ impl Stage {
         &*self.harness
     }
 
-    /// How long to wait for something that has to happen.
+    /// Returns how long to wait for something that has to happen.
     pub(crate) fn patience(&self) -> Duration {
         self.harness.patience()
     }
 
-    /// A new client, closed at the end of the case.
+    /// Creates a client that is closed at the end of the case.
     pub(crate) async fn client(&self) -> Outcome<LockClient> {
         self.client_with(ClientBuilder::new()).await
     }
 
-    /// A new client with settings, closed at the end of the case.
+    /// Creates a client with settings that is closed at the end of the case.
     pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Outcome<LockClient> {
         Ok(self.opened(self.harness.client(builder).await.during("make a client")?))
     }
 
-    /// A new client whose holds a machine that stands still does not end, closed at the end of the case.
+    /// Creates a client whose holds survive a machine that hangs for a while. It is closed at the end of the case.
     pub(crate) async fn lasting_client(&self) -> Outcome<LockClient> {
         let client = self.harness.lasting_client(ClientBuilder::new()).await;
         Ok(self.opened(client.during("make a client")?))
@@ -66,7 +66,7 @@ impl Stage {
         client
     }
 
-    /// A new client elsewhere: in a process of its own where the backend reaches so far, else on a thread.
+    /// Creates a client elsewhere: in a process of its own if the backend reaches that far, else on a thread.
     pub(crate) async fn worker(&self) -> Outcome<Worker> {
         let label = format!("worker-{}", self.count.fetch_add(1, Ordering::Relaxed));
         if self.harness.lacks(Ability::SeparateProcesses).is_some() {
@@ -79,7 +79,7 @@ impl Stage {
         Worker::process(&address, &label, self.patience()).await
     }
 
-    /// Several new clients elsewhere.
+    /// Creates several clients elsewhere.
     pub(crate) async fn workers(&self, count: usize) -> Outcome<Vec<Worker>> {
         let mut workers = Vec::with_capacity(count);
         for _ in 0..count {
@@ -88,7 +88,7 @@ impl Stage {
         Ok(workers)
     }
 
-    /// The output of `future`, which has to come soon.
+    /// Returns the output of `future`, which has to complete soon.
     pub(crate) async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Outcome<T> {
         tokio::time::timeout(self.patience(), future)
             .await
@@ -101,7 +101,7 @@ impl Stage {
         reason.ok_or_else(|| Failure::new("the hold was released instead of lost"))
     }
 
-    /// Waits until `condition` holds, which has to come soon. For what cannot announce itself.
+    /// Waits until `condition` holds, which has to happen soon. For conditions that cannot announce themselves.
     pub(crate) async fn until<F: Future<Output = Outcome<bool>>>(
         &self,
         what: &str,
@@ -115,7 +115,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends an outage, and waits until all clients of the case are in contact again: each finds out in its own time.
+    /// Ends an outage, and waits until all clients of the case have contact again: each notices that in its own time.
     pub(crate) async fn heal(&self) -> Outcome {
         self.harness.heal().await?;
         let clients = self.opened.lock().map(|opened| opened.0.clone()).unwrap_or_default();
@@ -132,19 +132,19 @@ impl Stage {
         Ok(())
     }
 
-    /// How often to do what takes many times to go wrong.
+    /// Returns how often to repeat a step that seldom fails.
     pub(crate) fn rounds(&self, many: u32) -> u32 {
         self.harness.rounds(many)
     }
 
-    /// Waits until `count` wait for the lock at the server.
+    /// Waits until the lock has `count` waiters at the server.
     pub(crate) async fn queued(&self, client: &LockClient, name: &str, count: usize) -> Outcome {
         let lock = LockName::new(name)?;
         let lock = &lock;
         let deadline = Instant::now() + self.patience();
         self.until(&format!("{count} waiting for {name:?}"), || async move {
             match self.harness.waiting_for(client, lock).await {
-                // A server that is busy may not answer in time.
+                // A busy server may not answer in time.
                 Err(_) if Instant::now() < deadline => Ok(false),
                 waiting => Ok(waiting? == count),
             }
@@ -152,14 +152,14 @@ impl Stage {
         .await
     }
 
-    /// What the server says of the lock; `None` where it says nothing.
+    /// Returns the status of the lock at the server; `None` if the backend does not show it.
     pub(crate) async fn status(&self, client: &LockClient, name: &str) -> Outcome<Option<LockStatus>> {
         let deadline = Instant::now() + self.patience();
         match client.capabilities().inspection {
             Inspection::None => Ok(None),
             _ => loop {
                 match client.status(name).await {
-                    // A server that is busy may not answer in time.
+                    // A busy server may not answer in time.
                     Err(error) if error.is_retryable() && Instant::now() < deadline => {}
                     answer => return Ok(Some(answer?)),
                 }
@@ -167,7 +167,7 @@ impl Stage {
         }
     }
 
-    /// Who holds the lock, on a backend that tells.
+    /// Returns the holder of the lock, on a backend that shows it.
     pub(crate) async fn holder(&self, client: &LockClient, name: &str) -> Outcome<Participant> {
         let status = client.status(name).await?;
         let held_by = status.holders.len();
@@ -176,7 +176,7 @@ impl Stage {
         holder.ok_or_else(|| Failure::new(format!("the status of {name:?} has {held_by} holders")))
     }
 
-    /// Checks, as another client, that nobody holds the lock or waits for it.
+    /// Checks, as another client, that the lock has no holder and no waiters.
     pub(crate) async fn is_free(&self, observer: &LockClient, name: &str) -> Outcome {
         if let Some(status) = self.status(observer, name).await? {
             let (holders, waiters) = (status.holders.len(), status.waiters.len());
@@ -190,7 +190,7 @@ impl Stage {
         guard.release().await.during("release a lock that was free")
     }
 
-    /// Waits until nobody holds the lock or waits for it, as another client sees it.
+    /// Waits until the lock has no holder and no waiters, as another client sees it.
     pub(crate) async fn becomes_free(&self, observer: &LockClient, name: &str) -> Outcome {
         let deadline = Instant::now() + self.patience();
         loop {
@@ -201,7 +201,7 @@ impl Stage {
         }
     }
 
-    /// Checks, as another client, that somebody holds the lock.
+    /// Checks, as another client, that the lock is held.
     pub(crate) async fn is_held(&self, observer: &LockClient, name: &str) -> Outcome {
         match observer.lock(name)?.try_acquire().await? {
             None => Ok(()),
@@ -227,7 +227,7 @@ impl Stage {
     }
 }
 
-/// Whether the backend gives out fencing tokens.
+/// Returns whether the backend has fencing tokens.
 pub(crate) fn has_tokens(client: &LockClient) -> bool {
     client.capabilities().fencing != Fencing::None
 }

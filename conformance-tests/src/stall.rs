@@ -1,7 +1,8 @@
-//! Whether the machine stood still while a case ran.
+//! Detects whether the machine hung while a case ran.
 //!
-//! A lease goes on while the program that holds it does not run, so on a machine that stops for longer than the lease a sound
-//! backend loses its lock, as it has to. A case that failed in such a moment has shown nothing, and is run again.
+//! A lease continues while the program that holds it does not run. So if a machine hangs for longer than the lease, a
+//! correct backend loses its lock, as it must. A case that failed at such a moment has proved nothing, and is run
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +14,10 @@ use crate::failure::Outcome;
 
 const TICK: Duration = Duration::from_millis(20);
 
-/// How often a case is run at the most: one that fails each time does not fail for the machine alone.
+/// The maximum number of runs of a case: if it fails each time, the machine is not the only reason.
 const RUNS: usize = 4;
 
-/// A thread that sleeps for a short time, over and over, and notes by how much it overslept.
+/// A thread that repeatedly sleeps for a short time, and records by how much it overslept.
 struct StallWatch {
     worst: Arc<AtomicU64>,
     end: Option<Sender<()>>,
@@ -41,7 +42,7 @@ impl StallWatch {
         Ok(Self { worst, end: Some(end), thread: Some(thread) })
     }
 
-    /// The longest time by which the thread overslept so far.
+    /// Returns the longest time by which the thread has overslept so far.
     fn worst(&self) -> Duration {
         Duration::from_millis(self.worst.load(Ordering::Relaxed))
     }
@@ -51,13 +52,13 @@ impl Drop for StallWatch {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // It ends with the channel, and has nothing to panic about.
+            // The thread ends with the channel, and has no reason to panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Runs a case, and runs it again when it failed while the machine stood still for longer than is `bearable`.
+/// Runs a case, and runs it again if it failed while the machine hung for longer than is `bearable`.
 pub(crate) fn judge<T>(name: &str, bearable: Duration, run: impl Fn() -> Outcome<T>) -> Outcome<T> {
     judge_watched(name, bearable, || match StallWatch::start() {
         Ok(watch) => {
@@ -68,7 +69,7 @@ pub(crate) fn judge<T>(name: &str, bearable: Duration, run: impl Fn() -> Outcome
     })
 }
 
-/// `run` answers with the outcome, and with the longest stall in that run.
+/// `run` returns the result, and the longest stall in that run.
 fn judge_watched<T>(
     name: &str,
     bearable: Duration,
@@ -95,7 +96,7 @@ mod tests {
     const BEARABLE: Duration = Duration::from_millis(400);
     const STALL: Duration = Duration::from_secs(3);
 
-    /// Judges runs that end like this, one after the other; answers with how many there were, too.
+    /// Judges runs with these results, one after the other; also returns how many there were.
     fn judged(runs: &[(bool, Duration)]) -> (bool, usize) {
         let mut done = 0;
         let outcome = judge_watched("a case", BEARABLE, || {

@@ -16,28 +16,31 @@ use crate::stage::Stage;
 use crate::stall;
 use crate::worker;
 
-/// What a case has to bear. Well below the shortest time within which a lease has to be renewed.
+/// The longest stall of the machine that a case has to tolerate. It is well below the shortest time within which a
+/// lease has to be renewed.
 const BEARABLE: Duration = Duration::from_millis(400);
 
-/// A case that takes longer than this many times the harness's patience hangs.
+/// A case that takes longer than this many times the harness's patience is considered to hang.
 const HANGS_AFTER: u32 = 10;
 
 const THREADS_PER_PROCESSOR: usize = 3;
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The backend does what the case says.
+    /// The backend does what the case expects.
     Passed,
-    /// It does not.
+    /// The backend does not do it.
     Failed(Failure),
     /// The case could not be run, for this reason.
     Ignored(String),
 }
 
-/// The main function of a test program for the backend of `H`; [`conformance_suite!`](crate::conformance_suite) calls it.
+/// The main function of a test program for the backend of `H`; [`conformance_suite!`](crate::conformance_suite) calls
+/// it.
 ///
-/// Understands the arguments of an ordinary test program. Started again by a case, it is a worker instead.
+/// It understands the arguments of an ordinary test program. If a case has started this process, it runs as a worker
+/// instead.
 #[must_use]
 pub fn main<H: Harness>() -> ExitCode {
     match worker::requested() {
@@ -46,8 +49,8 @@ pub fn main<H: Harness>() -> ExitCode {
     }
 }
 
-/// Most cases wait for most of their time, so more of them run at once than there are processors, unless the user says
-/// otherwise.
+/// Runs more cases at once than there are processors, because most cases wait most of the time, unless the user
+/// specifies another number.
 fn with_threads(arguments: Arguments) -> Arguments {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = arguments.test_threads.or(Some(processors * THREADS_PER_PROCESSOR));
@@ -85,20 +88,20 @@ fn trial<H: Harness>(case: Case, ended: Arc<Mutex<BTreeSet<&'static str>>>) -> T
     })
 }
 
-/// Whether the user asked for some of the cases only.
+/// Returns whether the user asked for only some of the cases.
 fn is_partial(arguments: &Arguments) -> bool {
     arguments.list || arguments.ignored || arguments.filter.is_some() || !arguments.skip.is_empty()
 }
 
-/// The cases of the list that are not among those that ended.
+/// Returns the cases of the list that are not among those that ended.
 fn missing(cases: &[Case], ended: &BTreeSet<&'static str>) -> Vec<&'static str> {
     cases.iter().map(|case| case.name).filter(|name| !ended.contains(name)).collect()
 }
 
 /// Runs one case against a backend, on a runtime of its own.
 ///
-/// A failure while the machine stood still for so long that a lease may have ended has shown nothing of the backend: then the
-/// case is run again, in a new place of `start`'s, a few times at the most.
+/// A failure proves nothing about the backend if the machine hung for so long that a lease may have ended. Then the
+/// case is run again, in a new place from `start`, at most a few times.
 pub fn run_case<F>(case: &Case, start: impl Fn() -> F) -> Verdict
 where
     F: Future<Output = Outcome<Box<dyn Harness>>>,
@@ -106,7 +109,7 @@ where
     stall::judge(case.name, BEARABLE, || run_once(case, &start)).unwrap_or_else(Verdict::Failed)
 }
 
-/// Whether it passed or was ignored.
+/// Runs the case once, and returns whether it passed or was ignored.
 fn run_once<F>(case: &Case, start: impl Fn() -> F) -> Outcome<Verdict>
 where
     F: Future<Output = Outcome<Box<dyn Harness>>>,
@@ -127,7 +130,7 @@ async fn play(case: &Case, harness: Box<dyn Harness>) -> Outcome<Verdict> {
     }
     let limit: Duration = harness.patience() * HANGS_AFTER;
     let stage = Arc::new(Stage::new(harness));
-    // A task, because the current task is who owns a lock, and because a panic ends there.
+    // Run in a task, because the current task owns the locks, and because a panic ends there.
     let running = tokio::spawn((case.run)(Arc::clone(&stage)));
     let ended = tokio::time::timeout(limit, running).await;
     ended.map_err(|_| Failure::new(format!("the case has not ended within {limit:?}")))???;
@@ -135,7 +138,7 @@ async fn play(case: &Case, harness: Box<dyn Harness>) -> Outcome<Verdict> {
     Ok(Verdict::Passed)
 }
 
-/// Why the case cannot be run against this backend.
+/// Returns why the case cannot be run against this backend.
 async fn why_not(case: &Case, harness: &dyn Harness) -> Outcome<Option<String>> {
     let client = harness.client(ClientBuilder::new()).await.during("make a client")?;
     if let Some(failure) = contradiction(harness, client.capabilities()) {

@@ -1,4 +1,4 @@
-//! Contests find what they are for: with a lock that excludes they pass, and with one that does not they fail.
+//! Checks that contests find errors: with a lock that excludes they pass, and with one that does not they fail.
 
 #[cfg(unix)]
 #[path = "ensemble/connection.rs"]

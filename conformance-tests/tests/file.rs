@@ -1,4 +1,4 @@
-//! The suite against the file backend, with processes of their own.
+//! Runs the suite against the file backend, with separate processes.
 
 #[cfg(unix)]
 #[path = "harnesses/file.rs"]

@@ -1,4 +1,4 @@
-//! The suite against a real MariaDB, as a user who may do nothing at all, with processes of their own.
+//! Runs the suite against a real MariaDB, as a user without any privileges, with separate processes.
 
 #[cfg(unix)]
 #[path = "harnesses/mysql.rs"]

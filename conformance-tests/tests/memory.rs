@@ -1,4 +1,4 @@
-//! The suite against the memory backend without leases: a loss is told by the server at once.
+//! Runs the suite against the memory backend without leases: the server reports a loss immediately.
 #[path = "harnesses/memory.rs"]
 mod memory;
 

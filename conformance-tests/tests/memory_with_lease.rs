@@ -1,5 +1,5 @@
-//! The suite against the memory backend with leases and replies that take their time, as from a server across a network: the
-//! holder finds a loss out by itself.
+//! Runs the suite against the memory backend with leases and late replies, as from a server on a network: the holder
+//! notices a loss by itself.
 #[path = "harnesses/memory.rs"]
 mod memory;
 

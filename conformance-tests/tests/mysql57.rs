@@ -1,4 +1,4 @@
-//! The suite against a real MySQL 5.7, as a user who may do nothing at all, with processes of their own.
+//! Runs the suite against a real MySQL 5.7, as a user without any privileges, with separate processes.
 
 #[cfg(unix)]
 #[path = "harnesses/mysql.rs"]

@@ -1,4 +1,4 @@
-//! The suite against a real MySQL 5.7, with tokens and holders in a table, with processes of their own.
+//! Runs the suite against a real MySQL 5.7, with tokens and holders in a table, with separate processes.
 
 #[cfg(unix)]
 #[path = "harnesses/mysql.rs"]

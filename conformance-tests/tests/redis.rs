@@ -1,4 +1,4 @@
-//! The suite against a real Redis server, with processes of their own, as a user who may do no more than is needed.
+//! Runs the suite against a real Redis server, with separate processes, as a user with the minimum permissions.
 
 #[cfg(unix)]
 #[path = "harnesses/redis.rs"]

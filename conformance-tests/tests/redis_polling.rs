@@ -1,4 +1,4 @@
-//! The suite against a Redis server that refuses to send messages: whoever waits has to ask again and again.
+//! Runs the suite against a Redis server that refuses to send messages: waiters have to poll.
 
 #[cfg(unix)]
 #[path = "harnesses/redis.rs"]

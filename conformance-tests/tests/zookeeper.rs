@@ -1,4 +1,5 @@
-//! The suite against a real ZooKeeper server, with processes of their own. A reply that is lost ends the connection.
+//! Runs the suite against a real ZooKeeper server, with separate processes. A reply is lost together with its
+//! connection.
 
 #[cfg(unix)]
 #[path = "harnesses/zookeeper.rs"]

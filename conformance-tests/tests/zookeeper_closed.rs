@@ -1,5 +1,5 @@
-//! The suite against a real ZooKeeper server with nodes that only their maker may touch. A reply that is lost leaves the
-//! connection silent.
+//! Runs the suite against a real ZooKeeper server with nodes that only their creator may access. A lost reply leaves
+//! the connection silent.
 
 #[cfg(unix)]
 #[path = "harnesses/zookeeper.rs"]

@@ -1,4 +1,4 @@
-//! Locks of ours beside those of Apache Curator's `InterProcessMutex`, on the same path of one real server.
+//! Tests distlock together with Apache Curator's `InterProcessMutex`, on the same path of one real server.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
@@ -16,10 +16,10 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-/// Long enough for a busy machine to be heard of in time, short enough to wait for its end.
+/// Long enough for the heartbeats of a busy machine, short enough to wait for its end.
 const SESSION: Duration = Duration::from_secs(5);
 
-/// How long anything may take that has to happen. Generous: it costs time only when something is wrong.
+/// How long any step that has to happen may take. The value is generous: it costs time only when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -36,7 +36,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// `None` when whoever runs the tests has no ZooKeeper or no Curator.
+    /// Returns `None` when the user has left out ZooKeeper or Curator.
     async fn new(test: &str) -> Option<Self> {
         if left_out("zookeeper").or_else(|| left_out("curator")).is_some() {
             return None;
@@ -69,12 +69,12 @@ impl Stage {
         Arc::new(CuratorPeer::start(&address, SESSION).await.unwrap())
     }
 
-    /// The nodes of all contenders, first the one who holds the lock.
+    /// Returns the nodes of all contenders, beginning with the holder of the lock.
     async fn contenders(&self) -> Vec<String> {
         self.server.children(&self.path()).await.unwrap().unwrap_or_default()
     }
 
-    /// Waits until so many hold the lock or wait for it.
+    /// Waits until the lock has this many holders and waiters.
     async fn contended(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -87,7 +87,7 @@ impl Stage {
         }
     }
 
-    /// Whose nodes they are, in their order.
+    /// Returns which side each node belongs to, in order.
     async fn sides(&self) -> Vec<Side> {
         let mut sides = Vec::new();
         for contender in self.contenders().await {
@@ -115,7 +115,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     done.unwrap()
 }
 
-/// Wants the lock, and says when it has it.
+/// Acquires the lock in a task.
 fn wanting(client: &LockClient) -> JoinHandle<LockGuard> {
     let lock = client.lock(NAME).unwrap();
     tokio::spawn(async move { lock.acquire().await.unwrap() })
@@ -167,7 +167,7 @@ async fn both_sides_stand_in_one_queue() {
                 curator.release(hold).await.unwrap();
             })
         } else {
-            // A client of its own: those of one client wait as one.
+            // A client for each waiter: the waiters of one client share an attempt.
             let client = stage.ours().await;
             tokio::spawn(async move {
                 let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
@@ -225,7 +225,7 @@ async fn what_both_sides_count_without_a_guard_is_right() {
     stage.nothing_is_left().await;
 }
 
-/// So long at the least a session lives on after its client, which was heard of within the last third of the timeout.
+/// The minimum time that a session outlives its client, whose last message is no older than a third of the timeout.
 const LIVES_ON: Duration = Duration::from_millis(2500);
 
 #[tokio::test]
@@ -309,19 +309,19 @@ async fn a_killed_waiter_of_ours_between_two_of_curators_holds_nobody_up_for_eve
 
 const URL: &str = "DISTLOCK_TEST_ACQUIRES_AT";
 
-/// Not a test by itself: what others start as a process of its own, and kill.
+/// Not a test by itself: other tests start it as a process, and kill it.
 #[tokio::test]
 async fn acquires_when_it_is_told_to() {
     let Ok(url) = std::env::var(URL) else { return };
     let client = distlock::connect(url).await.unwrap();
     let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
     println!("\nacquired");
-    // Ends with whoever has started it.
+    // Ends with the process that started it.
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
     guard.release().await.unwrap();
 }
 
-/// A process that acquires the lock with our client, and keeps it. Ended when this is dropped.
+/// A process that acquires the lock with our client, and keeps it. Dropping this ends the process.
 struct OurProcess {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -346,7 +346,7 @@ impl OurProcess {
         soon(word, said).await;
     }
 
-    /// With a signal that it cannot catch.
+    /// Uses a signal that it cannot catch.
     async fn kill(&mut self) {
         self.child.kill().await.unwrap();
     }

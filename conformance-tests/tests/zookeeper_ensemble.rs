@@ -1,5 +1,5 @@
-//! Eight processes count up a number, with nothing but a lock in ZooKeeper between them, while the servers of an ensemble are
-//! killed, stopped and parted from each other.
+//! Eight processes increment a number that only a lock in ZooKeeper protects, while the servers of an ensemble are
+//! killed, stopped and separated from each other.
 
 #[cfg(unix)]
 #[path = "ensemble/mod.rs"]

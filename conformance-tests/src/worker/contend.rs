@@ -1,4 +1,4 @@
-//! Contending for a lock while the servers are done harm to.
+//! The contending worker: acquires a lock over and over while a test disturbs the servers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use super::protocol::{Count, End, Report, Visit};
 use super::serve::{Desk, count_up, lock, stamp};
 
-/// How often a holder asks itself whether it still holds.
+/// How often a holder checks whether it still holds the lock.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Before the same is tried again that has just failed.
+/// The pause before a step that has failed is tried again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a worker that contends has been told since.
+/// What a contending worker has been told since it began.
 #[derive(Debug, Default)]
 pub(super) struct Contest {
     rests: AtomicBool,
@@ -63,8 +63,8 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
         }
     }
 
-    /// Goes on believing for as long as it was told to, and as the hold says so. Answers when it last did, and why it does
-    /// no longer.
+    /// Holds the lock for as long as it was told to, and while the hold is valid. Returns when the hold was last valid,
+    /// and why it ended.
     async fn believe(&self, guard: &LockGuard, acquired: u64) -> (u64, End) {
         let clings = lock(&self.contest.clings).take();
         if clings.is_some() {
@@ -86,7 +86,7 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
     }
 }
 
-/// Counts up as one who looks before it writes.
+/// Increments the number like a careful program that checks its hold before it writes.
 fn count_as_holder(hold: &Hold, file: &Path) -> io::Result<Count> {
     if !hold.is_valid() {
         return Ok(Count::Not);
@@ -95,7 +95,7 @@ fn count_as_holder(hold: &Hold, file: &Path) -> io::Result<Count> {
     Ok(if hold.is_valid() { Count::Up } else { Count::Doubtful })
 }
 
-/// A release of which nobody knows yet what comes is none that failed.
+/// A release whose result is not known yet does not count as failed.
 fn is_unsettled(error: &LockError) -> bool {
     error.is_retryable() || error.kind() == lock_core::ErrorKind::Unconfirmed
 }

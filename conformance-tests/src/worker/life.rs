@@ -1,4 +1,4 @@
-//! What a worker lives in, and how that is ended.
+//! The process or thread that a worker runs in, and how it is ended.
 
 use std::io::{self, Write};
 use std::process::{Child, ChildStdin};
@@ -24,7 +24,7 @@ impl Life {
                 input.flush()
             }
             Self::Thread { commands } => {
-                // Through the same encoding, so that both kinds of worker are told the same.
+                // Uses the same encoding as for processes, so that both kinds of worker get the same commands.
                 let command = serde_json::from_slice(&serde_json::to_vec(command)?)?;
                 commands
                     .send(command)
@@ -86,7 +86,7 @@ fn not_a_process() -> io::Error {
 impl Drop for Life {
     fn drop(&mut self) {
         if let Self::Process { child, .. } = self {
-            // It may have ended by itself; then there is nothing to kill and no one to tell.
+            // It may already have ended; then there is nothing to kill, and a destructor cannot report an error.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,7 +1,7 @@
-//! Clients that live elsewhere: in a process of their own, which a case can kill and stop, or, for a backend that lives in
-//! one process, on a thread of their own. Both do the same things when told.
+//! Workers: clients that run elsewhere, in a process of their own, which a case can kill and stop, or, for a backend
+//! that is limited to one process, on a thread of their own. Both execute the same commands.
 //!
-//! There is no separate program for this: the test program starts itself again, and [`requested`] tells it apart. So a
+//! There is no separate program for this: the test program starts itself again, and [`requested`] recognises that. So a
 //! backend outside of this repository gets processes without adding a binary.
 
 mod contend;
@@ -31,20 +31,20 @@ pub(crate) struct LossReport {
     pub(crate) at: u64,
 }
 
-/// What a worker says about its hold of a lock.
+/// What a worker reports about its hold of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) is_valid: bool,
     pub(crate) losses: usize,
 }
 
-/// A client that lives elsewhere. It is ended when this is dropped: a process by a signal that it cannot catch.
+/// A client that runs elsewhere. Dropping this ends it: a process by a signal that it cannot catch.
 #[derive(Debug)]
 pub(crate) struct Worker {
     label: String,
     life: Life,
     reports: UnboundedReceiver<Report>,
-    /// Losses that were reported while something else was waited for.
+    /// Losses that were reported while the case waited for something else.
     losses: VecDeque<LossReport>,
     patience: Duration,
 }
@@ -79,34 +79,34 @@ impl Worker {
         }
     }
 
-    /// What its client calls itself.
+    /// Returns the label of its client.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
-    /// Acquires, waiting for as long as it takes.
+    /// Acquires the lock, waiting as long as it takes.
     pub(crate) async fn acquire(&mut self, name: &str) -> Outcome<Visit> {
         self.ask(name)?;
         self.granted(name).await
     }
 
-    /// Begins to acquire, and does not wait for the answer.
+    /// Begins to acquire, without waiting for the result.
     pub(crate) fn ask(&mut self, name: &str) -> Outcome {
         self.ask_for(name, Patience::Forever)
     }
 
-    /// Begins to acquire within `patience`, and does not wait for the answer.
+    /// Begins to acquire within `patience`, without waiting for the result.
     pub(crate) fn ask_for(&mut self, name: &str, patience: Patience) -> Outcome {
         self.tell(&Command::Acquire { name: name.to_owned(), patience })
     }
 
-    /// Waits for the grant of what was asked for.
+    /// Waits for the grant of a lock that it began to acquire.
     pub(crate) async fn granted(&mut self, name: &str) -> Outcome<Visit> {
         let label = self.label.clone();
         self.answer(name).await?.ok_or_else(|| Failure::new(format!("{label} was refused the lock {name:?}")))
     }
 
-    /// Waits for the answer to what was asked for; `None` when it was refused.
+    /// Waits for the result of an acquisition; returns `None` when it was refused.
     pub(crate) async fn answer(&mut self, name: &str) -> Outcome<Option<Visit>> {
         match self.next(&format!("the lock {name:?}")).await? {
             Report::Acquired(visit) => Ok(Some(visit)),
@@ -115,13 +115,14 @@ impl Worker {
         }
     }
 
-    /// Acquires within `duration`; `None` when it was refused.
+    /// Acquires within `duration`; returns `None` when it was refused.
     pub(crate) async fn try_acquire_for(&mut self, name: &str, duration: Duration) -> Outcome<Option<Visit>> {
         self.ask_for(name, Patience::within(duration))?;
         self.answer(name).await
     }
 
-    /// The same, where somebody else may keep everybody from asking the server: then it is answered so, and it is refused.
+    /// Like `try_acquire_for`, for a situation in which another process may keep all others from asking the server. The
+    /// error that this causes counts as a refusal.
     pub(crate) async fn try_acquire_past_a_block(
         &mut self,
         name: &str,
@@ -145,7 +146,7 @@ impl Worker {
         }
     }
 
-    /// Releases what it acquired, which must be answered with `Lost`.
+    /// Releases what it acquired, which must fail with `Lost`.
     pub(crate) async fn release_lost(&mut self, name: &str) -> Outcome {
         self.tell(&Command::Release { name: name.to_owned() })?;
         match self.next("a release").await? {
@@ -154,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// Asks whether its hold is valid, and how many losses its listener has seen.
+    /// Returns whether its hold is valid, and how many losses its listener has seen.
     pub(crate) async fn standing(&mut self, name: &str) -> Outcome<Standing> {
         self.tell(&Command::Look { name: name.to_owned() })?;
         match self.next("its standing").await? {
@@ -177,13 +178,13 @@ impl Worker {
         }
     }
 
-    /// Begins to acquire and release `times` times, with whatever `file` has in it counted up each time unless it is
+    /// Begins to acquire and release `times` times. Each time it increments the number in `file`, unless that is
     /// `None`.
     pub(crate) fn cycle(&mut self, name: &str, file: Option<&std::path::Path>, times: u32) -> Outcome {
         self.tell(&Command::Cycle { name: name.to_owned(), file: file.map(std::path::Path::to_owned), times })
     }
 
-    /// Waits for the end of what [`Worker::cycle`] began.
+    /// Waits for the end of [`Worker::cycle`].
     pub(crate) async fn history(&mut self) -> Outcome<Vec<Visit>> {
         match self.next("its history").await? {
             Report::History(visits) => Ok(visits),
@@ -196,22 +197,22 @@ impl Worker {
         self.life.kill().during(format_args!("kill {}", self.label))
     }
 
-    /// Stops the process as it stands.
+    /// Suspends the process.
     pub(crate) fn stop(&self) -> Outcome {
         self.life.stop().during(format_args!("stop {}", self.label))
     }
 
-    /// Has a stopped process run on.
+    /// Resumes a stopped process.
     pub(crate) fn resume(&self) -> Outcome {
         self.life.resume().during(format_args!("resume {}", self.label))
     }
 
-    /// Its process, if it has one of its own.
+    /// Returns its process id, if it has a process of its own.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.life.pid()
     }
 
-    /// Ends it in good order: its client is closed.
+    /// Ends it in an orderly way: its client is closed.
     pub(crate) async fn quit(mut self) -> Outcome {
         self.tell(&Command::Quit)?;
         match self.next("its end").await? {
@@ -220,7 +221,7 @@ impl Worker {
         }
     }
 
-    /// What it has told by now and nobody has asked about.
+    /// Returns the reports that have arrived and that the case has not waited for.
     pub(crate) fn told(&mut self) -> Vec<Report> {
         std::iter::from_fn(|| self.reports.try_recv().ok()).collect()
     }
@@ -229,7 +230,8 @@ impl Worker {
         self.life.tell(command).during(format_args!("tell {}", self.label))
     }
 
-    /// The next report that is neither a loss nor progress. What makes progress may take as long as it needs.
+    /// Returns the next report that is neither a loss nor progress. Work that makes progress may take as long as it
+    /// needs.
     async fn next(&mut self, of_what: &str) -> Outcome<Report> {
         loop {
             match self.receive(of_what).await? {

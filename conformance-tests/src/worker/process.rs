@@ -34,7 +34,7 @@ pub(super) fn start(address: &str, label: &str) -> io::Result<(Life, UnboundedRe
     Ok((life, reports))
 }
 
-/// Sends each line on, decoded, until there are no more; then calls `at_end`.
+/// Decodes each line and passes it on, until there are no more; then calls `at_end`.
 fn read_lines<T: DeserializeOwned + Send + 'static>(
     input: impl BufRead + Send + 'static,
     sender: UnboundedSender<T>,
@@ -56,17 +56,17 @@ fn read_lines<T: DeserializeOwned + Send + 'static>(
     thread::Builder::new().name("worker-lines".to_owned()).spawn(reader).map(drop)
 }
 
-/// Whoever told this worker what to do is gone, and may have been killed while the worker is busy.
+/// The process that controlled this worker is gone, and may have been killed while the worker is busy.
 fn end_at_once() {
     std::process::exit(1);
 }
 
-/// Whether this process is to be a worker: the address, and the label.
+/// Returns the address and the label if this process is to be a worker.
 pub(crate) fn requested() -> Option<(String, String)> {
     Some((env::var(ADDRESS).ok()?, env::var(LABEL).ok()?))
 }
 
-/// Is a worker, until it is told to quit. When its input ends before that, so does it.
+/// Runs as a worker until it is told to quit, or its input ends.
 pub(crate) fn serve_process<H: Harness>(address: &str, label: &str) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -93,10 +93,10 @@ fn failed(error: &LockError) -> Report {
     Report::Failed { kind: kind_of(error), text: error.to_string() }
 }
 
-#[allow(clippy::needless_pass_by_value)] // the shape that `serve` asks for
+#[allow(clippy::needless_pass_by_value)] // the signature that `serve` requires
 fn print(report: Report) {
     if let Ok(line) = serde_json::to_string(&report) {
-        // Nobody reads any more when that fails, and the input ends as well.
+        // This fails only if the reader is gone, and then the input ends as well.
         let _ = writeln!(io::stdout(), "{line}");
     }
 }

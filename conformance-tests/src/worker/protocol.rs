@@ -1,28 +1,29 @@
-//! What is said between a case and a worker: one line of JSON each.
+//! The messages between a case and a worker, each of which is one line of JSON.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker is told to do.
+/// A command to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
-    /// Answered by `Acquired`, `Refused` or `Failed`; other commands are served meanwhile.
+    /// Answered by `Acquired`, `Refused` or `Failed`; the worker accepts other commands meanwhile.
     Acquire { name: String, patience: Patience },
     /// Answered by `Released` or `Failed`.
     Release { name: String },
     /// Answered by `Standing`.
     Look { name: String },
-    /// Acquires and releases, and meanwhile counts up what is in the file, with nothing else to protect it. Answered by
+    /// Acquires and releases, and increments the number in the file meanwhile, which nothing else protects. Answered by
     /// `History` or `Failed`.
     Cycle { name: String, file: Option<PathBuf>, times: u32 },
-    /// Acquires and releases over and over, whatever is done to the server meanwhile, and counts up what is in the file while
-    /// it believes to hold the lock. Answered by `Visited` each time, and in the end by `Rested` or `Failed`.
+    /// Acquires and releases over and over, whatever happens to the server, and increments the number in the file while
+    /// the worker believes to hold the lock. Answered by `Visited` each time, and at the end by `Rested` or `Failed`.
     Contend { name: String, file: PathBuf },
-    /// Holds the lock for so many milliseconds when it has it next, or until it is lost. Answered by `Clings`.
+    /// Holds the lock for this many milliseconds when the worker next has it, or until it is lost. Answered by
+    /// `Clings`.
     Cling { milliseconds: u64 },
-    /// Ends what `Contend` began.
+    /// Ends `Contend`.
     Rest,
     /// Answered by `Closed` or `Failed`.
     Quit,
@@ -48,7 +49,7 @@ impl Patience {
     }
 }
 
-/// What a worker tells.
+/// A report of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     Ready,
@@ -64,18 +65,18 @@ pub(crate) enum Report {
         reason: String,
         at: u64,
     },
-    /// Some more of what `Cycle` asked for is done.
+    /// More of the work for `Cycle` is done.
     Progress,
     History(Vec<Visit>),
-    /// One acquisition is over.
+    /// One acquisition has ended.
     Visited {
         visit: Visit,
         count: Count,
         end: End,
     },
-    /// It has the lock that it was told to cling to.
+    /// It has the lock that it was told to keep.
     Clings,
-    /// It contends no more.
+    /// It does not contend any more.
     Rested,
     Closed,
     Failed {
@@ -84,34 +85,34 @@ pub(crate) enum Report {
     },
 }
 
-/// What became of a number that was to be counted up.
+/// Whether a number was incremented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Count {
-    /// It was, by one who held the lock before and afterwards.
+    /// It was, by a worker that held the lock before and afterwards.
     Up,
-    /// It was, by one who may have lost the lock meanwhile.
+    /// It was, by a worker that may have lost the lock meanwhile.
     Doubtful,
-    /// It was not, as the lock was lost before.
+    /// It was not, because the lock was lost before.
     Not,
 }
 
-/// How a holder came to let the lock go.
+/// Why a hold ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum End {
-    /// By itself.
+    /// The holder released it.
     LetGo,
-    /// It had lost it.
+    /// The holder lost it.
     Lost,
 }
 
-/// One acquisition, in nanoseconds of the machine's clock.
+/// One acquisition, in nanoseconds of the system clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Visit {
     /// When the acquisition was called.
     pub(crate) asked: u64,
     /// When it had returned.
     pub(crate) acquired: u64,
-    /// When the release was called or the listener was told of a loss, whichever came first.
+    /// When the release was called or the listener learned of a loss, whichever came first.
     pub(crate) ended: Option<u64>,
     pub(crate) token: Option<u64>,
 }

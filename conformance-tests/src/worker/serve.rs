@@ -1,4 +1,4 @@
-//! What a worker does, wherever it lives.
+//! The work of a worker, on a thread or in a process.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,7 @@ use super::{kind_of, spell};
 
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Now, by the clock that all workers of a machine share.
+/// Returns the current time of the clock that all workers on a machine share.
 pub(crate) fn stamp() -> u64 {
     Clock::system().now().as_nanoseconds()
 }
@@ -30,7 +30,7 @@ pub(super) fn start_thread(client: LockClient) -> io::Result<(Life, UnboundedRec
     let (reports, receiver) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tell = move |report| {
-        // The case has ended when nobody receives it.
+        // If there is no receiver any more, the case has ended.
         let _ = reports.send(report);
     };
     thread::Builder::new()
@@ -39,7 +39,7 @@ pub(super) fn start_thread(client: LockClient) -> io::Result<(Life, UnboundedRec
     Ok((Life::Thread { commands: sender }, receiver))
 }
 
-/// Does what it is told, until it is told to quit or nobody tells any more.
+/// Executes commands until the worker is told to quit, or no commands can come any more.
 pub(super) async fn serve(
     client: LockClient,
     mut commands: UnboundedReceiver<Command>,
@@ -50,7 +50,7 @@ pub(super) async fn serve(
     loop {
         match commands.recv().await.unwrap_or(Command::Quit) {
             Command::Acquire { name, patience } => {
-                // In a task, so that the worker can be asked other things while it waits.
+                // In a task, so that the worker can answer other commands while it waits.
                 tokio::spawn(desk.clone().acquire(name, patience));
             }
             Command::Release { name } => desk.release(&name).await,
@@ -69,7 +69,7 @@ pub(super) async fn serve(
     desk.answer(closed.map(|()| Report::Closed));
 }
 
-/// A worker at its work.
+/// The state of a worker.
 #[derive(Clone)]
 pub(super) struct Desk<T> {
     pub(super) client: LockClient,
@@ -143,7 +143,8 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
     async fn cycle(&self, name: &str, file: Option<&Path>, times: u32) {
         let mut visits = Vec::new();
         for _ in 0..times {
-            // A case that waits for the end of all visits sees a standstill, and no slow machine for one.
+            // With these reports, a case that waits for the end of all visits can tell a standstill from a slow
+            // machine.
             (self.tell)(Report::Progress);
             match self.visit(name, file).await {
                 Ok(visit) => visits.push(visit),
@@ -176,8 +177,8 @@ fn not_held(name: &str) -> Report {
     Report::Failed { kind: "NotHeld".to_owned(), text: format!("the worker does not hold {name:?}") }
 }
 
-/// Reads a number and writes the next one. Two who do this at once lose a count, which is the point; one who finds the
-/// file empty, because the other has just begun to write, loses all of them.
+/// Reads a number and writes the next one. Two processes that do this at once lose a count, which is the purpose. A
+/// process that finds the file empty, because another one has just begun to write, loses all counts.
 pub(super) fn count_up(file: &Path) -> io::Result<()> {
     let number: u64 = std::fs::read_to_string(file)?.trim().parse().unwrap_or_default();
     thread::yield_now();

@@ -1,4 +1,4 @@
-//! The client of the table, and the harness of both.
+//! The client of the table, and the harness for both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use lock_core::{
 
 use super::table::{Answer, Defect, Table, Waiting};
 
-/// How often a waiter looks by itself, so that it sees leases end.
+/// How often a waiter checks the table by itself, so that it notices when leases end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Backend for TableBackend {
                     request.signals().queued();
                 }
                 let token = self.granted(&key, request.id()).await?;
-                // The lease has run since the grant, which was made no earlier than the last look.
+                // The lease has run since the grant, which was made no earlier than the previous check.
                 let anchor = self.host.clock().now().minus(LOOK_EVERY * 10);
                 Ok(Some(self.grant(key, request.id(), token, anchor)))
             }
@@ -177,7 +177,7 @@ impl Harness for TableHarness {
         self.table.lease
     }
 
-    /// With a lease the client finds its loss out by a renewal, and nobody tells it why.
+    /// With a lease the client notices its loss at a renewal, without a reason.
     fn reason_of_a_break(&self) -> Option<LossReason> {
         self.table.lease.is_none().then_some(LossReason::Broken)
     }

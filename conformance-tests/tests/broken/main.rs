@@ -1,5 +1,5 @@
-//! The suite can fail: a small backend passes it, and each of its seeded defects is caught by the case that is there for
-//! it, for the reason that is there for it.
+//! Checks that the suite can fail: a small backend passes it, and for each of its seeded bugs the case that is meant
+//! for it fails, for the right reason.
 
 mod backend;
 mod table;
@@ -13,7 +13,7 @@ use table::{Defect, Table};
 
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Which case catches which defect, and with which words.
+/// Which case catches which bug, and with which words.
 const CAUGHT: &[(Defect, &str, &str)] = &[
     (
         Defect::ReleaseWithoutCompare,
@@ -64,7 +64,7 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
     (Defect::ShowsNobody, "inspection::the_holder_is_shown", "host is None"),
 ];
 
-/// The same for defects of leases.
+/// The same for bugs of leases.
 const CAUGHT_WITH_LEASE: &[(Defect, &str, &str)] = &[
     (Defect::RenewsNothing, "outages::a_hold_is_renewed_for_as_long_as_it_lasts", "lost within two leases"),
     (
@@ -83,18 +83,17 @@ fn run(case: &Case, defect: Defect, lease: Option<Duration>, patience: Duration)
     })
 }
 
-/// How long a case waits for what the defect keeps from happening. First a short time, for the sake of whoever waits for the
-/// tests: nearly always it is enough. But on a machine with a lot else to do, *any* step of a case may take longer than that,
-/// and then the case fails with other words than those of the defect. So it counts as missed only when nothing but the defect
-/// can be the reason.
+/// How long a case waits for what the bug prevents. First a short time, which is nearly always enough, so that the
+/// tests do not take long. But on a busy machine *any* step of a case may take longer than that, and then the case
+/// fails with other words than those of the bug. So the bug counts as missed only when nothing else can be the reason.
 const PATIENCES: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(60)];
 
-/// Nothing, or why the defect counts as missed.
+/// Returns `None`, or why the bug counts as missed.
 fn why_missed(defect: Defect, name: &str, words: &str, lease: Option<Duration>) -> Option<String> {
     let Some(case) = all().iter().find(|case| case.name() == name) else {
         return Some(format!("there is no case {name:?}"));
     };
-    // Where there is a lot to do before, the short patience would only be a waste of time.
+    // If the case has much to do first, the short patience would only waste time.
     let is_long = name == "exclusion::unguarded_increments_lose_nothing";
     let mut verdict = None;
     for patience in PATIENCES.into_iter().skip(usize::from(is_long)) {
@@ -131,10 +130,10 @@ fn every_seeded_defect_of_leases_is_caught() {
     assert_eq!(all_missed(CAUGHT_WITH_LEASE, Some(LEASE)), Vec::<String>::new());
 }
 
-/// For what has to pass: a busy machine renews it in time.
+/// For runs that have to pass: a busy machine renews it in time.
 const LONGER_LEASE: Duration = Duration::from_secs(5);
 
-/// Else a case could catch a defect by failing always.
+/// Otherwise a case could catch a bug by always failing.
 #[test]
 fn the_same_backend_without_a_defect_passes() {
     let runs: Vec<_> = [None, Some(LONGER_LEASE)]

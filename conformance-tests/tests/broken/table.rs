@@ -1,4 +1,4 @@
-//! A small lock server in one process, with one defect at a time that somebody might well write.
+//! A small lock server in one process, with one bug at a time, each of which a developer could easily make.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,53 +10,53 @@ use lock_core::{
 };
 use tokio::sync::Notify;
 
-/// What is wrong with the server, or with its client.
+/// The bug of the server, or of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defect {
     None,
-    /// A release frees the lock, whoever holds it.
+    /// A release frees the lock, whoever the holder is.
     ReleaseWithoutCompare,
-    /// A release is answered and nothing is released.
+    /// The server answers a release and releases nothing.
     ReleaseDoesNothing,
     /// An acquisition that is sent again waits behind itself.
     RepeatedAcquireQueues,
-    /// Now and then the lock is given to two.
+    /// Now and then the lock has two holders.
     DoubleGrant,
-    /// Whoever waits is served last come, first served.
+    /// Waiters get the lock last come, first served.
     LastComeFirstServed,
     /// All tokens are the same.
     TokenStandsStill,
-    /// The tokens of a lock begin again when nobody holds it.
+    /// The tokens of a lock start again when it has no holder.
     TokenForgotten,
-    /// A server that cannot be reached counts as a lock that is held.
+    /// A lock on a server that cannot be reached counts as held.
     UnreachableIsHeld,
-    /// Cancelling is answered and nothing is cancelled.
+    /// The server answers a cancel and cancels nothing.
     CancelDoesNothing,
-    /// Cancelling leaves a grant that has been made.
+    /// A cancel does not undo a grant that has been made.
     CancelLeavesGrant,
-    /// Whoever tries once stays in the queue.
+    /// An attempt that tries once stays in the queue.
     TryEnqueues,
     /// The next in the queue is not woken.
     LostWakeUp,
-    /// Nobody hears that an attempt waits in good order.
+    /// The backend never reports that an attempt is queued.
     SilentQueue,
-    /// Breaking takes the lock from whoever holds it.
+    /// Breaking takes the lock away whoever the holder is.
     BreaksAnyone,
-    /// The holder is not told that its lock was taken away.
+    /// The holder does not learn that its lock was taken away.
     SilentLoss,
-    /// Upper and lower case are the same.
+    /// Names that differ only in case are the same.
     FoldsCase,
     /// Names are cut off.
     CutsNames,
-    /// The queue is shown backwards.
+    /// The queue is shown in reverse order.
     ShowsQueueBackwards,
     /// What the clients say about themselves is not shown.
     ShowsNobody,
-    /// The holder counts its lease from a moment when the server has long been counting.
+    /// The holder counts its lease from a moment when the server has been counting for a long time.
     AnchorTooLate,
-    /// Renewals are answered and extend nothing.
+    /// The server answers renewals and extends nothing.
     RenewsNothing,
-    /// Renewals are answered as if the lock were still held.
+    /// The server answers renewals as if the lock were still held.
     RenewsTheLost,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Waiting {
     pub(crate) signals: Signals,
 }
 
-/// What a request for the lock found.
+/// The result of a request for the lock.
 pub(crate) enum Answer {
     Granted(u64),
     Queued,
@@ -112,7 +112,7 @@ impl Table {
         self.defect == defect
     }
 
-    /// The state, with what has expired gone from it.
+    /// Returns the state after removing what has expired.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -196,7 +196,7 @@ impl Table {
         (held.by.id == id).then_some(held.token)
     }
 
-    /// Ends what the attempt has. Answers whether it held the lock.
+    /// Removes the grant or the place of the attempt. Returns whether it held the lock.
     pub(crate) fn release(&self, key: &str, id: AttemptId) -> bool {
         let mut state = self.state();
         let Some(lock) = state.locks.get(key) else { return self.has(Defect::DoubleGrant) };
@@ -223,7 +223,7 @@ impl Table {
         }
     }
 
-    /// Answers whether the lease is still held.
+    /// Returns whether the lease is still held.
     pub(crate) fn renew(&self, key: &str, id: AttemptId) -> bool {
         let mut state = self.state();
         let until = self.lease.map(|lease| Instant::now() + lease);
@@ -271,7 +271,7 @@ impl Table {
         Broken::not_held()
     }
 
-    /// Deletes whatever holds the lock. Answers whether anything did.
+    /// Deletes the holder of the lock. Returns whether there was one.
     pub(crate) fn delete(&self, key: &str) -> bool {
         let mut state = self.state();
         let former = self.free(&mut state, key);
@@ -291,7 +291,7 @@ impl Table {
         self.state().locks.keys().cloned().collect()
     }
 
-    /// Fails when the server is away.
+    /// Fails when the server is unreachable.
     pub(crate) fn reach(&self, operation: Operation) -> Result<(), LockError> {
         if self.state().is_severed { Err(unreachable(operation)) } else { Ok(()) }
     }

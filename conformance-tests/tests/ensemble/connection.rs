@@ -1,4 +1,4 @@
-//! How a contender connects. The suite is not run here, so there is nothing else to a harness.
+//! How a contender connects. The suite is not run here, so the harness needs nothing else.
 
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Outcome};

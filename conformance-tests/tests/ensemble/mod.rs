@@ -1,4 +1,4 @@
-//! One ensemble, and one kind of harm after the other.
+//! Disturbs one ensemble in several ways, one after the other.
 
 mod connection;
 
@@ -13,26 +13,26 @@ use tokio::runtime::Runtime;
 
 use connection::Connection;
 
-/// Eight ticks of the servers. A client believes for two thirds of it without an answer.
+/// Eight ticks of the servers. Without an answer, a client considers its session valid for two thirds of it.
 const SESSION: Duration = Duration::from_secs(4);
 
-/// Longer than the session of a holder can last that hears of nobody.
+/// Longer than the session of a holder without contact can last.
 const CLINGS: Duration = Duration::from_secs(12);
 
-/// Generous: it costs time only when something is wrong.
+/// The value is generous: it costs time only when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Contenders that know one member each; two more know all of them.
+/// Contenders that know only one member; two more know all of them.
 const PER_MEMBER: usize = 2;
 
-/// What is done to a member, by its index.
+/// A disturbance of a member, given by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Harm {
     Kill,
     Stop,
-    /// Its clients reach it, and it reaches no other member: they do not hear of each other any more.
+    /// Its clients can reach it, and it can reach no other member: they do not hear from each other any more.
     Isolate,
-    /// The same, and all of them know at once.
+    /// Like `Isolate`, but all of them notice immediately.
     Sever,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn main() -> ExitCode {
     if let Some(code) = contend_if_told::<Connection>() {
         return code;
     }
-    // One after the other: they share the ensemble.
+    // One after the other, because they share the ensemble.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let stage = Arc::new(Stage::default());
     let trials = TESTS.map(|(name, victim, harm)| {
@@ -68,7 +68,7 @@ pub(crate) fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials.into()).exit_code()
 }
 
-/// The ensemble, started by the first test, and again after one that failed.
+/// The ensemble. The first test starts it, and after a failure the next test starts another.
 #[derive(Default)]
 struct Stage(Mutex<Option<ZooKeeperEnsemble>>);
 
@@ -97,7 +97,7 @@ async fn contend(ensemble: &ZooKeeperEnsemble, name: &str, victim: Victim, harm:
     let addresses = addresses(ensemble, name);
     let mut contest = Contest::start(&addresses, PATIENCE).await?;
     contest.all_go_on(3).await?;
-    // The holder is a client of the member that harm is done to, and has nowhere else to go.
+    // The holder is a client of only the member that is disturbed, and can go nowhere else.
     let cut_off: Vec<_> = (0..PER_MEMBER).map(|client| member * PER_MEMBER + client).collect();
     contest.cling(cut_off[0], CLINGS).await?;
     harm.begin(ensemble, member)?;
@@ -113,7 +113,7 @@ async fn contend(ensemble: &ZooKeeperEnsemble, name: &str, victim: Victim, harm:
     Ok(())
 }
 
-/// Where the contenders connect to.
+/// Returns the addresses that the contenders connect to.
 fn addresses(ensemble: &ZooKeeperEnsemble, name: &str) -> Vec<String> {
     let root = format!("/locks/{name}");
     let session = format!("{}s", SESSION.as_secs());

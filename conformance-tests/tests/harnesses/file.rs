@@ -14,12 +14,12 @@ use tempfile::TempDir;
 /// A folder with locks in it.
 pub(crate) struct Folder {
     folder: TempDir,
-    /// What stands for a thief: it has the `flock` of a file that it put in the holder's place.
+    /// A thief: it has the `flock` of a file that replaces the holder's file.
     thief: Mutex<Option<File>>,
 }
 
 impl Folder {
-    /// Made by the backend, with the permissions that it wants.
+    /// The backend creates it, with the permissions that it requires.
     fn path(&self) -> PathBuf {
         self.folder.path().join("locks")
     }
@@ -28,7 +28,7 @@ impl Folder {
         format!("file:{}", self.path().display())
     }
 
-    /// The file that stands for a lock while it is held. The names that are taken away in the suite are file names.
+    /// Returns the file of a lock while it is held. The names that the suite takes away are valid file names.
     fn held(&self, name: &LockName) -> PathBuf {
         self.path().join("held").join(name.as_str())
     }
@@ -74,7 +74,7 @@ impl Harness for Folder {
         Ok(())
     }
 
-    /// Everything but the folders themselves and the file with the counter.
+    /// Everything except the folders themselves and the file with the counter.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let mut left = Vec::new();
         for folder in ["held", "queue"] {

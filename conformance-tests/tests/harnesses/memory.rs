@@ -1,5 +1,5 @@
 //! The harness of the memory backend: `docs/backends/writing-one.md` goes through it.
-#![allow(dead_code)] // each program uses one of the two
+#![allow(dead_code)] // each program uses only one of the two
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,11 +16,11 @@ const LEASE: Duration = Duration::from_secs(3);
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
 
-/// A server whose clients have no lease: it tells of a loss at once.
+/// A server whose clients have no lease: it reports a loss immediately.
 pub(crate) struct WithoutLease(Place);
 
-/// A server whose clients have a lease, and which never replies at once, like one across a network: its clients find a loss
-/// out when they renew.
+/// A server whose clients have a lease, and which never replies immediately, like one on a network: its clients notice
+/// a loss when they renew.
 pub(crate) struct WithLease(Place);
 
 struct Place {
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-/// Both harnesses differ in the lease alone.
+/// The two harnesses differ only in the lease.
 macro_rules! harness {
     ($harness:ident, $lease:expr) => {
         #[async_trait]

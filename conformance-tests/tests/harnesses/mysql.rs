@@ -1,5 +1,5 @@
-//! The harnesses of the MySQL backend: one real server for each test program, and in front of it a proxy for each case.
-#![allow(dead_code)] // each program uses one of the four
+//! The harnesses of the MySQL backend: one real server for each test program, and a proxy in front of it for each case.
+#![allow(dead_code)] // each program uses only one of the four
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,30 +19,30 @@ const LEASE: Duration = Duration::from_secs(5);
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
 
-/// A server whose users need no permission at all. A reply that is lost ends the connection.
+/// A server whose users need no permissions. A reply is lost together with its connection.
 pub(crate) struct MariaDb(Place);
 
-/// A server in which holders are written down. A reply that is lost leaves the connection silent.
+/// A server with a table of holders. A lost reply leaves the connection silent.
 pub(crate) struct MariaDbTable(Place);
 
-/// As [`MariaDb`].
+/// Like [`MariaDb`].
 pub(crate) struct MySql57(Place);
 
-/// As [`MariaDbTable`].
+/// Like [`MariaDbTable`].
 pub(crate) struct MySql57Table(Place);
 
-/// Names that nobody else uses, behind a proxy that nobody else uses.
+/// A prefix for names and a proxy that no other case uses.
 struct Place {
     server: Arc<MySqlServer>,
     proxy: TcpProxy,
     prefix: String,
     losing: Losing,
     fencing: &'static str,
-    /// Who has stolen locks: they are held for as long as it lives.
+    /// The session that has stolen locks, which are held as long as it exists.
     thief: Mutex<Option<MySqlSession>>,
 }
 
-/// No case is about connecting, and a busy machine may keep the server from answering in time.
+/// Tries several times: no case tests connecting, and a busy machine may keep the server from answering in time.
 async fn connect_patiently(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
     for _ in 0..3 {
         match distlock::connect_with(address, builder.clone()).await {
@@ -63,7 +63,7 @@ async fn server(flavour: MySqlFlavour) -> Outcome<Arc<MySqlServer>> {
     if let Some(server) = running.upgrade() {
         return Ok(server);
     }
-    // Every lock can be seen then, which is for the harness alone.
+    // Makes every lock visible, which only the harness needs.
     let (name, value) = match flavour {
         MySqlFlavour::MariaDb => ("plugin-load-add", "metadata_lock_info"),
         MySqlFlavour::MySql57 => ("performance-schema-instrument", "wait/lock/metadata/sql/mdl=ON"),
@@ -94,7 +94,7 @@ impl Place {
         format!("mysql://{user}:secret@{address}/{database}?lease={lease}s&prefix={prefix}&fencing={fencing}")
     }
 
-    /// The names that are taken away in the suite are at the server what they are elsewhere.
+    /// Returns the name on the server. The names that the suite takes away are not changed by the mapping.
     fn physical(&self, name: &LockName) -> String {
         format!("{}:{}", self.prefix, name.as_str())
     }
@@ -103,14 +103,14 @@ impl Place {
         self.server.value(&format!("SELECT IS_USED_LOCK('{physical}')")).await
     }
 
-    /// Ends a connection. Not by `KILL` where it can be helped: a MySQL 5.7 that is told to in the very moment in which it goes
-    /// back to reading may keep the connection, and what is locked on it, until the lease is over.
+    /// Ends a connection, if possible without `KILL`: if a MySQL 5.7 gets a `KILL` at the very moment at which it
+    /// returns to reading, it may keep the connection, and its locks, until the lease is over.
     async fn end(&self, connection: &str) -> Outcome {
         let peer = format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID={connection}");
         let peer = self.server.value(&peer).await?.unwrap_or_default();
         let port = peer.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         if !port.is_some_and(|port| self.proxy.cut_from(port)) {
-            // A thief, or somebody who has ended meanwhile.
+            // A thief, or a connection that has ended meanwhile.
             drop(self.thief.lock().await.take());
         }
         Ok(())
@@ -135,7 +135,7 @@ impl Place {
         Ok(())
     }
 
-    /// Locks that are held or waited for, and who is connected.
+    /// The locks that are held or waited for, and the connections.
     async fn leftovers(&self, flavour: MySqlFlavour) -> Outcome<Vec<String>> {
         let (prefix, start) = (&self.prefix, self.prefix.len() + 1);
         let locks = match flavour {
@@ -163,7 +163,7 @@ impl Place {
     }
 }
 
-/// They differ in the server, in where tokens come from, and in how a reply is lost.
+/// They differ in the server, in the source of tokens, and in how a reply is lost.
 macro_rules! harness {
     ($harness:ident, $flavour:expr, $losing:expr, $fencing:expr) => {
         #[async_trait]
@@ -188,7 +188,7 @@ macro_rules! harness {
                 Some(LEASE)
             }
 
-            /// The connection is gone, for whatever reason.
+            /// The client only sees that the connection is gone, not why.
             fn reason_of_a_break(&self) -> Option<LossReason> {
                 None
             }
@@ -213,7 +213,7 @@ macro_rules! harness {
                 self.0.leftovers($flavour).await
             }
 
-            /// Connections are kept, as by a network: a lock ends with its connection.
+            /// Connections are kept, as when a network fails: a lock would end with its connection.
             async fn sever(&self) -> Outcome {
                 self.0.proxy.blackhole(Direction::ToServer);
                 self.0.proxy.blackhole(Direction::ToClient);

@@ -1,5 +1,5 @@
-//! The harness of the Redis backend: one real server for each test program, and in front of it a proxy for each case.
-#![allow(dead_code)] // each program uses one of the two
+//! The harness of the Redis backend: one real server for each test program, and a proxy in front of it for each case.
+#![allow(dead_code)] // each program uses only one of the two
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,25 +17,25 @@ const LEASE: Duration = Duration::from_secs(3);
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
 
-/// What a client may do at the least, and nothing else: the suite runs with that.
+/// The minimum permissions of a client, with which the suite runs.
 const LEAST: &str = "~distlock:* resetchannels &distlock:* -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname +subscribe +publish +pubsub|numsub \
     +time +get +mget +set +del +exists +pexpire +pttl \
     +zadd +zscore +zrange +zrank +zpopmin +zrem +hset +hget +hmget +hdel";
 
-/// The same without messages: whoever waits has to ask.
+/// The same without messages: a waiter has to poll.
 const WITHOUT_MESSAGES: &str = "~distlock:* resetchannels -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname \
     +time +get +mget +set +del +exists +pexpire +pttl \
     +zadd +zscore +zrange +zrank +zpopmin +zrem +hset +hget +hmget +hdel";
 
-/// A server that allows a client what it needs. A reply that is lost ends the connection.
+/// A server that permits a client everything that it needs. A reply is lost together with its connection.
 pub(crate) struct Messages(Place);
 
-/// A server that sends no messages. A reply that is lost leaves the connection silent.
+/// A server that sends no messages. A lost reply leaves the connection silent.
 pub(crate) struct Polling(Place);
 
-/// A part of the server that nobody else uses, behind a proxy that nobody else uses.
+/// A part of the server and a proxy that no other case uses.
 struct Place {
     server: Arc<RedisServer>,
     proxy: TcpProxy,
@@ -64,7 +64,7 @@ impl Place {
         let server = server(rules).await?;
         let scripts = lock_redis::scripts().iter();
         let proxy = server.proxy(scripts.map(|script| (script.digest().to_owned(), script.operation())))?;
-        // Part of the keys that the rules allow; the channels have no part of their own.
+        // A part of the keys that the rules permit; the channels are not divided.
         let prefix = format!("distlock:{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         Ok(Self { server, proxy, prefix, losing })
     }
@@ -74,7 +74,7 @@ impl Place {
         format!("{url}?lease={}s&prefix={}", lease.as_secs(), self.prefix)
     }
 
-    /// The key of the hold. The names that are taken away in the suite are at the server what they are elsewhere.
+    /// Returns the key of the hold. The names that the suite takes away are not changed by the mapping.
     fn hold(&self, name: &LockName) -> String {
         format!("{}:{{{}}}:l", self.prefix, name.as_str())
     }
@@ -97,7 +97,7 @@ impl Place {
         Ok(was_held)
     }
 
-    /// Somebody else is written into the hold, without a lease.
+    /// Replaces the holder by another one, without a lease.
     async fn steal(&self, key: &str) -> Outcome<bool> {
         let hold = self.server.command(&["GET", key]).await?;
         let Some((_, rest)) = hold.as_text().and_then(|hold| hold.split_once(' ')) else { return Ok(false) };
@@ -105,7 +105,8 @@ impl Place {
         Ok(self.server.command(&["SET", key, &stolen]).await?.as_text() == Some("OK"))
     }
 
-    /// Every key but the fences and the marks of broken holds, which stay for a while; who listens; who is connected.
+    /// All keys except the fences and the marks of broken holds, which stay for a while; and the subscribers and
+    /// connections.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let pattern = format!("{}:*", self.prefix);
         let keys = self.server.command(&["KEYS", &pattern]).await.during("list the keys")?;
@@ -123,7 +124,7 @@ impl Place {
     }
 }
 
-/// Both harnesses differ in what the server allows, in how it loses a reply, and in how long a hand-over takes.
+/// The two harnesses differ in what the server permits, in how it loses a reply, and in how long a hand-off takes.
 macro_rules! harness {
     ($harness:ident, $rules:expr, $losing:expr, $fewer:expr) => {
         #[async_trait]

@@ -1,4 +1,5 @@
-//! The harness of the ZooKeeper backend: one real server for each test program, and in front of it a proxy for each case.
+//! The harness of the ZooKeeper backend: one real server for each test program, and a proxy in front of it for each
+//! case.
 #![allow(dead_code, reason = "each program uses one of the two")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,23 +14,23 @@ use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockName, Operation};
 use tokio::sync::Mutex;
 
-/// Short enough to wait for its end, and long enough for a busy machine: the client gives the server an eighth of it for an
-/// answer, and where several test programs start their servers at once, half a second has been too little.
+/// Short enough to wait for its end, and long enough for a busy machine: the client gives the server an eighth of it
+/// for an answer. When several test programs started their servers at once, half a second was too little.
 const SESSION: Duration = Duration::from_secs(12);
 
-/// A busy machine may need a session's time and more for what it does otherwise at once.
+/// On a busy machine, a step that is normally immediate may take as long as a session and more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Directories of locks are removed while the cases run, not only after most of them have ended.
+/// Removes the directories of locks while the cases run, not only after most of them have ended.
 const CONTAINERS_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
-/// Anybody may do anything. A reply that is lost ends the connection.
+/// Every client may do everything. A reply is lost together with its connection.
 pub(crate) struct Open(Place);
 
-/// Each node belongs to who made it. A reply that is lost leaves the connection silent.
+/// Each node belongs to the client that created it. A lost reply leaves the connection silent.
 pub(crate) struct Closed(Place);
 
-/// A part of the server that nobody else uses, behind a proxy that nobody else uses.
+/// A part of the server and a proxy that no other case uses.
 struct Place {
     server: Arc<ZooKeeperServer>,
     proxy: TcpProxy,
@@ -70,7 +71,7 @@ impl Place {
         self.server.url_of(&[self.proxy.address()], &self.root, &options)
     }
 
-    /// The directory of a lock. The names that are taken away in the suite are at the server what they are elsewhere.
+    /// Returns the directory of a lock. The names that the suite takes away are not changed by the mapping.
     fn directory(&self, name: &LockName) -> String {
         format!("{}/{}", self.root, name.as_str())
     }
@@ -83,7 +84,7 @@ impl Place {
         match removal {
             Removal::Deletion => {}
             Removal::Expiry => return self.expire(&holder).await,
-            // Next in the queue, and in the place of the holder when that one is deleted.
+            // Next in the queue, and in the place of the holder when that is deleted.
             Removal::Theft => {
                 let thief = format!("{directory}/_c_{:032x}-lock-", 1);
                 self.server.create(&thief, b"", NodeKind::Numbered).await?;
@@ -107,7 +108,7 @@ impl Place {
         }
     }
 
-    /// Every node in a directory of a lock; the directories themselves are the server's to remove. Who is connected.
+    /// All nodes in the directories of locks; the server removes the directories themselves. And the connections.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let mut left = Vec::new();
         for directory in self.server.children(&self.root).await?.unwrap_or_default() {
@@ -123,7 +124,7 @@ impl Place {
     }
 }
 
-/// Which of the server's requests an operation stands or falls with.
+/// Returns the request of the server that decides an operation.
 fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
     match operation {
         Operation::Acquire => Ok(ZooKeeperRequest::Create),
@@ -133,7 +134,7 @@ fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
     }
 }
 
-/// How often a client is connected: a busy server may not answer the first time, and what is looked at comes later.
+/// How often to try to connect a client: a busy server may not answer the first time, and connecting is not under test.
 const CONNECTS_TRIED: usize = 5;
 
 async fn connect_patiently(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
@@ -146,7 +147,7 @@ async fn connect_patiently(address: &str, builder: ClientBuilder) -> Result<Lock
     distlock::connect_with(address, builder).await
 }
 
-/// Both harnesses differ in whose the nodes are, and in how a reply is lost.
+/// The two harnesses differ in the owner of the nodes, and in how a reply is lost.
 macro_rules! harness {
     ($harness:ident, $losing:expr, $options:expr) => {
         #[async_trait]
