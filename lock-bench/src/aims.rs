@@ -1,4 +1,4 @@
-//! What the project aims at, as ratios and counts of one run.
+//! The performance aims of the project, as ratios and counts of one run.
 
 mod look;
 
@@ -13,7 +13,7 @@ use look::Look;
 pub(crate) struct Aim {
     pub(crate) text: &'static str,
     pub(crate) measure: Measure,
-    /// `None` for what is only told.
+    /// `None` for a value that is only reported.
     pub(crate) at_most: Option<f64>,
 }
 
@@ -21,12 +21,12 @@ pub(crate) struct Aim {
 pub(crate) enum Measure {
     CycleBesideRaw,
     CycleBesidePlainRaw,
-    /// That one of two contenders which is driven in the same way.
+    /// The contender with that name that is driven in the same way.
     CycleBesideNamed {
         caller: &'static str,
         other_thread: &'static str,
     },
-    /// Driven in the same way.
+    /// Compared with raw commands that are driven in the same way.
     HandOffBesideRaw {
         clients: usize,
     },
@@ -50,7 +50,7 @@ pub(crate) enum Measure {
     CommandsPerSection {
         clients: usize,
     },
-    /// Of these kinds, where requests are counted apart.
+    /// The requests of these kinds, if requests are counted separately.
     RequestsPerSection {
         clients: usize,
         kinds: &'static [&'static str],
@@ -97,29 +97,29 @@ impl Measure {
 pub(crate) enum Verdict {
     Met,
     Missed,
-    /// There is no bound: it is only told.
+    /// There is no limit: the value is only reported.
     Told,
-    /// It was to be measured and could not be.
+    /// The value should have been measured and could not be.
     Unknown,
 }
 
-/// An aim, and what became of it for one engine on one runtime.
+/// An aim, and the result for one engine on one runtime.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Judged {
     pub(crate) aim: &'static str,
     pub(crate) contender: &'static str,
-    /// `None` where the runtime is not varied.
+    /// `None` if the runtime is not varied.
     pub(crate) runtime: Option<RuntimeKind>,
     pub(crate) value: Option<f64>,
     pub(crate) at_most: Option<f64>,
     pub(crate) unit: &'static str,
     pub(crate) verdict: Verdict,
-    /// Between which values the middle half of the rounds lies, where there are rounds.
+    /// The range of the middle half of the rounds, if there are rounds.
     pub(crate) range: Option<(f64, f64)>,
     pub(crate) detail: String,
 }
 
-/// Every aim that the workloads of this run can tell something about.
+/// Judges every aim that the workloads of this run measure.
 pub(crate) fn judge(subject: &Subject, contenders: &[&'static Contender], results: &Results) -> Vec<Judged> {
     let ours: Vec<_> =
         contenders.iter().copied().filter(|contender| contender.family == Family::Distlock).collect();

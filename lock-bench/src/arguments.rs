@@ -121,11 +121,11 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
 
-    /// Writes all figures there
+    /// Writes all figures to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Writes one page with charts there
+    /// Writes a page with charts to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }

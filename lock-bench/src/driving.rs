@@ -1,4 +1,4 @@
-//! Connections that are driven by the caller's runtime, or by that of another thread.
+//! Connections that are driven by the caller's runtime, or by the runtime of another thread.
 
 use std::thread;
 
@@ -8,14 +8,14 @@ use tokio::sync::oneshot;
 use crate::contender::Driving;
 use crate::failure::{Context, Outcome};
 
-/// What was connected, and the thread that drives it, if it is not the caller's.
+/// A connection, and the thread that drives it, if that is not the caller's.
 pub(crate) struct Driven<T> {
     pub(crate) connection: T,
     _thread: Option<DrivingThread>,
 }
 
 impl<T: Send + 'static> Driven<T> {
-    /// Whatever `connecting` spawns runs where it is driven.
+    /// Everything that `connecting` spawns runs on the driving runtime.
     pub(crate) async fn open(
         driving: Driving,
         connecting: impl Future<Output = Outcome<T>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What goes wrong in a measurement: a text for a person, with its cause inside.
+//! The failure of a measurement: a text for people, including its cause.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Says what was being done when an error came.
+/// Adds what was being done when an error occurred.
 pub(crate) trait Context<T> {
     fn context(self, doing: impl fmt::Display) -> Outcome<T>;
 }

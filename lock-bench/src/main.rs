@@ -1,7 +1,7 @@
-//! Measures distlock beside raw commands and other lock crates: in turns, in one run, against one server.
+//! Measures distlock beside raw commands and other lock crates: in turns, in one run, on one server.
 //!
-//! `subject` says what a server brings along, `contender` what is measured at it, `workload` how; `aims` judges, and
-//! `report` tells.
+//! `subject` describes a server, `contender` the locks that are measured on it, `workload` the measurements; `aims`
+//! judges the results, and `report` prints them.
 #![forbid(unsafe_code)]
 
 mod aims;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         }),
     };
     outcome.unwrap_or_else(|failure| {
-        // Where nobody can be told, nobody is.
+        // If standard error cannot be written to, there is no way to report it.
         let _ = writeln!(std::io::stderr(), "lock-bench: {failure}");
         ExitCode::FAILURE
     })

@@ -1,11 +1,11 @@
-//! Random pauses for contenders that ask again and again.
+//! Random pauses for contenders that poll.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Anything up to `longest`.
+/// Returns a random pause of up to `longest`.
 pub(crate) fn random(longest: Duration) -> Duration {
-    // A new hasher has new keys each time: random enough for a pause.
+    // A new hasher has new keys each time, which is random enough for a pause.
     let random = RandomState::new().hash_one(0_u8) >> 11;
     #[expect(clippy::cast_precision_loss, reason = "53 bits are left, which is what a float holds")]
     let share = random as f64 / (1_u64 << 53) as f64;

@@ -1,4 +1,4 @@
-//! How much is measured: every workload is bounded in count and in time.
+//! The extent of the measurements: every workload is limited in count and in time.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::subject::Subject;
 pub(crate) enum Workload {
     /// One client acquires and releases
     Cycle,
-    /// Many clients want one lock
+    /// Many clients contend for one lock
     #[value(name = "handoff", alias = "hand-off")]
     HandOff,
     /// One client holds very many locks
@@ -37,7 +37,7 @@ pub(crate) enum Extent {
     Quick,
 }
 
-/// What is done, in how many rounds, and for how long.
+/// What is measured, in how many rounds, and for how long.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Plan {
     #[serde(skip)]
@@ -55,10 +55,11 @@ pub(crate) struct Plan {
     pub(crate) waiting: WaitingPlan,
 }
 
-/// One contender's turn in one round ends at the first of its bounds.
+/// A contender's turn in one round ends at the first of its limits.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct CyclePlan {
-    /// A turn here is short: what the machine does besides changes within a second, and both sides of a ratio are to feel it.
+    /// A turn here is short: the other load on the machine changes within a second, and should affect both sides of a
+    /// ratio.
     pub(crate) turns_per_round: usize,
     pub(crate) warm_up: usize,
     pub(crate) most: usize,
@@ -76,7 +77,7 @@ pub(crate) struct HandOffPlan {
     pub(crate) warm_up: Duration,
     #[serde(rename = "turn_ms", serialize_with = "as_milliseconds")]
     pub(crate) turn: Duration,
-    /// So much longer for each client: every one is to have its share of the lock.
+    /// The time that each client adds to a turn, so that every client gets its share of the lock.
     #[serde(rename = "turn_for_a_client_ms", serialize_with = "as_milliseconds")]
     pub(crate) turn_for_a_client: Duration,
     #[serde(rename = "hold_ms", serialize_with = "as_milliseconds")]
@@ -99,7 +100,7 @@ pub(crate) struct ManyPlan {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct WaitingPlan {
     pub(crate) waiters: usize,
-    /// Until waiters of distlock do the same all the time.
+    /// The time until waiters of distlock have reached a steady state.
     #[serde(rename = "settling_ms", serialize_with = "as_milliseconds")]
     pub(crate) settling: Duration,
     #[serde(rename = "window_ms", serialize_with = "as_milliseconds")]
@@ -108,7 +109,7 @@ pub(crate) struct WaitingPlan {
     pub(crate) peers: Peers,
 }
 
-/// Whether a workload that takes its time is run for the peers too.
+/// Whether a workload that takes long is run for the peers too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peers {
     Included,
@@ -119,7 +120,7 @@ fn as_milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<
     serializer.serialize_f64(duration.as_secs_f64() * 1000.0)
 }
 
-/// What the command line says about the extent.
+/// The extent that the command line asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Wishes {
     pub(crate) extent: Extent,
@@ -133,11 +134,11 @@ pub(crate) struct Wishes {
     pub(crate) think: Duration,
 }
 
-/// Where the server is that is measured.
+/// The location of the server that is measured.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) url: String,
-    /// Of the server, when this program has started it.
+    /// The process of the server, if this program has started it.
     pub(crate) server_process: Option<u32>,
 }
 
@@ -148,7 +149,7 @@ impl Plan {
         let lease = wishes.lease.unwrap_or(sizes.lease);
         let Place { url, server_process } = place;
         let target = Target { url, lease, renewals_in_a_lease: subject.renewals_in_a_lease, server_process };
-        // Whole intervals, so that it does not matter when in an interval the window begins.
+        // Whole intervals, so that it does not matter at which point of an interval the window begins.
         let window = target.renewal_interval() * sizes.renewals_observed;
         let settling = target.renewal_interval() * sizes.renewals_until_settled;
         let peers = if full { Peers::Included } else { Peers::LeftOut };
@@ -198,7 +199,7 @@ pub(crate) struct HandOffTurn {
     pub(crate) think: Duration,
 }
 
-/// What each client adds to a turn of hand-offs is no more than this for all of them.
+/// The maximum time that all clients together add to a turn of hand-offs.
 const LONGEST_FOR_ALL: Duration = Duration::from_secs(3);
 
 impl HandOffPlan {

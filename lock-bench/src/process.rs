@@ -1,4 +1,4 @@
-//! What this process uses.
+//! The resources that this process and others use.
 
 use std::fs;
 use std::time::Duration;
@@ -7,25 +7,26 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time of all threads so far, also of those that have ended.
+/// Returns the processor time of all threads so far, including those that have ended.
 pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Of all threads that another process has now; `None` where the system does not say.
+/// Returns the processor time of all current threads of another process; `None` if the system does not provide it.
 pub(crate) fn processor_seconds_of(process: u32) -> Option<f64> {
     let mut nanoseconds = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task")).ok()? {
-        // One that has just ended has no more to say.
+        // A thread that has just ended has no file any more.
         let Ok(text) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
         nanoseconds += text.split(' ').next()?.parse::<u64>().ok()?;
     }
     Some(Duration::from_nanos(nanoseconds).as_secs_f64())
 }
 
-/// The same with those threads that have ended, but only to a hundredth of a second; `None` where the system does not say.
+/// Like `processor_seconds_of`, including threads that have ended, but only with a precision of a hundredth of a
+/// second; `None` if the system does not provide it.
 pub(crate) fn coarse_processor_seconds_of(process: u32) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     #[expect(clippy::cast_precision_loss, reason = "counts of hundredths of seconds of work")]
@@ -33,20 +34,20 @@ pub(crate) fn coarse_processor_seconds_of(process: u32) -> Option<f64> {
     Some(seconds)
 }
 
-/// The time for the program and that for the system, from the line that tells of a process. Its name, which may have anything
-/// in it, stands in brackets before.
+/// Returns the user time and the system time from the status line of a process. The process name before them is in
+/// brackets, and may contain any characters.
 fn ticks(text: &str) -> Option<u64> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11).map(str::parse::<u64>);
     Some(fields.next()?.ok()? + fields.next()?.ok()?)
 }
 
-/// Memory that is really there and not a file's, in bytes; `None` where the system does not say.
+/// Returns the resident memory that does not belong to files, in bytes; `None` if the system does not provide it.
 pub(crate) fn resident_bytes() -> Option<u64> {
     resident_bytes_of(std::process::id())
 }
 
-/// The same of another process.
+/// Like `resident_bytes`, for another process.
 pub(crate) fn resident_bytes_of(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -54,19 +55,20 @@ pub(crate) fn resident_bytes_of(process: u32) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Lets this process, and the server that it starts, open as many files as the system admits.
+/// Lets this process, and the server that it starts, open as many files as the system permits.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // If it is refused, connecting says so.
+    // If it is refused, connecting will report an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// How many tasks ran or wanted to, on average over the last minute; `None` where the system does not say.
+/// Returns how many tasks ran or were ready to run, on average over the last minute; `None` if the system does not
+/// provide it.
 pub(crate) fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-/// The processor's name; `None` where the system does not say.
+/// Returns the name of the processor; `None` if the system does not provide it.
 pub(crate) fn processor_name() -> Option<String> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

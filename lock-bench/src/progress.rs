@@ -1,10 +1,11 @@
-//! Says on standard error what is being measured: one line that changes on a terminal, elsewhere a line for each part.
+//! Prints on standard error what is being measured: one line that changes on a terminal, elsewhere one line for each
+//! part.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a line comes when nobody can see it change.
+/// How often a line is printed if it is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -39,11 +40,11 @@ impl Progress {
         self.write(text, true);
     }
 
-    /// Leaves the terminal's line empty.
+    /// Clears the line on the terminal.
     pub(crate) fn finish(&self) {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.output == Output::Terminal {
-            // Where nobody can be told, nobody is.
+            // If standard error cannot be written to, there is no way to report it.
             let _ = write!(stderr(), "\r\x1b[2K");
         }
     }

@@ -1,4 +1,4 @@
-//! All that one run has found.
+//! All results of one run.
 
 use serde::Serialize;
 
@@ -19,12 +19,12 @@ pub(crate) struct Results {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Changes when a reader of the JSON has to.
+    /// Increases when readers of the JSON have to change.
     pub(crate) format: u32,
     pub(crate) version: &'static str,
     pub(crate) subject: &'static str,
     pub(crate) server: String,
-    /// Host and port alone: a URL may hold a secret.
+    /// Only host and port: a URL may contain a secret.
     pub(crate) address: String,
     pub(crate) begun: String,
     pub(crate) seconds: f64,
@@ -40,7 +40,7 @@ pub(crate) struct Report {
 pub(crate) struct Machine {
     pub(crate) processors: usize,
     pub(crate) processor: Option<String>,
-    /// Of the last minute: whatever else ran, and at the end this program too.
+    /// The average of the last minute: other programs, and at the end this program too.
     pub(crate) load_average_before: Option<f64>,
     pub(crate) load_average_after: Option<f64>,
 }
@@ -63,7 +63,7 @@ impl Listed {
 }
 
 impl Report {
-    /// What distlock could not do, if anything.
+    /// Returns what distlock could not do, if anything.
     pub(crate) fn troubles_of_distlock(&self) -> Vec<String> {
         let ours = |id: &str| {
             self.contenders.iter().any(|listed| listed.id == id && listed.family == Family::Distlock)
@@ -71,7 +71,7 @@ impl Report {
         self.troubles().filter(|(id, _)| ours(id)).map(|(id, text)| format!("{id}: {text}")).collect()
     }
 
-    /// Contender and text.
+    /// Each contender that had a problem, with the text of the problem.
     pub(crate) fn troubles(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let Results { echoes: _, cycle, hand_off, requests, many, waiting } = &self.results;
         let cycle = cycle.iter().map(|row| (row.contender, &row.trouble));

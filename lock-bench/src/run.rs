@@ -20,10 +20,10 @@ use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
 use crate::workload::{cycle, hand_off, many, requests, waiting};
 
-/// What shells say of a program that was interrupted.
+/// The exit code that shells use for an interrupted program.
 const INTERRUPTED: u8 = 130;
 
-/// One after the other. What fails for one does not keep the others from being measured.
+/// Runs the subjects one after the other. If one fails, the others are still measured.
 pub(crate) fn run_each(subjects: &[&'static Subject], options: &Options) -> Outcome<ExitCode> {
     let mut failures = Vec::new();
     for subject in subjects {
@@ -42,7 +42,7 @@ pub(crate) fn run_each(subjects: &[&'static Subject], options: &Options) -> Outc
 
 pub(crate) fn run(subject: &'static Subject, options: &Options, files: Files) -> Outcome<ExitCode> {
     process::raise_open_files();
-    // Ends with this function, whatever happens, also when it is interrupted.
+    // The server ends with this function in any case, even when the run is interrupted.
     let own_server = if options.url.is_none() { Some((subject.start)()?) } else { None };
     let url = own_server.as_ref().map(|server| server.url()).or_else(|| options.url.clone());
     let server_process = own_server.as_ref().map(|server| server.process());
@@ -67,7 +67,7 @@ pub(crate) fn run(subject: &'static Subject, options: &Options, files: Files) ->
     Err(Failure::new(format!("distlock could not do all of it:\n  {}", troubles.join("\n  "))))
 }
 
-/// `None` when it was interrupted.
+/// Returns `None` when the run was interrupted.
 fn unless_interrupted(
     subject: &'static Subject,
     plan: Plan,
@@ -162,11 +162,11 @@ fn measure_workload(
     Ok(())
 }
 
-/// Host and port, and nothing else of a URL.
+/// Returns host and port of a URL, and nothing else.
 fn address(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
-    // A password may hold an @ where it should not.
+    // A password may wrongly contain an unescaped @.
     authority.rsplit('@').next().unwrap_or("").to_owned()
 }
 

@@ -1,4 +1,4 @@
-//! The runtimes that locks are used on.
+//! The runtimes on which the locks are used.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 
 use crate::failure::{Context, Outcome};
 
-/// As many as the smallest server has, and the same everywhere.
+/// As many as the smallest server has, and the same on every machine.
 const WORKERS: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -30,7 +30,8 @@ impl RuntimeKind {
         }
     }
 
-    /// Runs `task` to its end as a task of a runtime of this kind, as servers do, and not on the thread that blocks on it.
+    /// Runs `task` to its end as a task of a runtime of this kind, as servers do, and not on the thread that calls
+    /// `block_on`.
     pub(crate) fn run<T: Send + 'static>(
         self,
         task: impl Future<Output = Outcome<T>> + Send + 'static,

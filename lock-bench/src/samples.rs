@@ -1,10 +1,10 @@
-//! Times, and what can be said about many of them.
+//! Measured times, and their statistics.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Times in nanoseconds, in the order in which they were taken.
+/// Times in nanoseconds, in the order of measurement.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples(Vec<u64>);
 
@@ -21,14 +21,14 @@ impl Samples {
         self.0.append(&mut other.0);
     }
 
-    /// In microseconds; `None` without samples.
+    /// Returns the median in microseconds; `None` without samples.
     pub(crate) fn median(&self) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         quantile(&sorted, 0.5)
     }
 
-    /// `None` without samples.
+    /// Returns `None` without samples.
     pub(crate) fn summary(&self) -> Option<Summary> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -55,7 +55,7 @@ impl FromIterator<Duration> for Samples {
     }
 }
 
-/// Times in microseconds.
+/// The statistics of many times, in microseconds.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Summary {
     pub(crate) count: usize,
@@ -65,11 +65,11 @@ pub(crate) struct Summary {
     pub(crate) p99: f64,
     pub(crate) p999: f64,
     pub(crate) most: f64,
-    /// Share of the times, and the time that this share does not exceed.
+    /// Pairs of a share of the times, and the time that this share does not exceed.
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
-/// Where a distribution is drawn: evenly, and closer at the end that matters.
+/// The points of a distribution curve: even, and denser at the slow end.
 const SHARES: [f64; 30] = [
     0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8,
     0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0,
@@ -92,7 +92,7 @@ fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1000.0
 }
 
-/// The one in the middle; `None` without values.
+/// Returns the median; `None` without values.
 pub(crate) fn median_of(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! A kind of server that is measured: its contenders, how it is started, and what it says about its own work. A new one is
-//! a module beside `redis` and a row in the command line.
+//! A subject: a kind of server that is measured, with its contenders, its start, and its statistics. To add one, add a
+//! module beside `redis` and a row in the command line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::contender::{Connecting, Contender, Echo, Target};
 use crate::failure::Outcome;
 
 pub(crate) struct Subject {
-    /// As on the command line.
+    /// The name on the command line.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) contenders: &'static [Contender],
     pub(crate) echoes: &'static [Echo],
     pub(crate) aims: &'static [Aim],
-    /// Starts a server of its own, that ends with what is answered.
+    /// Starts a server that ends when the returned value is dropped.
     pub(crate) start: fn() -> Outcome<Box<dyn Server>>,
     pub(crate) survey: fn(Target) -> Connecting<Box<dyn Survey>>,
-    /// How requests are counted where the server itself does not tell them apart.
+    /// How requests are counted if the server itself does not distinguish them.
     pub(crate) tally: Option<StartTally>,
     pub(crate) full: Sizes,
     pub(crate) quick: Sizes,
@@ -31,19 +31,19 @@ pub(crate) struct Subject {
 
 pub(crate) type StartTally = fn(&Target) -> Outcome<Box<dyn Tally>>;
 
-/// How much is measured unless the command line says otherwise.
+/// The extent of the measurements, unless the command line asks for another.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     pub(crate) rounds: usize,
     pub(crate) lease: Duration,
     pub(crate) hand_off_clients: &'static [usize],
-    /// So much longer is a turn of hand-offs for each client: every one is to have its share of the lock.
+    /// The time that each client adds to a turn of hand-offs, so that every client gets its share of the lock.
     pub(crate) turn_for_a_client: Duration,
     pub(crate) holds: usize,
     pub(crate) waiters: usize,
-    /// After so many intervals of renewal waiters do the same all the time.
+    /// After this many renewal intervals, waiters have reached a steady state.
     pub(crate) renewals_until_settled: u32,
-    /// For how many intervals of renewal it is observed what holds and waiters cost.
+    /// For how many renewal intervals the cost of holds and waiters is observed.
     pub(crate) renewals_observed: u32,
 }
 
@@ -54,40 +54,41 @@ pub(crate) trait Server: Send {
     fn process(&self) -> u32;
 }
 
-/// Looks at the server from outside, over a connection that no contender uses.
+/// Observes the server from outside, over a connection that no contender uses.
 #[async_trait]
 pub(crate) trait Survey: Send {
-    /// Name and version, for people.
+    /// Returns name and version, for people.
     async fn describe(&mut self) -> Outcome<String>;
 
     async fn counters(&mut self) -> Outcome<Counters>;
 }
 
-/// A way to the server on which every request is counted by its kind. That takes time, so nothing is timed on it.
+/// A proxy in front of the server that counts every request by its kind. That takes time, so nothing is timed through
+/// it.
 pub(crate) trait Tally: Send + Sync {
     fn url(&self) -> String;
 
-    /// How many of each kind have passed until now.
+    /// Returns how many requests of each kind have passed so far.
     fn requests(&self) -> BTreeMap<String, u64>;
 }
 
-/// What a server has done until now, without what the survey itself asked for.
+/// What a server has done so far, without the requests of the survey itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     pub(crate) commands: BTreeMap<String, Command>,
     pub(crate) connections: u64,
-    /// Of the threads that there are.
+    /// Of the current threads.
     pub(crate) processor_seconds: f64,
-    /// Of those that have ended, too, but not exactly; `None` where that is not needed or cannot be told.
+    /// Including threads that have ended, but less precise; `None` if it is not needed or not known.
     pub(crate) coarse_processor_seconds: Option<f64>,
-    /// Memory of the server that is really there; `None` where that cannot be told.
+    /// The resident memory of the server; `None` if it is not known.
     pub(crate) resident_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct Command {
     pub(crate) calls: u64,
-    /// Time that the server took for them, in microseconds.
+    /// The time that the server needed for them, in microseconds.
     pub(crate) microseconds: u64,
     pub(crate) sender: Sender,
 }
@@ -95,18 +96,18 @@ pub(crate) struct Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sender {
-    /// Only a client sends it.
+    /// Only clients send it.
     Client,
-    /// A client or a script; the server does not tell them apart.
+    /// A client or a script; the server does not distinguish them.
     #[default]
     Anyone,
 }
 
-/// What a coarse count of processor time may be wrong by, in seconds.
+/// The possible error of the less precise processor time, in seconds.
 const COARSE: f64 = 0.03;
 
 impl Counters {
-    /// What was done from `earlier` until now.
+    /// Returns what was done from `earlier` until now.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let difference = |(name, now): (&String, &Command)| {
             let before = earlier.commands.get(name).copied().unwrap_or_default();
@@ -126,7 +127,7 @@ impl Counters {
         }
     }
 
-    /// Exactly, unless threads have ended meanwhile and have taken along what they had done.
+    /// The precise time, unless threads have ended meanwhile, which takes their time away from the count.
     fn processor_seconds_since(&self, earlier: &Self) -> f64 {
         let exact = self.processor_seconds - earlier.processor_seconds;
         let coarse = self.coarse_processor_seconds.zip(earlier.coarse_processor_seconds);
@@ -136,7 +137,8 @@ impl Counters {
         }
     }
 
-    /// What the server needed for that, in microseconds: for the commands of clients where it counts them, else altogether.
+    /// Returns what the server needed for that, in microseconds: for the commands of clients if it counts them,
+    /// otherwise in total.
     pub(crate) fn microseconds(&self, own: &[&str]) -> f64 {
         if self.commands.values().all(|command| command.microseconds == 0) {
             return self.processor_seconds * 1e6;
@@ -146,7 +148,7 @@ impl Counters {
         microseconds
     }
 
-    /// The commands that clients sent: those that nobody else sends, and `own`.
+    /// Returns the commands that clients sent: those that only clients send, and `own`.
     pub(crate) fn sent_by_clients(&self, own: &[&str]) -> Command {
         let sent = self
             .commands

@@ -1,4 +1,4 @@
-//! The program as it is used: against a server of its own, quickly, and what it writes.
+//! Runs the program as a user would: quickly, against a server of its own; and checks what it writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test says by a panic what is wrong
 
 use std::path::Path;
@@ -33,7 +33,7 @@ fn a_quick_run_tells_of_every_contender_in_all_three_forms() {
                 "{row}"
             );
             assert_eq!(row["rounds"].as_array().unwrap().len(), 2, "{row}");
-            // What somebody else sends would be counted too; what is missing is a mistake.
+            // Commands of other clients would be counted too; fewer are an error.
             assert!(row["client_commands_per_cycle"].as_f64().unwrap() >= 1.9, "{row}");
         }
         for row in rows("hand_off") {
@@ -73,7 +73,7 @@ fn what_costs_while_nothing_happens_is_measured_in_a_process_of_its_own() {
     assert_eq!((&many["contender"], &many["trouble"]), (&"distlock-caller".into(), &Value::Null), "{many}");
     assert!(many["bytes_per_hold"].as_f64().unwrap() > 0.0, "{many}");
     assert_eq!(many["connections"], 1, "{many}");
-    // In one interval all holds are renewed once; a stall may leave some for the next.
+    // In one interval all holds are renewed once; after a stall some may be renewed in the next one.
     assert!(many["load"]["client_commands_per_second"].as_f64().unwrap() > 0.0, "{many}");
 
     let [waiting] = report["waiting"].as_array().unwrap().as_slice() else { panic!("{report}") };
@@ -143,7 +143,7 @@ fn a_quick_run_at_mysql_measures_one_server_after_the_other() {
     assert_success(&output);
 
     for server in &servers {
-        // One report is called as it was wanted; of several each has its server in its name.
+        // A single report has the name that the user gave; each of several reports has its server in its name.
         let name = if servers.len() > 1 { format!("report.{server}.json") } else { "report.json".to_owned() };
         let text = std::fs::read_to_string(folder.path().join(&name)).unwrap();
         let report: Value = serde_json::from_str(&text).unwrap();
@@ -154,7 +154,7 @@ fn a_quick_run_at_mysql_measures_one_server_after_the_other() {
             }
         }
         for row in report["cycle"].as_array().unwrap() {
-            // What somebody else sends would be counted too; what is missing is a mistake.
+            // Commands of other clients would be counted too; fewer are an error.
             assert!(row["client_commands_per_cycle"].as_f64().unwrap() >= 1.9, "{name}: {row}");
             assert!(is_sound(&row["cycle"]), "{name}: {row}");
         }
@@ -164,7 +164,7 @@ fn a_quick_run_at_mysql_measures_one_server_after_the_other() {
             assert!(row["sections"].as_u64().unwrap() > 0, "{name}: {row}");
         }
         for row in report["many"].as_array().unwrap() {
-            // 600 holds, at most 256 to a connection.
+            // 600 holds, at most 256 on a connection.
             assert!((3..=5).contains(&row["connections"].as_u64().unwrap()), "{name}: {row}");
             assert!(row["load"]["client_commands_per_second"].as_f64().unwrap() > 0.0, "{name}: {row}");
         }
@@ -188,7 +188,7 @@ fn program() -> Command {
     command
 }
 
-/// `None` when whoever runs the tests has no such server.
+/// Returns `None` when the user has left out this server.
 fn quick_run(subject: &str, arguments: &[&str]) -> Option<(tempfile::TempDir, Output)> {
     let is_left_out = match subject {
         "mysql" => MySqlFlavour::ALL.into_iter().all(|flavour| flavour.left_out().is_some()),
@@ -219,7 +219,7 @@ fn texts<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
     list.as_array().unwrap().iter().map(|entry| entry[key].as_str().unwrap()).collect()
 }
 
-/// Quantiles rise, and the curve has them.
+/// Returns whether the quantiles increase, and the curve contains them.
 fn is_sound(times: &Value) -> bool {
     let quantiles = ["least", "p50", "p90", "p99", "p999", "most"].map(|name| times[name].as_f64());
     let curve = times["curve"].as_array();

@@ -1,4 +1,4 @@
-//! What a person sees: one line when a step starts, one when it ends, in colour on a terminal only.
+//! Prints progress for people: one line when a step starts, one when it ends, in colour only on a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Console {
         eprintln!("\n{} {summary}", self.paint(BOLD, &format!("==> {step}:")));
     }
 
-    /// On a terminal, the last line shows what is going on, until something else is printed.
+    /// On a terminal, shows the current activity in the last line, until something else is printed.
     pub(crate) fn status(self, what: &str) {
         if self.terminal {
             let line: String = what.chars().take(STATUS_WIDTH).collect();
@@ -39,7 +39,7 @@ impl Console {
         }
     }
 
-    /// The same for one who reads a log, and sees nothing of the last line.
+    /// Prints the current activity for a reader of a log, who does not see the status line.
     pub(crate) fn still(self, what: &str) {
         if !self.terminal {
             Self::detail(what);

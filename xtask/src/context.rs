@@ -1,4 +1,5 @@
-//! What every step is given: where the workspace is, how to call cargo, where to speak, what has been skipped so far.
+//! What every step gets: the root of the workspace, the way to call cargo, the console, and what has been skipped so
+//! far.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ impl Context {
         &self.root
     }
 
-    /// The cargo that started us, so that a toolchain chosen with `cargo +nightly xtask` stays chosen.
+    /// Returns the cargo that started this program, so that a toolchain chosen with `cargo +nightly xtask` is kept.
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Process {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         Process::new(&cargo, arguments).shown_as("cargo").within(&self.root)
@@ -37,7 +38,7 @@ impl Context {
         Metadata::parse(&process.stdout()?)
     }
 
-    /// Says what is not checked, now and once more at the end: nothing is skipped silently.
+    /// Reports what is not checked, now and once more at the end: nothing is skipped silently.
     pub(crate) fn skip(&self, what: &str) {
         self.console.skipped(what);
         self.skipped.borrow_mut().push(what.to_owned());

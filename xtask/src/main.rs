@@ -1,5 +1,5 @@
-//! The chores of this workspace: `cargo xtask test` checks everything that a change has to pass, and each step can be
-//! run by itself. `cargo xtask` prints the list.
+//! The development tasks of this workspace: `cargo xtask test` checks everything that a change has to pass, and each
+//! step can be run by itself. `cargo xtask` prints the list.
 //!
 //! A step is one row in [`steps::ALL`]. The first one that fails ends the run, with the command that repeats it.
 #![forbid(unsafe_code)]

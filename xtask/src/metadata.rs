@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about the crates of this workspace, as far as the chores need it.
+//! Reads what `cargo metadata` says about the crates of this workspace, as far as the steps need it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use crate::failure::Failure;
 pub(crate) struct Metadata {
     /// The folder of the workspace's `Cargo.toml`.
     pub(crate) root: PathBuf,
-    /// Where cargo writes to.
+    /// The folder that cargo writes to.
     pub(crate) target_directory: PathBuf,
-    /// The workspace's own crates, without what they depend on.
+    /// The workspace's own crates, without their dependencies.
     pub(crate) packages: Vec<Package>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Its `Cargo.toml`, relative to the root of the workspace, as all paths here.
+    /// Its `Cargo.toml`, relative to the root of the workspace, like all paths here.
     pub(crate) manifest: String,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) features: BTreeMap<String, Vec<String>>,
-    /// The root file of the library, when there is one.
+    /// The root file of the library, if there is one.
     pub(crate) library: Option<String>,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Dependency {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Part of what is built.
+    /// Part of the product.
     Product,
-    /// Compiled for tests, examples and benchmarks alone.
+    /// Compiled only for tests, examples and benchmarks.
     Tests,
 }
 

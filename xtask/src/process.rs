@@ -1,4 +1,5 @@
-//! Running other programs: never with a terminal to ask on, and always able to say how to repeat it by hand.
+//! Runs other programs: never with a terminal to ask questions on, and always with a command line to repeat them by
+//! hand.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// How long passes between two looks at a program that has a limit.
+/// How often to check a program that has a time limit.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
@@ -50,7 +51,7 @@ impl Process {
         self
     }
 
-    /// The line to type to run the same thing from the root of the workspace.
+    /// Returns the command line that runs the same program from the root of the workspace.
     pub(crate) fn command_line(&self) -> String {
         let variables = self.variables.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
         let program = std::iter::once(quoted(&self.shown_as));
@@ -67,8 +68,8 @@ impl Process {
         Err(self.failure(&format!("ended with {status}")))
     }
 
-    /// Runs it for no longer than this, with all that it writes in this file. A failure says what it did and leaves its name to the
-    /// caller.
+    /// Runs it for no longer than `limit`, with all its output in `file`. A failure describes what it did, without its
+    /// name, which the caller adds.
     pub(crate) fn run_into(&self, file: &File, limit: Duration) -> Result<(), Failure> {
         let output =
             || file.try_clone().map_err(|error| Failure::new(format!("has nowhere to write to: {error}")));
@@ -86,7 +87,7 @@ impl Process {
         }
     }
 
-    /// Runs it and returns what it wrote to standard output; standard error is shown as it comes.
+    /// Runs it and returns its standard output; standard error is shown as it comes.
     pub(crate) fn stdout(&self) -> Result<String, Failure> {
         let output =
             self.command().stderr(Stdio::inherit()).output().map_err(|error| self.not_started(&error))?;
@@ -96,7 +97,7 @@ impl Process {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs what has to fail, and returns what it wrote to standard error.
+    /// Runs a program that has to fail, and returns its standard error.
     pub(crate) fn refusal(&self) -> Result<String, Failure> {
         let output = self.command().output().map_err(|error| self.not_started(&error))?;
         if output.status.success() {
@@ -105,7 +106,8 @@ impl Process {
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Becomes that program, with the terminal as it is: its input, and its Ctrl-C. Returns when that fails.
+    /// Replaces this program by that one, which gets the terminal with its input and its Ctrl-C. Returns only on
+    /// failure.
     #[cfg(unix)]
     pub(crate) fn replace_this_program(&self) -> Failure {
         use std::os::unix::process::CommandExt;
@@ -118,7 +120,7 @@ impl Process {
         self.failure("can be run on Unix systems only")
     }
 
-    /// Whether it can be started and succeeds, with its output kept to ourselves.
+    /// Returns whether it can be started and succeeds; its output is not shown.
     pub(crate) fn succeeds(&self) -> bool {
         self.command().output().is_ok_and(|Output { status, .. }| status.success())
     }
@@ -145,8 +147,8 @@ impl Process {
     }
 }
 
-/// Waits for a program to end, and kills it when it does not end in time. It stays in our process group, so that a Ctrl-C reaches it
-/// too: what it has started itself is not killed along with it.
+/// Waits for a program to end, and kills it if it does not end in time. It stays in the process group of this program,
+/// so that a Ctrl-C reaches it too. Programs that it has started itself are not killed.
 fn end_within(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
@@ -162,14 +164,14 @@ fn end_within(child: &mut Child, limit: Duration) -> std::io::Result<Option<Exit
     }
 }
 
-/// What `cargo run` says of this crate in the environment. A cargo that finds it there takes some dependencies for changed: their
-/// build scripts ask to be run again when one of these variables is another one.
+/// Returns whether `cargo run` sets this variable for this crate. If another cargo inherits it, it rebuilds some
+/// dependencies, because their build scripts ask to run again when one of these variables changes.
 fn is_of_this_crate(variable: &OsStr) -> bool {
     let name = variable.to_string_lossy();
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-/// Quoted for a POSIX shell when it has to be.
+/// Quotes a text for a POSIX shell if necessary.
 fn quoted(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=,:+@".contains(character);
     if !text.is_empty() && text.chars().all(plain) {

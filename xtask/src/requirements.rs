@@ -1,16 +1,17 @@
-//! What has to be on the machine before anything is checked. A backend that needs a server adds one row to [`TABLE`].
+//! What must be installed on the machine before the checks run. A backend that needs a server adds one row to
+//! [`TABLE`].
 
 use crate::process::Process;
 
-/// One thing the checks need.
+/// One program or component that the checks need.
 #[derive(Debug)]
 pub(crate) struct Requirement {
     pub(crate) name: &'static str,
-    /// The command that succeeds when it is there.
+    /// A command that succeeds if it is installed.
     pub(crate) proof: &'static [&'static str],
     pub(crate) source: Source,
-    /// The words in `DISTLOCK_SKIP` each of which leaves it out, together with the tests that need it. What has none is
-    /// needed always.
+    /// The words in `DISTLOCK_SKIP`, each of which leaves it out, together with the tests that need it. Without words,
+    /// it is always needed.
     pub(crate) skip_words: &'static [&'static str],
 }
 
@@ -41,22 +42,22 @@ pub(crate) const TABLE: &[Requirement] = &[
         source: Source::Package("util-linux"),
         skip_words: &[],
     },
-    // The program alone is wanted. Where the package starts a server by itself, on the port that everybody uses, that one is
-    // left alone: the tests start their own.
+    // Only the program is needed. If the package starts a server by itself, on the default port, that server is left
+    // alone: the tests start their own.
     Requirement {
         name: "redis-server",
         proof: &["redis-server", "--version"],
         source: Source::Package("redis-server"),
         skip_words: &["redis"],
     },
-    // The tests run its jar with plain `java`, which the package brings, too; nothing of it starts by itself.
+    // The tests run its jar with plain `java`, which comes with the package; the package starts no service.
     Requirement {
         name: "zookeeper",
         proof: &["java", "-cp", "/usr/share/java/zookeeper.jar", "org.apache.zookeeper.Version", "--full"],
         source: Source::Package("zookeeper"),
         skip_words: &["zookeeper"],
     },
-    // What Java services lock with, for the tests that share a lock with them.
+    // A common lock library of Java services, for the tests that share a lock with it.
     Requirement {
         name: "curator",
         proof: &["test", "-e", "/usr/share/java/curator-recipes.jar"],
@@ -75,7 +76,7 @@ pub(crate) const TABLE: &[Requirement] = &[
         source: Source::Package("mariadb-server"),
         skip_words: &["mariadb", "mysql"],
     },
-    // By which the tests fetch a MySQL.
+    // The tests download a MySQL with it.
     Requirement {
         name: "npm",
         proof: &["npm", "--version"],
@@ -92,12 +93,12 @@ impl Requirement {
         Process::new(program, arguments).succeeds()
     }
 
-    /// Whether `skip`, the value of `DISTLOCK_SKIP` (words between commas), names it.
+    /// Returns whether `skip`, the value of `DISTLOCK_SKIP` (words between commas), names it.
     pub(crate) fn is_left_out_by(&self, skip: &str) -> bool {
         skip.split(',').any(|named| self.skip_words.contains(&named.trim()))
     }
 
-    /// The one line that tells a person what to do.
+    /// Returns the line that tells the user what to do.
     pub(crate) fn remedy(&self) -> String {
         let name = self.name;
         let line = match self.source {

@@ -1,4 +1,4 @@
-//! Which steps a command line means, and running them in order until one fails.
+//! Finds the steps that a command line names, and runs them in order until one fails.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -8,10 +8,11 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::steps::{self, Step};
 
-/// The names under which all steps run. Continuous integration runs what a person runs, so the second is only a name.
+/// The names that run all steps. Continuous integration runs the same as a developer, so the second is only another
+/// name.
 const EVERYTHING: [&str; 2] = ["test", "ci"];
 
-/// What is no check: starts a server to try things with. Whatever follows is for it.
+/// Not a check: starts a server to try things with. The remaining arguments are for it.
 const SERVERS: &str = "servers";
 
 pub(crate) enum Chosen {

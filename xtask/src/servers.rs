@@ -1,5 +1,5 @@
-//! `cargo xtask servers redis`, or `zookeeper`, `mysql`, `mariadb`: a server to try things with. What starts it is an example
-//! of `conformance-tests`, which has to start servers anyway, so that this crate compiles as fast as before.
+//! `cargo xtask servers redis`, or `zookeeper`, `mysql`, `mariadb`: a server to try things with. It is started by an
+//! example of `conformance-tests`, which can already start servers, so that this crate still compiles fast.
 
 use std::process::ExitCode;
 

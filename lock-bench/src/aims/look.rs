@@ -1,4 +1,4 @@
-//! What the results say about one engine of distlock.
+//! Finds the values of one engine of distlock in the results.
 
 use super::{Aim, Judged, Measure, Verdict};
 use crate::contender::{Contender, Driving, Family};
@@ -9,7 +9,7 @@ use crate::samples::median_of;
 use crate::subject::Subject;
 use crate::workload::{CycleRow, Grants, HandOffRow, ManyRow, RequestsRow, WaitingRow};
 
-/// A value, how far it varied between most of the rounds, and where it comes from.
+/// A value, its range over most of the rounds, and its source.
 struct Found {
     value: f64,
     range: Option<(f64, f64)>,
@@ -52,7 +52,7 @@ impl Look<'_> {
         }
     }
 
-    /// On which runtimes this run has tried to measure it.
+    /// Returns on which runtimes this run has tried to measure it.
     fn runtimes_of(&self, measure: Measure) -> Runtimes {
         let mine = self.contender.id;
         let each = |kinds: Vec<RuntimeKind>| {
@@ -197,7 +197,7 @@ impl Look<'_> {
         ratio(&self.cycle(self.contender.id, kind)?.rounds, &self.cycle(raw.id, kind)?.rounds)
     }
 
-    /// The first that is driven in this way.
+    /// Returns the first raw contender that is driven in this way.
     fn raw(&self, driving: Driving) -> Option<&'static Contender> {
         let mut contenders = self.contenders.iter().copied();
         contenders.find(|contender| contender.family == Family::Raw && contender.driving == driving)
@@ -222,7 +222,7 @@ impl Look<'_> {
         rows.find(|row| row.contender == id && row.runtime == kind && row.clients == clients)
     }
 
-    /// Of hand-offs.
+    /// Returns the requests of hand-offs.
     fn requests(&self, clients: usize) -> Option<&RequestsRow> {
         let mut rows = self.results.requests.iter();
         rows.find(|row| {
@@ -246,7 +246,7 @@ enum Runtimes {
     Each(Vec<RuntimeKind>),
 }
 
-/// The median of the ratios of the rounds: what drifts from round to round hits both.
+/// The median of the ratios of the rounds: drift from round to round affects both sides.
 fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Found> {
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
     let (median, other) = (median_of(ours)?, median_of(theirs)?);
@@ -265,7 +265,7 @@ fn fairness(row: &HandOffRow) -> Option<Found> {
     Some(Found { value, range: range(&spreads), detail: format!("{most} / {fewest} in the last round") })
 }
 
-/// Between which two the middle half of the rounds lies.
+/// Returns the range of the middle half of the rounds.
 fn range(values: &[f64]) -> Option<(f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

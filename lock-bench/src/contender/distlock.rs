@@ -1,4 +1,4 @@
-//! distlock itself, over any server that its URL names.
+//! The contender distlock, on any server that its URL can name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use distlock::{DistributedLock, DistributedLockExt, LockClient, LockGuard};
 use super::{Client, Connecting, Driving, Held, Lock, Target};
 use crate::failure::{Context, Outcome};
 
-/// The engine on the caller's runtime. `lease_option` is what a lease is called in the URL.
+/// The engine on the caller's runtime. `lease_option` is the name of the lease option in the URL.
 pub(crate) fn caller(target: Target, lease_option: &'static str) -> Connecting<Box<dyn Client>> {
     Box::pin(connect(target, Driving::Caller, lease_option))
 }
@@ -42,7 +42,7 @@ impl Client for Distlock {
     }
 
     async fn close(self: Box<Self>) {
-        // What is still held or queued is given up with the client: nothing is measured any more.
+        // What is still held or queued is given up with the client: the measurement is over.
         let _ = self.0.close(CLOSE_WITHIN).await;
     }
 }

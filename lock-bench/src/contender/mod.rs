@@ -1,4 +1,5 @@
-//! What is measured: a lock as its users see it, whatever it is made of. Each server has a table of its contenders.
+//! Contenders: the locks that are measured, as their users see them, whatever their implementation is. Each server has
+//! a table of its contenders.
 
 pub(crate) mod distlock;
 
@@ -15,19 +16,19 @@ use crate::failure::{Failure, Outcome};
 use crate::plan::{CyclePlan, HandOffTurn};
 use crate::workload::{Cycles, HandOffs};
 
-/// Where the locks are and how long they last.
+/// The location of the locks and the length of their leases.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) url: String,
     pub(crate) lease: Duration,
-    /// How many renewals a lease has time for.
+    /// How many renewals fit into a lease.
     pub(crate) renewals_in_a_lease: u32,
-    /// The process of the server, when this program has started it.
+    /// The process of the server, if this program has started it.
     pub(crate) server_process: Option<u32>,
 }
 
 impl Target {
-    /// How often a hold of distlock is renewed and a waiter of it shows that it is alive.
+    /// Returns how often distlock renews a hold, and how often a waiter of it sends a heartbeat.
     pub(crate) fn renewal_interval(&self) -> Duration {
         self.lease / self.renewals_in_a_lease
     }
@@ -35,17 +36,17 @@ impl Target {
 
 pub(crate) type Connecting<T> = Pin<Box<dyn Future<Output = Outcome<T>> + Send>>;
 
-/// Who runs the connection: reads its socket and wakes whoever waits for an answer.
+/// The runtime that drives the connection: it reads the socket and wakes the tasks that wait for answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Driving {
     /// The runtime that the lock is used on.
     Caller,
-    /// A current-thread runtime on a thread of its own: two hops between threads more.
+    /// A current-thread runtime on a thread of its own: two more hops between threads.
     OtherThread,
 }
 
-/// What family a row belongs to. Aims compare the first with the second.
+/// The family of a row. Aims compare the first family with the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Family {
@@ -54,33 +55,33 @@ pub(crate) enum Family {
     Peer,
 }
 
-/// One row: a way to lock, and how its connection is driven.
+/// One row: a kind of lock, and how its connection is driven.
 pub(crate) struct Contender {
     /// A short name without spaces, the same in every report.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) family: Family,
     pub(crate) driving: Driving,
-    /// How it waits for a lock that somebody else has, for people.
+    /// How it waits for a lock that is held, as text for the report.
     pub(crate) waiting: &'static str,
     pub(crate) waits: Waits,
-    /// Commands that it sends itself although scripts may call them too, so that they count as a client's.
+    /// Commands that count as the client's, although scripts may call them too, because the client itself sends them.
     pub(crate) own_commands: &'static [&'static str],
-    /// Whether it renews what it holds without being told to.
+    /// Whether it renews its holds by itself.
     pub(crate) renewal: Renewal,
     pub(crate) connect: Connect,
 }
 
-/// Where its clients live.
+/// Where its clients run.
 pub(crate) enum Connect {
     /// In this program, where the workloads drive them.
     Here(fn(Target) -> Connecting<Box<dyn Client>>),
-    /// In another program, which goes through whole turns and tells what it saw.
+    /// In another program, which runs whole turns and reports its measurements.
     InAnotherProgram(fn(Target) -> Connecting<Arc<dyn Program>>),
 }
 
 impl Contender {
-    /// Another client, in this program.
+    /// Creates another client, in this program.
     pub(crate) fn client(&self, target: Target) -> Connecting<Box<dyn Client>> {
         match self.connect {
             Connect::Here(connect) => connect(target),
@@ -99,16 +100,16 @@ impl Contender {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     ByItself,
-    /// This program asks again and again on its behalf.
+    /// This program polls on its behalf.
     ByAskingAgain,
-    /// It is no lock: it does what one takes at the least.
+    /// It is not a lock: it is the minimum of work that a lock needs.
     NotAtAll,
-    /// Just as another contender of the same server: that one is measured.
+    /// Like another contender of the same server, which is measured instead.
     LikeAnother,
 }
 
 impl Waits {
-    /// Whether it tells anything to have such clients hand on a lock.
+    /// Returns whether measuring hand-offs between such clients is meaningful.
     pub(crate) fn hands_on(self) -> bool {
         matches!(self, Self::ByItself | Self::ByAskingAgain)
     }
@@ -129,7 +130,7 @@ impl fmt::Debug for Contender {
 /// One client of the server, with a connection of its own.
 #[async_trait]
 pub(crate) trait Client: Send + Sync {
-    /// The lock called `name`.
+    /// Returns the lock called `name`.
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>>;
 
     /// Ends the client and its connection.
@@ -138,27 +139,27 @@ pub(crate) trait Client: Send + Sync {
 
 #[async_trait]
 pub(crate) trait Lock: Send + Sync {
-    /// Waits for the lock for as long as it takes.
+    /// Waits for the lock as long as it takes.
     async fn acquire(&self) -> Outcome<Box<dyn Held>>;
 }
 
 #[async_trait]
 pub(crate) trait Held: Send {
-    /// Gives the lock back, and waits for the server's answer.
+    /// Releases the lock, and waits for the server's answer.
     async fn release(self: Box<Self>) -> Outcome<()>;
 }
 
-/// Another program that does what the workloads do here, and measures it by its own clock.
+/// Another program that runs the workloads itself, and measures by its own clock.
 #[async_trait]
 pub(crate) trait Program: Send + Sync {
-    /// A turn of one client that nobody disturbs.
+    /// Runs a turn of one client without competition.
     async fn cycles(&self, name: &str, plan: &CyclePlan) -> Outcome<Cycles>;
 
-    /// A turn of many clients that are made for it.
+    /// Runs a turn of many clients, which are created for it.
     async fn hand_offs(&self, name: &str, turn: &HandOffTurn) -> Outcome<HandOffs>;
 }
 
-/// A way to ask the server for nothing, which is how far away it is.
+/// A request that does nothing, which measures the distance to the server.
 pub(crate) struct Echo {
     pub(crate) id: &'static str,
     pub(crate) driving: Driving,

@@ -1,4 +1,4 @@
-//! What is aimed at with MySQL and MariaDB.
+//! The performance aims for MySQL and MariaDB.
 
 use super::{DISTRIBUTED_LOCK, RAW_DIRECT, RAW_TOKEN_CALLER, RAW_TOKEN_THREAD};
 use crate::aims::{Aim, Measure};

@@ -1,4 +1,4 @@
-//! Connections through the crate `sqlx`: each is owned by a task, on the caller's runtime or on another thread.
+//! Connections through the crate `sqlx`: a task owns each connection, on the caller's runtime or on another thread.
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
@@ -8,28 +8,28 @@ use crate::contender::{Driving, Target};
 use crate::driving::Driven;
 use crate::failure::{Context, Failure, Outcome};
 
-/// A connection that ends with this.
+/// A connection that ends when this is dropped.
 pub(super) type Connection = Driven<Statements>;
 
-/// What the task that owns a connection is asked for.
+/// A request to the task that owns a connection.
 enum Order {
     Statement { text: String, answer: oneshot::Sender<Outcome<Vec<MySqlRow>>> },
     Ping { answer: oneshot::Sender<Outcome<()>> },
 }
 
-/// Has a connection carry out statements, one after the other.
+/// Runs statements on a connection, one after the other.
 #[derive(Clone)]
 pub(super) struct Statements(mpsc::UnboundedSender<Order>);
 
 impl Statements {
     pub(super) async fn rows(&self, text: String) -> Outcome<Vec<MySqlRow>> {
         let (answer, answered) = oneshot::channel();
-        // The answer is dropped with the order, which is told below.
+        // If this fails, the answer is dropped with the order, which the next line reports.
         let _ = self.0.send(Order::Statement { text, answer });
         answered.await.context("the connection has ended")?
     }
 
-    /// The number that the first row begins with; `None` for NULL.
+    /// Returns the number in the first column of the first row; `None` for NULL.
     pub(super) async fn number(&self, text: String) -> Outcome<Option<u64>> {
         number(&self.rows(text).await?)
     }
@@ -46,7 +46,7 @@ pub(super) fn number(rows: &[MySqlRow]) -> Outcome<Option<u64>> {
     row.try_get_unchecked(0).context("an answer that is no number")
 }
 
-/// What stands in a URL of distlock, for the crate `sqlx`.
+/// Converts a URL of distlock into options for the crate `sqlx`.
 pub(super) fn options(target: &Target) -> Outcome<MySqlConnectOptions> {
     let (place, query) = target.url.split_once('?').unwrap_or((&target.url, ""));
     if query.split('&').any(|option| !matches!(option, "" | "tls=off")) {
@@ -69,7 +69,7 @@ pub(super) async fn open(target: &Target, driving: Driving) -> Outcome<Connectio
     Driven::open(driving, connecting).await
 }
 
-/// Until nobody can ask for anything any more.
+/// Runs until no requests can come any more.
 async fn own(mut connection: MySqlConnection, mut orders: mpsc::UnboundedReceiver<Order>) {
     while let Some(order) = orders.recv().await {
         match order {
@@ -77,7 +77,7 @@ async fn own(mut connection: MySqlConnection, mut orders: mpsc::UnboundedReceive
                 let answered = tokio::select! {
                     biased;
                     rows = rows(&mut connection, text) => rows,
-                    // The one who waits for a lock has gone: the server notices when the connection is dropped.
+                    // The task that waited for a lock has gone: the server notices when the connection is dropped.
                     () = answer.closed() => return,
                 };
                 let _ = answer.send(answered);
@@ -87,11 +87,11 @@ async fn own(mut connection: MySqlConnection, mut orders: mpsc::UnboundedReceive
             }
         }
     }
-    // It has ended already, or the server is told.
+    // Either the connection has already ended, or this tells the server.
     let _ = connection.close().await;
 }
 
-/// In one round trip, as text.
+/// Runs the text in one round trip.
 pub(super) async fn rows(connection: &mut MySqlConnection, text: String) -> Outcome<Vec<MySqlRow>> {
     let context = |error| Failure::new(format!("a statement: {error}"));
     sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(connection).await.map_err(context)

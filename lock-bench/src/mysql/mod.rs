@@ -1,4 +1,4 @@
-//! MySQL and MariaDB: who is measured, and what for.
+//! MySQL and MariaDB: their contenders and aims.
 
 mod aims;
 mod connection;
@@ -20,7 +20,7 @@ use crate::subject::{Sizes, Subject};
 pub(crate) enum Flavour {
     /// The `mariadbd` that is installed
     MariaDb,
-    /// MySQL 5.7, which npm brings
+    /// MySQL 5.7, from an npm package
     MySql57,
 }
 
@@ -41,7 +41,7 @@ impl Flavour {
     }
 }
 
-/// Those of `servers` that are not left out, or the one that was given.
+/// Returns those of `servers` that are not left out, or the server of the URL.
 pub(crate) fn subjects(servers: &[Flavour], url: Option<&str>) -> Vec<&'static Subject> {
     if url.is_some() {
         return vec![&GIVEN];
@@ -89,7 +89,7 @@ const COMMON: Subject = Subject {
     tally: None,
 };
 
-/// What a lease is called in a URL of distlock.
+/// The name of the lease option in a URL of distlock.
 const LEASE_OPTION: &str = "lease";
 
 const DISTLOCK: Contender = Contender {

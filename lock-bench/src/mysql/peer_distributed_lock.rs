@@ -1,5 +1,5 @@
-//! The crate `distributed-lock-mysql` 0.2, in a program of its own that is built for it: it wants OpenSSL, which nothing else
-//! here is to need.
+//! The crate `distributed-lock-mysql` 0.2, in a program of its own that is built for it: it needs OpenSSL, which no
+//! other crate here may need.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ pub(super) fn start(target: Target) -> Connecting<Arc<dyn Program>> {
     Box::pin(async move {
         let program = program().await?;
         let mut command = tokio::process::Command::new(program);
-        // Not an argument, which everybody could read: there is a password in it.
+        // Not an argument, which other users could read: it contains a password.
         command.env(URL_VARIABLE, url(&target)?);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().context(NAME)?;
@@ -40,9 +40,9 @@ pub(super) fn start(target: Target) -> Connecting<Arc<dyn Program>> {
     })
 }
 
-/// As the crate reads it: it knows nothing of the options of distlock.
+/// Returns the URL in the form of that crate, which does not know the options of distlock.
 fn url(target: &Target) -> Outcome<String> {
-    // What cannot be measured is refused there.
+    // This refuses what cannot be measured.
     super::connection::options(target)?;
     let place = target.url.split('?').next().unwrap_or(&target.url);
     Ok(format!("{place}?ssl-mode=DISABLED"))
@@ -55,7 +55,7 @@ async fn program() -> Outcome<PathBuf> {
     BUILT.get_or_try_init(build).await.cloned()
 }
 
-/// Has cargo build it beside this program, which takes minutes when it has not been built before.
+/// Builds the program with cargo beside this one, which takes minutes the first time.
 fn build() -> Outcome<PathBuf> {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/distributed-lock-mysql/Cargo.toml");
     let this = std::env::current_exe().context("the path of this program")?;
@@ -63,7 +63,7 @@ fn build() -> Outcome<PathBuf> {
     let target = target.join("peers");
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path", manifest]);
-    // What holds for the build of this program need not hold for that one.
+    // The settings for the build of this program need not fit that one.
     cargo.arg("--target-dir").arg(&target).env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
     let output = cargo.stdin(Stdio::null()).output().context("cargo, which builds it")?;
     if !output.status.success() {
@@ -84,7 +84,7 @@ struct Process {
     _child: Child,
 }
 
-/// What the program is told to do. Times are in nanoseconds.
+/// The commands for the program. Times are in nanoseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Order<'a> {

@@ -1,4 +1,4 @@
-//! The statements that every such lock takes at the least: `GET_LOCK` and `RELEASE_LOCK`, on one connection.
+//! The minimum of statements for such a lock: `GET_LOCK` and `RELEASE_LOCK`, on one connection.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::failure::{Context, Failure, Outcome};
 
 pub(super) const WAITING: &str = "at the server, on a connection of its own";
 
-/// Longer than anything here takes, in seconds.
+/// In seconds; longer than any wait here.
 const LONGEST_WAIT: u32 = 24 * 60 * 60;
 
 pub(super) const ECHOES: &[Echo] = &[
@@ -40,7 +40,7 @@ impl Ping for Connection {
     }
 }
 
-/// Whether a number is minted in the statement that acquires, as a fencing token.
+/// Whether the statement that acquires also creates a number, as a fencing token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Minted {
     Nothing,
@@ -137,7 +137,7 @@ impl Held for Taken {
     }
 }
 
-/// The caller itself uses the connection: nobody else can at the same time.
+/// The caller itself uses the connection: no other task can use it at the same time.
 pub(super) fn direct(target: Target) -> Connecting<Box<dyn Client>> {
     Box::pin(async move {
         let connection = connection::options(&target)?.connect().await.context("connecting to the server")?;
@@ -156,7 +156,7 @@ impl Client for Direct {
 
     async fn close(self: Box<Self>) {
         let Some(connection) = Arc::into_inner(self.0) else { return };
-        // Nothing is measured any more.
+        // The measurement is over.
         let _ = connection.into_inner().close().await;
     }
 }

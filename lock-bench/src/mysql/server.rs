@@ -1,4 +1,4 @@
-//! Servers of our own: those of the tests, on free ports of the loopback.
+//! Starts the servers of a run: those of the tests, on free ports of the loopback address.
 
 use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer};
 
@@ -6,7 +6,7 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Server;
 
-/// As many as a thousand waiters need when each has a second connection for what is not waiting.
+/// Enough for a thousand waiters that each have a second connection for requests that do not wait.
 const MAX_CONNECTIONS: &str = "4000";
 
 pub(super) fn mariadb() -> Outcome<Box<dyn Server>> {
@@ -17,12 +17,12 @@ pub(super) fn mysql57() -> Outcome<Box<dyn Server>> {
     start(MySqlFlavour::MySql57)
 }
 
-/// There is none to start where another one was given.
+/// There is no server to start if the user has given a URL.
 pub(super) fn none() -> Outcome<Box<dyn Server>> {
     Err(Failure::new("a server of this kind is named with --url"))
 }
 
-/// Starts one and waits until it answers.
+/// Starts a server and waits until it answers.
 fn start(flavour: MySqlFlavour) -> Outcome<Box<dyn Server>> {
     let options = MySqlOptions::new(flavour).setting("max_connections", MAX_CONNECTIONS);
     let starting = async {

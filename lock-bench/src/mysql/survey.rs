@@ -1,4 +1,4 @@
-//! What MySQL and MariaDB say about their own work.
+//! The statistics of MySQL and MariaDB about their own work.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Survey for Server {
         let connected = status.iter().find(|(name, _)| name == "Threads_connected");
         Ok(Counters {
             commands: statements(&status),
-            // The one that asks is counted too.
+            // The connection of this survey is counted too.
             connections: connected.map_or(0, |(_, count)| *count).saturating_sub(1),
             processor_seconds: self.process.and_then(process::processor_seconds_of).unwrap_or(0.0),
             coarse_processor_seconds: self.process.and_then(process::coarse_processor_seconds_of),
@@ -57,7 +57,7 @@ fn text(row: &MySqlRow, column: usize) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// How many statements of each kind, without those of the survey itself.
+/// Returns the number of statements of each kind, without those of the survey itself.
 fn statements(status: &[(String, u64)]) -> BTreeMap<String, Command> {
     let statement = |(name, count): &(String, u64)| {
         let kind = name.strip_prefix("Com_")?;
@@ -67,7 +67,7 @@ fn statements(status: &[(String, u64)]) -> BTreeMap<String, Command> {
     status.iter().filter_map(statement).collect()
 }
 
-/// What a prepared statement does is counted as if it had been sent as text. Nobody but the survey asks for the status.
+/// The statements inside prepared statements are counted like text statements. Only the survey asks for the status.
 fn is_counted(kind: &str) -> bool {
     kind != "show_status" && !kind.starts_with("stmt_")
 }

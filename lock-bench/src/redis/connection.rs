@@ -10,16 +10,16 @@ use crate::contender::Driving;
 use crate::driving::Driven;
 use crate::failure::{Context, Outcome};
 
-/// Long, because a machine that stands still for a moment is no reason to end a measurement.
+/// Long, so that a machine that hangs for a moment does not end a measurement.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// What the URL names, without Nagle's delay.
+/// Parses the URL, and turns Nagle's algorithm off.
 pub(super) fn information(url: &str) -> Outcome<ConnectionInfo> {
     let information = url.into_connection_info().context("the URL of the server")?;
     Ok(information.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
 }
 
-/// A connection that ends with this.
+/// A connection that ends when this is dropped.
 pub(super) type Connection = Driven<MultiplexedConnection>;
 
 pub(super) async fn open(url: &str, driving: Driving) -> Outcome<Connection> {

@@ -1,4 +1,4 @@
-//! Redis: who is measured, and what for.
+//! Redis: its contenders and aims.
 
 mod connection;
 mod peer_distributed_lock;
@@ -45,7 +45,7 @@ pub(crate) static SUBJECT: Subject = Subject {
     tally: None,
 };
 
-/// What a lease is called in a URL of distlock.
+/// The name of the lease option in a URL of distlock.
 const LEASE_OPTION: &str = "lease";
 
 const CONTENDERS: &[Contender] = &[

@@ -1,4 +1,4 @@
-//! The crate `distributed-lock` 0.2, by its part for Redis, over the crate `fred`.
+//! The crate `distributed-lock` 0.2 with its Redis backend, which uses the crate `fred`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::contender::{Client, Connecting, Held, Lock, Target};
 use crate::failure::{Context, Outcome};
 use crate::pause;
 
-/// Its `acquire` answers at once when the lock is taken, whatever timeout it is given, so the waiting is done here.
+/// Its `acquire` returns immediately when the lock is held, whatever timeout it gets, so the waiting is done here.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 pub(super) const WAITING: &str =
     "does not wait; asked again after a random pause of up to 10 ms, as the raw commands";
@@ -49,7 +49,7 @@ impl Client for Provider {
     }
 
     async fn close(self: Box<Self>) {
-        // Nothing is measured any more.
+        // The measurement is over.
         let _ = self.client.quit().await;
     }
 }

@@ -11,7 +11,7 @@ pub(super) const WAITING: &str = "tries again after a random pause of up to 200 
 
 pub(super) fn connect(target: Target) -> Connecting<Box<dyn Client>> {
     Box::pin(async move {
-        // It connects at the first command, and takes the settings of the connection from the client.
+        // It connects at the first command, and takes the connection settings from the client.
         let client = redis::Client::open(connection::information(&target.url)?).context("rslock")?;
         let manager = LockManager::from_clients(vec![client]);
         Ok(Box::new(Manager { manager, target }) as Box<dyn Client>)
@@ -52,7 +52,7 @@ struct Guarded(LockGuard);
 #[async_trait]
 impl Held for Guarded {
     async fn release(self: Box<Self>) -> Outcome<()> {
-        // It does not say whether the lock was still held.
+        // It does not return whether the lock was still held.
         self.0.release().await;
         Ok(())
     }

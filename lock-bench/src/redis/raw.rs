@@ -1,4 +1,4 @@
-//! The commands that most people lock with: SET NX PX, and a script that compares and deletes.
+//! The common commands for a lock on Redis: SET NX PX, and a script that compares and deletes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! A `redis-server` of our own: the one of the tests, on a free port of the loopback, without persistence.
+//! Starts the `redis-server` of a run: the one of the tests, on a free port of the loopback address, without
+//! persistence.
 
 use conformance_tests::servers::RedisServer;
 
@@ -6,7 +7,7 @@ use crate::failure::{Context, Outcome};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Server;
 
-/// Starts one and waits until it answers.
+/// Starts a server and waits until it answers.
 pub(super) fn start() -> Outcome<Box<dyn Server>> {
     let starting = async { RedisServer::start().await.context("no server of its own (--url names another)") };
     Ok(Box::new(RuntimeKind::CurrentThread.run(starting)?))

@@ -1,4 +1,4 @@
-//! What Redis says about its own work.
+//! The statistics of Redis about its own work.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,8 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// Lines such as `cmdstat_client|list:calls=3,usec=12,usec_per_call=4.00,…`, without INFO, which is the survey's own.
+/// Parses lines such as `cmdstat_client|list:calls=3,usec=12,usec_per_call=4.00,…`, without INFO, which the survey
+/// itself sends.
 fn command_statistics(text: &str) -> BTreeMap<String, Command> {
     let statistic = |line: &str| {
         let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(':')?;
@@ -69,7 +70,7 @@ fn command_statistics(text: &str) -> BTreeMap<String, Command> {
     text.lines().filter_map(statistic).collect()
 }
 
-/// Redis counts what scripts call like what clients send. These are what no script of a lock calls.
+/// Redis counts the commands of scripts and of clients together. No script of a lock calls these.
 fn sender(command: &str) -> Sender {
     const CLIENTS: [&str; 14] = [
         "acl",

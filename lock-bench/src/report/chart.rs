@@ -31,7 +31,7 @@ pub(super) enum Scale {
 }
 
 pub(super) struct Line {
-    /// Of the style sheet.
+    /// A class of the style sheet.
     pub(super) class: String,
     pub(super) title: String,
     pub(super) points: Vec<Point>,
@@ -44,7 +44,7 @@ pub(super) struct Point {
     pub(super) y: f64,
     /// A second value above `y`, drawn as a whisker.
     pub(super) reach: Option<f64>,
-    /// What a pointer is told.
+    /// The text of the tooltip.
     pub(super) text: String,
 }
 
@@ -55,7 +55,7 @@ pub(super) enum Marks {
 }
 
 impl Axis {
-    /// Times in microseconds that reach from `least` to `most`, logarithmic.
+    /// A logarithmic axis for times in microseconds from `least` to `most`.
     pub(super) fn times(label: &str, least: f64, most: f64) -> Self {
         let (least, most) = (least.max(0.1), most.max(least.max(0.1) * 2.0));
         let mut ticks = Vec::new();
@@ -67,21 +67,21 @@ impl Axis {
             decade *= 10.0;
         }
         if most / least > 200.0 {
-            // More than that would be too close to read.
+            // More ticks would be too close to read.
             ticks.retain(|(value, _)| is_power_of_ten(*value));
         }
         ticks.retain(|(value, _)| (least..=most).contains(value));
         Self { label: label.to_owned(), scale: Scale::Logarithmic, least, most, ticks }
     }
 
-    /// From nothing to all.
+    /// An axis from 0 to 1.
     pub(super) fn shares(label: &str) -> Self {
         let ticks = [0.0, 0.25, 0.5, 0.75, 0.9, 1.0];
         let ticks = ticks.iter().map(|&share| (share, format!("{:.0} %", share * 100.0))).collect();
         Self { label: label.to_owned(), scale: Scale::Linear, least: 0.0, most: 1.0, ticks }
     }
 
-    /// Where `value` lies, from 0 to 1; what is outside is at the edge.
+    /// Returns the position of `value`, from 0 to 1; values outside the range are at the edge.
     fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Linear => (value - self.least) / (self.most - self.least),
@@ -98,7 +98,7 @@ fn is_power_of_ten(value: f64) -> bool {
     (power - power.round()).abs() < 1e-9
 }
 
-/// A time in microseconds, with its unit.
+/// Formats a time in microseconds, with a suitable unit.
 pub(super) fn time(microseconds: f64) -> String {
     let (value, unit) = match microseconds {
         us if us >= 1_000_000.0 => (us / 1_000_000.0, "s"),
@@ -116,7 +116,7 @@ impl Chart {
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
             escaped(&self.title)
         );
-        // Writing into a text does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(svg, "<text class=\"title\" x=\"{LEFT}\" y=\"16\">{}</text>", escaped(&self.title));
         self.axes(&mut svg);
         for line in &self.lines {
@@ -208,7 +208,7 @@ impl Chart {
     }
 }
 
-/// Text that means itself in HTML and SVG.
+/// Escapes text for HTML and SVG.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

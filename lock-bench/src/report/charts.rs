@@ -1,4 +1,4 @@
-//! Which charts the page has: what goes across, what up, and who is in them.
+//! The charts of the page: their axes and their lines.
 
 use super::chart::{Axis, Chart, Line, Marks, Point, Scale, time};
 use super::page::{class_of, title_of};
@@ -7,7 +7,8 @@ use crate::runtimes::RuntimeKind;
 use crate::samples::Summary;
 use crate::workload::HandOffRow;
 
-/// One line for each contender, from what `read` finds in a row: its number of clients is what the chart goes across.
+/// A chart with one line for each contender, from what `read` finds in a row. The horizontal axis is the number of
+/// clients.
 pub(super) fn by_clients(
     report: &Report,
     title: String,
@@ -18,7 +19,7 @@ pub(super) fn by_clients(
     let rows: Vec<_> = report.results.hand_off.iter().filter(|row| row.runtime == kind).collect();
     let mut lines = Vec::new();
     for (place, listed) in report.contenders.iter().enumerate() {
-        // A little apart, so that one mark does not hide another.
+        // A little apart, so that the marks do not hide each other.
         let aside = 1.03_f64.powf(count_of(place) - count_of(report.contenders.len() - 1) / 2.0);
         let mine = rows.iter().filter(|row| row.contender == listed.id);
         let point = |row: &&&HandOffRow| {
@@ -52,7 +53,7 @@ pub(super) fn by_clients(
     }
 }
 
-/// A time in microseconds, what it reaches up to, and the text to both.
+/// A time in microseconds, the upper end of its whisker, and the text for both.
 pub(super) type Reading = fn(&HandOffRow) -> Option<(f64, Option<f64>, String)>;
 
 pub(super) fn time_of_hand_off(row: &HandOffRow) -> Option<(f64, Option<f64>, String)> {
@@ -114,7 +115,7 @@ pub(super) fn fairness(report: &Report, title: &str, rows: Vec<&HandOffRow>) -> 
     }
 }
 
-/// Which share of the times is at most how long.
+/// A chart that shows which share of the times does not exceed which time.
 pub(super) fn distribution(
     report: &Report,
     title: &str,
@@ -122,7 +123,7 @@ pub(super) fn distribution(
     curves: Vec<(&'static str, Option<&Summary>)>,
 ) -> Chart {
     let measured: Vec<_> = curves.into_iter().filter_map(|(id, times)| Some((id, times?))).collect();
-    // The slowest of a thousand would leave no room for the others.
+    // The slowest of a thousand would leave no space for the others.
     let (least, most) = extent(measured.iter().flat_map(|(_, times)| [times.least, times.p99]));
     let lines = measured.iter().map(|(id, times)| Line {
         class: class_of(report, id),
@@ -152,7 +153,7 @@ fn count_of(count: usize) -> f64 {
     count as f64
 }
 
-/// The least and the most; something sensible for nothing.
+/// Returns the least and the greatest value; a default range if there are none.
 fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (least, most) = values
         .filter(|value| value.is_finite())

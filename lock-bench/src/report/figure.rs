@@ -1,11 +1,11 @@
-//! Numbers for people.
+//! Formats numbers for people.
 
 use crate::aims::Judged;
 use crate::workload::RequestsRow;
 
 pub(super) const NOTHING: &str = "–";
 
-/// Three digits that count, as far as they are before the point all of them.
+/// Formats three significant digits, and always all digits before the decimal point.
 pub(super) fn number(value: f64) -> String {
     if value.is_infinite() {
         return "∞".to_owned();
@@ -21,7 +21,7 @@ pub(super) fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), number)
 }
 
-/// Each kind of request with its share of a section, most frequent first, without those that are rare.
+/// Lists each kind of request with its number per section, most frequent first, without rare kinds.
 pub(super) fn kinds(row: &RequestsRow) -> String {
     let mut kinds: Vec<_> = row.per_section.iter().filter(|(_, count)| **count >= 0.005).collect();
     kinds.sort_by(|one, other| other.1.total_cmp(one.1));
@@ -29,7 +29,7 @@ pub(super) fn kinds(row: &RequestsRow) -> String {
     kinds.join(", ")
 }
 
-/// Thousands apart, without decimals.
+/// Formats with separators between thousands, without decimals.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();

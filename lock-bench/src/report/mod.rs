@@ -1,4 +1,4 @@
-//! Tells what was found: a table to read, JSON for programs, and a page to look at.
+//! Reports the results: a table as text, JSON for programs, and an HTML page.
 
 mod chart;
 mod charts;
@@ -14,11 +14,11 @@ use crate::arguments::Options;
 use crate::failure::{Context, Outcome};
 use crate::results::Report;
 
-/// Where a report is written to.
+/// How the files of a report are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Files {
     AsNamed,
-    /// There is a report for each of several servers: each name has the server's in it.
+    /// There is a report for each of several servers: each file name contains the server.
     OneForEach,
 }
 

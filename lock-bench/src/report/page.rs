@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else.
+//! The report as one HTML page without external resources.
 
 use std::fmt::Write;
 
@@ -54,7 +54,7 @@ fn heading(report: &Report) -> String {
 fn legend(report: &Report) -> String {
     let mut list = String::from("<ul class=\"legend\">\n");
     for listed in &report.contenders {
-        // Writing into a text does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             list,
             "<li><svg viewBox=\"0 0 30 10\"><g class=\"line {}\"><path d=\"M0 5H30\"/></g></svg>{}</li>",
@@ -66,7 +66,7 @@ fn legend(report: &Report) -> String {
     list
 }
 
-/// Colour by place in the list, dashes for a connection that another thread drives.
+/// Returns the classes: the colour by the position in the list, dashes for a connection that another thread drives.
 pub(super) fn class_of(report: &Report, id: &str) -> String {
     let place = report.contenders.iter().position(|listed| listed.id == id).unwrap_or(0);
     let driving = report.contenders.get(place).map(|listed| listed.driving);
@@ -77,7 +77,7 @@ pub(super) fn title_of<'a>(report: &'a Report, id: &'a str) -> &'a str {
     report.contenders.iter().find(|listed| listed.id == id).map_or(id, |listed| listed.title)
 }
 
-/// An aim in a row, each engine on each runtime in a column.
+/// An aim in each row, each engine on each runtime in a column.
 fn aims(report: &Report) -> String {
     if report.aims.is_empty() {
         return String::new();
@@ -98,7 +98,7 @@ fn aims(report: &Report) -> String {
         let mut cells = vec![escaped(judged.aim), escaped(&bound_of(judged))];
         for (id, kind) in &columns {
             let of_column = |other: &&Judged| other.aim == judged.aim && other.contender == *id;
-            // What does not depend on the runtime stands in the first of its columns.
+            // A value that does not depend on the runtime is in the first of its columns.
             let fits = |other: &&Judged| {
                 other.runtime == *kind || other.runtime.is_none() && *kind == Some(RuntimeKind::CurrentThread)
             };
@@ -393,7 +393,7 @@ struct Table {
 }
 
 impl Table {
-    /// The first column holds names, the columns `words` words, the others numbers.
+    /// The first column has names, the columns in `words` have text, the others have numbers.
     fn new(columns: &[&str], words: &[usize]) -> Self {
         let mut table = Self { words: words.to_vec(), html: String::from("<div class=\"wide\"><table>\n") };
         table.cells("th", columns.iter().map(|column| escaped(column)));
@@ -404,7 +404,7 @@ impl Table {
         self.cells("td", cells.into_iter().map(|cell| escaped(&cell)));
     }
 
-    /// For cells that are HTML already.
+    /// For cells that are already HTML.
     fn markup_row(&mut self, cells: Vec<String>) {
         self.cells("td", cells.into_iter());
     }

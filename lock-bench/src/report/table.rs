@@ -236,7 +236,7 @@ fn quantiles(times: Option<&Summary>) -> [String; 3] {
     ]
 }
 
-/// Columns that are as wide as what is in them.
+/// A table whose columns are as wide as their content.
 struct Table {
     title: String,
     sides: Vec<Side>,
@@ -255,14 +255,14 @@ enum Row {
 }
 
 impl Table {
-    /// The first column holds names, the others numbers.
+    /// The first column has names, the others have numbers.
     fn new(title: &str, columns: &[&str]) -> Self {
         let sides = (0..columns.len()).map(|index| if index == 0 { Side::Left } else { Side::Right });
         let header = columns.iter().map(|&column| column.to_owned()).collect();
         Self { title: title.to_owned(), sides: sides.collect(), rows: vec![Row::Cells(header)] }
     }
 
-    /// These columns hold words.
+    /// Marks columns that have text.
     fn words(mut self, columns: &[usize]) -> Self {
         for &column in columns {
             if let Some(side) = self.sides.get_mut(column) {
@@ -303,7 +303,7 @@ impl Table {
     fn line(&self, cells: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
         for ((cell, side), &width) in cells.iter().zip(&self.sides).zip(widths) {
-            // Writing into a text does not fail.
+            // Writing to a string cannot fail.
             let _ = match side {
                 Side::Left => write!(line, "  {cell:<width$}"),
                 Side::Right => write!(line, "  {cell:>width$}"),

@@ -1,5 +1,5 @@
-//! A process of its own for what is measured by the process: its memory and its processor time are then the clients'
-//! alone.
+//! A separate process for what is measured per process: its memory and its processor time then belong only to the
+//! clients.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Worker {
         let mut command = Command::new(program);
         command.args(["worker", subject, contender.id, work.name(), &count.to_string()]);
         command.arg(target.lease.as_millis().to_string());
-        // Not an argument, which everybody could read: there may be a password in it.
+        // Not an argument, which other users could read: it may contain a password.
         command.env(URL_VARIABLE, &target.url);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().context("a process of its own for the clients")?;
@@ -50,7 +50,7 @@ impl Worker {
         Ok(Self { child, input, output: BufReader::new(output).lines() })
     }
 
-    /// Waits for the answer to the last word.
+    /// Waits for the answer to the last command.
     pub(super) async fn hear<T: DeserializeOwned>(&mut self) -> Outcome<T> {
         let line = tokio::time::timeout(ANSWER_WITHIN, self.output.next_line()).await;
         let line = line.context("the clients' process does not answer")?.context("the clients' process")?;
@@ -66,11 +66,11 @@ impl Worker {
         self.input.write_all(line.as_bytes()).await.context("the clients' process")
     }
 
-    /// Lets it release what it holds.
+    /// Lets it release its holds.
     pub(super) async fn end(self) {
         let Self { mut child, input, output } = self;
         drop(input);
-        // Killed when dropped, if it takes too long.
+        // If it takes too long, dropping it kills it.
         let _ = tokio::time::timeout(END_WITHIN, child.wait()).await;
         drop(output);
     }

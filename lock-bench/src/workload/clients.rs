@@ -1,4 +1,4 @@
-//! Many clients at once.
+//! Creates and ends many clients at once.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::contender::{Client, Contender, Target};
 use crate::failure::{Context, Outcome};
 use crate::subject::Survey;
 
-/// Many connect at the same time, but not all of them.
+/// The number of clients that connect at the same time.
 const AT_ONCE: usize = 32;
 
 pub(super) async fn connect(
@@ -35,7 +35,7 @@ pub(super) async fn close(clients: Vec<Box<dyn Client>>) {
     while closing.join_next().await.is_some() {}
 }
 
-/// What the next of the tasks has come to.
+/// Returns the result of the next task.
 pub(super) async fn next<T: 'static>(tasks: &mut JoinSet<Outcome<T>>) -> Outcome<Option<T>> {
     match tasks.join_next().await {
         Some(ended) => ended.context("a task")?.map(Some),
@@ -45,7 +45,8 @@ pub(super) async fn next<T: 'static>(tasks: &mut JoinSet<Outcome<T>>) -> Outcome
 
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Until those of the clients before have ended, of whom the server has no more than `left` then; if they do in time.
+/// Waits until the connections of the previous clients have ended, so that the server has no more than `left`; gives up
+/// after some time.
 pub(super) async fn until_gone(survey: &mut dyn Survey, left: u64) -> Outcome<()> {
     let give_up = Instant::now() + GONE_WITHIN;
     while survey.counters().await?.connections > left && Instant::now() < give_up {
@@ -57,7 +58,7 @@ pub(super) async fn until_gone(survey: &mut dyn Survey, left: u64) -> Outcome<()
 const SETTLED_FOR: Duration = Duration::from_millis(200);
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
-/// How many connections the server has when those of clients before have ended.
+/// Returns how many connections the server has after those of previous clients have ended.
 pub(super) async fn settled_connections(survey: &mut dyn Survey) -> Outcome<u64> {
     let give_up = Instant::now() + SETTLED_WITHIN;
     let mut before = survey.counters().await?.connections;

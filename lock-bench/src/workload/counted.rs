@@ -1,4 +1,4 @@
-//! A survey that counts requests by kind, whether the server does or not.
+//! A survey that counts requests by kind, whether or not the server does.
 
 use async_trait::async_trait;
 
@@ -20,7 +20,7 @@ impl Counted {
         Ok(Self { survey, tally, target: Target { url, ..target.clone() } })
     }
 
-    /// Where whoever is to be counted has to connect.
+    /// Returns where clients have to connect to be counted.
     pub(super) fn target(&self) -> &Target {
         &self.target
     }

@@ -1,4 +1,4 @@
-//! One client acquires and releases, and nobody else wants the lock.
+//! The workload *cycle*: one client acquires and releases a lock that no other client wants.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::runtimes::RuntimeKind;
 use crate::subject::{Subject, Survey};
 
-/// All contenders in turns, on one runtime.
+/// Runs all contenders in turns, on one runtime.
 pub(crate) async fn run(
     subject: &'static Subject,
     plan: Plan,
@@ -36,7 +36,7 @@ pub(crate) async fn run(
                 echo.turn(plan.cycle.echo_turn).await;
             }
             for place in 0..turns.len() {
-                // Each time another one is the first, so that none always follows the same.
+                // Each time another contender is first, so that none always follows the same one.
                 let index = (place + round + turn) % turns.len();
                 if let Some(turns) = turns.get_mut(index) {
                     turns.turn(&plan.cycle, survey.as_mut()).await;
@@ -126,7 +126,7 @@ impl Found {
     }
 }
 
-/// The one client of a contender, and the lock that it wants.
+/// The single client of a contender, and its lock.
 pub(super) enum Client {
     Here { client: Box<dyn contender::Client>, lock: Box<dyn Lock> },
     InAnotherProgram { program: Arc<dyn Program>, name: String },
@@ -157,7 +157,7 @@ impl Client {
         }
     }
 
-    /// Without a warm-up.
+    /// Runs a turn without a warm-up.
     pub(super) async fn turn(&self, plan: &CyclePlan) -> Outcome<Cycles> {
         match self {
             Self::Here { client: _, lock } => turn(lock.as_ref(), plan).await,

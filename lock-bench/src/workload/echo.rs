@@ -1,4 +1,4 @@
-//! The distance to the server, measured in turns with the contenders of a workload.
+//! Measures the distance to the server, in turns with the contenders of a workload.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ impl EchoTurns {
         Self { echo, ping, samples: Samples::default(), rounds: Vec::new() }
     }
 
-    /// Answers the median of the turn in microseconds, if there was one.
+    /// Returns the median of the turn in microseconds, if there was a turn.
     pub(super) async fn turn(&mut self, length: Duration) -> Option<f64> {
         let ping = self.ping.as_mut().ok()?;
         match turn(ping.as_mut(), length).await {

@@ -1,4 +1,5 @@
-//! Many clients want one lock: how long it takes from one to the next, and how evenly they get it.
+//! The workload *hand-off*: many clients contend for one lock. It measures how long the lock takes from one to the
+//! next, and how evenly they get it.
 
 mod crowd;
 
@@ -16,7 +17,7 @@ use crate::runtimes::RuntimeKind;
 use crate::subject::{Counters, Subject, Survey};
 use crowd::Crowd;
 
-/// All contenders in turns, on one runtime. The clients of a turn are made for it and closed after it.
+/// Runs all contenders in turns, on one runtime. The clients of a turn are created for it and closed after it.
 pub(crate) async fn run(
     subject: &'static Subject,
     plan: Plan,
@@ -67,7 +68,7 @@ struct Turns {
     fairness: Vec<Grants>,
 }
 
-/// Where the clients of a contender are made.
+/// Where the clients of a contender are created.
 #[derive(Clone)]
 pub(super) enum Place {
     Here(&'static Contender, Target),
@@ -83,10 +84,10 @@ impl Place {
     }
 }
 
-/// What the server did during a turn, where that can be told.
+/// What the server did during a turn, if that is known.
 type Done = Option<Counters>;
 
-/// Makes clients, has them hand on the lock `name`, and ends them.
+/// Creates clients, lets them hand on the lock `name`, and ends them.
 pub(super) async fn take_turn(
     place: &Place,
     turn: &HandOffTurn,
@@ -129,7 +130,7 @@ impl Turns {
         }
     }
 
-    /// Asks how far away the server is at this moment, where that is to be compared with.
+    /// Measures the distance to the server at this moment, for contenders that are compared with it.
     async fn compare(&mut self, echoes: &mut [EchoTurns], length: Duration) {
         if self.contender.family != Family::Distlock || self.place.is_err() {
             return;
@@ -147,7 +148,7 @@ impl Turns {
         round: usize,
         survey: &mut dyn Survey,
     ) -> Outcome<()> {
-        // A new name each time: what pollers leave behind must not be in the way.
+        // A new name each time, so that remains of pollers do not disturb.
         let name = format!("bench-hand-off-{}-{}-{round}-{:x}", self.contender.id, self.clients, unique());
         let (seen, done) = take_turn(place, &plan.hand_off.turn_of(self.clients), &name, survey).await?;
         if let Some(done) = done {
@@ -167,7 +168,7 @@ impl Turns {
         let per_section = |count: f64| (total.sections > 0).then(|| count / sections);
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
         let (same_again, calls) = (total.same_again as f64, self.calls as f64);
-        // Where nothing was counted nothing is told.
+        // Nothing was counted, so there is nothing to report.
         let if_counted = |count: f64| Some(count).filter(|&count| count > 0.0).and_then(per_section);
         HandOffRow {
             contender: self.contender.id,
@@ -189,7 +190,7 @@ impl Turns {
     }
 }
 
-/// Different in each run too, as a server that is given may remember the last one.
+/// Differs between runs too, because a server that the user runs may remember the last name.
 pub(super) fn unique() -> u128 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos())

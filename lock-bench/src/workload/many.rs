@@ -1,4 +1,4 @@
-//! One client holds very many locks: what a hold costs while nothing happens.
+//! The workload *many*: one client holds very many locks. It measures what a hold costs while nothing happens.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,15 @@ use crate::subject::{Counters, Subject, Survey};
 
 pub(super) const NAME_PREFIX: &str = "bench-many-";
 
-/// So long nothing may be asked for before it is quiet.
+/// How long there must be no requests before the server counts as quiet.
 const QUIET_FOR: Duration = Duration::from_millis(250);
-/// Those that ask again and again never come to rest.
+/// Clients that poll never become quiet.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
 
-/// Acquisitions under way at the same time.
+/// The number of acquisitions at the same time.
 const AT_ONCE: usize = 64;
 
-/// One contender after the other. Who does not renew has nothing to show here.
+/// Runs one contender after the other. Contenders that do not renew are left out.
 pub(crate) async fn run(subject: &'static Subject, plan: Plan, progress: Progress) -> Outcome<Vec<ManyRow>> {
     let mut survey = Counted::start(subject, &plan.target).await?;
     let mut rows = Vec::new();
@@ -91,13 +91,13 @@ async fn measure(
     })
 }
 
-/// What is sent in a second, without the signs of life of the connection itself.
+/// Returns what is sent in a second, without the heartbeats of the connection itself.
 fn renewing(load: &Load) -> f64 {
     let pings = load.commands_per_second.iter().filter(|(kind, _)| kind == "ping").map(|(_, rate)| rate);
     (load.client_commands_per_second - pings.sum::<f64>()).max(0.0)
 }
 
-/// Until the server is asked for hardly anything any more: all of so many have come to hold or wait.
+/// Waits until hardly any requests reach the server: by then all `count` holds or waiters are in place.
 pub(super) async fn until_quiet(contender: &Contender, count: usize, survey: &mut dyn Survey) -> Outcome<()> {
     let give_up = Instant::now() + QUIET_WITHIN;
     let few = u64::try_from(count / 10).unwrap_or(0).max(2);
@@ -113,7 +113,7 @@ pub(super) async fn until_quiet(contender: &Contender, count: usize, survey: &mu
     Ok(())
 }
 
-/// What client and server do in a `window` in which nobody asks them for anything.
+/// Observes client and server during a `window` without user requests.
 pub(super) async fn observe(
     worker: &mut Worker,
     contender: &Contender,
@@ -143,7 +143,7 @@ pub(super) async fn observe(
     Ok((load, counters))
 }
 
-/// In the process of the clients: acquires as many locks of different names as are wanted.
+/// In the process of the clients: acquires `count` locks with different names.
 pub(super) async fn hold(client: &dyn Client, count: usize) -> Outcome<Vec<Holding>> {
     let mut holds = Vec::with_capacity(count);
     let mut acquiring = JoinSet::new();

@@ -1,4 +1,4 @@
-//! The workloads, and what each finds.
+//! The workloads, and their results.
 
 pub(crate) mod cycle;
 pub(crate) mod hand_off;
@@ -23,7 +23,7 @@ use crate::samples::Summary;
 
 pub(crate) use turns::{Cycles, HandOffs};
 
-/// How far away the server is, measured in the rounds of a workload.
+/// The distance to the server, measured in the rounds of a workload.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct EchoRow {
     pub(crate) echo: &'static str,
@@ -45,9 +45,9 @@ pub(crate) struct CycleRow {
     /// The median cycle of each turn, in microseconds.
     pub(crate) rounds: Vec<f64>,
     pub(crate) client_commands_per_cycle: Option<f64>,
-    /// Time that the server took for the commands of one cycle.
+    /// The time that the server needed for the commands of one cycle.
     pub(crate) server_microseconds_per_cycle: Option<f64>,
-    /// Processor time of the client and of the server for one cycle, in microseconds.
+    /// The processor time of the client and of the server for one cycle, in microseconds.
     pub(crate) client_processor_microseconds: Option<f64>,
     pub(crate) trouble: Option<String>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct HandOffRow {
     pub(crate) contender: &'static str,
     pub(crate) runtime: RuntimeKind,
     pub(crate) clients: usize,
-    /// From the call of release until the next acquisition, by another client, has returned.
+    /// The times from the call of release until the next acquisition, by another client, has returned.
     pub(crate) times: Option<Summary>,
     /// The median of each round, in microseconds.
     pub(crate) rounds: Vec<f64>,
@@ -65,7 +65,7 @@ pub(crate) struct HandOffRow {
     pub(crate) echo_rounds: BTreeMap<&'static str, Vec<f64>>,
     pub(crate) sections: u64,
     pub(crate) sections_per_second: f64,
-    /// Share of the sections in which the lock went to the client that had just released it.
+    /// The share of the sections in which the lock went to the client that had just released it.
     pub(crate) same_client_again: f64,
     pub(crate) longest_wait_ms: f64,
     pub(crate) client_commands_per_section: Option<f64>,
@@ -80,7 +80,7 @@ pub(crate) struct HandOffRow {
 pub(crate) struct Grants(pub(crate) Vec<u64>);
 
 impl Grants {
-    /// Most beside fewest; infinite when one had none.
+    /// Returns the ratio of the most to the fewest; infinite if one client had none.
     pub(crate) fn spread(&self) -> Option<f64> {
         let (fewest, most) = (self.0.first()?, self.0.last()?);
         #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
@@ -88,14 +88,14 @@ impl Grants {
     }
 }
 
-/// What a contender asks of the server, counted apart from all that is timed.
+/// The requests of a contender, counted in separate turns that are not timed.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct RequestsRow {
     pub(crate) contender: &'static str,
     pub(crate) workload: Workload,
     pub(crate) clients: usize,
     pub(crate) sections: u64,
-    /// How many of each kind, for each section.
+    /// The number of requests of each kind, per section.
     pub(crate) per_section: BTreeMap<String, f64>,
     pub(crate) trouble: Option<String>,
 }
@@ -106,7 +106,7 @@ pub(crate) struct ManyRow {
     pub(crate) holds: usize,
     pub(crate) acquire_seconds: f64,
     pub(crate) bytes_per_hold: Option<f64>,
-    /// How much is sent for all holds in an interval of renewal, without the pings that a connection has anyway.
+    /// The number of requests for all holds per renewal interval, without the pings that a connection sends anyway.
     pub(crate) commands_per_interval: f64,
     pub(crate) connections: u64,
     pub(crate) load: Load,
@@ -119,13 +119,13 @@ pub(crate) struct WaitingRow {
     pub(crate) waiters: usize,
     pub(crate) connections: u64,
     pub(crate) commands_per_waiter_and_interval: f64,
-    /// What the server's memory has grown by since before the first contender; `None` where that cannot be told.
+    /// The growth of the server's memory since before the first contender; `None` if it is not known.
     pub(crate) server_bytes_per_waiter: Option<f64>,
     pub(crate) load: Load,
     pub(crate) trouble: Option<String>,
 }
 
-/// What goes on while nothing changes.
+/// The load while nothing changes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Load {
     pub(crate) seconds: f64,

@@ -1,4 +1,4 @@
-//! What each contender asks of the server, by kind: in turns of their own, because counting takes time.
+//! Counts the requests of each contender by kind, in separate turns, because counting takes time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::progress::Progress;
 use crate::subject::{Subject, Survey, Tally};
 
 const CYCLES: usize = 50;
-/// Nothing is timed, so a short turn of hand-offs tells as much as a long one.
+/// Nothing is timed, so a short turn of hand-offs is as good as a long one.
 const LONGEST: Duration = Duration::from_millis(500);
-/// The directories are there by then.
+/// After these cycles the directories exist.
 const CYCLES_BEFORE: usize = 5;
 
-/// One contender after the other; nothing where the server itself tells requests apart.
+/// Runs one contender after the other. Does nothing if the server itself distinguishes requests.
 pub(crate) async fn run(
     subject: &'static Subject,
     plan: Plan,
@@ -54,7 +54,7 @@ fn turns(contender: &Contender, plan: &Plan) -> Vec<(Workload, usize)> {
     turns
 }
 
-/// Sections, and the requests that were made for all of them.
+/// The number of sections, and the requests that were made for all of them.
 type Counted = (u64, BTreeMap<String, u64>);
 
 pub(super) fn difference(
@@ -86,7 +86,7 @@ impl Counting<'_> {
         Ok((u64::try_from(cycles.cycle.len()).unwrap_or(u64::MAX), requests))
     }
 
-    /// From the first to the last request of the clients, so that each of them belongs to a section.
+    /// Counts from the first to the last request of the clients, so that each request belongs to a section.
     async fn hand_offs(&self, clients: usize, plan: &Plan, survey: &mut dyn Survey) -> Outcome<Counted> {
         let place = Place::of(self.contender, self.target).await?;
         let name = format!("bench-requests-{}-{clients}-{:x}", self.contender.id, hand_off::unique());

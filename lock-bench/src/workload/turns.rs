@@ -1,16 +1,16 @@
-//! What is seen in one turn of a contender, wherever its clients live.
+//! The measurements of one turn of a contender, wherever its clients run.
 
 use std::time::Duration;
 
 use crate::samples::Samples;
 
-/// Of one client that nobody disturbs.
+/// Of one client without competition.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cycles {
     pub(crate) acquire: Samples,
     pub(crate) release: Samples,
     pub(crate) cycle: Samples,
-    /// Processor time of the program that the client lives in.
+    /// The processor time of the program that contains the client.
     pub(crate) processor: Duration,
 }
 
@@ -24,24 +24,24 @@ impl Cycles {
     }
 }
 
-/// Of many clients that hand one lock on.
+/// Of many clients that hand on one lock.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HandOffs {
     pub(crate) times: Samples,
     /// Of each client, fewest first.
     pub(crate) grants: Vec<u64>,
     pub(crate) sections: u64,
-    /// Since the clients began, also before and after what is measured.
+    /// Since the clients began, including before and after the measurement.
     pub(crate) all_sections: u64,
     pub(crate) same_again: u64,
     pub(crate) longest_wait: Duration,
     pub(crate) length: Duration,
-    /// Processor time of the program that the clients live in.
+    /// The processor time of the program that contains the clients.
     pub(crate) processor: Duration,
 }
 
 impl HandOffs {
-    /// But for the grants, which are told of each turn.
+    /// Adds everything except the grants, which are reported for each turn.
     pub(super) fn add(&mut self, turn: Self) {
         let Self { times, grants: _, sections, all_sections, same_again, longest_wait, length, processor } =
             turn;

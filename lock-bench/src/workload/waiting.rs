@@ -1,4 +1,4 @@
-//! Very many clients wait for one lock that is held all the time: what a waiter costs.
+//! The workload *waiting*: very many clients wait for one lock that is always held. It measures what a waiter costs.
 
 use super::child::Worker;
 use super::clients;
@@ -14,7 +14,7 @@ use crate::subject::{Counters, Subject, Survey as _};
 
 const NAME: &str = "bench-waiting";
 
-/// One contender after the other.
+/// Runs one contender after the other.
 pub(crate) async fn run(
     subject: &'static Subject,
     plan: Plan,
@@ -25,7 +25,7 @@ pub(crate) async fn run(
     let mut rows = Vec::new();
     let mut contenders = plan.contenders.clone();
     contenders.retain(|contender| takes_part(contender, plan.waiting.peers));
-    // A server keeps memory that it has used: those who need the least come first.
+    // A server keeps memory that it has used, so the contenders that need the least come first.
     contenders.sort_by_key(|contender| contender.family != Family::Raw);
     for contender in contenders {
         progress.step(&format!("waiting: {} waiters, {}", plan.waiting.waiters, contender.id));
@@ -38,8 +38,8 @@ pub(crate) async fn run(
     Ok(rows)
 }
 
-/// How often those ask that do not wait by themselves is decided here and not by them. Raw statements that wait cost the same
-/// on each thread: once is enough.
+/// Returns whether a contender takes part. Contenders that do not wait by themselves do not, because this program
+/// decides how often they ask. Raw statements that wait cost the same on each thread, so one of them is enough.
 fn takes_part(contender: &Contender, peers: Peers) -> bool {
     match contender.family {
         Family::Distlock => true,
@@ -83,14 +83,14 @@ async fn measure(
     }
     let window = match contender.family {
         Family::Distlock => plan.waiting.window,
-        // They do the same all the time.
+        // Their load is always the same.
         Family::Peer | Family::Raw => plan.target.renewal_interval().min(plan.waiting.window),
     };
     let (load, counters) = observe(&mut worker, contender, survey, window).await?;
     worker.say(RELEASE).await?;
     let released: Released = worker.hear().await?;
     worker.end().await;
-    // Who waited is gone, and nothing of this is measured.
+    // The waiters are gone, and this is not measured.
     let _ = held.release().await;
     drop(lock);
     holder.close().await;
@@ -105,7 +105,7 @@ async fn measure(
     )]
     let server_bytes_per_waiter = growth.map(|bytes| bytes as f64 / waiters as f64);
     Ok(WaitingRow {
-        // The holder has one too.
+        // The holder has a connection too.
         connections: counters.connections.saturating_sub(connections + 1),
         commands_per_waiter_and_interval: per_waiter,
         server_bytes_per_waiter,
@@ -121,7 +121,7 @@ fn name(contender: &Contender) -> String {
     format!("{NAME}-{}", contender.id)
 }
 
-/// In the process of the clients: each has a connection of its own and wants the same lock.
+/// In the process of the clients: each has a connection of its own and waits for the same lock.
 pub(super) async fn wait(contender: &'static Contender, count: usize, target: &Target) -> Outcome<Waiters> {
     let clients = clients::connect(contender, count, target).await?;
     let locks: Outcome<Vec<_>> = clients.iter().map(|client| client.lock(&name(contender))).collect();

@@ -1,4 +1,4 @@
-//! The process that the clients of *many* and *waiting* live in. It is told by lines what to do and answers with lines.
+//! The process that contains the clients of *many* and *waiting*. It reads commands as lines and answers with lines.
 
 use std::io::{BufRead, stdin};
 use std::time::{Duration, Instant};
@@ -32,22 +32,22 @@ impl Work {
     }
 }
 
-/// After the clients have what they should hold or wait for.
+/// The answer when the clients have what they should hold or wait for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Prepared {
     pub(super) seconds: f64,
-    /// In bytes; `None` where the system does not say.
+    /// In bytes; `None` if the system does not provide it.
     pub(super) growth: Option<u64>,
 }
 
-/// What was used between the words `BEGIN` and `END`.
+/// The resources used between the commands `BEGIN` and `END`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Used {
     pub(super) seconds: f64,
     pub(super) processor_seconds: f64,
 }
 
-/// What came of the holds at the word `RELEASE`.
+/// The result for the holds after the command `RELEASE`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Released {
     pub(super) failures: usize,
@@ -58,7 +58,7 @@ pub(super) const BEGIN: &str = "begin";
 pub(super) const END: &str = "end";
 pub(super) const RELEASE: &str = "release";
 
-/// Lives until its input ends.
+/// Runs until its input ends.
 pub(crate) fn run(
     subject: &'static Subject,
     contender: &str,
@@ -120,7 +120,7 @@ async fn take_up_holds(
     target: &Target,
 ) -> Outcome<(Burden, Prepared)> {
     let client = contender.client(target.clone()).await?;
-    // Whatever a first acquisition makes the process keep is not a hold's.
+    // The memory that a first acquisition makes the process keep does not belong to a hold.
     client.lock(&format!("{NAME_PREFIX}first"))?.acquire().await?.release().await?;
     let (begun, before) = (Instant::now(), process::resident_bytes());
     let holds = many::hold(client.as_ref(), count).await?;
@@ -156,7 +156,7 @@ fn words() -> Outcome<mpsc::UnboundedReceiver<String>> {
 
 pub(super) type Holding = (Box<dyn Lock>, Box<dyn Held>);
 
-/// Clients that wait, each in a task. They live as long as their tasks.
+/// Clients that wait, each in a task. They exist as long as their tasks.
 pub(super) struct Waiters {
     pub(super) _clients: Vec<Box<dyn Client>>,
     pub(super) tasks: Vec<JoinHandle<Outcome<()>>>,
@@ -182,7 +182,7 @@ impl Burden {
                 released(releasing.join_all().await)
             }
             Self::Waiters(Waiters { tasks, .. }) => {
-                // Nobody gives them the lock, so whoever has come to an end has failed.
+                // The waiters never get the lock, so a task that has ended has failed.
                 let ended = tasks.extract_if(.., |task| task.is_finished());
                 let mut outcomes = Vec::new();
                 for task in ended.collect::<Vec<_>>() {

@@ -8,10 +8,10 @@ use crate::contender::{Driving, Target};
 use crate::driving::Driven;
 use crate::failure::{Context, Failure, Outcome};
 
-/// A session that ends with this.
+/// A session that ends when this is dropped.
 pub(super) type Connection = Driven<Client>;
 
-/// What follows the scheme in a URL of distlock: where the servers are, and the directory of the locks.
+/// The part after the scheme in a URL of distlock: the servers, and the directory of the locks.
 pub(super) struct Place<'a> {
     pub(super) servers: &'a str,
     directory: &'a str,
@@ -28,13 +28,13 @@ impl<'a> Place<'a> {
         Ok(Self { servers, directory: directory.trim_end_matches('/') })
     }
 
-    /// Where the contenders for a lock have their nodes.
+    /// Returns the parent of the nodes of a lock's contenders.
     pub(super) fn of_lock(&self, name: &str) -> String {
         format!("{}/{name}", self.directory)
     }
 }
 
-/// Anybody may do anything, as with the other contenders.
+/// Every client may do everything, as with the other contenders.
 pub(super) const ACLS: Acls<'static> = Acls::anyone_all();
 
 pub(super) fn directory() -> CreateOptions<'static> {

@@ -1,4 +1,4 @@
-//! ZooKeeper: who is measured, and what for.
+//! ZooKeeper: its contenders and aims.
 
 mod connection;
 mod peer_curator;
@@ -46,7 +46,7 @@ pub(crate) static SUBJECT: Subject = Subject {
     tally: Some(tally::start),
 };
 
-/// What a lease is called in a URL of distlock.
+/// The name of the lease option in a URL of distlock.
 const LEASE_OPTION: &str = "session_timeout";
 
 const WAITING: &str = "in line behind the contender before it, whose node it watches";
@@ -122,7 +122,7 @@ const CONTENDERS: &[Contender] = &[
 
 const CURATOR: &str = "curator";
 
-/// As the server counts them: what lists the children of a node.
+/// The requests that list the children of a node, as the server names them.
 const LISTINGS: &[&str] = &["getChildren", "getChildren2"];
 
 const AIMS: &[Aim] = &[

@@ -1,4 +1,4 @@
-//! Apache Curator, in a Java process that goes through whole turns by itself.
+//! Apache Curator, in a Java process that runs whole turns by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::workload::{Cycles, HandOffs};
 pub(super) const WAITING: &str =
     "in line behind the contender before it, and lists them all again when that one goes";
 
-/// Until the Java machine has compiled what is often run.
+/// Enough for the Java virtual machine to compile the code that runs often.
 const CYCLES_BEFORE_ALL: usize = 1000;
 
 pub(super) fn start(target: Target) -> Connecting<Arc<dyn Program>> {

@@ -53,7 +53,7 @@ struct Locked(OwnedLockClient);
 #[async_trait]
 impl Held for Locked {
     async fn release(self: Box<Self>) -> Outcome<()> {
-        // The only way: the node is deleted by a task of its own, and nobody learns when that is done.
+        // There is no other way: a separate task deletes the node, and does not report when that is done.
         drop(self.0);
         Ok(())
     }

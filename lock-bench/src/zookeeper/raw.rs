@@ -1,4 +1,4 @@
-//! What every such lock takes at the least: a node that is created, and deleted again. It excludes nobody.
+//! The minimum of requests for such a lock: create a node, and delete it again. It excludes no other client.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::failure::{Context, Outcome};
 
 pub(super) const WAITING: &str = "does not: it is no lock";
 
-/// As long as what distlock writes into its nodes.
+/// As long as the data that distlock writes into its nodes.
 const DATA: [u8; 120] = [b'.'; 120];
 /// As long as the names of distlock and Curator.
 const NODE: &str = "_c_00000000-0000-0000-0000-000000000000-lock-";

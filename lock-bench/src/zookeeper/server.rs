@@ -1,4 +1,4 @@
-//! A ZooKeeper server of our own: the one of the tests, on a free port of the loopback.
+//! Starts the ZooKeeper server of a run: the one of the tests, on a free port of the loopback address.
 
 use conformance_tests::servers::ZooKeeperServer;
 
@@ -6,7 +6,7 @@ use crate::failure::{Context, Outcome};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Server;
 
-/// Starts one and waits until it answers.
+/// Starts a server and waits until it answers.
 pub(super) fn start() -> Outcome<Box<dyn Server>> {
     let starting =
         async { ZooKeeperServer::start().await.context("no server of its own (--url names another)") };

@@ -1,4 +1,4 @@
-//! What ZooKeeper and the system say about its work.
+//! The statistics of ZooKeeper and of the system about the server's work.
 
 use async_trait::async_trait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +12,7 @@ use crate::subject::{Counters, Survey};
 
 pub(super) fn connect(target: Target) -> Connecting<Box<dyn Survey>> {
     Box::pin(async move {
-        // The first is as good as any.
+        // Any of the servers will do.
         let server = Place::of(&target)?.servers.split(',').next().unwrap_or_default().to_owned();
         Ok(Box::new(Server { address: server, process: target.server_process }) as Box<dyn Survey>)
     })
@@ -39,7 +39,7 @@ impl Survey for Server {
         let text = self.word("srvr").await?;
         let version = field(&text, "Zookeeper version").unwrap_or("of an unknown version");
         let version = version.split(['-', ',']).next().unwrap_or(version);
-        // It is the fixture of the tests that is not told to.
+        // Only the fixture of the tests is configured not to wait for the disk.
         let disk = if self.process.is_some() { ", does not wait for the disk" } else { "" };
         Ok(format!("ZooKeeper {version}{disk}"))
     }
@@ -48,7 +48,7 @@ impl Survey for Server {
         let text = self.word("srvr").await?;
         let connections = field(&text, "Connections").and_then(|text| text.parse::<u64>().ok());
         Ok(Counters {
-            // The one that asks is counted too.
+            // The connection of this survey is counted too.
             connections: connections.unwrap_or(0).saturating_sub(1),
             processor_seconds: self.process.and_then(process::processor_seconds_of).unwrap_or(0.0),
             coarse_processor_seconds: self.process.and_then(process::coarse_processor_seconds_of),

@@ -1,4 +1,4 @@
-//! Counts what passes to the server by the kind of request, as the server itself does not.
+//! A proxy that counts the requests to the server by kind, because the server itself does not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::subject::Tally;
 
 type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// Larger than anything that ZooKeeper takes.
+/// Larger than any message that ZooKeeper accepts.
 const LONGEST: u32 = 16 << 20;
 
 pub(super) fn start(target: &Target) -> Outcome<Box<dyn Tally>> {
@@ -46,7 +46,7 @@ pub(super) fn start(target: &Target) -> Outcome<Box<dyn Tally>> {
 struct Proxy {
     url: String,
     counts: Counts,
-    /// Dropped with this, which ends the thread.
+    /// Dropping this ends the thread.
     _running: oneshot::Sender<()>,
 }
 
@@ -67,7 +67,7 @@ async fn serve(listener: std::net::TcpListener, server: String, counts: Counts) 
     }
 }
 
-/// Ends with either side.
+/// Forwards until either side ends.
 async fn pass(client: TcpStream, server: String, counts: Counts) -> io::Result<()> {
     let server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
@@ -80,7 +80,8 @@ async fn pass(client: TcpStream, server: String, counts: Counts) -> io::Result<(
     }
 }
 
-/// A request begins with its length, a number and its kind; the first of a connection has neither of the last two.
+/// A request begins with its length, a number and its kind. The first request of a connection has neither number nor
+/// kind.
 async fn count(mut input: OwnedReadHalf, mut output: OwnedWriteHalf, counts: &Counts) -> io::Result<()> {
     let mut is_first = true;
     loop {
@@ -97,7 +98,7 @@ async fn count(mut input: OwnedReadHalf, mut output: OwnedWriteHalf, counts: &Co
     }
 }
 
-/// The kind of a request from where its kind is said; a transaction is called by what it does first.
+/// Returns the kind of a request, from the field that contains it; a transaction has the kind of its first operation.
 fn kind(request: &[u8]) -> String {
     let number = |at: usize| {
         let bytes = request.get(at..at + 4)?.try_into().ok()?;

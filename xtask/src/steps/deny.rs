@@ -1,4 +1,4 @@
-//! cargo-deny, where it is installed: it takes minutes to compile, so it is never installed on the way.
+//! Runs cargo-deny if it is installed. It takes minutes to compile, so this step never installs it.
 
 use crate::context::Context;
 use crate::failure::Failure;

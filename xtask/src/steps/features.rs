@@ -1,7 +1,8 @@
-//! Each feature of the facade by itself: it compiles without warnings, its backend is in it, and no other backend is.
+//! Checks each feature of the facade by itself: it compiles without warnings, its backend is included, and no other
+//! backend is.
 //!
-//! The rule that ties the two together is a name: the feature `redis` brings the crate `lock-redis`. The features
-//! `memory` (it is part of the core) and those that only gather others, such as `default`, bring no crate of their own.
+//! The name connects the two: the feature `redis` includes the crate `lock-redis`. The feature `memory`, which is part
+//! of the core, and features that only combine others, such as `default`, include no crate of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,7 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
 fn check(context: &Context, selection: &[&str], expected: &BTreeSet<String>) -> Result<(), Failure> {
     let facade = ["--package", FACADE, "--no-default-features"];
     let name = selection.last().map_or_else(|| "no feature".to_owned(), |feature| format!("{feature} alone"));
-    // Clippy rather than check: what only an absent feature uses is then an error too.
+    // Clippy instead of check, so that code which only a disabled feature uses is an error too.
     let compile = [&["clippy", "--quiet"], &facade[..], selection, &["--", "-D", "warnings"]].concat();
     context.cargo(&compile).run()?;
     let tree = [&["tree", "--edges", "normal,build", "--prefix", "none"], &facade[..], selection].concat();
@@ -52,7 +53,8 @@ fn compare(features: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>
     )))
 }
 
-/// The backend crates that a feature has to bring, by its name and by the names of the features it switches on.
+/// Returns the backend crates that a feature has to include, by its name and by the names of the features that it
+/// enables.
 fn expected_backends(feature: &str, features: &Features, metadata: &Metadata) -> BTreeSet<String> {
     switched_on_by(feature, features)
         .iter()
@@ -73,7 +75,7 @@ fn switched_on_by<'a>(feature: &'a str, features: &'a Features) -> BTreeSet<&'a 
     seen
 }
 
-/// The backend crates in what `cargo tree` printed, one crate per line, its name first.
+/// Returns the backend crates in the output of `cargo tree`, one crate per line, its name first.
 fn backends_in(tree: &str) -> BTreeSet<String> {
     tree.lines()
         .filter_map(|line| line.split_whitespace().next())

@@ -1,4 +1,4 @@
-//! Puts on the machine what the checks need, where that is possible without asking, else says what to install.
+//! Installs what the checks need if that is possible without a password; otherwise says what to install.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
     still_missing(&missing)
 }
 
-/// The packages that provide what is missing; an error when something of it does not come in a package.
+/// Returns the packages that provide what is missing; an error if no package provides something of it.
 fn packages_for(missing: &[&Requirement]) -> Result<Vec<&'static str>, Failure> {
     let mut packages = Vec::new();
     for requirement in missing {
@@ -43,7 +43,7 @@ fn packages_for(missing: &[&Requirement]) -> Result<Vec<&'static str>, Failure> 
     Ok(packages)
 }
 
-/// An installed package is not yet proof that what it should bring can be run.
+/// Even if a package is installed, its program may not run.
 fn still_missing(missing: &[&Requirement]) -> Result<(), Failure> {
     match missing.iter().find(|requirement| !requirement.is_present()) {
         None => Ok(()),
@@ -60,13 +60,13 @@ fn all_remedies(missing: &[&Requirement]) -> Failure {
     Failure::new(lines.join("\n       "))
 }
 
-/// apt-get with the rights to use it.
+/// apt-get, with the necessary rights.
 struct Installer {
     prefix: &'static [&'static str],
 }
 
 impl Installer {
-    /// None where there is no apt-get, or where it would need a password.
+    /// Returns `None` if there is no apt-get, or if it would need a password.
     fn of_this_machine() -> Option<Self> {
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         if !is_debian_or_ubuntu(&release) || !Process::new("apt-get", &["--version"]).succeeds() {
@@ -79,8 +79,8 @@ impl Installer {
         sudo.then_some(Self { prefix: &["sudo", "-n", "env"] })
     }
 
-    /// From the package lists as they are, and only when that fails from fresh ones: both an old list and a machine
-    /// that cannot reach them are common.
+    /// Uses the existing package lists, and updates them only if that fails: both outdated lists and machines that
+    /// cannot reach the package server are common.
     fn install(&self, packages: &[&str]) -> Result<(), Failure> {
         let options = ["install", "-y", "-qq", "-o", "Dpkg::Use-Pty=0", "--no-install-recommends"];
         let install = self.apt_get(&[&options, packages].concat());
@@ -97,7 +97,7 @@ impl Installer {
     }
 }
 
-/// Reads the text of `/etc/os-release`.
+/// Parses the text of `/etc/os-release`.
 fn is_debian_or_ubuntu(release: &str) -> bool {
     release
         .lines()

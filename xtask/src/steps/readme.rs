@@ -1,5 +1,5 @@
-//! The first command that the README shows, run as a reader would run it; and what it says of a feature that this command is
-//! built without, which the suite, built with all of them, cannot show.
+//! Runs the first command of the README, as a reader would. Also checks what the README says about a feature that this
+//! command is built without, because the suite, which is built with all features, cannot check that.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn names_the_feature_that_tls_needs(context: &Context) -> Result<(), Failure> {
     .repeated_by(process.command_line()))
 }
 
-/// A command line of the README and what it makes the reader expect.
+/// A command line of the README and what the reader expects from it.
 #[derive(Debug, PartialEq, Eq)]
 struct Promise<'a> {
     command_line: &'a str,

@@ -1,5 +1,5 @@
-//! Every test of the workspace: built at once, then run side by side. `cargo test` runs one program after the other, and most of
-//! them wait for time to pass: for leases to end, for servers to start.
+//! Runs every test of the workspace: builds all of them at once, then runs the test programs side by side. `cargo test`
+//! runs one program after the other, and most of them wait for time to pass: for leases to end, for servers to start.
 
 mod order;
 mod programs;
@@ -17,13 +17,13 @@ use programs::Program;
 use side_by_side::{News, side_by_side};
 use verdict::{Counts, Verdict};
 
-/// What everything is built with, so that nothing is built twice.
+/// The options for all builds, so that nothing is built twice.
 const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
 
-/// After so long without news, what runs is named.
+/// After this time without news, the running programs are listed.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// A program that runs for longer than this hangs: many times what the slowest one takes on a busy machine.
+/// A program that runs for longer than this hangs: it is many times what the slowest one takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
@@ -44,7 +44,7 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     suite.end()
 }
 
-/// What has become of the programs so far.
+/// The results of the programs so far.
 struct Suite {
     console: Console,
     limit: Duration,

@@ -1,4 +1,4 @@
-//! Which program comes first, and which has the machine to itself.
+//! The order of the programs, and the programs that must run alone.
 
 use std::num::NonZero;
 use std::thread;
@@ -6,8 +6,8 @@ use std::thread;
 use super::programs::Program;
 use crate::failure::Failure;
 
-/// The programs that take longest, in this order and before all others: what is begun last must be short. Those that compute stand
-/// beside those that wait.
+/// The programs that take longest, in this order and before all others: the last programs to start should be short.
+/// Programs that compute run beside programs that wait.
 const FIRST: &[&str] = &[
     "distlock-cli --test command",
     "lock-mysql --test faults",
@@ -41,10 +41,11 @@ const ALONE: &[(&str, &str)] = &[(
     "it measures, and a busy server has clients open more connections than it counts on",
 )];
 
-/// The programs whose tests wait most of the time, one after the other on each thread: with so many threads for each processor.
+/// The programs whose tests wait most of the time, one after the other on each thread, with a number of threads for
+/// each processor.
 const WAITING: &[(&str, usize)] = &[("distlock-cli --test command", 3)];
 
-/// How many threads a program's tests run on, where that is not its own choice.
+/// Returns how many threads a program's tests run on, unless the program itself chooses.
 pub(super) fn threads(program: &str) -> Option<usize> {
     let (_, threads) = WAITING.iter().find(|(name, _)| *name == program)?;
     Some(threads * processors())
@@ -54,12 +55,12 @@ fn processors() -> usize {
     thread::available_parallelism().map_or(2, NonZero::get)
 }
 
-/// More than there are processors, because most programs wait most of the time.
+/// Returns more than the number of processors, because most programs wait most of the time.
 pub(super) fn at_once() -> usize {
     2 + processors()
 }
 
-/// The programs that run alone, and the others in the order in which they begin.
+/// Returns the programs that run alone, and the others in the order in which they start.
 pub(super) fn arranged(programs: Vec<Program>) -> Result<(Vec<Program>, Vec<Program>), Failure> {
     arranged_by(programs, FIRST, ALONE)
 }

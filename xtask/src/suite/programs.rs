@@ -1,4 +1,4 @@
-//! The test programs of the workspace, as cargo names them when it has built them.
+//! The test programs of the workspace, as cargo names them after the build.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::process::Process;
 
 #[derive(Debug)]
 pub(super) struct Program {
-    /// The words that choose it, as in `lock-redis --test faults`.
+    /// The words that select it, as in `lock-redis --test faults`.
     pub(super) name: String,
     /// The command that builds and runs it alone.
     pub(super) repeat: String,
@@ -22,12 +22,12 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// What the crates show in their documentation. Cargo compiles and runs it.
+    /// The examples in the documentation of the crates. Cargo compiles and runs them.
     pub(super) fn doctests(process: Process) -> Self {
         Self { name: "doctests".to_owned(), repeat: process.command_line(), process }
     }
 
-    /// Runs it for no longer than this, with all that it writes in the file `log`.
+    /// Runs it for no longer than `limit`, with all its output in the file `log`.
     pub(super) fn run(&self, log: &Path, limit: Duration) -> Verdict {
         let outcome = match File::create(log) {
             Ok(file) => self.process.run_into(&file, limit),
@@ -42,7 +42,7 @@ impl Program {
     }
 }
 
-/// Reads what `cargo test --no-run --message-format=json` writes.
+/// Parses the output of `cargo test --no-run --message-format=json`.
 pub(super) fn read(messages: &str, metadata: &Metadata) -> Result<Vec<Program>, Failure> {
     let lines = messages.lines().filter(|line| line.starts_with('{'));
     let messages: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -59,7 +59,7 @@ pub(super) fn read(messages: &str, metadata: &Metadata) -> Result<Vec<Program>, 
     }
 }
 
-/// With the folder and the variables that `cargo test` would give it.
+/// Creates a program with the folder and the variables that `cargo test` would give it.
 fn program(message: &Value, metadata: &Metadata) -> Option<Program> {
     let manifest = Path::new(message["manifest_path"].as_str()?);
     let folder = manifest.parent()?;

@@ -1,19 +1,19 @@
-//! A bounded number of tasks at once, in the order in which they are given.
+//! Runs a limited number of tasks at once, in the given order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// What is heard of the tasks.
+/// News about the tasks.
 pub(super) enum News<'a, T, R> {
     Started(&'a T),
     Ended(&'a T, R),
-    /// Nothing was heard for the time that was given.
+    /// There was no other news for the given time.
     Silence,
 }
 
-/// Does `work` for each of the tasks, `at_once` at a time, and tells what happens on the caller's thread.
+/// Does `work` for each of the tasks, `at_once` at a time, and reports the news on the caller's thread.
 pub(super) fn side_by_side<'a, T: Sync, R: Send>(
     tasks: &'a [T],
     at_once: usize,
@@ -28,7 +28,7 @@ pub(super) fn side_by_side<'a, T: Sync, R: Send>(
             let (sender, next, work) = (sender.clone(), &next, &work);
             scope.spawn(move || {
                 while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Whoever listens does so until the last sender is gone.
+                    // The receiver exists until the last sender is dropped.
                     let _ = sender.send(News::Started(task));
                     let _ = sender.send(News::Ended(task, work(task)));
                 }

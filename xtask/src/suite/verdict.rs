@@ -1,4 +1,4 @@
-//! What a test program says at its end.
+//! The verdict on a test program, from its output.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Passed(Counts),
-    /// Why not: what the program has done, as in "ended with exit status: 101".
+    /// What the program has done, as in "ended with exit status: 101".
     Failed(String),
 }
 
@@ -19,7 +19,8 @@ pub(super) struct Counts {
 }
 
 impl Verdict {
-    /// Of a program that was run with this outcome and wrote this. One that ends well without saying a result has been cut off.
+    /// Judges a program by its outcome and its output. A program that ends successfully without printing a result was
+    /// cut off.
     pub(super) fn of(outcome: &Result<(), Failure>, output: &str) -> Self {
         match (outcome, Counts::in_output(output)) {
             (Ok(()), Some(counts)) => Self::Passed(counts),
@@ -35,7 +36,7 @@ impl Counts {
         self.ignored += other.ignored;
     }
 
-    /// The sum of all lines such as `test result: ok. 6 passed; 0 failed; 1 ignored; …`, if there are any.
+    /// Returns the sum of all lines such as `test result: ok. 6 passed; 0 failed; 1 ignored; …`, if there are any.
     fn in_output(output: &str) -> Option<Self> {
         let mut results =
             output.lines().filter_map(|line| line.trim().strip_prefix("test result: ok.")).peekable();

@@ -1,10 +1,10 @@
-//! Who may depend on whom. Tests may use more than the product does, except in the core.
+//! Which crates may depend on which. Tests may use more than the product does, except in the core.
 
 use super::{Finding, Workspace};
 use crate::metadata::{Package, Purpose};
 
-/// The crate, and those of the workspace that its product may use. A `*` at the end stands for any ending; the first
-/// row that fits counts.
+/// A crate, and the crates of the workspace that its product may use. A `*` at the end stands for any ending; the first
+/// matching row counts.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("lock-core", &[]),
     ("lock-bench", &["distlock", "conformance-tests"]),
@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Everything from outside that the core may use. A name more is a decision: the core is what everybody compiles.
+/// The only external crates that the core may use. Adding a name is a decision: every user compiles the core.
 const CORE_MAY_USE: &[&str] = &[
     "async-trait",
     "getrandom",
@@ -28,7 +28,7 @@ const CORE_MAY_USE: &[&str] = &[
     "tracing",
 ];
 
-/// Programs that people call with arguments.
+/// Programs with command-line arguments.
 const COMMANDS: [&str; 2] = ["distlock-cli", "lock-bench"];
 const ARGUMENT_PARSER: &str = "clap";
 
@@ -90,7 +90,7 @@ mod tests {
     use crate::metadata::Metadata;
     use crate::tidy::tree::Tree;
 
-    /// A workspace of crates, each with what it depends on; a name after `dev:` is for tests.
+    /// Creates a workspace of crates, each with its dependencies; a name after `dev:` is for tests.
     fn workspace(crates: &[(&str, &[&str])]) -> Workspace {
         let dependency = |used: &&str| match used.strip_prefix("dev:") {
             Some(name) => format!(r#"{{"name": "{name}", "kind": "dev"}}"#),

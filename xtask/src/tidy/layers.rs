@@ -1,10 +1,10 @@
-//! The folders of the core are layers: each imports from those below it alone.
+//! The folders of the core are layers: each imports only from those below it.
 
 use super::{Finding, Workspace};
 
 const CORE: &str = "lock-core/src/";
 
-/// Each layer, with those that it may import from.
+/// Each layer, with the layers that it may import from.
 const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("runtime", &["types"]),
@@ -34,7 +34,7 @@ pub(super) fn import_downwards(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The first word behind each `crate::`, comments left aside, and `super::super`, which may lead anywhere.
+/// Returns the first word after each `crate::`, except in comments, and `super::super`, which may lead anywhere.
 fn imports(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
     lines.flat_map(|(index, line)| {

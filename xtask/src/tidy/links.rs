@@ -1,5 +1,5 @@
-//! Links between the pages of the workspace: the file is there, and so is the heading. What leads out is not tried,
-//! because the answer would depend on the day.
+//! Checks links between the pages of the workspace: the file exists, and so does the heading. External links are not
+//! checked, because the result would depend on the day.
 
 use super::tree::{File, Tree};
 use super::{Finding, Workspace};
@@ -38,7 +38,7 @@ fn follow(target: &str, page: &File, tree: &Tree) -> Result<(), &'static str> {
     Err("the page has no such heading")
 }
 
-/// `target` as seen from the page at `from`; None when it leads out of the workspace.
+/// Resolves `target`, relative to the page at `from`; returns `None` when it leads out of the workspace.
 fn resolved(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -52,7 +52,7 @@ fn resolved(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The lines that are not code, counted from 1, without the code inside them.
+/// Returns the lines that are not code, counted from 1, without inline code.
 fn prose(text: &str) -> Vec<(usize, String)> {
     let mut in_code = false;
     let mut lines = Vec::new();
@@ -66,7 +66,7 @@ fn prose(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// Where the `[text](target)` and `[text]: target` of a line lead.
+/// Returns the targets of `[text](target)` and `[text]: target` in a line.
 fn targets(line: &str) -> Vec<&str> {
     let inline = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
     let reference =
@@ -74,7 +74,7 @@ fn targets(line: &str) -> Vec<&str> {
     inline.chain(reference).collect()
 }
 
-/// The anchors of a page's headings: lower case, words between hyphens, punctuation left out.
+/// Returns the anchors of a page's headings: lower case, words between hyphens, without punctuation.
 fn headings(text: &str) -> Vec<String> {
     let mut in_code = false;
     let mut anchors = Vec::new();

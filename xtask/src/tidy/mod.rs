@@ -1,5 +1,5 @@
-//! Rules that no compiler knows: what must be there, and above all what must not. Each is one row in [`RULES`], and
-//! `docs/architecture.md` says why they hold.
+//! Rules that the compiler does not check: what must exist, and above all what must not. Each is one row in [`RULES`],
+//! and `docs/architecture.md` explains them.
 
 mod dependencies;
 mod layers;
@@ -16,13 +16,13 @@ use crate::failure::Failure;
 use crate::metadata::Metadata;
 use tree::Tree;
 
-/// What a rule looks at.
+/// What a rule checks.
 pub(crate) struct Workspace {
     tree: Tree,
     metadata: Metadata,
 }
 
-/// One place where a rule is broken.
+/// One place that breaks a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     place: String,

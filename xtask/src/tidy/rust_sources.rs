@@ -1,4 +1,4 @@
-//! Rules about Rust files. They are read as text: an attribute stands at the start of its line, as rustfmt leaves it.
+//! Rules about Rust files, which are read as text: an attribute is at the start of its line, as rustfmt leaves it.
 
 use super::tree::File;
 use super::{Finding, Workspace};
@@ -49,7 +49,7 @@ pub(super) fn reasons_for_ignored_tests(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// The macros of `tracing`, as they are called here: with the crate's name before them.
+/// The macros of `tracing`, as they are called in this project: with the name of the crate before them.
 const LOGGING: [&str; 6] = ["trace!(", "debug!(", "info!(", "warn!(", "error!(", "_span!("];
 
 pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
@@ -58,7 +58,7 @@ pub(super) fn one_log_target(workspace: &Workspace) -> Vec<Finding> {
     calls.map(|(file, line)| Finding::at(&file.path, line, "logs without target: \"distlock\"")).collect()
 }
 
-/// Programs of tests may log as they like.
+/// Test programs may log as they like.
 fn is_logging_source(path: &str) -> bool {
     [
         "lock-core/src/",
@@ -96,9 +96,9 @@ fn attributes_of(workspace: &Workspace) -> impl Iterator<Item = (&File, Attribut
 #[derive(Debug)]
 struct Attribute {
     line: usize,
-    /// From `#` to the closing bracket, on one line.
+    /// The text from `#` to the closing bracket, on one line.
     text: String,
-    /// A comment stands on the line before it or behind it.
+    /// Whether there is a comment on the line before it or after it on the same line.
     commented: bool,
 }
 

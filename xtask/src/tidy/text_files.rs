@@ -1,10 +1,10 @@
-//! Rules about any text file.
+//! Rules about all text files.
 
 use super::{Finding, Workspace};
 
 const MOST_LINES: usize = 700;
 
-/// Put together here, so that this file does not break its own rule.
+/// Concatenated here, so that this file does not break its own rule.
 const MARKERS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 pub(super) fn length(workspace: &Workspace) -> Vec<Finding> {
@@ -44,7 +44,7 @@ pub(super) fn lints_of_the_workspace(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// Cargo lets nothing be taken from ours there.
+/// Such a workspace cannot inherit settings from ours.
 fn is_a_workspace_of_its_own(manifest: &str) -> bool {
     manifest.lines().any(|line| line.trim() == "[workspace]")
 }

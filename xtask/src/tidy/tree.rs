@@ -24,7 +24,7 @@ impl File {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<File>,
-    /// Every file and folder, also those that are not text.
+    /// Every file and folder, including files that are not text.
     paths: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Whether there is a file or folder of that path.
+    /// Returns whether there is a file or folder with that path.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.paths.iter().any(|known| known == path)
     }

@@ -1,4 +1,4 @@
-//! One client acquires and releases, and nobody else wants the lock.
+//! One client acquires and releases a lock that no other client wants.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Many clients want one lock: each is a task that acquires, releases and begins again.
+//! Many clients contend for one lock: each is a task that acquires, releases and begins again.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ use crate::{Outcome, acquire, connect, lock, nanoseconds, processor_time};
 const UNSET: u64 = u64::MAX;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What the clients tell each other; times in nanoseconds since `origin`.
+/// The state that the clients share; times in nanoseconds since `origin`.
 struct Board {
     origin: Instant,
     turn: HandOffTurn,
     begin: AtomicU64,
     end: AtomicU64,
     sections: AtomicU64,
-    /// Written by whoever holds the lock, read by the next: the lock itself keeps them apart.
+    /// Written by the holder of the lock, read by the next holder: the lock itself separates the accesses.
     releaser: AtomicUsize,
     released_at: AtomicU64,
     seen: Mutex<HandOffs>,
@@ -35,7 +35,7 @@ impl Board {
         (self.begin.load(Ordering::SeqCst)..self.end.load(Ordering::SeqCst)).contains(&moment)
     }
 
-    /// Client `index`, who asked at `asked`, has the lock.
+    /// Records that client `index`, which asked at `asked`, has the lock.
     fn granted(&self, index: usize, asked: u64) {
         let granted = self.now();
         self.sections.fetch_add(1, Ordering::SeqCst);
@@ -90,7 +90,7 @@ pub(crate) async fn run(url: &str, turn: HandOffTurn) -> Outcome<HandOffs> {
     let end = board.now();
     board.end.store(end, Ordering::SeqCst);
     let processor = processor_time().saturating_sub(processor);
-    // The lock goes on from one to the next, and each ends when it has had it.
+    // The lock passes from one client to the next, and each ends after it has had the lock.
     for task in tasks {
         task.await.map_err(|error| error.to_string())??;
     }

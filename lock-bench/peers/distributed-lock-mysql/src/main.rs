@@ -1,7 +1,7 @@
-//! Goes through turns of `lock-bench` with the locks of the crate `distributed-lock-mysql`.
+//! Runs turns of `lock-bench` with the locks of the crate `distributed-lock-mysql`.
 //!
-//! Told by lines of JSON on standard input what to do, it answers each with one line of what it saw, by its own clock. The
-//! server's URL comes from the environment.
+//! It reads commands from standard input, each a line of JSON, and answers each with one line of measurements by its
+//! own clock. The URL of the server comes from the environment.
 #![forbid(unsafe_code)]
 
 mod cycles;
@@ -22,7 +22,7 @@ pub(crate) type Outcome<T> = Result<T, String>;
 
 const URL_VARIABLE: &str = "LOCK_BENCH_URL";
 
-/// Without any, its `acquire` fails at MariaDB: it sends a negative number of seconds for one that never ends.
+/// Without a limit, its `acquire` fails on MariaDB: it sends a negative number of seconds for an endless wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn main() -> Outcome<()> {
@@ -47,7 +47,7 @@ async fn serve(line: String, url: String) -> Outcome<String> {
     }
 }
 
-/// A client with connections of its own.
+/// Creates a client with connections of its own.
 pub(crate) async fn connect(url: &str) -> Outcome<MySqlLockProvider> {
     MySqlLockProvider::new(url).await.map_err(|error| error.to_string())
 }
@@ -60,7 +60,7 @@ pub(crate) async fn acquire(lock: &MySqlDistributedLock) -> Outcome<MySqlLockHan
     lock.acquire(Some(LONGEST_WAIT)).await.map_err(|error| error.to_string())
 }
 
-/// Of all threads of this program, until now.
+/// Returns the processor time of all threads of this program so far.
 pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! What is said on standard input and output. Times are in nanoseconds.
+//! The messages on standard input and output. Times are in nanoseconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub(crate) enum Order {
     HandOffs(HandOffTurn),
 }
 
-/// One client that nobody disturbs. The turn ends at the first of its bounds.
+/// One client without competition. The turn ends at the first of its limits.
 #[derive(Debug, Deserialize)]
 pub(crate) struct CycleTurn {
     pub(crate) name: String,
@@ -18,7 +18,7 @@ pub(crate) struct CycleTurn {
     pub(crate) length: u64,
 }
 
-/// Many clients that want one lock.
+/// Many clients that contend for one lock.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct HandOffTurn {
     pub(crate) name: String,

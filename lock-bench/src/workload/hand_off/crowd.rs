@@ -1,4 +1,4 @@
-//! The clients of one turn: each a task of its own that acquires, releases and begins again.
+//! The clients of one turn: each is a task that acquires, releases and begins again.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::process;
 use crate::samples::Samples;
 use crate::workload::{HandOffs, clients};
 
-/// How long those that still wait may take to come to an end by themselves, one after the other.
+/// How long the clients that still wait may take to finish by themselves, one after the other.
 const DRAIN: Duration = Duration::from_millis(250);
 const DRAIN_FOR_A_CLIENT: Duration = Duration::from_millis(10);
 const FEW: u64 = 10;
@@ -27,27 +27,27 @@ pub(crate) struct Crowd {
     board: Arc<Board>,
 }
 
-/// What the clients of a turn tell each other; times in nanoseconds since `origin`.
+/// The state that the clients of a turn share; times in nanoseconds since `origin`.
 struct Board {
     origin: Instant,
     hold: Duration,
     think: Duration,
-    /// When the measurement begins and ends: unset means never.
+    /// When the measurement begins and ends; if unset, never.
     begin: AtomicU64,
     end: AtomicU64,
-    /// All sections, also those of the warm-up.
+    /// All sections, including those of the warm-up.
     sections: AtomicU64,
-    /// Written by whoever holds the lock, read by the next: the lock itself keeps them apart.
+    /// Written by the holder of the lock, read by the next holder: the lock itself separates the accesses.
     releaser: AtomicUsize,
     released_at: AtomicU64,
-    /// Since when each client waits; unset while it does not.
+    /// Since when each client waits; unset while it does not wait.
     waiting_since: Vec<AtomicU64>,
     diaries: Vec<Mutex<Diary>>,
 }
 
 const UNSET: u64 = u64::MAX;
 
-/// What one client writes down.
+/// The records of one client.
 #[derive(Default)]
 struct Diary {
     times: Samples,
@@ -102,7 +102,7 @@ impl Crowd {
         Ok(Self { clients, tasks, board })
     }
 
-    /// Until every client should have had the lock twice, or `longest` has passed.
+    /// Waits until every client should have had the lock twice, or `longest` has passed.
     pub(super) async fn warm_up(&self, longest: Duration) {
         let enough = 2 * u64::try_from(self.tasks.len()).unwrap_or(UNSET);
         let give_up = Instant::now() + longest;
@@ -111,8 +111,7 @@ impl Crowd {
         }
     }
 
-    /// Counts what happens from now on, for `length`; longer where hardly anything has happened by then, because the machine
-    /// stood still.
+    /// Measures from now on, for `length`; longer if hardly anything has happened by then, because the machine hung.
     pub(super) async fn measure(&self, length: Duration) -> Measured {
         let sections = self.board.sections.load(Ordering::SeqCst);
         let processor = process::processor_time();
@@ -126,7 +125,7 @@ impl Crowd {
         let end = self.board.now();
         self.board.end.store(end, Ordering::SeqCst);
         let waits = self.board.waiting_since.iter().map(|since| since.load(Ordering::SeqCst));
-        // Whoever waits still has waited for that long already.
+        // Clients that still wait have already waited for that long.
         let unfinished = waits.filter(|&since| since < end).map(|since| end - since).max().unwrap_or(0);
         Measured {
             length: Duration::from_nanos(end - begin),
@@ -135,10 +134,10 @@ impl Crowd {
         }
     }
 
-    /// Ends the clients, and says what they saw.
+    /// Ends the clients, and returns their measurements.
     ///
     /// # Errors
-    /// What the first client that failed says.
+    /// The error of the first client that failed.
     pub(super) async fn disperse(self, measured: Measured) -> Outcome<HandOffs> {
         let clients = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
         let give_up = tokio::time::Instant::now() + DRAIN + DRAIN_FOR_A_CLIENT * clients;
@@ -146,7 +145,7 @@ impl Crowd {
         for mut task in self.tasks {
             match tokio::time::timeout_at(give_up, &mut task).await {
                 Ok(ended) => failure = failure.or(ended.context("a client").and_then(|ended| ended).err()),
-                // It sleeps between two attempts, or waits for one that does: nobody needs its answer.
+                // It sleeps between two attempts, or waits for a client that does: its result is not needed.
                 Err(_) => task.abort(),
             }
         }
@@ -158,10 +157,10 @@ impl Crowd {
     }
 }
 
-/// The frame of a measurement.
+/// The measured period.
 pub(super) struct Measured {
     length: Duration,
-    /// The longest of the waits that had not come to an end.
+    /// The longest of the waits that had not ended.
     unfinished: Duration,
     processor: Duration,
 }
@@ -187,7 +186,7 @@ impl Board {
         seen
     }
 
-    /// Client `index`, who asked at `asked`, has the lock.
+    /// Records that client `index`, which asked at `asked`, has the lock.
     fn granted(&self, index: usize, asked: u64) {
         let granted = self.now();
         self.waiting_since(index, UNSET);
