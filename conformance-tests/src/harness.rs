@@ -41,7 +41,7 @@ impl Ability {
 /// How a lock is taken from its holder without the knowledge of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Removal {
-    /// The entry of the lock on the server is deleted; the next in the queue may have it.
+    /// The server's data for the lock is deleted; the next in the queue may have it.
     Deletion,
     /// The lease ends, or the session; the next in the queue may have it.
     Expiry,

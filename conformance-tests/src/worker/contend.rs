@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The pause before a step that has failed is tried again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a contending worker has been told since it began.
+/// The commands that a contending worker has received since it began.
 #[derive(Debug, Default)]
 pub(super) struct Contest {
     rests: AtomicBool,

@@ -66,7 +66,7 @@ pub(crate) fn requested() -> Option<(String, String)> {
     Some((env::var(ADDRESS).ok()?, env::var(LABEL).ok()?))
 }
 
-/// Runs as a worker until it is told to quit, or its input ends.
+/// Runs as a worker until it receives `Quit`, or its input ends.
 pub(crate) fn serve_process<H: Harness>(address: &str, label: &str) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

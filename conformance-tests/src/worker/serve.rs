@@ -39,7 +39,7 @@ pub(super) fn start_thread(client: LockClient) -> io::Result<(Life, UnboundedRec
     Ok((Life::Thread { commands: sender }, receiver))
 }
 
-/// Executes commands until the worker is told to quit, or no commands can come any more.
+/// Executes commands until `Quit`, or until no commands can come any more.
 pub(super) async fn serve(
     client: LockClient,
     mut commands: UnboundedReceiver<Command>,

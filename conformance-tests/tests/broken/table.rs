@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defect {
     None,
-    /// A release frees the lock, whoever the holder is.
+    /// A release frees the lock even if another client holds it.
     ReleaseWithoutCompare,
     /// The server answers a release and releases nothing.
     ReleaseDoesNothing,
@@ -40,7 +40,7 @@ pub(crate) enum Defect {
     LostWakeUp,
     /// The backend never reports that an attempt is queued.
     SilentQueue,
-    /// Breaking takes the lock away whoever the holder is.
+    /// Breaking takes the lock away even if the holder is not the named one.
     BreaksAnyone,
     /// The holder does not learn that its lock was taken away.
     SilentLoss,

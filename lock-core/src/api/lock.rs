@@ -33,8 +33,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns the clock that measures waits for this lock.
     fn clock(&self) -> &Clock;
 
-    /// Acquires the lock for `owner`, or enters it once more if `owner` already holds it. All other ways to acquire use
-    /// this method.
+    /// Acquires the lock for `owner`, or enters it once more if `owner` already holds it. The methods that acquire are
+    /// built on this one.
     ///
     /// Returns `None` when the lock could not be had in time. One deadline covers the local queue and the remote wait.
     /// A server that does not answer gets one second for its first answer, however short the wait is.
@@ -50,8 +50,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// that are already under way are undone in the background.
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError>;
 
-    /// Ends one entry of `owner`, and releases the lock if that was the last one. All other ways to release, except a
-    /// guard, use this method.
+    /// Ends one entry of `owner`, and releases the lock if that was the last one. [`unlock`](DistributedLock::unlock)
+    /// is built on this method.
     ///
     /// # Errors
     /// [`ErrorKind::NotOwner`] when `owner` has no entry (nothing changes); [`ErrorKind::Lost`] when the hold had been

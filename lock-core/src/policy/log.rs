@@ -66,7 +66,7 @@ impl Lock<'_> {
         );
     }
 
-    /// The client ends, and may leave the entry of the lock at the server.
+    /// The client ends, and may leave data of the lock at the server.
     pub(crate) fn given_up(self) {
         let Self { name, server } = self;
         warn!(

@@ -7,7 +7,7 @@ pub enum LossReason {
     /// The hold could not be renewed before its deadline, or reached the longest time that the client allows.
     #[error("its lease expired")]
     Expired,
-    /// The entry of the lock on the server was deleted.
+    /// The server's data for the lock was deleted.
     #[error("what stood for it was deleted")]
     Deleted,
     /// Another client has the lock.

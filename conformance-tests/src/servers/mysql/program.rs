@@ -81,7 +81,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.arg("--no-defaults");
         command.arg(format!("--datadir={}", data.display()));
-        // The server must not be visible to others; and both servers refuse to run as root unless they are told to.
+        // Only the test is meant to reach the server; and both servers refuse to run as root without this option.
         if rustix::process::geteuid().is_root() {
             command.arg("--user=root");
         }

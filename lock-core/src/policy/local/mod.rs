@@ -395,7 +395,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         }
     }
 
-    /// Returns the hold, whoever the owner is.
+    /// Returns the hold of any owner.
     pub(crate) fn held(&self) -> Option<H> {
         match &self.state.lock().occupancy {
             Occupancy::Held(tenancy) => Some(tenancy.hold.clone()),
