@@ -1,7 +1,7 @@
 //! The core of distlock: the definition of a distributed lock, and the logic that is the same for every server.
 //!
 //! A lock is a local, reentrant FIFO mutex in front of a remote lock. This crate contains the contract
-//! ([`DistributedLock`]), everything that is worth getting right only once (queueing, deadlines, cancellation, renewal,
+//! ([`DistributedLock`]), everything that should be implemented only once (queueing, deadlines, cancellation, renewal,
 //! loss), the SPI that backend authors implement ([`spi`]), and a reference backend that runs inside the process
 //! ([`memory`]).
 //!
