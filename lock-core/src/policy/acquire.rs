@@ -70,8 +70,9 @@ struct QueuedWait {
     has_waited: bool,
 }
 
-/// The time that the server gets for its first answer, however short the wait is, and even if the caller tries only
-/// once: an answer that is on its way is not an outage. Once the server has answered, a short wait ends on time.
+/// The time that the server gets for its first answer, however short the wait is, because an answer that is on its way
+/// is not an outage. A caller that tries once also waits for that answer. Once the server has answered, a short wait
+/// ends on time.
 const FIRST_WORD: Duration = Duration::from_secs(1);
 
 impl QueuedWait {
