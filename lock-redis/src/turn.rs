@@ -53,8 +53,8 @@ impl Turn {
         F: Future<Output = RedisResult<Value>> + Send + 'static,
     {
         let link = Arc::clone(&self.link);
-        let sent = send(Arc::clone(&link));
-        let answered = async move { (sent.await, self) };
+        let reply = send(Arc::clone(&link));
+        let answered = async move { (reply.await, self) };
         UnderWay { link, answered: Some(Box::pin(unconstrained(answered))), is_sent: false }
     }
 }
