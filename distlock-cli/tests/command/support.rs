@@ -190,6 +190,14 @@ impl Running {
         serde_json::from_str(&self.output_line()).unwrap()
     }
 
+    /// The event on standard output that says that the lock is held. A busy machine may make it wait first.
+    pub(crate) fn acquired_event(&mut self) -> Value {
+        let first = self.output_event();
+        let event = if first["event"] == "waiting" { self.output_event() } else { first };
+        assert_eq!(event["event"], "acquired");
+        event
+    }
+
     /// The next line on standard error.
     pub(crate) fn error_line(&self) -> String {
         self.errors.recv_timeout(PATIENCE).unwrap()
