@@ -190,12 +190,12 @@ impl Running {
         serde_json::from_str(&self.output_line()).unwrap()
     }
 
-    /// The event on standard output that says that the lock is held. A busy machine may make it wait first.
-    pub(crate) fn acquired_event(&mut self) -> Value {
+    /// Waits for the event on standard output that says that the lock is held. On a busy machine it may first have to wait.
+    #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
+    pub(crate) fn says_acquired(&mut self) {
         let first = self.output_event();
         let event = if first["event"] == "waiting" { self.output_event() } else { first };
         assert_eq!(event["event"], "acquired");
-        event
     }
 
     /// The next line on standard error.

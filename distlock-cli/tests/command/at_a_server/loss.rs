@@ -33,7 +33,7 @@ pub(crate) fn a_server_that_returns_in_time_is_suspect_and_then_restored<S: Serv
     let mut job = place.exec(&[], "echo ready; mkfifo pipe; read line < pipe; exit 4");
     let mut holder = Running::start(place.distlock(["hold", "--json", "other"]).stdin(Stdio::piped()));
     assert_eq!(job.output_line(), "ready");
-    holder.acquired_event();
+    holder.says_acquired();
     server.stop();
     let remaining = u128::from(job.event("suspect")["remaining_ms"].as_u64().unwrap());
     assert!((1..=longest::<S>(60, 10)).contains(&remaining), "{remaining}");
@@ -56,7 +56,7 @@ pub(crate) fn a_server_that_is_silent_for_too_long_ends_command_and_hold<S: Serv
     let mut job = place.exec(&[], "trap '' TERM; echo $$; while :; do sleep 0.01; done");
     let mut holder = Running::start(place.distlock(["hold", "--json", "other"]).stdin(Stdio::piped()));
     let child = job.pid_line();
-    holder.acquired_event();
+    holder.says_acquired();
     server.fall_silent();
     job.event("suspect");
     assert_eq!(job.event("lost")["reason"], "expired");
