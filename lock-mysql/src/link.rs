@@ -107,8 +107,8 @@ pub(crate) struct Link {
     checks: mpsc::UnboundedSender<Order>,
     /// How many orders have not been carried out yet.
     pending: AtomicUsize,
-    /// How long the last statement took, in nanoseconds.
-    last_took: AtomicU64,
+    /// About the shortest that a statement took lately, in nanoseconds.
+    round_trip: AtomicU64,
     /// When the current statement was sent, unless it waits for a lock, in nanoseconds of the clock; zero if there is none.
     busy_since: AtomicU64,
     stage: watch::Sender<Stage>,
@@ -150,7 +150,7 @@ impl Link {
             orders,
             checks,
             pending: AtomicUsize::new(0),
-            last_took: AtomicU64::new(u64::try_from(session.round_trip.as_nanos()).unwrap_or(u64::MAX)),
+            round_trip: AtomicU64::new(u64::try_from(session.round_trip.as_nanos()).unwrap_or(u64::MAX)),
             busy_since: AtomicU64::new(0),
             stage: watch::Sender::new(Stage::Alive),
         };
@@ -176,13 +176,21 @@ impl Link {
     /// Records that the statement is over.
     pub(crate) fn has_asked(&self, now: Moment) {
         let since = self.busy_since.swap(0, Ordering::Relaxed);
-        self.last_took.store(now.as_nanoseconds().saturating_sub(since), Ordering::Relaxed);
+        let took = now.as_nanoseconds().saturating_sub(since);
+        // Falls at once and rises slowly, as a server that has moved away shows in every statement, and a stall in one.
+        let lately = self.round_trip.load(Ordering::Relaxed);
+        self.round_trip.store(took.min(lately.saturating_add(lately / 8 + 1_000)), Ordering::Relaxed);
     }
 
-    /// An estimate of how long a new order will wait in the queue.
-    pub(crate) fn queueing_time(&self) -> Duration {
-        let pending = u64::try_from(self.pending.load(Ordering::Relaxed)).unwrap_or(u64::MAX);
-        Duration::from_nanos(self.last_took.load(Ordering::Relaxed).saturating_mul(pending))
+    /// About the shortest that a statement on this connection took lately.
+    pub(crate) fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    /// An estimate of how long a new order will wait in the queue if each statement takes one round trip.
+    pub(crate) fn queueing_time(&self, round_trip: Duration) -> Duration {
+        let pending = u32::try_from(self.pending.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        round_trip.saturating_mul(pending)
     }
 
     /// Whether a statement has had no answer for longer than `long`.

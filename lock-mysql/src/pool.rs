@@ -149,10 +149,12 @@ impl Pool {
                 && !entry.link.is_slow(clock, long)
         };
         let with_room = || inner.links.iter().filter(|(_, entry)| has_room(entry));
-        let prompt = with_room().filter(|(_, entry)| entry.link.queueing_time() <= LONGEST_QUEUE);
+        let round_trip = inner.round_trip();
+        let queueing_time = |entry: &Entry| entry.link.queueing_time(round_trip);
+        let prompt = with_room().filter(|(_, entry)| queueing_time(entry) <= LONGEST_QUEUE);
         let mut chosen = prompt.max_by_key(|(_, entry)| entry.names.len());
         if chosen.is_none() && inner.links.len() >= self.settings.max_connections {
-            chosen = with_room().min_by_key(|(_, entry)| entry.link.queueing_time());
+            chosen = with_room().min_by_key(|(_, entry)| queueing_time(entry));
         }
         let group = chosen.map(|(group, _)| *group)?;
         let entry = inner.links.get_mut(&group)?;
@@ -402,6 +404,12 @@ impl Entry {
 }
 
 impl Inner {
+    /// How long a statement takes when nothing delays it: the best of all connections. Another connection shortens a queue that is
+    /// long because the server is far away or its disk is slow. It shortens none on a machine that is busy.
+    fn round_trip(&self) -> Duration {
+        self.links.values().map(|entry| entry.link.round_trip()).min().unwrap_or_default()
+    }
+
     fn waiting(&self) -> usize {
         self.links.values().filter(|entry| entry.state == State::Own).count()
     }

@@ -37,14 +37,16 @@ async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClien
 /// A repeated release finds nothing, which is no loss.
 ///
 /// The caller of a release waits as long as the hold would have lasted, and ten seconds at most. With a session of 15 seconds the
-/// client library takes six to find the connection dead, which leaves time to connect again.
+/// client library takes six to find the connection dead. A release right after a heartbeat leaves four to connect again.
 async fn of_a_release() -> Outcome {
     let (stage, proxy, client, other) = stage("session_timeout=15s").await?;
+    let just_renewed = Duration::from_secs(9);
     let lock = client.lock(ROOM)?;
     let diary = Diary::of(&lock);
     for loss in LOSSES {
         let guard = soon("the lock", lock.acquire()).await??;
         let waiter = stage.in_line(&other, 2).await?;
+        until("it is renewed", || async { Ok(guard.hold().remaining() > Some(just_renewed)) }).await?;
         loss.of_next(&proxy, ZooKeeperRequest::Delete);
         let released = soon("the release", guard.release()).await?;
         ensure!(released.is_ok(), "{loss:?}: {released:?}");
