@@ -120,7 +120,7 @@ impl Stage {
         self.harness.heal().await?;
         let clients = self.opened.lock().map(|opened| opened.0.clone()).unwrap_or_default();
         for client in clients {
-            let lock = client.lock("tried after an outage")?;
+            let lock = client.mutex("tried after an outage")?;
             self.until("contact after an outage", || async {
                 match lock.try_acquire().await {
                     Err(error) if error.is_retryable() => Ok(false),
@@ -185,7 +185,7 @@ impl Stage {
                 "{name:?} should be free and has {holders} holders and {waiters} waiters"
             );
         }
-        let guard = observer.lock(name)?.try_acquire().await?;
+        let guard = observer.mutex(name)?.try_acquire().await?;
         let guard = guard.ok_or_else(|| Failure::new(format!("{name:?} should be free and is refused")))?;
         guard.release().await.during("release a lock that was free")
     }
@@ -203,7 +203,7 @@ impl Stage {
 
     /// Checks, as another client, that the lock is held.
     pub(crate) async fn is_held(&self, observer: &LockClient, name: &str) -> Outcome {
-        match observer.lock(name)?.try_acquire().await? {
+        match observer.mutex(name)?.try_acquire().await? {
             None => Ok(()),
             Some(_) => Err(Failure::new(format!("{name:?} should be held and was granted to another"))),
         }

@@ -117,7 +117,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// Acquires the lock in a task.
 fn wanting(client: &LockClient) -> JoinHandle<LockGuard> {
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     tokio::spawn(async move { lock.acquire().await.unwrap() })
 }
 
@@ -125,7 +125,7 @@ fn wanting(client: &LockClient) -> JoinHandle<LockGuard> {
 async fn the_lock_goes_from_one_side_to_the_other_and_back() {
     let Some(stage) = Stage::new("back-and-forth").await else { return };
     let (ours, curator) = (stage.ours().await, stage.curator().await);
-    let mut guard = ours.lock(NAME).unwrap().acquire().await.unwrap();
+    let mut guard = ours.mutex(NAME).unwrap().acquire().await.unwrap();
     for _ in 0..5 {
         let none = curator.acquire_within(&stage.path(), Duration::from_millis(1)).await.unwrap();
         assert!(none.is_none(), "both hold the lock");
@@ -138,7 +138,7 @@ async fn the_lock_goes_from_one_side_to_the_other_and_back() {
         stage.contended(2).await;
         guard.release().await.unwrap();
         let hold = soon("Curator's turn", acquiring).await.unwrap();
-        assert!(ours.lock(NAME).unwrap().try_acquire().await.unwrap().is_none(), "both hold the lock");
+        assert!(ours.mutex(NAME).unwrap().try_acquire().await.unwrap().is_none(), "both hold the lock");
         let waiting = wanting(&ours);
         stage.contended(2).await;
         curator.release(hold).await.unwrap();
@@ -154,7 +154,7 @@ async fn both_sides_stand_in_one_queue() {
     let Some(stage) = Stage::new("queue").await else { return };
     let curator = stage.curator().await;
     let holder = stage.ours().await;
-    let guard = holder.lock(NAME).unwrap().acquire().await.unwrap();
+    let guard = holder.mutex(NAME).unwrap().acquire().await.unwrap();
     let served = Arc::new(StdMutex::new(Vec::new()));
     let mut waiters: Vec<JoinHandle<()>> = Vec::new();
     for number in 0..8 {
@@ -170,7 +170,7 @@ async fn both_sides_stand_in_one_queue() {
             // A client for each waiter: the waiters of one client share an attempt.
             let client = stage.ours().await;
             tokio::spawn(async move {
-                let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+                let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
                 served.lock().unwrap().push(number);
                 guard.release().await.unwrap();
             })
@@ -194,7 +194,7 @@ async fn both_sides_stand_in_one_queue() {
 const ROUNDS: u32 = 40;
 
 async fn count(client: LockClient, file: &Path) {
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     for _ in 0..ROUNDS {
         let guard = lock.acquire().await.unwrap();
         let number: u32 = fs::read_to_string(file).unwrap().trim().parse().unwrap();
@@ -268,7 +268,7 @@ async fn a_killed_holder_of_ours_is_followed_by_curator_when_its_session_ends() 
 async fn a_killed_waiter_of_curators_between_two_of_ours_holds_nobody_up_for_ever() {
     let Some(stage) = Stage::new("killed-waiter").await else { return };
     let (first, second, curator) = (stage.ours().await, stage.ours().await, stage.curator().await);
-    let guard = first.lock(NAME).unwrap().acquire().await.unwrap();
+    let guard = first.mutex(NAME).unwrap().acquire().await.unwrap();
     let between = {
         let (curator, path) = (Arc::clone(&curator), stage.path());
         tokio::spawn(async move { curator.acquire(&path).await })
@@ -314,7 +314,7 @@ const URL: &str = "DISTLOCK_TEST_ACQUIRES_AT";
 async fn acquires_when_it_is_told_to() {
     let Ok(url) = std::env::var(URL) else { return };
     let client = distlock::connect(url).await.unwrap();
-    let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
     println!("\nacquired");
     // Ends with the process that started it.
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();

@@ -55,7 +55,7 @@ async fn run_with(
     signals: &mut Signals,
     report: &Report,
 ) -> Result<Ending, Failure> {
-    let lock = locks.lock(&exec.name)?;
+    let lock = locks.mutex(&exec.name)?;
     let attempt = Attempt { locks, name: &exec.name, waiting: &exec.waiting, begun, report };
     let guard = match attempt.acquire(&*lock, signals).await? {
         Waited::Acquired(guard) => guard,

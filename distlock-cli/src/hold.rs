@@ -40,7 +40,7 @@ async fn run_with(
     signals: &mut Signals,
     report: &Report,
 ) -> Result<Ending, Failure> {
-    let lock = locks.lock(&hold.name)?;
+    let lock = locks.mutex(&hold.name)?;
     let attempt = Attempt { locks, name: &hold.name, waiting: &hold.waiting, begun, report };
     let guard = match attempt.acquire(&*lock, signals).await? {
         Waited::Acquired(guard) => guard,

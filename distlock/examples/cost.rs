@@ -18,13 +18,13 @@ const ROUNDS: usize = 9;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), LockError> {
     let memory = distlock::connect("memory:cost").await?;
-    let lock = memory.lock("orders/42")?;
+    let lock = memory.mutex("orders/42")?;
     lock.lock().await?;
     report("reentry: lock + unlock by the owner", per_cycle(200_000, &lock).await?);
     lock.unlock().await?;
     report("memory: lock + unlock", per_cycle(50_000, &lock).await?);
     report("memory: acquire + release of a guard", per_guard(50_000, &lock).await?);
-    let leased = distlock::connect("memory:cost?lease=30s").await?.lock("orders/42")?;
+    let leased = distlock::connect("memory:cost?lease=30s").await?.mutex("orders/42")?;
     report("memory with a lease: lock + unlock", per_cycle(50_000, &leased).await?);
     file().await?;
     memory_of_a_hold().await
@@ -40,7 +40,7 @@ async fn file() -> Result<(), LockError> {
         if std::fs::DirBuilder::new().mode(0o700).create(&folder).is_err() {
             continue;
         }
-        let lock = distlock::connect(format!("file:{}", folder.display())).await?.lock("orders/42")?;
+        let lock = distlock::connect(format!("file:{}", folder.display())).await?.mutex("orders/42")?;
         report(&format!("{what}: lock + unlock"), per_cycle(500, &lock).await?);
         let _ = std::fs::remove_dir_all(folder);
     }
@@ -88,7 +88,7 @@ async fn memory_of_a_hold() -> Result<(), LockError> {
     let before = resident();
     let mut guards = Vec::with_capacity(COUNT);
     for number in 0..COUNT {
-        guards.push(client.lock(format!("orders/{number}"))?.acquire().await?);
+        guards.push(client.mutex(format!("orders/{number}"))?.acquire().await?);
     }
     if let (Some(before), Some(after)) = (before, resident()) {
         println!(

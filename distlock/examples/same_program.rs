@@ -33,7 +33,7 @@ async fn main() -> Result<(), Failure> {
 
 async fn count_at(url: &str) -> Result<u32, Failure> {
     let locks = distlock::connect(url).await?;
-    let lock = locks.lock("orders/42")?;
+    let lock = locks.mutex("orders/42")?;
     lock.set_listener(Some(Arc::new(|hold: &Hold, why: &LossReason| {
         eprintln!("the lock {:?} was lost: {why}", hold.name().as_str());
     })));

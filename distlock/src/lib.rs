@@ -6,7 +6,7 @@
 //! use distlock::DistributedLockExt;
 //!
 //! let locks = distlock::connect("memory:").await?;
-//! let guard = locks.lock("orders/42")?.acquire().await?;
+//! let guard = locks.mutex("orders/42")?.acquire().await?;
 //! println!("the token to hand to the store: {:?}", guard.token());
 //! guard.release().await?;
 //! # Ok::<(), distlock::LockError>(())

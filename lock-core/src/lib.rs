@@ -30,7 +30,7 @@ pub use api::guard::LockGuard;
 pub use api::hold::Hold;
 pub use api::listener::LockListener;
 pub use api::lock::{DistributedLock, DistributedLockExt};
-pub use api::reentrant::ReentrantLock;
+
 pub use runtime::clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;
 pub use runtime::waker::with_waker;

@@ -166,7 +166,7 @@ use support::{ByHand, DropAfter, Recorder, SOON, Told, eventually, next};
 async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_it() {
     let script = Arc::new(Script::default());
     let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
-    let lock = client.lock("orders/42").unwrap();
+    let lock = client.mutex("orders/42").unwrap();
     script.lose_group_before_grant.store(1, Ordering::SeqCst);
     let error = lock.try_acquire().await.unwrap_err();
     assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(LossReason::SessionClosed)));
@@ -179,7 +179,7 @@ async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_i
 async fn a_waiter_that_lost_its_place_gets_it_back_and_nobody_else_does() {
     let script = Arc::new(Script::default());
     let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
-    let lock = client.lock("orders/42").unwrap();
+    let lock = client.mutex("orders/42").unwrap();
     script.places_lost.store(1, Ordering::SeqCst);
     lock.acquire().await.unwrap().release().await.unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -195,7 +195,7 @@ async fn a_waiter_whose_grant_is_lost_unseen_gets_its_place_back() {
         host = Some(given.clone());
         Ok(Odd::new(given, Arc::clone(&script)))
     });
-    let lock = client.unwrap().lock("orders/42").unwrap();
+    let lock = client.unwrap().mutex("orders/42").unwrap();
     let held = lock.acquire().await.unwrap();
     let waiter = ByHand::begun(lock.acquire());
     script.granted_from_places.store(1, Ordering::SeqCst);
@@ -219,7 +219,7 @@ async fn what_a_user_keeps_of_an_ended_hold_keeps_nothing_of_the_backend() {
         Ok(Odd::new(given, Arc::clone(&script)))
     });
     let (client, host) = (client.unwrap(), host.unwrap());
-    let lock = client.lock("orders/42").unwrap();
+    let lock = client.mutex("orders/42").unwrap();
     let guard = lock.acquire().await.unwrap();
     let (hold, lost) = (guard.hold().clone(), guard.lost());
     assert_eq!(script.leases.load(Ordering::SeqCst), 1);
@@ -238,7 +238,7 @@ async fn what_a_user_keeps_of_an_ended_hold_keeps_nothing_of_the_backend() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_for_a_loss_is_woken_by_the_release() {
     let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::default()))).unwrap();
-    let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+    let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
     let waiting = ByHand::begun(guard.lost());
     guard.release().await.unwrap();
     waiting.woken().await;
@@ -259,7 +259,7 @@ async fn a_release_is_repeated_until_it_is_answered_unless_the_lease_ends_by_its
             Ok(odd)
         });
         let client = client.unwrap();
-        let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+        let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
         let hold = guard.hold().clone();
         script.releases_fail.store(usize::MAX, Ordering::SeqCst);
         drop(guard);
@@ -307,7 +307,7 @@ async fn the_return_of_contact_ends_the_pause_before_a_release_or_a_cancel_is_re
         Ok(Odd::new(given, Arc::clone(&script)))
     });
     let (client, host) = (client.unwrap(), host.unwrap());
-    let lock = client.lock("orders/42").unwrap();
+    let lock = client.mutex("orders/42").unwrap();
     let guard = lock.acquire().await.unwrap();
     script.releases_fail.store(1, Ordering::SeqCst);
     script.cancels_fail.store(1, Ordering::SeqCst);
@@ -334,7 +334,7 @@ async fn whoever_takes_a_lock_away_leaves_its_holder_the_abort_margin() {
         let script = Arc::new(Script { lease: Some(Duration::from_secs(20)), ..Script::default() });
         let builder = ClientBuilder::new().clock(clock.clone()).abort_margin(margin);
         let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
-        let lock = client.lock("orders/42").unwrap();
+        let lock = client.mutex("orders/42").unwrap();
         let guard = lock.acquire().await.unwrap();
         let signals = script.signals.lock().unwrap().clone().unwrap();
         signals.lost(reason);
@@ -360,7 +360,7 @@ async fn a_panic_in_a_renewal_is_a_failed_renewal_and_the_group_goes_on() {
     let script = Arc::new(Script { lease: Some(Duration::from_secs(10)), ..Script::default() });
     let builder = ClientBuilder::new().clock(clock.clone());
     let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
-    let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+    let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
     script.panics_in_renew.store(1, Ordering::SeqCst);
     time.advance(Duration::from_millis(2_500));
     eventually("it has panicked", || script.panics_in_renew.load(Ordering::SeqCst) == 0).await;
@@ -386,7 +386,7 @@ async fn a_renewal_lasts_from_the_moment_that_the_backend_names() {
     });
     let builder = ClientBuilder::new().clock(clock.clone());
     let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
-    let guard = client.lock("orders/42").unwrap().acquire().await.unwrap();
+    let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
     let granted_for = guard.hold().remaining().unwrap();
     time.advance(Duration::from_millis(2_500));
     eventually("it is renewed", || script.renewals.load(Ordering::SeqCst) == 1).await;
@@ -413,7 +413,7 @@ async fn what_is_in_one_group_is_renewed_in_one_call() {
     let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
     let mut guards = Vec::new();
     for number in 0..100 {
-        guards.push(client.lock(format!("orders/{number}")).unwrap().acquire().await.unwrap());
+        guards.push(client.mutex(format!("orders/{number}")).unwrap().acquire().await.unwrap());
     }
     time.advance(Duration::from_millis(2_500));
     let remaining = |guard: &lock_core::LockGuard| guard.hold().remaining().unwrap();
@@ -430,7 +430,7 @@ fn late_grants(
     let script = Arc::new(Script { late_grants: count.into(), ..Script::default() });
     let builder = ClientBuilder::new().engine(EngineChoice::Caller);
     let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
-    let lock = client.lock("orders/42").unwrap();
+    let lock = client.mutex("orders/42").unwrap();
     (client, lock, move || script.signals.lock().unwrap().clone().unwrap())
 }
 
@@ -460,7 +460,7 @@ async fn a_doubt_about_a_grant_that_its_waiter_did_not_live_to_see_is_reported_t
     eventually("it is granted", || lock.is_locked()).await;
     signals().suspect();
     // The listener threads serve one lock after the other, so all events of the first lock have been delivered by now.
-    let other = client.lock("orders/43").unwrap();
+    let other = client.mutex("orders/43").unwrap();
     let marker = Recorder::listen(&other);
     other.acquire().await.unwrap().release().await.unwrap();
     assert_eq!((next(&marker), next(&marker)), (Told::Acquired, Told::Released));

@@ -46,7 +46,7 @@ impl World {
         let server = MemoryServer::new();
         let replies = if matches!(behaviour, Server::Prompt) { Replies::AtOnce } else { Replies::Later };
         let client = server.client_with(MemoryOptions::new().replies(replies), ClientBuilder::new()).unwrap();
-        let lock = client.lock(NAME).unwrap();
+        let lock = client.mutex(NAME).unwrap();
         if matches!(held, Held::ByThisTask) {
             lock.lock().await.unwrap();
         }
@@ -58,7 +58,7 @@ impl World {
                 server.faults().inject(operation, Fault::DelayReply(gate.clone()));
             }
             Server::HeldByAnother => {
-                stranger = Some(server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap());
+                stranger = Some(server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap());
             }
             Server::Prompt | Server::Remote => {}
         }
@@ -218,7 +218,7 @@ async fn a_thousand_waits_that_end_at_the_moment_of_the_grant_leave_nothing() {
     let server = MemoryServer::new();
     let client =
         server.client_with(MemoryOptions::new().replies(Replies::Later), ClientBuilder::new()).unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     for round in 0..1000_u64 {
         let held = lock.acquire_as(Owner::new(), lock_core::Wait::Forever).await.unwrap().unwrap();
         let waiting = Arc::clone(&lock);

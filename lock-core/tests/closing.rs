@@ -42,7 +42,7 @@ async fn whoever_is_told_of_a_loss_and_waits_for_idle_waits_for_its_undoing() {
         timed.time.advance(LEASE);
     };
     for loses in [&by_the_server as &dyn Fn(), &by_its_deadline] {
-        let guard = timed.client.lock(NAME).unwrap().acquire().await.unwrap();
+        let guard = timed.client.mutex(NAME).unwrap().acquire().await.unwrap();
         let looks = Arc::new(Looks { client: timed.client.clone(), was_idle: Mutex::default() });
         let mut lost = pin!(guard.lost());
         let waker = Waker::from(Arc::clone(&looks));
@@ -59,7 +59,7 @@ async fn close_waits_for_releases() {
     let client = server.client().unwrap();
     let gate = Gate::new();
     server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
-    drop(client.lock(NAME).unwrap().acquire().await.unwrap());
+    drop(client.mutex(NAME).unwrap().acquire().await.unwrap());
     gate.reached().await;
     let closing = client.clone();
     let closing = tokio::spawn(async move { closing.close(SOON).await });
@@ -74,7 +74,7 @@ async fn close_waits_for_releases() {
 async fn a_wait_whose_grant_close_takes_away_unseen_ends_as_closed() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let held = lock.acquire().await.unwrap();
     let waiter = ByHand::begun(lock.acquire());
     held.release().await.unwrap();
@@ -88,12 +88,12 @@ async fn a_wait_whose_grant_close_takes_away_unseen_ends_as_closed() {
 async fn close_refuses_the_new_ends_the_waiting_and_lets_the_holders_finish() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     let waiting = Arc::clone(&lock);
     let waiting = tokio::spawn(async move { waiting.acquire().await.map(drop) });
-    let stranger = server.client().unwrap().lock("other").unwrap().acquire().await.unwrap();
-    let remote = client.lock("other").unwrap();
+    let stranger = server.client().unwrap().mutex("other").unwrap().acquire().await.unwrap();
+    let remote = client.mutex("other").unwrap();
     let waiting_remotely = tokio::spawn(async move { remote.acquire().await.map(drop) });
     eventually("it waits", || server.waiting_for(&name("other")) == 1).await;
 
@@ -102,7 +102,7 @@ async fn close_refuses_the_new_ends_the_waiting_and_lets_the_holders_finish() {
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(waiting_remotely.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(client.lock("new").unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(client.mutex("new").unwrap_err().kind(), ErrorKind::Closed);
     assert!(guard.hold().is_valid() && !closing.is_finished());
     guard.release().await.unwrap();
     closing.await.unwrap().unwrap();
@@ -114,7 +114,7 @@ async fn close_refuses_the_new_ends_the_waiting_and_lets_the_holders_finish() {
 async fn what_is_still_held_when_close_runs_out_of_time_is_lost_and_its_holder_told() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(next(&told), Told::Acquired);
@@ -131,8 +131,8 @@ async fn close_waits_for_the_abort_margin_only_where_something_was_held() {
     let margin = Duration::from_secs(600);
     let builder = Timed::builder(&timed.clock).abort_margin(margin);
     let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
-    let _holder = timed.other().lock(NAME).unwrap().acquire().await.unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let _holder = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     eventually("it waits", || timed.server.waiting_for(&name(NAME)) == 1).await;
     timed.server.faults().sever();
@@ -159,7 +159,7 @@ async fn what_is_not_answered_when_close_returns_is_given_up() {
     for goes_wrong in [&fails as &dyn Fn(&MemoryServer), &hangs] {
         let server = MemoryServer::new();
         let client = server.client().unwrap();
-        let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+        let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
         goes_wrong(&server);
         drop(guard);
         assert_eq!(client.close(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Unconfirmed);
@@ -171,7 +171,7 @@ async fn what_is_not_answered_when_close_returns_is_given_up() {
 /// Creates a client whose handles have all been dropped, while its holds could not be released. Returns what shows
 /// whether the client has ended.
 async fn left_alone(timed: &Timed) -> Weak<dyn LockListener> {
-    let lock = timed.other().lock(NAME).unwrap();
+    let lock = timed.other().mutex(NAME).unwrap();
     let listener: Arc<dyn LockListener> = Arc::new(|_: &Hold, _: &LossReason| {});
     let ends_with_it = Arc::downgrade(&listener);
     lock.set_listener(Some(listener));
@@ -210,8 +210,8 @@ async fn a_client_whose_last_handle_is_gone_releases_what_it_can_within_a_minute
 async fn a_client_that_still_holds_something_does_not_give_up() {
     let timed = Timed::new();
     let client = timed.other();
-    let held = client.lock("held").unwrap().acquire().await.unwrap();
-    let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    let held = client.mutex("held").unwrap().acquire().await.unwrap();
+    let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
     timed.server.faults().sever();
     drop((guard, client));
     for _ in 0..30 {
@@ -236,7 +236,7 @@ fn a_guard_may_be_dropped_inside_outside_and_after_the_runtime() {
         let options = MemoryOptions::new().replies(Replies::Later).lease(Duration::from_secs(1));
         let client = runtime
             .block_on(async { server.client_with(options, ClientBuilder::new().engine(engine)).unwrap() });
-        let acquire = || runtime.block_on(client.lock(NAME).unwrap().acquire()).unwrap();
+        let acquire = || runtime.block_on(client.mutex(NAME).unwrap().acquire()).unwrap();
 
         let guard = acquire();
         runtime.block_on(async { drop(guard) });
@@ -262,8 +262,8 @@ fn whoever_waits_on_a_runtime_that_has_ended_is_told() {
         let builder = ClientBuilder::new().engine(EngineChoice::Caller);
         server.client_with(MemoryOptions::new().replies(Replies::Later), builder).unwrap()
     });
-    let lock = client.lock(NAME).unwrap();
-    let stranger = runtime.block_on(server.client().unwrap().lock(NAME).unwrap().acquire()).unwrap();
+    let lock = client.mutex(NAME).unwrap();
+    let stranger = runtime.block_on(server.client().unwrap().mutex(NAME).unwrap().acquire()).unwrap();
     let mut waiting = Box::pin(lock.acquire());
     runtime.block_on(async {
         let first = support::DropAfter::new(1, waiting.as_mut()).await;
@@ -279,10 +279,10 @@ fn whoever_waits_on_a_runtime_that_has_ended_is_told() {
 async fn a_hold_that_its_task_left_behind_stays_until_it_is_bounded_or_closed() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     tokio::spawn(async move { lock.lock().await.unwrap() }).await.unwrap();
     // No owner has the lock any more, but it is still held.
-    assert!(client.lock(NAME).unwrap().is_locked());
+    assert!(client.mutex(NAME).unwrap().is_locked());
     assert!(!server.is_empty());
     assert_eq!(client.close(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Unconfirmed);
     assert!(server.is_empty());
@@ -308,7 +308,7 @@ async fn a_client_whose_last_handle_is_gone_ends_its_thread() {
     let before = threads();
     let clients: Vec<_> = (0..8).map(|_| server.client().unwrap()).collect();
     for client in &clients {
-        let lock = client.lock(NAME).unwrap();
+        let lock = client.mutex(NAME).unwrap();
         lock.acquire().await.unwrap().release().await.unwrap();
     }
     drop(clients);

@@ -46,7 +46,7 @@ async fn an_owner_who_finds_its_loss_by_locking_again_strands_nobody() {
         }
     }
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let owner = Owner::new();
     // Rings at the deadline, before the deadline's own alarm.
     let deadline = timed.clock.now().plus(Duration::from_millis(9_700));
@@ -75,11 +75,11 @@ async fn nobody_else_has_the_lock_before_the_abort_margin_is_over() {
     let margin = Duration::from_secs(3);
     let builder = Timed::builder(&timed.clock).abort_margin(margin);
     let client = timed.server.client_with(MemoryOptions::new().lease(LEASE), builder).unwrap();
-    let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
     for _ in 0..1000 {
         timed.server.faults().inject(Operation::Renew, Fault::Fail(away(Operation::Renew)));
     }
-    let rival = timed.other().lock(NAME).unwrap();
+    let rival = timed.other().mutex(NAME).unwrap();
     timed.time.advance(Duration::from_millis(6_700));
     assert_eq!(guard.lost().await, Some(LossReason::Expired));
     for _ in 0..30 {
@@ -96,8 +96,8 @@ async fn nobody_else_has_the_lock_before_the_abort_margin_is_over() {
 #[tokio::test]
 async fn an_owner_that_had_the_hold_in_hand_does_not_pass_it_on() {
     let server = MemoryServer::new();
-    let stranger = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
-    let lock = client_of_this_runtime(&server).lock(NAME).unwrap();
+    let stranger = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = client_of_this_runtime(&server).mutex(NAME).unwrap();
     let owner = Owner::new();
     let mut first = lock.acquire_as(owner, Wait::Forever);
     let mut second = lock.acquire_as(owner, Wait::Forever);
@@ -115,8 +115,8 @@ async fn an_owner_that_had_the_hold_in_hand_does_not_pass_it_on() {
 #[tokio::test]
 async fn a_reentry_before_the_first_look_is_an_acquisition_with_all_its_events() {
     let server = MemoryServer::new();
-    let stranger = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
-    let lock = client_of_this_runtime(&server).lock(NAME).unwrap();
+    let stranger = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = client_of_this_runtime(&server).mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let owner = Owner::new();
     let mut waiting = lock.acquire_as(owner, Wait::Forever);
@@ -133,9 +133,9 @@ async fn a_reentry_before_the_first_look_is_an_acquisition_with_all_its_events()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_nobody_lived_to_see_has_no_events() {
     let server = MemoryServer::new();
-    let stranger = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
+    let stranger = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
     let client = server.client().unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let mut waiting = Box::pin(lock.acquire());
     assert!(is_pending(waiting.as_mut()));
@@ -150,7 +150,7 @@ async fn a_grant_that_nobody_lived_to_see_has_no_events() {
 #[tokio::test]
 async fn an_old_guard_does_not_end_a_new_hold_of_its_owner() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let owner = Owner::new();
     let old = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
     server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
@@ -163,7 +163,7 @@ async fn an_old_guard_does_not_end_a_new_hold_of_its_owner() {
 #[tokio::test]
 async fn the_end_of_a_scope_does_not_end_what_another_scope_of_its_owner_entered_after_a_loss() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let owner = Owner::new();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let (lost, is_lost) = tokio::sync::oneshot::channel::<()>();
@@ -191,7 +191,7 @@ async fn the_end_of_a_scope_does_not_end_what_another_scope_of_its_owner_entered
 #[tokio::test]
 async fn an_entry_that_ends_in_silence_leaves_the_word_of_the_loss_to_the_others() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let owner = Owner::new();
     let guard = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
     owner
@@ -228,7 +228,7 @@ async fn a_guard_that_goes_after_the_deadline_and_before_its_report_leaves_the_w
         }
     }
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let owner = Owner::new();
     let drops = Arc::new(Drops(Mutex::default()));
     // Rings at the deadline, before the deadline's own alarm.
@@ -248,7 +248,7 @@ async fn a_guard_that_goes_after_the_deadline_and_before_its_report_leaves_the_w
 #[tokio::test]
 async fn an_unlocked_entry_is_not_undone_again_at_the_end_of_its_scope() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let owner = Owner::new();
     let guard = lock.acquire_as(owner, Wait::Forever).await.unwrap().unwrap();
     owner
@@ -263,7 +263,7 @@ async fn an_unlocked_entry_is_not_undone_again_at_the_end_of_its_scope() {
 #[tokio::test]
 async fn a_release_that_fails_does_not_take_the_bodys_result_away_and_names_the_lock() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let broken = || Fault::Fail(LockError::new(ErrorKind::Server, Operation::Connect).because("on purpose"));
     server.faults().inject(Operation::Release, broken());
     assert_eq!(lock.with_lock(async |_| 42).await.unwrap(), 42);
@@ -276,8 +276,8 @@ async fn a_release_that_fails_does_not_take_the_bodys_result_away_and_names_the_
 #[tokio::test]
 async fn a_grant_that_ends_before_the_client_has_seen_it_is_asked_for_again() {
     let server = MemoryServer::new();
-    let stranger = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
-    let lock = client_of_this_runtime(&server).lock(NAME).unwrap();
+    let stranger = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = client_of_this_runtime(&server).mutex(NAME).unwrap();
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     eventually("it waits", || server.waiting_for(&name(NAME)) == 1).await;
     drop(stranger); // it is promoted, and its runtime has not run since
@@ -289,11 +289,11 @@ async fn a_grant_that_ends_before_the_client_has_seen_it_is_asked_for_again() {
 async fn a_cancel_that_fails_is_repeated_until_it_is_certain() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
-    let stranger = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
+    let stranger = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
     for _ in 0..3 {
         server.faults().inject(Operation::Cancel, Fault::Fail(away(Operation::Cancel)));
     }
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     assert!(support::DropAfter::new(1, lock.acquire()).await.is_none());
     client.idle().await;
     assert_eq!(server.waiting_for(&name(NAME)), 0);
@@ -304,7 +304,7 @@ async fn a_cancel_that_fails_is_repeated_until_it_is_certain() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_that_hangs_is_given_up_and_sent_again() {
     let timed = Timed::new();
-    let guard = timed.client.lock(NAME).unwrap().acquire().await.unwrap();
+    let guard = timed.client.mutex(NAME).unwrap().acquire().await.unwrap();
     let gate = Gate::new();
     timed.server.faults().inject(Operation::Renew, Fault::Delay(gate.clone()));
     timed.time.advance(LEASE / 4);
@@ -323,7 +323,7 @@ async fn a_renewal_that_hangs_is_given_up_and_sent_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewed_lease_counts_from_before_the_request_was_sent() {
     let timed = Timed::new();
-    let guard = timed.client.lock(NAME).unwrap().acquire().await.unwrap();
+    let guard = timed.client.mutex(NAME).unwrap().acquire().await.unwrap();
     let full = guard.hold().remaining().unwrap();
     let gate = Gate::new();
     timed.server.faults().inject(Operation::Renew, Fault::DelayReply(gate.clone()));
@@ -342,7 +342,7 @@ async fn an_endless_lease_whose_release_fails_once_is_released() {
     let options = MemoryOptions::new().lease(Duration::MAX);
     let client = server.client_with(options, ClientBuilder::new()).unwrap();
     server.faults().inject(Operation::Release, Fault::Fail(away(Operation::Release)));
-    client.lock(NAME).unwrap().acquire().await.unwrap().release().await.unwrap();
+    client.mutex(NAME).unwrap().acquire().await.unwrap().release().await.unwrap();
     assert!(server.is_empty());
 }
 
@@ -372,7 +372,7 @@ fn a_guard_in_a_thread_local_variable_may_end_with_its_thread() {
     }
     let server = MemoryServer::new();
     let client = server.client().unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     std::thread::spawn(move || {
         // Created before tokio's own thread-local variables, so it is dropped after them.
         GUARD.with(|_| ());
@@ -392,7 +392,7 @@ async fn two_losses_at_the_same_moment_are_both_told_although_each_listener_wait
         let client = server.client().unwrap();
         let seen = Arc::new((Mutex::new(0), Condvar::new()));
         let mut guards = Vec::new();
-        for lock in ["a", "b"].map(|name| client.lock(name).unwrap()) {
+        for lock in ["a", "b"].map(|name| client.mutex(name).unwrap()) {
             guards.push(lock.acquire().await.unwrap());
             let seen = Arc::clone(&seen);
             lock.set_listener(Some(Arc::new(move |_: &Hold, _: &LossReason| {

@@ -44,7 +44,7 @@ fn each_cause_is_said_once_and_the_error_beneath_is_at_hand() {
 async fn an_error_names_the_server_whatever_was_being_done() {
     let server = MemoryServer::new();
     let (client, about) = (client(&server), format!(" at {SERVER}: "));
-    let lock = client.lock("orders/42").unwrap();
+    let lock = client.mutex("orders/42").unwrap();
     let names_both = |error: &LockError| {
         assert_eq!((error.server(), error.name()), (Some(SERVER), Some(&name("orders/42"))), "{error}");
         assert!(error.to_string().contains(&about), "{error}");

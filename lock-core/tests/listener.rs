@@ -16,7 +16,7 @@ async fn acquire_all(server: &MemoryServer, count: usize) -> Vec<(Arc<dyn Distri
     let client = server.client().unwrap();
     let mut held = Vec::new();
     for number in 0..count {
-        let lock = client.lock(format!("lock {number}")).unwrap();
+        let lock = client.mutex(format!("lock {number}")).unwrap();
         let guard = lock.acquire().await.unwrap();
         held.push((lock, guard));
     }
@@ -92,7 +92,7 @@ async fn events_of_one_lock_come_one_at_a_time_and_in_order() {
         }
     }
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock("lock 0").unwrap();
+    let lock = server.client().unwrap().mutex("lock 0").unwrap();
     let (done, told) = channel();
     let slow =
         Arc::new(Slow { running: AtomicUsize::new(0), order: Mutex::default(), done: Mutex::new(done) });

@@ -22,7 +22,7 @@ const NAME: &str = "orders/42";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_while_held_is_a_level_and_one_event_and_the_owner_is_told_once() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     lock.lock().await.unwrap();
     lock.lock().await.unwrap();
@@ -45,7 +45,7 @@ async fn a_loss_while_held_is_a_level_and_one_event_and_the_owner_is_told_once()
 #[tokio::test(flavor = "multi_thread")]
 async fn the_front_is_free_after_a_loss_although_the_owner_never_unlocks() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     lock.lock().await.unwrap();
     let waiting = Arc::clone(&lock);
     let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap().release().await });
@@ -60,7 +60,7 @@ async fn the_front_is_free_after_a_loss_although_the_owner_never_unlocks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_in_a_scope_is_told_as_well() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let error = lock
         .with_lock(|hold| {
             let (server, lock) = (server.clone(), Arc::clone(&lock));
@@ -79,7 +79,7 @@ async fn an_owner_in_a_scope_is_told_as_well() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_of_a_lost_hold_says_so_and_cannot_be_reentered() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     server.lose(&name(NAME), Loss::Steal, Notice::AtOnce);
     assert_eq!(guard.lost().await, Some(LossReason::Taken));
@@ -90,7 +90,7 @@ async fn a_guard_of_a_lost_hold_says_so_and_cannot_be_reentered() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_is_lost_while_its_reply_is_on_its_way_is_nobodys_and_the_wait_goes_on() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let gate = Gate::new();
     server.faults().inject(Operation::Acquire, Fault::DelayReply(gate.clone()));
@@ -123,7 +123,7 @@ async fn granted_unseen<F: Future>(
     lock: &Arc<dyn DistributedLock>,
     waits: impl FnOnce() -> F,
 ) -> ByHand<F> {
-    let theirs = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
+    let theirs = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
     let waiter = ByHand::begun(waits());
     eventually("it waits at the server", || server.waiting_for(&name(NAME)) == 1).await;
     theirs.release().await.unwrap();
@@ -146,7 +146,7 @@ async fn granted_again(timed: &Timed, lock: &Arc<dyn DistributedLock>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn grants_that_are_lost_before_their_waiter_has_looked_are_repeated_ever_more_slowly() {
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let waiter = granted_unseen(&timed.server, &lock, || lock.acquire()).await;
     for round in 0..7 {
         let lost_at = timed.clock.now();
@@ -162,7 +162,7 @@ async fn grants_that_are_lost_before_their_waiter_has_looked_are_repeated_ever_m
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_is_lost_before_its_waiter_has_looked_does_not_end_the_wait() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let waiter = granted_unseen(&server, &lock, || lock.acquire()).await;
     let behind = ByHand::begun(lock.acquire());
@@ -186,7 +186,7 @@ async fn a_grant_that_is_lost_before_its_waiter_has_looked_does_not_end_the_wait
 #[tokio::test(flavor = "multi_thread")]
 async fn branches_of_one_owner_wait_on_together_when_their_grant_is_lost_unseen() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let owner = Owner::new();
     let first = granted_unseen(&server, &lock, || lock.acquire_as(owner, Wait::Forever)).await;
     server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
@@ -204,7 +204,7 @@ async fn an_owner_that_enters_again_after_an_unseen_loss_is_not_told_of_it() {
     let timed = Timed::new();
     let builder = Timed::builder(&timed.clock).max_hold(Duration::from_secs(60));
     let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let owner = Owner::new();
     let first = granted_unseen(&timed.server, &lock, || lock.acquire_as(owner, Wait::Forever)).await;
     timed.time.advance(Duration::from_secs(60));
@@ -219,7 +219,7 @@ async fn an_owner_that_enters_again_after_an_unseen_loss_is_not_told_of_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_who_tries_once_is_told_of_a_loss_before_it_has_looked() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let gate = Gate::new();
     server.faults().inject(Operation::Acquire, Fault::DelayReply(gate.clone()));
     let trying = ByHand::begun(lock.try_acquire());
@@ -232,7 +232,7 @@ async fn one_who_tries_once_is_told_of_a_loss_before_it_has_looked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_whose_grant_is_lost_unseen_ends_at_its_deadline_all_the_same() {
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let waits = || lock.try_acquire_for(Duration::from_secs(5));
     let waiter = granted_unseen(&timed.server, &lock, waits).await;
     timed.server.lose(&name(NAME), Loss::Steal, Notice::AtOnce);
@@ -249,7 +249,7 @@ async fn a_wait_whose_grant_is_lost_unseen_ends_at_its_deadline_all_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_that_the_release_finds_is_its_answer_and_no_abort_follows() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let guard = lock.acquire().await.unwrap();
     let hold = guard.hold().clone();
@@ -263,7 +263,7 @@ async fn a_loss_that_the_release_finds_is_its_answer_and_no_abort_follows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_after_the_release_has_begun_fires_nothing() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let guard = lock.acquire().await.unwrap();
     let gate = Gate::new();
@@ -282,7 +282,7 @@ async fn a_loss_after_the_release_has_begun_fires_nothing() {
 async fn a_dropped_guard_ends_its_hold(fault: impl FnOnce(&MemoryServer), heal: impl FnOnce(&MemoryServer)) {
     let timed = Timed::new();
     let client = timed.other();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let guard = lock.acquire().await.unwrap();
     let hold = guard.hold().clone();
@@ -327,7 +327,7 @@ async fn a_hold_ends_for_its_observers_although_the_server_is_silent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn not_mine_on_a_repeated_release_means_released() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     server.faults().inject(Operation::Release, Fault::DropReply);
     guard.release().await.unwrap();
@@ -337,7 +337,7 @@ async fn not_mine_on_a_repeated_release_means_released() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_finds_a_loss() {
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(next(&told), Told::Acquired);
@@ -373,7 +373,7 @@ async fn advance_until(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_break_is_suspect_then_restored_and_a_long_one_is_lost_before_the_lease_ends() {
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(next(&told), Told::Acquired);
@@ -423,7 +423,7 @@ async fn a_hold_ends_at_the_length_that_the_client_bounds_it_to() {
     let timed = Timed::new();
     let builder = Timed::builder(&timed.clock).max_hold(Duration::from_secs(60));
     let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     timed.time.advance(Duration::from_millis(59_999));
     assert!(guard.hold().is_valid());
@@ -439,8 +439,8 @@ async fn a_hold_tells_how_long_ago_its_deadline_was() {
     let (longest, later) = (Duration::from_secs(60), Duration::from_secs(2));
     let builder = Timed::builder(&timed.clock).max_hold(longest);
     let client = timed.server.client_with(MemoryOptions::new(), builder).unwrap();
-    let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
-    let (hold, told_before) = (guard.hold(), client.lock("another").unwrap().acquire().await.unwrap());
+    let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
+    let (hold, told_before) = (guard.hold(), client.mutex("another").unwrap().acquire().await.unwrap());
     assert!(timed.server.lose(&name("another"), Loss::Delete, Notice::AtOnce));
     timed.time.advance(longest);
     assert_eq!((hold.end(), hold.overdue()), (Some(HoldEnd::Lost(LossReason::Expired)), Duration::ZERO));
@@ -448,7 +448,7 @@ async fn a_hold_tells_how_long_ago_its_deadline_was() {
     assert_eq!(hold.overdue(), later);
     // A hold that is lost for another reason has its deadline as well.
     assert_eq!(told_before.hold().overdue(), later);
-    let unbound = timed.other().lock("unbound").unwrap().acquire().await.unwrap();
+    let unbound = timed.other().mutex("unbound").unwrap().acquire().await.unwrap();
     timed.time.advance(longest);
     assert_eq!(unbound.hold().overdue(), Duration::ZERO);
 }
@@ -477,7 +477,7 @@ async fn nobody_has_the_lock_in_the_moment_in_which_its_holder_has_to_have_stopp
         let gate = gate.clone();
         async move { gate.reached().await }
     });
-    let _guard = client.lock(NAME).unwrap().acquire().await.unwrap();
+    let _guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
     timed.time.advance(longest);
     let step = Duration::from_millis(10);
     let waited = advance_until(&timed, step, 2 * margin, || released.is_finished()).await;
@@ -494,7 +494,7 @@ async fn the_abort_margin_comes_off_the_lease_and_a_lease_too_short_for_it_is_re
         let builder = Timed::builder(&timed.clock).abort_margin(margin);
         timed.server.client_with(MemoryOptions::new().lease(LEASE), builder)
     };
-    let guard = client(Duration::from_secs(3)).unwrap().lock(NAME).unwrap().acquire().await.unwrap();
+    let guard = client(Duration::from_secs(3)).unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
     assert_eq!(guard.hold().remaining(), Some(Duration::from_millis(6_700)));
     let error = client(Duration::from_secs(9)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption);
@@ -503,7 +503,7 @@ async fn the_abort_margin_comes_off_the_lease_and_a_lease_too_short_for_it_is_re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_remote_unlock_frees_the_local_front() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let broken = LockError::new(ErrorKind::Server, Operation::Release).because("on purpose");
     server.faults().inject(Operation::Release, Fault::Fail(broken));
     lock.lock().await.unwrap();
@@ -517,7 +517,7 @@ async fn a_failing_remote_unlock_frees_the_local_front() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_is_not_answered_is_unconfirmed_by_the_deadline() {
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     let gate = Gate::new();
     timed.server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
@@ -540,8 +540,8 @@ fn whoever_blocks_the_runtime_still_gets_the_abort_before_the_lease_ends() {
         // The worst case: on the caller's runtime the renewals stop together with it.
         let builder = ClientBuilder::new().engine(EngineChoice::Caller).abort_margin(margin);
         let client = server.client_with(MemoryOptions::new().lease(lease), builder).unwrap();
-        let rival = server.client().unwrap().lock(NAME).unwrap();
-        let lock = client.lock(NAME).unwrap();
+        let rival = server.client().unwrap().mutex(NAME).unwrap();
+        let lock = client.mutex(NAME).unwrap();
         let (sender, told) = channel();
         lock.set_listener(Some(Arc::new(move |hold: &Hold, _: &LossReason| {
             // The server still has the lock for this client: no other client can have it yet.
@@ -558,7 +558,7 @@ fn whoever_blocks_the_runtime_still_gets_the_abort_before_the_lease_ends() {
 #[tokio::test]
 async fn an_engine_of_its_own_renews_while_the_callers_runtime_is_blocked() {
     let timed = Timed::new();
-    let guard = timed.client.lock(NAME).unwrap().acquire().await.unwrap();
+    let guard = timed.client.mutex(NAME).unwrap().acquire().await.unwrap();
     let full = guard.hold().remaining().unwrap();
     for _ in 0..8 {
         timed.time.advance(LEASE / 4);
@@ -576,7 +576,7 @@ async fn an_engine_of_its_own_renews_while_the_callers_runtime_is_blocked() {
 async fn a_break_is_reported_as_a_loss_and_takes_the_lock_from_that_holder_only() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     let told = Recorder::listen(&lock);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(next(&told), Told::Acquired);
@@ -597,7 +597,7 @@ async fn ten_thousand_holds_at_once_are_renewed_together() {
     let timed = Timed::new();
     let mut guards = Vec::new();
     for number in 0..10_000 {
-        let lock = timed.client.lock(format!("orders/{number}")).unwrap();
+        let lock = timed.client.mutex(format!("orders/{number}")).unwrap();
         guards.push(lock.acquire_as(Owner::new(), lock_core::Wait::Try).await.unwrap().unwrap());
     }
     assert_eq!(timed.server.len(), 10_000);

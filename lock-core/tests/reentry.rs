@@ -11,7 +11,7 @@ use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, Owner};
 use support::futures_block_on;
 
 fn lock() -> Arc<dyn DistributedLock> {
-    MemoryServer::new().client().unwrap().lock("orders/42").unwrap()
+    MemoryServer::new().client().unwrap().mutex("orders/42").unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,6 +42,6 @@ async fn a_client_that_gets_no_thread_is_an_error_and_leaves_the_others_alone() 
     let text = error.to_string();
     assert!(text.contains("no thread for the client") && text.contains("limits on threads"), "{text}");
     assert!(text.contains("os error") && error.underlying().is_some(), "{text}");
-    client.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    client.mutex("a").unwrap().acquire().await.unwrap().release().await.unwrap();
     drop(server.client().unwrap());
 }

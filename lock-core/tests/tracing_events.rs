@@ -75,7 +75,7 @@ async fn events_have_the_lock_its_token_and_the_server_and_a_level_that_says_how
     let server = MemoryServer::new();
     let builder = || ClientBuilder::new().server("test://events").label("nightly");
     let client = server.client_with(MemoryOptions::new(), builder()).unwrap();
-    let lock = client.lock("orders/42").unwrap();
+    let lock = client.mutex("orders/42").unwrap();
     let about = "lock=orders/42";
     let guard = lock.acquire().await.unwrap();
     let holder = format!("holder=nightly@{}", this_host());
@@ -90,7 +90,7 @@ async fn events_have_the_lock_its_token_and_the_server_and_a_level_that_says_how
     ]));
     assert!(lock.try_acquire().await.unwrap().is_none());
 
-    let other = server.client_with(MemoryOptions::new(), builder()).unwrap().lock("orders/42").unwrap();
+    let other = server.client_with(MemoryOptions::new(), builder()).unwrap().mutex("orders/42").unwrap();
     let waiting = tokio::spawn(async move { other.acquire().await.unwrap() });
     lines.come_to_have(&["DEBUG", "distlock: waiting", about, &holder, "test://events"]).await;
     guard.release().await.unwrap();
@@ -119,7 +119,7 @@ async fn renewals_that_fail_name_the_lock_and_are_a_warning_once_in_a_while() {
     let (interval, retry) = (lease / 4, lease / 32);
     let builder = Timed::builder(&timed.clock).server("test://renewals");
     let client = timed.server.client_with(MemoryOptions::new().lease(lease), builder).unwrap();
-    let guard = client.lock("orders/43").unwrap().acquire().await.unwrap();
+    let guard = client.mutex("orders/43").unwrap().acquire().await.unwrap();
     let failures = 7;
     for failure in 1..=failures {
         let away = LockError::new(ErrorKind::Unreachable, Operation::Renew).because("on purpose").retryable();
@@ -144,7 +144,7 @@ async fn grants_that_are_lost_on_their_way_are_repeated_ever_more_slowly_and_are
     const ROUNDS: u32 = 5;
     let lines = Lines::kept();
     let timed = Timed::new();
-    let lock = timed.client.lock("orders/45").unwrap();
+    let lock = timed.client.mutex("orders/45").unwrap();
     let delayed = || {
         let gate = Gate::new();
         timed.server.faults().inject(Operation::Acquire, Fault::DelayReply(gate.clone()));
@@ -209,7 +209,7 @@ impl LockListener for Blocking {
 async fn the_oldest_events_of_a_listener_that_blocks_are_dropped_and_counted() {
     const ROUNDS: u64 = 600;
     let lines = Lines::kept();
-    let lock = MemoryServer::new().client().unwrap().lock("orders/44").unwrap();
+    let lock = MemoryServer::new().client().unwrap().mutex("orders/44").unwrap();
     let ((begins, begun), (go_on, waits), (tells, told)) = (channel(), channel(), channel());
     lock.set_listener(Some(Arc::new(Blocking {
         begun: Mutex::new(begins),

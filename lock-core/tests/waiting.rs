@@ -21,7 +21,7 @@ const NAME: &str = "orders/42";
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_front_is_fifo_among_a_thousand_tasks() {
     let server = MemoryServer::new();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let held = lock.acquire().await.unwrap();
     let turn = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
@@ -51,8 +51,8 @@ async fn the_local_front_is_fifo_among_a_thousand_tasks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn at_most_one_attempt_of_a_client_waits_remotely_and_the_place_is_passed_on() {
     let server = MemoryServer::new();
-    let holder = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
-    let ours = server.client().unwrap().lock(NAME).unwrap();
+    let holder = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
+    let ours = server.client().unwrap().mutex(NAME).unwrap();
     let spawn = |lock: &Arc<dyn DistributedLock>| {
         let lock = Arc::clone(lock);
         tokio::spawn(async move { lock.acquire().await.unwrap() })
@@ -61,7 +61,7 @@ async fn at_most_one_attempt_of_a_client_waits_remotely_and_the_place_is_passed_
     eventually("the head waits", || server.waiting_for(&name(NAME)) == 1).await;
     let second = spawn(&ours);
     let rival_client = server.client().unwrap();
-    let rival = spawn(&rival_client.lock(NAME).unwrap());
+    let rival = spawn(&rival_client.mutex(NAME).unwrap());
     eventually("the rival waits", || server.waiting_for(&name(NAME)) == 2).await;
     let queue = rival_client.status(NAME).await.unwrap().waiters;
 
@@ -79,8 +79,8 @@ async fn at_most_one_attempt_of_a_client_waits_remotely_and_the_place_is_passed_
 #[tokio::test(flavor = "multi_thread")]
 async fn one_deadline_covers_the_local_and_the_remote_wait() {
     let timed = Timed::new();
-    let stranger = timed.other().lock(NAME).unwrap().acquire().await.unwrap();
-    let lock = timed.client.lock(NAME).unwrap();
+    let stranger = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let start = timed.clock.now();
     let waits = |length| {
         let (lock, wait) = (Arc::clone(&lock), Wait::within(length, start));
@@ -105,8 +105,8 @@ async fn one_deadline_covers_the_local_and_the_remote_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn zero_tries_once_and_the_greatest_duration_waits_for_ever() {
     let timed = Timed::new();
-    let stranger = timed.other().lock(NAME).unwrap().acquire().await.unwrap();
-    let lock = timed.client.lock(NAME).unwrap();
+    let stranger = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     assert!(lock.try_acquire_for(Duration::ZERO).await.unwrap().is_none());
     assert_eq!(timed.server.waiting_for(&name(NAME)), 0);
 
@@ -122,8 +122,8 @@ async fn zero_tries_once_and_the_greatest_duration_waits_for_ever() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_ends_with_the_server_unreachable_is_an_error() {
     let timed = Timed::new();
-    let stranger = timed.other().lock(NAME).unwrap().acquire().await.unwrap();
-    let lock = timed.client.lock(NAME).unwrap();
+    let stranger = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let waiting = Arc::clone(&lock);
     let waiting = tokio::spawn(async move { waiting.try_acquire_for(Duration::from_secs(5)).await });
     eventually("it waits", || timed.server.waiting_for(&name(NAME)) == 1).await;
@@ -148,7 +148,7 @@ async fn a_wait_that_ends_before_the_server_has_answered_is_an_error() {
     let timed = Timed::new();
     let gate = Gate::new();
     timed.server.faults().inject(Operation::Acquire, Fault::Delay(gate.clone()));
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(5)).await });
     gate.reached().await;
     timed.time.advance(Duration::from_secs(5));
@@ -164,7 +164,7 @@ async fn transient_errors_are_retried_while_somebody_waits_and_a_lost_reply_hold
     let away = LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable();
     server.faults().inject(Operation::Acquire, Fault::Fail(away.clone()));
     server.faults().inject(Operation::Acquire, Fault::DropReply);
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let guard = tokio::time::timeout(SOON, lock.acquire()).await.unwrap().unwrap();
     // The grant whose reply was lost was found again, not made twice.
     assert_eq!(guard.token().unwrap().get(), 1);
@@ -180,7 +180,7 @@ async fn a_try_whose_reply_is_lost_leaves_nothing_behind() {
     let server = MemoryServer::new();
     let client = server.client().unwrap();
     server.faults().inject(Operation::Acquire, Fault::DropReply);
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Unreachable);
     client.idle().await;
     assert!(server.is_empty());
@@ -191,7 +191,7 @@ async fn a_refusal_is_told_to_each_waiter_and_not_retried() {
     let server = MemoryServer::new();
     let denied = LockError::new(ErrorKind::Denied, Operation::Acquire).because("no permission");
     server.faults().inject(Operation::Acquire, Fault::Fail(denied));
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let error = lock.acquire().await.unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Denied, Some(&name(NAME))));
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -200,8 +200,8 @@ async fn a_refusal_is_told_to_each_waiter_and_not_retried() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waits_of_two_branches_of_one_task_end_together() {
     let server = MemoryServer::new();
-    let stranger = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let stranger = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     let both = async { tokio::join!(lock.lock(), lock.lock()) };
     let release = async {
         eventually("they wait", || server.waiting_for(&name(NAME)) == 1).await;
@@ -217,7 +217,7 @@ async fn waits_of_two_branches_of_one_task_end_together() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_right_after_a_dropped_guard_waits_for_the_release_that_is_on_its_way() {
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let gate = Gate::new();
     timed.server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
     drop(lock.acquire().await.unwrap());
@@ -232,7 +232,7 @@ async fn tries_at_once_through_a_healthy_server_are_won_by_one_and_refused_to_th
     let timed = Timed::new();
     let remote = MemoryOptions::new().replies(Replies::Later);
     let builder = Timed::builder(&timed.clock);
-    let lock = timed.server.client_with(remote, builder).unwrap().lock(NAME).unwrap();
+    let lock = timed.server.client_with(remote, builder).unwrap().mutex(NAME).unwrap();
     for _ in 0..50 {
         let tries = (0..4).map(|_| {
             let lock = Arc::clone(&lock);
@@ -252,8 +252,8 @@ async fn tries_at_once_through_a_healthy_server_are_won_by_one_and_refused_to_th
 async fn a_try_never_waits_although_others_behind_it_do() {
     let server = MemoryServer::new();
     let remote = MemoryOptions::new().replies(Replies::Later);
-    let lock = server.client_with(remote, ClientBuilder::new()).unwrap().lock(NAME).unwrap();
-    let stranger = server.client().unwrap().lock(NAME).unwrap().acquire().await.unwrap();
+    let lock = server.client_with(remote, ClientBuilder::new()).unwrap().mutex(NAME).unwrap();
+    let stranger = server.client().unwrap().mutex(NAME).unwrap().acquire().await.unwrap();
     let gate = Gate::new();
     server.faults().inject(Operation::Acquire, Fault::Delay(gate.clone()));
     let trying = Arc::clone(&lock);
@@ -275,7 +275,7 @@ async fn a_try_never_waits_although_others_behind_it_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_behind_a_release_that_is_not_answered_is_an_error() {
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     let gate = Gate::new();
     timed.server.faults().inject(Operation::Release, Fault::Delay(gate.clone()));
@@ -301,7 +301,7 @@ async fn a_wait_behind_a_release_that_is_not_answered_is_an_error() {
 async fn a_backend_that_panics_costs_one_call() {
     let server = MemoryServer::new();
     server.faults().inject(Operation::Acquire, Fault::Panic);
-    let lock = server.client().unwrap().lock(NAME).unwrap();
+    let lock = server.client().unwrap().mutex(NAME).unwrap();
     assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Internal);
     lock.acquire().await.unwrap().release().await.unwrap();
 }
@@ -310,13 +310,13 @@ async fn a_backend_that_panics_costs_one_call() {
 async fn a_short_wait_behind_a_release_on_its_way_waits_for_the_answer() {
     let timed = Timed::new();
     for operation in [Operation::Release, Operation::Cancel] {
-        let lock = timed.client.lock(NAME).unwrap();
+        let lock = timed.client.mutex(NAME).unwrap();
         let gate = Gate::new();
         timed.server.faults().inject(operation, Fault::DelayReply(gate.clone()));
         if operation == Operation::Release {
             drop(lock.acquire().await.unwrap());
         } else {
-            let stranger = timed.other().lock(NAME).unwrap().acquire().await.unwrap();
+            let stranger = timed.other().mutex(NAME).unwrap().acquire().await.unwrap();
             assert!(support::DropAfter::new(1, lock.acquire()).await.is_none());
             gate.reached().await;
             stranger.release().await.unwrap();
@@ -337,7 +337,7 @@ async fn a_short_wait_behind_a_release_on_its_way_waits_for_the_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_whose_time_is_up_ends_when_another_is_granted_the_lock() {
     let timed = Timed::new();
-    let lock = timed.client.lock(NAME).unwrap();
+    let lock = timed.client.mutex(NAME).unwrap();
     let gate = Gate::new();
     timed.server.faults().inject(Operation::Acquire, Fault::Delay(gate.clone()));
     let head = ByHand::begun(lock.acquire());

@@ -82,7 +82,7 @@ fn comes_back(act: impl FnOnce() + Send + 'static) {
 }
 
 fn acquire(client: &LockClient) -> Task {
-    let lock = client.lock(NAME).unwrap();
+    let lock = client.mutex(NAME).unwrap();
     Box::pin(async move { drop(lock.acquire().await) })
 }
 
@@ -90,7 +90,7 @@ fn acquire(client: &LockClient) -> Task {
 fn a_waiters_waker_may_look_at_the_lock_when_it_is_replaced_and_when_its_waiter_leaves() {
     comes_back(|| {
         let client = MemoryServer::new().client().unwrap();
-        let lock = client.lock(NAME).unwrap();
+        let lock = client.mutex(NAME).unwrap();
         let _guard = futures_block_on(lock.acquire()).unwrap();
         let mut waiting = acquire(&client);
         let looks = || {
@@ -108,7 +108,7 @@ fn a_waiters_waker_may_look_at_the_lock_when_it_is_replaced_and_when_its_waiter_
 fn a_watchers_waker_may_look_at_the_hold_when_it_is_replaced_and_when_its_watcher_goes() {
     comes_back(|| {
         let client = MemoryServer::new().client().unwrap();
-        let guard = futures_block_on(client.lock(NAME).unwrap().acquire()).unwrap();
+        let guard = futures_block_on(client.mutex(NAME).unwrap().acquire()).unwrap();
         let lost = guard.lost();
         let mut lost: Task = Box::pin(async move {
             lost.await;
@@ -147,7 +147,7 @@ fn a_wait_may_be_dropped_by_the_waker_of_its_grant() {
         let server = MemoryServer::new();
         let (ours, theirs) = (server.client().unwrap(), server.client().unwrap());
         for holder in [&ours, &theirs] {
-            let guard = futures_block_on(holder.lock(NAME).unwrap().acquire()).unwrap();
+            let guard = futures_block_on(holder.mutex(NAME).unwrap().acquire()).unwrap();
             let dropped = dropped_when_woken(acquire(&ours));
             futures_block_on(guard.release()).unwrap();
             dropped.recv_timeout(SOON).unwrap();
@@ -161,8 +161,8 @@ fn a_wait_may_be_dropped_by_the_waker_of_its_grant() {
 fn a_wait_may_be_dropped_by_the_waker_of_its_deadline() {
     comes_back(|| {
         let timed = Timed::new();
-        let guard = futures_block_on(timed.other().lock(NAME).unwrap().acquire()).unwrap();
-        let lock = timed.client.lock(NAME).unwrap();
+        let guard = futures_block_on(timed.other().mutex(NAME).unwrap().acquire()).unwrap();
+        let lock = timed.client.mutex(NAME).unwrap();
         let dropped = dropped_when_woken(async move {
             drop(lock.try_acquire_for(Duration::from_secs(1)).await);
         });
@@ -178,10 +178,10 @@ fn a_wait_may_be_dropped_by_the_waker_of_its_deadline() {
 fn a_wait_may_be_dropped_by_the_waker_of_the_servers_first_word() {
     comes_back(|| {
         let timed = Timed::new();
-        let guard = futures_block_on(timed.other().lock(NAME).unwrap().acquire()).unwrap();
+        let guard = futures_block_on(timed.other().mutex(NAME).unwrap().acquire()).unwrap();
         let gate = Gate::new();
         timed.server.faults().inject(Operation::Acquire, Fault::Delay(gate.clone()));
-        let lock = timed.client.lock(NAME).unwrap();
+        let lock = timed.client.mutex(NAME).unwrap();
         let mut waiting: Task = Box::pin(async move {
             drop(lock.try_acquire_for(Duration::from_millis(1)).await);
         });
@@ -201,7 +201,7 @@ fn a_watch_may_be_dropped_by_the_waker_of_the_loss() {
     comes_back(|| {
         let server = MemoryServer::new();
         let client = server.client().unwrap();
-        let guard = futures_block_on(client.lock(NAME).unwrap().acquire()).unwrap();
+        let guard = futures_block_on(client.mutex(NAME).unwrap().acquire()).unwrap();
         let lost = guard.lost();
         let dropped = dropped_when_woken(async move {
             lost.await;
@@ -217,7 +217,7 @@ fn a_release_may_be_dropped_by_the_waker_of_its_answer_and_so_may_those_who_wait
     comes_back(|| {
         let server = MemoryServer::new();
         let client = server.client().unwrap();
-        let guard = futures_block_on(client.lock(NAME).unwrap().acquire()).unwrap();
+        let guard = futures_block_on(client.mutex(NAME).unwrap().acquire()).unwrap();
         let gate = Gate::new();
         server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
         let mut all = vec![dropped_when_woken(async { drop(guard.release().await) })];

@@ -30,7 +30,7 @@ async fn main() -> Outcome {
 
 /// Acquires and releases a lock that no other process wants.
 async fn cycles(locks: &LockClient) -> Result<(), LockError> {
-    let lock = locks.lock("cycles")?;
+    let lock = locks.mutex("cycles")?;
     let mut times = Vec::with_capacity(CYCLES);
     for _ in 0..CYCLES {
         let begun = Instant::now();
@@ -43,7 +43,7 @@ async fn cycles(locks: &LockClient) -> Result<(), LockError> {
 
 /// Measures from the call of release here until the acquisition has returned in another process.
 async fn hand_overs(locks: &LockClient, folder: &str) -> Outcome {
-    let (lock, mut other) = (locks.lock("hand-over")?, Other::start(folder)?);
+    let (lock, mut other) = (locks.mutex("hand-over")?, Other::start(folder)?);
     let mut times = Vec::with_capacity(HAND_OVERS);
     for _ in 0..HAND_OVERS {
         let guard = lock.acquire().await?;
@@ -62,7 +62,7 @@ async fn hand_overs(locks: &LockClient, folder: &str) -> Outcome {
 
 /// Measures the processor time of many waiting processes.
 async fn waiting(locks: &LockClient, folder: &str) -> Outcome {
-    let guard = locks.lock("waiting")?.acquire().await?;
+    let guard = locks.mutex("waiting")?.acquire().await?;
     let mut others = (0..QUEUE).map(|_| Other::start(folder)).collect::<Result<Vec<_>, _>>()?;
     for other in &mut others {
         other.say("acquire waiting")?;
@@ -91,7 +91,7 @@ async fn answer(locks: &LockClient) -> Outcome {
     for line in std::io::stdin().lines() {
         let line = line?;
         let name = line.strip_prefix("acquire ").ok_or("acquire NAME")?;
-        let guard = locks.lock(name)?.acquire().await?;
+        let guard = locks.mutex(name)?.acquire().await?;
         let at = nanoseconds();
         guard.release().await?;
         println!("{at}");

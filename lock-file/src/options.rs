@@ -16,7 +16,7 @@ use crate::default_folder::default_folder;
 ///
 /// # async fn run() -> Result<(), lock_core::LockError> {
 /// let locks = FileOptions::in_folder("/run/lock/my-service").client(ClientBuilder::new())?;
-/// let guard = locks.lock("orders/42")?.acquire().await?;
+/// let guard = locks.mutex("orders/42")?.acquire().await?;
 /// guard.release().await
 /// # }
 /// ```

@@ -53,8 +53,8 @@ const SOON: Duration = Duration::from_secs(25);
 async fn excludes_and_hands_over() {
     let folder = Folder::new();
     let (ours, theirs) = (folder.client(), folder.client());
-    let guard = ours.lock("orders/42").unwrap().acquire().await.unwrap();
-    let lock = theirs.lock("orders/42").unwrap();
+    let guard = ours.mutex("orders/42").unwrap().acquire().await.unwrap();
+    let lock = theirs.mutex("orders/42").unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert!(lock.try_acquire_for(Duration::from_millis(50)).await.unwrap().is_none());
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -75,20 +75,20 @@ async fn excludes_and_hands_over() {
 async fn a_broken_holder_is_told() {
     let folder = Folder::new();
     let (ours, theirs) = (folder.client(), folder.client());
-    let guard = ours.lock("a").unwrap().acquire().await.unwrap();
+    let guard = ours.mutex("a").unwrap().acquire().await.unwrap();
     let holder = theirs.status("a").await.unwrap().holders.remove(0);
     assert_eq!(holder.token, guard.hold().token());
     assert_eq!(holder.pid, Some(std::process::id()));
     theirs.break_holder("a", &holder.id).await.unwrap();
     let reason = tokio::time::timeout(SOON, guard.hold().lost()).await.unwrap();
     assert_eq!(reason, Some(LossReason::Broken));
-    assert!(theirs.lock("a").unwrap().try_acquire().await.unwrap().is_some());
+    assert!(theirs.mutex("a").unwrap().try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn unlock_and_reentry() {
     let folder = Folder::new();
-    let lock = folder.client().lock("a").unwrap();
+    let lock = folder.client().mutex("a").unwrap();
     tokio::spawn(async move {
         lock.lock().await.unwrap();
         assert!(lock.try_lock().await.unwrap());
@@ -108,7 +108,7 @@ async fn a_url_says_where_and_is_read_strictly() {
     let connect = |text: String| lock_file::connect(&LockUrl::parse(&text).unwrap(), ClientBuilder::new());
     let ours = connect(format!("file:{path}?label=me&poll_interval=50ms&gate_patience=1s")).unwrap();
     let theirs = connect(format!("file://{path}")).unwrap();
-    let guard = ours.lock("a").unwrap().acquire().await.unwrap();
+    let guard = ours.mutex("a").unwrap().acquire().await.unwrap();
     let status = theirs.status("a").await.unwrap();
     assert_eq!(status.holders[0].label.as_deref(), Some("me"));
     guard.release().await.unwrap();
@@ -150,7 +150,7 @@ async fn all_names_are_different_locks() {
     ];
     let mut guards = Vec::new();
     for name in names {
-        guards.push(locks.lock(name).unwrap().try_acquire().await.unwrap().expect(name));
+        guards.push(locks.mutex(name).unwrap().try_acquire().await.unwrap().expect(name));
         assert_eq!(locks.status(name).await.unwrap().name.as_str(), name);
     }
     assert_eq!(folder.files().len(), names.len());

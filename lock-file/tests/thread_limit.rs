@@ -29,5 +29,5 @@ async fn a_client_that_gets_no_watcher_is_an_error_with_a_remedy() {
     let text = error.to_string();
     assert!(text.contains("watcher") && text.contains("limits on threads"), "{text}");
     let client = options.client(ClientBuilder::new()).unwrap();
-    client.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    client.mutex("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }

@@ -19,7 +19,7 @@ use crate::backend::RedisBackend;
 /// # async fn run() -> Result<(), lock_core::LockError> {
 /// let options = RedisOptions::at("cache.internal", 6379).lease(Duration::from_secs(15));
 /// let locks = options.connect(ClientBuilder::new()).await?;
-/// let guard = locks.lock("orders/42")?.acquire().await?;
+/// let guard = locks.mutex("orders/42")?.acquire().await?;
 /// guard.release().await
 /// # }
 /// ```

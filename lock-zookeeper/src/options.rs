@@ -24,7 +24,7 @@ use crate::trouble::Failure;
 /// let options = ZooKeeperOptions::at("zoo1:2181,zoo2:2181,zoo3:2181", "/locks")
 ///     .session_timeout(Duration::from_secs(15));
 /// let locks = options.connect(ClientBuilder::new()).await?;
-/// let guard = locks.lock("orders-42")?.acquire().await?;
+/// let guard = locks.mutex("orders-42")?.acquire().await?;
 /// guard.release().await
 /// # }
 /// ```

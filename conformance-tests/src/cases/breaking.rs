@@ -19,7 +19,7 @@ cases!("breaking":
 
 async fn a_broken_hold_is_lost_and_its_holder_is_told_once(stage: &Stage) -> Outcome {
     let (ours, operator) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);
     lock.lock().await?;
     let hold = lock.hold();
@@ -49,8 +49,8 @@ async fn a_broken_hold_is_lost_and_its_holder_is_told_once(stage: &Stage) -> Out
 
 async fn the_next_in_the_queue_gets_what_was_broken(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let guard = ours.lock("room")?.acquire().await?;
-    let lock = theirs.lock("room")?;
+    let guard = ours.mutex("room")?.acquire().await?;
+    let lock = theirs.mutex("room")?;
     let mut waiter = ByHand::new(lock.acquire());
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.queued(&ours, "room", 1).await?;
@@ -69,13 +69,13 @@ async fn the_next_in_the_queue_gets_what_was_broken(stage: &Stage) -> Outcome {
 
 async fn breaking_one_who_holds_no_longer_changes_nothing(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let former = ours.lock("room")?.acquire().await?;
+    let former = ours.mutex("room")?.acquire().await?;
     let former_holder = stage.holder(&theirs, "room").await?;
     former.release().await?;
     let broken = theirs.break_holder("room", &former_holder.id).await?;
     ensure!(broken.taken_away == TakenAway::No, "a free lock was broken: {broken:?}");
     // The same client again: the id names the acquisition, not the client.
-    let guard = ours.lock("room")?.acquire().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
     let broken = theirs.break_holder("room", &former_holder.id).await?;
     ensure!(broken.taken_away == TakenAway::No, "the wrong holder was broken: {broken:?}");
     ensure!(guard.hold().is_valid(), "lost although another was named");
@@ -86,8 +86,8 @@ async fn breaking_one_who_holds_no_longer_changes_nothing(stage: &Stage) -> Outc
 
 async fn breaking_one_who_waits_changes_nothing(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let guard = ours.lock("room")?.acquire().await?;
-    let lock = theirs.lock("room")?;
+    let guard = ours.mutex("room")?.acquire().await?;
+    let lock = theirs.mutex("room")?;
     let mut waiter = ByHand::new(lock.acquire());
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.queued(&ours, "room", 1).await?;
@@ -104,9 +104,9 @@ async fn breaking_one_who_waits_changes_nothing(stage: &Stage) -> Outcome {
 /// The client of a lost hold cleans up after itself; that must not take the lock from the next holder.
 async fn the_release_of_a_broken_hold_does_not_touch_the_next(stage: &Stage) -> Outcome {
     let (ours, theirs, others) = (stage.client().await?, stage.client().await?, stage.client().await?);
-    let lock = theirs.lock("room")?;
+    let lock = theirs.mutex("room")?;
     for _ in 0..5 {
-        let lost = ours.lock("room")?.acquire().await?;
+        let lost = ours.mutex("room")?.acquire().await?;
         // In the queue, so that the lock is never free in between.
         let mut waiter = ByHand::new(lock.acquire());
         ensure!(waiter.poll().is_none(), "a lock that is held was granted");

@@ -66,7 +66,7 @@ struct Pair {
 impl Pair {
     async fn new(stage: &Stage) -> Outcome<Self> {
         let (ours, theirs) = (stage.client().await?, stage.client().await?);
-        let lock = ours.lock("room")?;
+        let lock = ours.mutex("room")?;
         Ok(Self { ours, theirs, lock })
     }
 
@@ -151,7 +151,7 @@ async fn drop_while_another_holds<T, F: Future<Output = Outcome<T>>>(
     mut make: impl FnMut() -> F,
 ) -> Outcome {
     for polls in 0..5 {
-        let held = pair.theirs.lock("room")?.acquire().await?;
+        let held = pair.theirs.mutex("room")?.acquire().await?;
         let mut waiter = ByHand::new(make());
         for _ in 0..polls {
             ensure!(waiter.poll().is_none(), "a lock that is held was granted");
@@ -187,7 +187,7 @@ async fn acquire_dropped_at_every_poll_while_another_holds(stage: &Stage) -> Out
 async fn a_grant_that_nobody_waits_for_goes_back(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
     for _ in 0..20 {
-        let held = pair.theirs.lock("room")?.acquire().await?;
+        let held = pair.theirs.mutex("room")?.acquire().await?;
         let mut waiter = ByHand::new(pair.lock.acquire());
         ensure!(waiter.poll().is_none(), "a lock that is held was granted");
         stage.queued(&pair.theirs, "room", 1).await?;
@@ -220,7 +220,7 @@ async fn waits_cancelled_in_the_middle_of_contention(stage: &Stage) -> Outcome {
 
 async fn a_task_aborted_while_it_waits(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
-    let held = pair.theirs.lock("room")?.acquire().await?;
+    let held = pair.theirs.mutex("room")?.acquire().await?;
     let lock = Arc::clone(&pair.lock);
     let task = tokio::spawn(async move { lock.acquire().await });
     stage.queued(&pair.theirs, "room", 1).await?;

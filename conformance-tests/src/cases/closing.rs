@@ -22,7 +22,7 @@ async fn close_waits_for_releases(stage: &Stage) -> Outcome {
     for _ in 0..10 {
         let client = stage.client().await?;
         for number in 0..20 {
-            drop(client.lock(format!("room {number}"))?.acquire().await?);
+            drop(client.mutex(format!("room {number}"))?.acquire().await?);
         }
         client.close(stage.patience()).await.during("close")?;
         for number in 0..20 {
@@ -35,7 +35,7 @@ async fn close_waits_for_releases(stage: &Stage) -> Outcome {
 
 async fn close_waits_for_what_is_held(stage: &Stage) -> Outcome {
     let (ours, observer) = (stage.client().await?, stage.client().await?);
-    let guard = ours.lock("room")?.acquire().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
     let mut close = ByHand::new(ours.close(stage.patience()));
     ensure!(close.poll().is_none(), "closed while a lock is held");
     guard.release().await?;
@@ -48,8 +48,8 @@ async fn close_waits_for_what_is_held(stage: &Stage) -> Outcome {
 
 async fn close_ends_waits_and_refuses_new_ones(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let held = theirs.lock("room")?.acquire().await?;
-    let lock = ours.lock("room")?;
+    let held = theirs.mutex("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
     let mut waiter = ByHand::new(lock.acquire());
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "room", 1).await?;
@@ -60,7 +60,7 @@ async fn close_ends_waits_and_refuses_new_ones(stage: &Stage) -> Outcome {
     ensure!(kind == Some(Err(ErrorKind::Closed)), "the wait was answered {kind:?}");
     let kind = lock.try_acquire().await.map(drop).map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Closed), "a new acquisition was answered {kind:?}");
-    let kind = ours.lock("another").map(drop).map_err(|error| error.kind());
+    let kind = ours.mutex("another").map(drop).map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Closed), "a new lock was answered {kind:?}");
     Ok(held.release().await?)
 }
@@ -69,7 +69,7 @@ async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> O
     let observer = stage.client().await?;
     // Not a client of the stage, which closes its clients and expects no error.
     let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
-    let lock = client.lock("room")?;
+    let lock = client.mutex("room")?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let kind = client.close(Duration::from_millis(10)).await.map_err(|error| error.kind());
@@ -85,12 +85,12 @@ async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> O
 
 async fn idle_means_that_nothing_is_left(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     for _ in 0..20 {
         drop(lock.acquire().await?);
         stage.soon("idle", ours.idle()).await?;
         stage.is_free(&theirs, "room").await?;
-        let held = theirs.lock("room")?.acquire().await?;
+        let held = theirs.mutex("room")?.acquire().await?;
         let mut waiter = ByHand::new(lock.acquire());
         ensure!(waiter.poll().is_none(), "a lock that is held was granted");
         stage.queued(&theirs, "room", 1).await?;

@@ -129,7 +129,7 @@ async fn names_that_look_alike_are_different_locks(stage: &Stage) -> Outcome {
     let names = alike();
     let mut guards = Vec::new();
     for name in &names {
-        let guard = ours.lock(name)?.try_acquire().await.during(format_args!("acquire {name:?}"))?;
+        let guard = ours.mutex(name)?.try_acquire().await.during(format_args!("acquire {name:?}"))?;
         let guard =
             guard.ok_or_else(|| Failure::new(format!("{name:?} is the same lock as another name")))?;
         ensure!(guard.hold().name().as_str() == name, "{name:?} is called {:?}", guard.hold().name());
@@ -225,7 +225,7 @@ async fn a_thousand_locks_are_held_at_once(stage: &Stage) -> Outcome {
     let name = |number: usize| format!("lock {number}");
     let mut guards = Vec::new();
     for number in 0..1000 {
-        guards.push(ours.lock(name(number))?.acquire().await.during(name(number))?);
+        guards.push(ours.mutex(name(number))?.acquire().await.during(name(number))?);
     }
     for guard in &guards {
         let hold = guard.hold();

@@ -15,7 +15,7 @@ cases!("guards":
 
 async fn a_guard_dropped_inside_the_runtime_releases(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     for _ in 0..20 {
         drop(lock.acquire().await?);
         stage.becomes_free(&theirs, "room").await?;
@@ -29,7 +29,7 @@ async fn a_guard_dropped_inside_the_runtime_releases(stage: &Stage) -> Outcome {
 
 async fn a_guard_dropped_outside_of_a_runtime_releases(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let guard = ours.lock("room")?.acquire().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
     on_a_thread(move || drop(guard))?;
     stage.becomes_free(&theirs, "room").await
 }
@@ -41,7 +41,7 @@ fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 
 async fn a_guard_dropped_after_its_runtime_has_ended_releases(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let acquire_elsewhere = move || -> Outcome<LockGuard> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(runtime.block_on(lock.acquire())?)
@@ -55,7 +55,7 @@ async fn a_guard_dropped_after_its_runtime_has_ended_releases(stage: &Stage) -> 
 
 async fn a_guard_dropped_by_a_panic_releases(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let guard = ours.lock("room")?.acquire().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
     // Unwinds like a panic, but prints no message.
     let task = tokio::spawn(async move {
         let _guard = guard;

@@ -27,7 +27,7 @@ async fn a_lock_that_nobody_has_touched_is_free(stage: &Stage) -> Outcome {
 async fn the_holder_is_shown(stage: &Stage) -> Outcome {
     let (ours, theirs) =
         (stage.client_with(ClientBuilder::new().label("the holder")).await?, stage.client().await?);
-    let guard = ours.lock("room")?.acquire().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
     for client in [&ours, &theirs] {
         let holder = stage.holder(client, "room").await?;
         let us = HolderInfo::of_this_process();
@@ -72,7 +72,7 @@ async fn the_queue_is_shown_in_order(stage: &Stage) -> Outcome {
 
 async fn looking_changes_nothing(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let guard = ours.lock("room")?.acquire().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
     for _ in 0..50 {
         theirs.status("room").await?;
         theirs.status("another room").await?;

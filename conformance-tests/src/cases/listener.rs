@@ -17,7 +17,7 @@ cases!("listener":
 
 async fn acquisitions_and_releases_are_told_once_and_in_order(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let lock = client.lock("room")?;
+    let lock = client.mutex("room")?;
     let diary = Diary::of(&lock);
     for _ in 0..20 {
         let guard = lock.acquire().await?;
@@ -33,8 +33,8 @@ async fn acquisitions_and_releases_are_told_once_and_in_order(stage: &Stage) -> 
 
 async fn nothing_is_told_of_what_was_refused(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let held = theirs.lock("room")?.acquire().await?;
-    let lock = ours.lock("room")?;
+    let held = theirs.mutex("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);
     ensure!(lock.try_acquire().await?.is_none(), "a lock that is held was granted");
     held.release().await?;
@@ -56,12 +56,12 @@ impl LockListener for Panics {
 
 async fn a_listener_that_panics_harms_nobody(stage: &Stage) -> Outcome {
     let (ours, operator) = (stage.client().await?, stage.client().await?);
-    let panics = ours.lock("with a bad listener")?;
+    let panics = ours.mutex("with a bad listener")?;
     panics.set_listener(Some(Arc::new(Panics)));
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);
     for name in ["with a bad listener", "room"] {
-        let guard = ours.lock(name)?.acquire().await?;
+        let guard = ours.mutex(name)?.acquire().await?;
         let holder = stage.holder(&operator, name).await?;
         operator.break_holder(name, &holder.id).await?;
         stage.soon("the loss", guard.lost()).await?;

@@ -20,7 +20,7 @@ cases!("loss":
 
 /// Waits until the hold of `lock` is lost, and checks what its holder learns.
 async fn is_lost(stage: &Stage, client: &LockClient, removal: Removal) -> Outcome {
-    let lock = client.lock("room")?;
+    let lock = client.mutex("room")?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let second = guard.reenter()?;
@@ -68,12 +68,12 @@ async fn a_stolen_hold_is_lost(stage: &Stage) -> Outcome {
 /// No code has seen the grant. The waiter goes on waiting, here behind another client, which has the lock meanwhile.
 async fn a_grant_that_is_lost_before_its_waiter_looks_does_not_end_the_wait(stage: &Stage) -> Outcome {
     let (ours, theirs, rivals) = (stage.client().await?, stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
-    let held = theirs.lock("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
+    let held = theirs.mutex("room")?.acquire().await?;
     let mut waiter = ByHand::new(lock.acquire());
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "room", 1).await?;
-    let rival = rivals.lock("room")?;
+    let rival = rivals.mutex("room")?;
     let mut behind = ByHand::new(rival.acquire());
     ensure!(behind.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "room", 2).await?;
@@ -94,7 +94,7 @@ async fn a_grant_that_is_lost_before_its_waiter_looks_does_not_end_the_wait(stag
 /// The owner never unlocks; the waiters behind it, in its own client and in others, still get the lock.
 async fn a_loss_lets_the_local_queue_go_on(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let guard = lock.acquire().await?;
     let mut local = ByHand::new(lock.acquire());
     ensure!(local.poll().is_none(), "a lock that is held was granted");
@@ -113,7 +113,7 @@ async fn a_loss_lets_the_local_queue_go_on(stage: &Stage) -> Outcome {
 
 async fn a_loss_while_unlocking_has_one_outcome(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     for _ in 0..20 {
         let diary = Diary::of(&lock);
         let guard = lock.acquire().await?;
@@ -142,7 +142,7 @@ async fn a_loss_while_unlocking_has_one_outcome(stage: &Stage) -> Outcome {
 
 async fn a_lost_entry_is_told_to_its_owner_once(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let lock = client.lock("room")?;
+    let lock = client.mutex("room")?;
     lock.lock().await?;
     let hold = lock.hold().ok_or_else(|| Failure::new("locked, and there is no hold"))?;
     stage.harness().take_away(lock.name(), Removal::Deletion).await?;

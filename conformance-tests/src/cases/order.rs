@@ -46,7 +46,7 @@ pub(super) async fn take_turns(name: &str, workers: &mut [Worker]) -> Outcome {
 
 async fn tasks_of_one_client_are_served_in_the_order_of_their_arrival(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let lock = client.lock("door")?;
+    let lock = client.mutex("door")?;
     let mut held = lock.acquire().await?;
     let mut waiting: Vec<_> = (0..100).map(|_| ByHand::new(lock.acquire())).collect();
     for waiter in &mut waiting {
@@ -70,10 +70,10 @@ async fn a_waiter_that_gives_up_leaves_the_others_in_order(stage: &Stage) -> Out
     let clients =
         [stage.client().await?, stage.client().await?, stage.client().await?, stage.client().await?];
     let locks = [
-        clients[0].lock("door")?,
-        clients[1].lock("door")?,
-        clients[2].lock("door")?,
-        clients[3].lock("door")?,
+        clients[0].mutex("door")?,
+        clients[1].mutex("door")?,
+        clients[2].mutex("door")?,
+        clients[3].mutex("door")?,
     ];
     let held = locks[0].acquire().await?;
     let mut first = ByHand::new(locks[1].acquire());
@@ -98,9 +98,9 @@ async fn a_waiter_that_gives_up_leaves_the_others_in_order(stage: &Stage) -> Out
 /// The attempt passes from one local waiter to the next, and with it the place at the server.
 async fn a_cancelled_head_leaves_its_place_to_its_client(stage: &Stage) -> Outcome {
     let (holder, ours, theirs) = (stage.client().await?, stage.client().await?, stage.client().await?);
-    let held = holder.lock("door")?.acquire().await?;
-    let our_lock = ours.lock("door")?;
-    let their_lock = theirs.lock("door")?;
+    let held = holder.mutex("door")?.acquire().await?;
+    let our_lock = ours.mutex("door")?;
+    let their_lock = theirs.mutex("door")?;
     let mut cancelled = ByHand::new(our_lock.acquire());
     ensure!(cancelled.poll().is_none(), "a lock that is held was granted");
     stage.queued(&holder, "door", 1).await?;
@@ -122,8 +122,8 @@ async fn a_cancelled_head_leaves_its_place_to_its_client(stage: &Stage) -> Outco
 
 async fn whoever_tries_once_takes_no_place(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let held = ours.lock("door")?.acquire().await?;
-    let lock = theirs.lock("door")?;
+    let held = ours.mutex("door")?.acquire().await?;
+    let lock = theirs.mutex("door")?;
     for _ in 0..20 {
         ensure!(lock.try_acquire().await?.is_none(), "a lock that is held was granted");
         ensure!(!lock.try_lock().await?, "a lock that is held was granted");

@@ -38,7 +38,7 @@ fn is_unreachable<T: fmt::Debug>(answer: Result<T, lock_core::LockError>, what: 
 
 async fn a_try_while_the_server_is_away_is_an_error(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let lock = client.lock("room")?;
+    let lock = client.mutex("room")?;
     stage.harness().sever().await?;
     is_unreachable(lock.try_acquire().await, "a try")?;
     is_unreachable(lock.try_lock().await, "a try")?;
@@ -62,7 +62,7 @@ async fn is_not_refused(
 /// The lock is free, but the client cannot know that.
 async fn a_wait_that_ends_while_the_server_is_away_is_an_error(stage: &Stage) -> Outcome {
     let (ours, observer) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     stage.harness().sever().await?;
     is_unreachable(lock.try_acquire_for(SHORT).await, "a wait")?;
     is_unreachable(lock.try_lock_for(SHORT).await, "a wait")?;
@@ -88,14 +88,14 @@ async fn cut_off_within(
     wait: Duration,
 ) -> Outcome<Option<Result<Option<LockGuard>, lock_core::LockError>>> {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let held = theirs.lock("room")?.acquire().await?;
-    let lock = ours.lock("room")?;
+    let held = theirs.mutex("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
     let mut waiter = ByHand::new(lock.try_acquire_for(wait));
     let began = Instant::now();
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "room", 1).await?;
     stage.harness().sever().await?;
-    let other = ours.lock("another room")?;
+    let other = ours.mutex("another room")?;
     stage
         .until("the client knows that it is cut off", || async {
             Ok(matches!(other.try_acquire().await, Err(error) if error.kind() == ErrorKind::Unreachable))
@@ -112,8 +112,8 @@ async fn cut_off_within(
 
 async fn a_wait_goes_on_after_a_short_outage(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let held = theirs.lock("room")?.acquire().await?;
-    let lock = ours.lock("room")?;
+    let held = theirs.mutex("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
     let waiter = tokio::spawn(async move { lock.acquire().await });
     stage.queued(&theirs, "room", 1).await?;
     stage.harness().sever().await?;
@@ -127,8 +127,8 @@ async fn a_wait_goes_on_after_a_short_outage(stage: &Stage) -> Outcome {
 
 async fn a_cancelled_wait_leaves_nothing_behind_after_an_outage(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let held = theirs.lock("room")?.acquire().await?;
-    let lock = ours.lock("room")?;
+    let held = theirs.mutex("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
     let mut waiter = ByHand::new(lock.acquire());
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "room", 1).await?;
@@ -143,8 +143,8 @@ async fn a_cancelled_wait_leaves_nothing_behind_after_an_outage(stage: &Stage) -
 /// The lock is free by now, and the server has not confirmed anything else: it has not answered any request since.
 async fn a_wait_behind_an_unanswered_cancel_is_not_refused(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let held = theirs.lock("room")?.acquire().await?;
-    let lock = ours.lock("room")?;
+    let held = theirs.mutex("room")?.acquire().await?;
+    let lock = ours.mutex("room")?;
     let mut waiter = ByHand::new(lock.acquire());
     ensure!(waiter.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "room", 1).await?;
@@ -160,7 +160,7 @@ async fn a_wait_behind_an_unanswered_cancel_is_not_refused(stage: &Stage) -> Out
 
 async fn a_wait_behind_an_unanswered_release_is_not_refused(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let guard = lock.acquire().await?;
     stage.harness().hold_reply(Operation::Release).await?;
     drop(guard);
@@ -175,7 +175,7 @@ async fn a_wait_behind_an_unanswered_release_is_not_refused(stage: &Stage) -> Ou
 async fn a_grant_that_comes_too_late_goes_back(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     stage.harness().hold_reply(Operation::Acquire).await?;
-    let answer = ours.lock("room")?.try_acquire_for(SHORT).await;
+    let answer = ours.mutex("room")?.try_acquire_for(SHORT).await;
     stage.harness().let_replies_go().await?;
     is_not_refused(stage, answer, "a wait that nobody answered").await?;
     stage.becomes_free(&theirs, "room").await
@@ -185,7 +185,7 @@ async fn close_ends_in_time_although_the_server_is_silent(stage: &Stage) -> Outc
     let observer = stage.client().await?;
     // Not a client of the stage, which closes its clients and expects no error.
     let client = stage.harness().client(lock_core::ClientBuilder::new()).await?;
-    let guard = client.lock("room")?.acquire().await?;
+    let guard = client.mutex("room")?.acquire().await?;
     stage.harness().hold_reply(Operation::Release).await?;
     drop(guard);
     stage.soon("the release", stage.harness().reply_is_held()).await??;
@@ -198,7 +198,7 @@ async fn close_ends_in_time_although_the_server_is_silent(stage: &Stage) -> Outc
 
 async fn a_hold_survives_a_short_outage_and_says_so(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.harness().sever().await?;
@@ -222,7 +222,7 @@ async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
         return Err(Failure::new("the harness has no lease"));
     };
     let clock = Clock::system();
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.harness().sever().await?;
@@ -238,7 +238,7 @@ async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
     ensure!(level == Level::Over, "the hold was valid when its loss was reported");
     ensure!(diary.count(|event| *event == Event::Suspect) == 1, "{:?}", diary.events());
     stage.heal().await?;
-    let next = stage.soon("the next holder", theirs.lock("room")?.acquire()).await??;
+    let next = stage.soon("the next holder", theirs.mutex("room")?.acquire()).await??;
     let kind = guard.release().await.map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
     ours.idle().await;
@@ -249,7 +249,7 @@ async fn a_long_outage_ends_a_hold_before_its_lease(stage: &Stage) -> Outcome {
 async fn a_hold_is_renewed_for_as_long_as_it_lasts(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lease = stage.harness().lease().unwrap_or_default();
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let lost = tokio::time::timeout(lease * 2, guard.lost()).await;
@@ -264,7 +264,7 @@ async fn a_hold_is_renewed_for_as_long_as_it_lasts(stage: &Stage) -> Outcome {
 /// Renewals do not depend on the runtime of the holder.
 async fn a_user_who_blocks_the_runtime_keeps_the_lock(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);
     let blocked_for = stage.harness().lease().unwrap_or_default() * 2;
     let block = move || -> Outcome<LockGuard> {

@@ -22,7 +22,7 @@ cases!("owners":
 
 /// Locks and unlocks as the current owner, and checks that it is one hold from the first to the last.
 async fn enters_again(stage: &Stage, ours: &LockClient, theirs: &LockClient) -> Outcome {
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     lock.lock().await?;
     let token = lock.hold().and_then(|hold| hold.token());
     lock.lock().await?;
@@ -63,7 +63,7 @@ async fn a_scope_enters_again(stage: &Stage) -> Outcome {
     Owner::new().scope(enters_again(stage, &ours, &theirs)).await?;
     // A scope that two tasks share is one owner.
     let owner = Owner::new();
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     owner.scope(lock.lock()).await?;
     // What a scope still holds at its end is released in the background.
     stage.becomes_free(&theirs, "room").await
@@ -71,7 +71,7 @@ async fn a_scope_enters_again(stage: &Stage) -> Outcome {
 
 async fn a_guard_makes_a_second_guard_of_the_same_hold(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let first = ours.lock("room")?.acquire().await?;
+    let first = ours.mutex("room")?.acquire().await?;
     let second = first.reenter()?;
     ensure!(first.token() == second.token(), "reentry changed the token");
     first.release().await?;
@@ -86,7 +86,7 @@ async fn a_guard_makes_a_second_guard_of_the_same_hold(stage: &Stage) -> Outcome
 
 async fn the_body_of_with_lock_enters_again(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let inner = lock.clone();
     let result = lock
         .with_lock(|hold| async move {
@@ -101,7 +101,7 @@ async fn the_body_of_with_lock_enters_again(stage: &Stage) -> Outcome {
 
 async fn branches_of_one_task_with_guards_exclude_each_other(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let lock = client.lock("room")?;
+    let lock = client.mutex("room")?;
     let inside = std::sync::atomic::AtomicU32::new(0);
     let branch = || async {
         for _ in 0..20 {
@@ -120,7 +120,7 @@ async fn branches_of_one_task_with_guards_exclude_each_other(stage: &Stage) -> O
 
 async fn tasks_of_one_client_exclude_each_other(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let lock = client.lock("room")?;
+    let lock = client.mutex("room")?;
     lock.lock().await?;
     let other = lock.clone();
     let refused = tokio::spawn(async move { other.try_lock().await }).await?;
@@ -135,7 +135,7 @@ async fn tasks_of_one_client_exclude_each_other(stage: &Stage) -> Outcome {
 
 async fn a_scope_releases_at_its_end_what_it_still_holds(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let forgetful = async {
         lock.lock().await?;
         lock.lock().await

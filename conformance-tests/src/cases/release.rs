@@ -19,9 +19,9 @@ cases!("release":
 
 async fn unlock_by_somebody_else_changes_nothing(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let guard = lock.acquire().await?;
-    let their_lock = theirs.lock("room")?;
+    let their_lock = theirs.mutex("room")?;
     let attempts = [
         lock.release_as(Owner::new()).await,
         lock.unlock().await,
@@ -40,7 +40,7 @@ async fn unlock_by_somebody_else_changes_nothing(stage: &Stage) -> Outcome {
 
 async fn a_released_hold_says_so(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
-    let guard = client.lock("room")?.acquire().await?;
+    let guard = client.mutex("room")?.acquire().await?;
     let hold = guard.hold().clone();
     ensure!(hold.is_valid() && hold.end().is_none(), "held, and not valid");
     guard.release().await?;
@@ -53,7 +53,7 @@ async fn a_released_hold_says_so(stage: &Stage) -> Outcome {
 /// When the release is repeated, the server does not know the hold any more: that is not a loss.
 async fn a_release_whose_reply_is_lost_is_a_release(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let guard = ours.lock("room")?.acquire().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
     let hold = guard.hold().clone();
     stage.harness().lose_reply(Operation::Release).await?;
     stage.soon("the release", guard.release()).await??;
@@ -64,7 +64,7 @@ async fn a_release_whose_reply_is_lost_is_a_release(stage: &Stage) -> Outcome {
 async fn an_acquisition_whose_reply_is_lost_holds_once(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     stage.harness().lose_reply(Operation::Acquire).await?;
-    let guard = stage.soon("the acquisition", ours.lock("room")?.acquire()).await??;
+    let guard = stage.soon("the acquisition", ours.mutex("room")?.acquire()).await??;
     stage.is_held(&theirs, "room").await?;
     guard.release().await?;
     ours.idle().await;
@@ -74,7 +74,7 @@ async fn an_acquisition_whose_reply_is_lost_holds_once(stage: &Stage) -> Outcome
 async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     stage.harness().lose_reply(Operation::Acquire).await?;
-    let answer = ours.lock("room")?.try_acquire().await;
+    let answer = ours.mutex("room")?.try_acquire().await;
     match answer {
         Ok(Some(guard)) => guard.release().await?,
         Ok(None) => return Err(crate::Failure::new("a free lock was refused because a reply was lost")),
@@ -87,7 +87,7 @@ async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
 /// itself.
 async fn a_failing_release_frees_the_local_queue(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("room")?;
+    let lock = ours.mutex("room")?;
     let guard = lock.acquire().await?;
     stage.harness().sever().await?;
     let mut release = ByHand::new(guard.release());

@@ -33,7 +33,7 @@ async fn tokens_rise_when_clients_come_and_go(stage: &Stage) -> Outcome {
     let mut highest = FencingToken::new(0);
     for round in 0..10 {
         let client = stage.client().await?;
-        let guard = client.lock("fenced")?.acquire().await?;
+        let guard = client.mutex("fenced")?.acquire().await?;
         let token = guard.token().ok_or_else(|| Failure::new("an acquisition without a token"))?;
         ensure!(round == 0 || token > highest, "the token {highest} was followed by {token}");
         highest = token;
@@ -45,11 +45,11 @@ async fn tokens_rise_when_clients_come_and_go(stage: &Stage) -> Outcome {
 
 async fn every_way_in_gives_a_token(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = ours.lock("fenced")?;
+    let lock = ours.mutex("fenced")?;
     let mut tokens = Vec::new();
     let guard = lock.acquire().await?;
     tokens.push(guard.token());
-    let their_lock = theirs.lock("fenced")?;
+    let their_lock = theirs.mutex("fenced")?;
     let waiting = tokio::spawn(async move { their_lock.acquire().await });
     stage.queued(&ours, "fenced", 1).await?;
     guard.release().await?;

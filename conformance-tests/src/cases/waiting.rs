@@ -32,8 +32,8 @@ const TIMES: u32 = 4;
 
 async fn a_wait_of_zero_tries_once(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = theirs.lock("door")?;
-    let held = ours.lock("door")?.acquire().await?;
+    let lock = theirs.mutex("door")?;
+    let held = ours.mutex("door")?.acquire().await?;
     let mut shortest = Duration::MAX;
     for _ in 0..TIMES {
         let began = Instant::now();
@@ -49,10 +49,10 @@ async fn a_wait_of_zero_tries_once(stage: &Stage) -> Outcome {
 
 async fn the_longest_wait_ends_with_the_grant(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let lock = theirs.lock("door")?;
+    let lock = theirs.mutex("door")?;
     ensure!(lock.try_lock_for(Duration::MAX).await?, "a free lock was refused");
     lock.unlock().await?;
-    let held = ours.lock("door")?.acquire().await?;
+    let held = ours.mutex("door")?.acquire().await?;
     let mut waiter = ByHand::new(lock.try_acquire_for(Duration::MAX));
     ensure!(waiter.poll().is_none(), "a lock that is held was answered for at once");
     stage.queued(&ours, "door", 1).await?;
@@ -77,7 +77,7 @@ async fn decided(
     wait: Duration,
 ) -> Outcome<Decision> {
     let began = Instant::now();
-    let answer = stage.soon("an answer", waiter.lock("door")?.try_acquire_for(wait)).await??;
+    let answer = stage.soon("an answer", waiter.mutex("door")?.try_acquire_for(wait)).await??;
     let took = began.elapsed();
     let Some(guard) = answer else {
         ensure!(took >= wait, "a wait of {wait:?} was refused after {took:?}");
@@ -94,7 +94,7 @@ async fn a_wait_that_ends_before_the_grant_is_refused(stage: &Stage) -> Outcome 
     let wait = Duration::from_millis(150);
     let mut shortest = Duration::MAX;
     for _ in 0..TIMES {
-        let held = ours.lock("door")?.acquire().await?;
+        let held = ours.mutex("door")?.acquire().await?;
         let decision = decided(stage, &theirs, &ours, wait).await?;
         ensure!(!decision.is_granted, "a lock that is held was granted");
         shortest = shortest.min(decision.took);
@@ -123,7 +123,7 @@ impl Three {
     /// Runs a wait that ends at `end` after the release; returns whether it was granted.
     async fn released_before_the_end(&self, stage: &Stage, end: Duration) -> Outcome<bool> {
         let before = Duration::from_millis(150);
-        let held = self.holder.lock("door")?.acquire().await?;
+        let held = self.holder.mutex("door")?.acquire().await?;
         let release = async {
             tokio::time::sleep(before).await;
             held.release().await
@@ -183,8 +183,8 @@ async fn behind_both(
     theirs: &LockClient,
     wait: Duration,
 ) -> Outcome<Duration> {
-    let lock = ours.lock("door")?;
-    let their_lock = theirs.lock("door")?;
+    let lock = ours.mutex("door")?;
+    let their_lock = theirs.mutex("door")?;
     let held = lock.acquire().await?;
     let mut stranger = ByHand::new(their_lock.acquire());
     ensure!(stranger.poll().is_none(), "a lock that is held was granted");
@@ -211,8 +211,8 @@ async fn behind_both(
 /// deadline.
 async fn a_short_wait_behind_a_long_one_ends_in_time(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let held = theirs.lock("door")?.acquire().await?;
-    let lock: Arc<dyn DistributedLock> = ours.lock("door")?;
+    let held = theirs.mutex("door")?.acquire().await?;
+    let lock: Arc<dyn DistributedLock> = ours.mutex("door")?;
     let mut long = ByHand::new(lock.acquire());
     ensure!(long.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "door", 1).await?;

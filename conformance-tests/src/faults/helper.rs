@@ -185,7 +185,7 @@ fn run(connect: impl AsyncFnOnce(&str) -> Result<LockClient, LockError>, url: &s
     runtime.block_on(async {
         let client = connect(url).await?;
         say("connected")?;
-        let guard = client.lock(name)?.acquire().await?;
+        let guard = client.mutex(name)?.acquire().await?;
         say("acquired")?;
         // Ends with the process that started it.
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));

@@ -37,7 +37,7 @@ impl Waiter {
     /// # Panics
     /// Outside a runtime.
     pub fn of(client: &LockClient) -> Outcome<Self> {
-        Ok(Self::start(client.lock(ROOM)?))
+        Ok(Self::start(client.mutex(ROOM)?))
     }
 
     /// Returns whether it has a result.

@@ -48,7 +48,7 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
     }
 
     async fn compete(&self, name: &str, file: &Path) -> Result<(), LockError> {
-        let lock = self.client.lock(name)?;
+        let lock = self.client.mutex(name)?;
         let asked = stamp();
         let guard = lock.acquire().await?;
         let acquired = stamp();

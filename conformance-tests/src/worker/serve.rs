@@ -93,7 +93,7 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
     }
 
     fn lock(&self, name: &str) -> Result<(Arc<dyn DistributedLock>, Losses), LockError> {
-        let lock = self.client.lock(name)?;
+        let lock = self.client.mutex(name)?;
         let losses = Losses::default();
         let (seen, tell) = (Arc::clone(&losses), self.tell.clone());
         lock.set_listener(Some(Arc::new(move |_: &Hold, reason: &LossReason| {

@@ -38,7 +38,7 @@ struct Distlock(LockClient);
 #[async_trait]
 impl Client for Distlock {
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
-        Ok(Box::new(Named(self.0.lock(name).context("distlock")?)))
+        Ok(Box::new(Named(self.0.mutex(name).context("distlock")?)))
     }
 
     async fn close(self: Box<Self>) {

@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn lock(client: &LockClient, name: &str) -> Arc<dyn DistributedLock> {
-        client.lock(name).unwrap()
+        client.mutex(name).unwrap()
     }
 
     fn lose(server: &MemoryServer, name: &str) {

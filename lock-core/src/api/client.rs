@@ -44,11 +44,12 @@ impl LockClient {
         Self(Arc::new(Client { context, locks: Registry::default(), handle }))
     }
 
-    /// Returns the lock called `name`. Locks with the same name from the same client are the same lock.
+    /// Returns the lock called `name`, which excludes all other owners. Two locks with the same name from the same
+    /// client are the same lock. Nothing is acquired yet: [`acquire`](crate::DistributedLockExt::acquire) does that.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
-    pub fn lock(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
         let Client { context, locks, handle } = &*self.0;
         let (entry, announcer) = locks.get(LockName::new(name)?, context)?;
         Ok(Arc::new(ReentrantLock::new(entry, announcer, Arc::clone(handle))))

@@ -22,7 +22,7 @@ use crate::types::name::LockName;
 use crate::types::owner::Owner;
 
 /// The main implementation of [`DistributedLock`]: a local reentrant FIFO mutex in front of a backend.
-pub struct ReentrantLock {
+pub(crate) struct ReentrantLock {
     entry: Arc<Entry>,
     announcer: Arc<Announcer>,
     /// Keeps the client in use.

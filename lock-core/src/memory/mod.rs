@@ -55,10 +55,10 @@ use crate::spi::Signals;
 /// let server = MemoryServer::new();
 /// let (ours, theirs) = (server.client()?, server.client()?);
 ///
-/// let guard = ours.lock("orders/42")?.acquire().await?;
-/// assert!(theirs.lock("orders/42")?.try_acquire().await?.is_none());
+/// let guard = ours.mutex("orders/42")?.acquire().await?;
+/// assert!(theirs.mutex("orders/42")?.try_acquire().await?.is_none());
 /// guard.release().await?;
-/// assert!(theirs.lock("orders/42")?.try_acquire().await?.is_some());
+/// assert!(theirs.mutex("orders/42")?.try_acquire().await?.is_some());
 /// # Ok::<(), lock_core::LockError>(())
 /// # }).unwrap();
 /// ```

@@ -23,7 +23,7 @@ use tokio::task;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let locks = MemoryServer::new().client()?;
-/// let lock = locks.lock("orders/42")?;
+/// let lock = locks.mutex("orders/42")?;
 ///
 /// // Two branches of one task are one owner, unless each has a scope of its own.
 /// let (first, second) = tokio::join!(

@@ -27,7 +27,7 @@ fn a_killed_holder_frees_the_lock() {
 fn killed_waiters_give_up_their_places() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut waiters = Vec::new();
     for number in 1..=5 {
         let mut waiter = Process::start(&scratch.path);
@@ -76,7 +76,7 @@ fn a_process_killed_before_it_wrote_its_record_holds_nothing() {
     killed.is_stopped_soon();
     killed.kill();
     assert!(!status(&client, "a").is_held());
-    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
+    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_some());
 }
 
 #[test]
@@ -87,24 +87,24 @@ fn a_stopped_holder_keeps_the_lock() {
     holder.acquires("a");
     holder.signal(Signal::STOP);
     holder.is_stopped_soon();
-    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
+    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_none());
     holder.signal(Signal::CONT);
     holder.say("release a");
     holder.expect("released");
-    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
+    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_some());
 }
 
 #[test]
 fn behind_a_stopped_waiter_timed_waits_end_in_time() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut first = Process::start(&scratch.path);
     first.say("acquire a");
     eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
     first.stop_outside_the_gate(&scratch.path);
     block_on(guard.release()).unwrap();
-    let lock = client.lock("a").unwrap();
+    let lock = client.mutex("a").unwrap();
     assert!(block_on(lock.try_acquire()).unwrap().is_none());
     let start = std::time::Instant::now();
     // No process continues the one before it meanwhile: a wait that did not end by itself would last for ever.
@@ -125,7 +125,7 @@ fn the_lock_of_a_killed_holder_stays_with_the_child_that_inherited_it() {
     waiter.say("acquire a");
     eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
     holder.kill();
-    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
+    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_none());
     assert_eq!(pid_of_holder(&client, "a"), Some(holder.pid()));
     assert!(waiter.has_said_nothing());
     drop(child);
@@ -163,7 +163,7 @@ fn a_broken_holder_is_told_by_the_system() {
     let id = status(&client, "a").holders.remove(0).id;
     block_on(client.break_holder("a", &id)).unwrap();
     holder.expect("lost Broken");
-    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
+    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_some());
     drop(child);
 }
 
@@ -198,7 +198,7 @@ fn a_holder_learns_that_its_file_or_folder_is_gone() {
     for (what, lose) in losses {
         let scratch = Scratch::new();
         let (ours, theirs) = (scratch.client(), scratch.client());
-        let guard = block_on(ours.lock("a").unwrap().acquire()).unwrap();
+        let guard = block_on(ours.mutex("a").unwrap().acquire()).unwrap();
         // Held long enough to be watched, or not yet: the test takes both paths.
         if what.starts_with("file") {
             std::thread::sleep(std::time::Duration::from_millis(60));
@@ -206,7 +206,7 @@ fn a_holder_learns_that_its_file_or_folder_is_gone() {
         lose(&scratch);
         let reason = block_on(async { tokio::time::timeout(super::SOON, guard.hold().lost()).await });
         assert_eq!(reason.ok(), Some(Some(LossReason::Deleted)), "{what}");
-        let next = block_on(theirs.lock("a").unwrap().try_acquire()).unwrap().expect(what);
+        let next = block_on(theirs.mutex("a").unwrap().try_acquire()).unwrap().expect(what);
         assert!(next.hold().token() > guard.hold().token(), "{what}");
         drop(guard);
         block_on(ours.idle());
@@ -219,7 +219,7 @@ fn a_holder_learns_that_its_file_or_folder_is_gone() {
 fn a_waiter_whose_ticket_was_removed_draws_another() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut waiter = Process::start(&scratch.path);
     waiter.say("acquire a");
     eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
@@ -243,7 +243,7 @@ fn tokens_rise_over_killed_processes() {
         process.kill();
         while !process.has_said_nothing() {}
         let client = scratch.client();
-        let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+        let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
         let token = guard.hold().token().unwrap().get();
         assert!(token > last);
         last = token;

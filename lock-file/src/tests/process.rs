@@ -269,16 +269,16 @@ impl Helper {
     async fn obey(&mut self, words: &[&str]) -> String {
         match *words {
             ["acquire", name] => {
-                let guard = self.client.lock(name).unwrap().acquire().await;
+                let guard = self.client.mutex(name).unwrap().acquire().await;
                 self.keep(name, guard.map(Some))
             }
             ["acquire", name, milliseconds] => {
                 let wait = Duration::from_millis(milliseconds.parse().unwrap());
-                let guard = self.client.lock(name).unwrap().try_acquire_for(wait).await;
+                let guard = self.client.mutex(name).unwrap().try_acquire_for(wait).await;
                 self.keep(name, guard)
             }
             ["acquire", name, "while", path] => {
-                let lock = self.client.lock(name).unwrap();
+                let lock = self.client.mutex(name).unwrap();
                 let guard = tokio::select! {
                     guard = lock.acquire() => guard.map(Some),
                     () = is_gone(Path::new(path)) => Ok(None),
@@ -339,7 +339,7 @@ impl Helper {
 
     /// Increments the number in a file, under the lock, in a way that would lose counts without the lock.
     async fn count(&self, path: &Path, times: u32) -> String {
-        let lock = self.client.lock("counter").unwrap();
+        let lock = self.client.mutex("counter").unwrap();
         let mut tokens = Vec::new();
         for _ in 0..times {
             let guard = lock.acquire().await.unwrap();
@@ -353,7 +353,7 @@ impl Helper {
     }
 
     async fn cycle_for_ever(&self, name: &str) -> String {
-        let lock = self.client.lock(name).unwrap();
+        let lock = self.client.mutex(name).unwrap();
         loop {
             let guard = lock.acquire().await.unwrap();
             println!("@granted {}", guard.hold().token().unwrap());

@@ -26,8 +26,8 @@ fn set_mode(path: &Path, mode: u32) {
 fn everything_is_the_users_alone() {
     let scratch = Scratch::new();
     let (ours, theirs) = (scratch.client(), scratch.client());
-    let guard = block_on(ours.lock("a").unwrap().acquire()).unwrap();
-    let lock = theirs.lock("a").unwrap();
+    let guard = block_on(ours.mutex("a").unwrap().acquire()).unwrap();
+    let lock = theirs.mutex("a").unwrap();
     block_on(async {
         let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
         while ours.status("a").await.unwrap().waiters.is_empty() {
@@ -128,13 +128,13 @@ fn symbolic_links_are_refused() {
     }
 
     symlink(&elsewhere, scratch.path.join("held/a")).unwrap();
-    let error = block_on(client.lock("a").unwrap().try_acquire()).unwrap_err();
+    let error = block_on(client.mutex("a").unwrap().try_acquire()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 
     let gate = scratch.path.join("gate");
     std::fs::remove_file(&gate).unwrap();
     symlink(&elsewhere, &gate).unwrap();
-    let error = block_on(client.lock("b").unwrap().try_acquire()).unwrap_err();
+    let error = block_on(client.mutex("b").unwrap().try_acquire()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "precious");
 }
@@ -175,7 +175,7 @@ fn what_is_no_plain_file_is_refused_without_hanging() {
         0,
     )
     .unwrap();
-    let error = block_on(client.lock("a").unwrap().try_acquire()).unwrap_err();
+    let error = block_on(client.mutex("a").unwrap().try_acquire()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
@@ -297,7 +297,7 @@ fn a_limit_of_descriptors_is_a_clear_error() {
 fn a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut waiters = [Process::without_polling(&scratch.path), Process::start(&scratch.path)];
     for number in 1..=waiters.len() {
         waiters[number - 1].say("acquire a");
@@ -323,7 +323,7 @@ fn a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place() {
 fn a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let _guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let _guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut first = Process::start(&scratch.path);
     first.say("acquire a");
     super::eventually("it waits", || super::pids_of_waiters(&client, "a").len() == 1);

@@ -44,7 +44,7 @@ fn eight_processes_lose_no_count() {
 fn processes_are_served_in_the_order_in_which_they_came() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut waiters = Vec::new();
     for number in 1..=8 {
         let mut waiter = Process::start(&scratch.path);
@@ -70,7 +70,7 @@ fn processes_are_served_in_the_order_in_which_they_came() {
 fn a_hundred_waiting_processes_use_no_time() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut waiters: Vec<_> = (0..100).map(|_| Process::start(&scratch.path)).collect();
     for waiter in &mut waiters {
         waiter.say("acquire a");
@@ -103,12 +103,12 @@ fn hundreds_of_waiters_in_a_process_share_one_thread() {
         let names: Vec<String> = (0..300).map(|number| format!("lock-{number}")).collect();
         let mut guards = Vec::new();
         for name in &names {
-            guards.push(ours.lock(name).unwrap().acquire().await.unwrap());
+            guards.push(ours.mutex(name).unwrap().acquire().await.unwrap());
         }
         let waits: Vec<_> = names
             .iter()
             .map(|name| {
-                let lock = theirs.lock(name).unwrap();
+                let lock = theirs.mutex(name).unwrap();
                 tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
             })
             .collect();
@@ -136,7 +136,7 @@ fn a_hundred_thousand_cycles_leave_nothing() {
     block_on(async {
         let mut last: Option<FencingToken> = None;
         for cycle in 0..100_000 {
-            let guard = client.lock(format!("lock-{}", cycle % 1000)).unwrap().acquire().await.unwrap();
+            let guard = client.mutex(format!("lock-{}", cycle % 1000)).unwrap().acquire().await.unwrap();
             assert!(guard.hold().token() > last);
             last = guard.hold().token();
             guard.release().await.unwrap();
@@ -203,7 +203,7 @@ fn a_hand_over_between_processes_is_told_and_not_polled() {
     let mut waiter = Process::without_second_chances(&scratch.path);
     let mut times = Vec::new();
     for _ in 0..50 {
-        let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+        let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
         waiter.say("acquire a");
         eventually("it waits", || !pids_of_waiters(&client, "a").is_empty());
         let start = std::time::Instant::now();

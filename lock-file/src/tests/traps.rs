@@ -16,19 +16,19 @@ use crate::watcher::RETRIES_END;
 fn a_process_stopped_in_the_gate_makes_nobody_late() {
     let scratch = Scratch::new();
     let client = FileOptions::in_folder(&scratch.path).client(ClientBuilder::new()).unwrap();
-    let guard = block_on(client.lock("held").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("held").unwrap().acquire()).unwrap();
     let stopped = Process::stopping_at(&scratch.path, Point::InGate);
     stopped.is_stopped_soon();
 
     // No process continues the stopped one meanwhile, so that a process that waited for it would wait for ever.
-    let error = block_on(client.lock("a").unwrap().try_acquire()).unwrap_err();
+    let error = block_on(client.mutex("a").unwrap().try_acquire()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     let text = error.to_string();
     assert!(text.contains(&format!("kill -CONT {}", stopped.pid())), "{text}");
 
     eventually("a wait that ends tells who is in the way, unless it ends before that is known", || {
         let start = Instant::now();
-        let lock = client.lock("a").unwrap();
+        let lock = client.mutex("a").unwrap();
         let error = block_on(lock.try_acquire_for(Duration::from_millis(300))).unwrap_err();
         assert!(start.elapsed().as_millis() >= 290, "{:?}", start.elapsed());
         assert_eq!(error.kind(), ErrorKind::Unreachable);
@@ -40,7 +40,7 @@ fn a_process_stopped_in_the_gate_makes_nobody_late() {
     block_on(guard.release()).unwrap();
 
     stopped.signal(Signal::CONT);
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     block_on(guard.release()).unwrap();
     stopped.end();
     eventually("the released lock is tidied away", || scratch.leftovers().is_empty());
@@ -76,7 +76,7 @@ fn a_waiter_is_told_of_a_release_that_could_not_get_into_the_gate() {
 fn no_late_lower_ticket() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut early = Process::stopping_at(&scratch.path, Point::BeforeTicket);
     early.say("acquire a");
     early.is_stopped_soon();
@@ -144,7 +144,7 @@ fn no_lost_wake_up() {
     for point in [Point::BeforeWatch, Point::BeforeSleep] {
         let scratch = Scratch::new();
         let client = scratch.client();
-        let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+        let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
         let mut waiter = Process::stopping_at(&scratch.path, point);
         waiter.say("acquire a");
         waiter.is_stopped_soon();
@@ -160,7 +160,7 @@ fn no_lost_wake_up_behind_a_waiter() {
     for point in [Point::BeforeWatch, Point::BeforeSleep] {
         let scratch = Scratch::new();
         let client = scratch.client();
-        let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+        let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
         let mut first = Process::start(&scratch.path);
         first.say("acquire a");
         eventually("the first waits", || pids_of_waiters(&client, "a").len() == 1);
@@ -179,7 +179,7 @@ fn no_lost_wake_up_behind_a_waiter() {
 fn a_removal_is_noticed_while_others_have_the_file_open() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut first = Process::without_second_chances(&scratch.path);
     let word = scratch.path.with_extension("word");
     std::fs::write(&word, "").unwrap();
@@ -204,7 +204,7 @@ fn a_removal_is_noticed_while_others_have_the_file_open() {
 fn breaks_that_holder_or_nobody() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let holder = status(&client, "a").holders.remove(0).id;
     let mut command = super::process::command(&scratch.path);
     command.env("DISTLOCK_TEST_HOLDER", holder.as_str());
@@ -233,7 +233,7 @@ fn breaks_that_holder_or_nobody() {
 fn changing_the_modes_of_everything_breaks_nobody() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let file = scratch.path.join("held/a");
     // Long enough held to be watched.
     std::thread::sleep(Duration::from_millis(60));
@@ -250,10 +250,10 @@ fn changing_the_modes_of_everything_breaks_nobody() {
 fn a_dropped_wait_leaves_the_queue() {
     let scratch = Scratch::new();
     let (ours, theirs) = (scratch.client(), scratch.client());
-    let guard = block_on(ours.lock("a").unwrap().acquire()).unwrap();
+    let guard = block_on(ours.mutex("a").unwrap().acquire()).unwrap();
     block_on(async {
         for _ in 0..20 {
-            let lock = theirs.lock("a").unwrap();
+            let lock = theirs.mutex("a").unwrap();
             let mut wait = Box::pin(lock.acquire());
             let poll = std::future::poll_fn(|context| std::task::Poll::Ready(wait.as_mut().poll(context)));
             assert!(poll.await.is_pending());
@@ -278,7 +278,7 @@ fn a_file_replaced_before_it_was_locked_is_not_the_lock() {
     std::fs::remove_file(scratch.path.join("held/a")).unwrap();
     early.signal(Signal::CONT);
     early.expect("granted");
-    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
+    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_none());
     assert_eq!(pid_of_holder(&client, "a"), Some(early.pid()));
 }
 
@@ -304,7 +304,7 @@ fn a_file_that_is_being_tidied_away_is_not_the_lock() {
     tidier.signal(Signal::CONT);
     next.expect("granted");
     tidier.end();
-    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_none());
+    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_none());
     assert_eq!(pid_of_holder(&client, "a"), Some(next.pid()));
 }
 
@@ -314,7 +314,7 @@ fn a_file_that_is_being_tidied_away_is_not_the_lock() {
 fn a_stopped_waiter_in_a_folder_that_was_moved_away_is_in_nobodys_way() {
     let scratch = Scratch::new();
     let client = scratch.client();
-    let _guard = block_on(client.lock("a").unwrap().acquire()).unwrap();
+    let _guard = block_on(client.mutex("a").unwrap().acquire()).unwrap();
     let mut first = Process::start(&scratch.path);
     first.say("acquire a");
     eventually("the first waits", || pids_of_waiters(&client, "a").len() == 1);
@@ -339,7 +339,7 @@ fn a_process_stopped_in_the_gate_of_a_folder_that_was_moved_away_is_in_nobodys_w
     let stopped = Process::stopping_at(&scratch.path, Point::InGate);
     stopped.is_stopped_soon();
     std::fs::rename(&scratch.path, scratch.path.with_extension("moved")).unwrap();
-    assert!(block_on(client.lock("a").unwrap().try_acquire()).unwrap().is_some());
+    assert!(block_on(client.mutex("a").unwrap().try_acquire()).unwrap().is_some());
 }
 
 /// A gate that is removed between opening and locking it admits no process.

@@ -116,7 +116,7 @@ fn the_waker_of_a_status_may_wait_for_the_answer_when_it_is_replaced() {
 /// dropped the wait, and that nothing was left of it then.
 fn wait_for_the_first_word(client: &LockClient, pass: impl Fn(Duration)) -> Receiver<()> {
     loop {
-        let lock = client.lock("a").unwrap();
+        let lock = client.mutex("a").unwrap();
         let mut waiting: Task =
             Box::pin(async move { drop(lock.try_acquire_for(Duration::from_millis(1)).await) });
         assert!(is_pending(&mut waiting, Waker::noop()));
@@ -149,7 +149,7 @@ fn a_wait_may_be_dropped_by_the_waker_of_the_first_word_about_the_gate_or_the_qu
             let (clock, time) = Clock::manual();
             let client = patient(&scratch.path).client(ClientBuilder::new().clock(clock)).unwrap();
             let rival = scratch.client();
-            let guard = block_on(rival.lock("a").unwrap().acquire()).unwrap();
+            let guard = block_on(rival.mutex("a").unwrap().acquire()).unwrap();
             let gate = occupy_the_gate(&scratch);
             let dropped = wait_for_the_first_word(&client, |duration| time.advance(duration));
             let gate = (!frees_the_gate).then_some(gate);

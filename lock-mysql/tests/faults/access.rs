@@ -33,7 +33,7 @@ async fn a_wrong_password_is_refused_and_shown_nowhere(flavour: MySqlFlavour) ->
     let shown = format!("{error} {error:?} {error:#?}");
     ensure!(!shown.contains(canary), "{shown}");
     let client = connect(&with_options(&stage.server.url(), LONG)).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let shown = format!("{client:?} {client:#?} {guard:?}");
     guard.release().await?;
     for secret in [canary, "right-41d0"] {
@@ -81,7 +81,7 @@ async fn a_table_that_is_there_needs_no_permission_to_make_it(flavour: MySqlFlav
     let stage = Stage::with(options.user("maker", "secret", &maker)).await?;
     connect(&format!("mysql://maker:secret@{}/locks?fencing=table", stage.place())).await?;
     let client = stage.client("fencing=table").await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     ensure!(guard.token().is_some(), "no token");
     Ok(guard.release().await?)
 }
@@ -147,7 +147,7 @@ async fn a_server_that_is_offline_for_a_while_ends_no_wait(flavour: MySqlFlavour
     // The client has to connect again, so its earlier connection does not matter.
     until("its connection is closed", || async { Ok(stage.connections().await? == 0) }).await?;
     session.query("SET GLOBAL offline_mode = 1").await?;
-    let waiter = Waiter::start(client.lock(name.as_str())?);
+    let waiter = Waiter::start(client.mutex(name.as_str())?);
     let is_refused = || async {
         Ok(waiter.is_finished()
             || !logs::lines_with(&[name.as_str(), "failed and is repeated", "3032"]).is_empty())

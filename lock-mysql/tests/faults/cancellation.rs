@@ -35,7 +35,7 @@ async fn nothing_is_left(stage: &Stage, client: &LockClient, when: &str) -> Outc
 async fn after_each_poll_of_an_acquire_of_a_free_lock(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for polls in 0.. {
         let mut acquiring = Box::pin(lock.acquire());
         let ready = poll_times(acquiring.as_mut(), polls).await?;
@@ -52,8 +52,8 @@ async fn after_each_poll_of_an_acquire_of_a_free_lock(flavour: MySqlFlavour) -> 
 async fn after_each_poll_of_an_acquire_of_a_held_lock(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let mut quickest = LATE;
     for round in 0..20 {
         let polls = round % 3;
@@ -79,10 +79,10 @@ async fn after_each_poll_of_an_acquire_of_a_held_lock(flavour: MySqlFlavour) -> 
 async fn at_any_moment_of_an_acquire(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for step in 0..200 {
         let dropped_after = Duration::from_micros(step * 20);
-        let held = if step % 2 == 0 { None } else { Some(other.lock(ROOM)?.acquire().await?) };
+        let held = if step % 2 == 0 { None } else { Some(other.mutex(ROOM)?.acquire().await?) };
         {
             let mut acquiring = pin!(lock.acquire());
             let began = Instant::now();
@@ -104,8 +104,8 @@ async fn while_the_grant_is_on_its_way(flavour: MySqlFlavour) -> Outcome {
     let proxy = stage.proxy()?;
     let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
     let next = stage.client(LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
-    let lock = client.lock(ROOM)?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
     let waiter = {
         let mut acquiring = pin!(lock.acquire());
         proxy.hold_reply(Operation::Acquire);
@@ -130,8 +130,8 @@ async fn without_a_connection_to_interrupt_it(flavour: MySqlFlavour) -> Outcome 
     let proxy = stage.proxy()?;
     let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
     stage.works(&client).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
-    let lock = client.lock(ROOM)?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
     proxy.refuse();
     {
         let mut acquiring = pin!(lock.acquire());
@@ -151,9 +151,9 @@ async fn although_the_interruption_is_not_answered(flavour: MySqlFlavour) -> Out
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for losing in [Losing::Silence, Losing::Cut, Losing::ResetHalfway] {
-        let held = holder.lock(ROOM)?.acquire().await?;
+        let held = holder.mutex(ROOM)?.acquire().await?;
         {
             let mut acquiring = pin!(lock.acquire());
             ensure!(poll_times(acquiring.as_mut(), 1).await?.is_none(), "a held lock was given");
@@ -171,8 +171,8 @@ async fn although_the_interruption_is_not_answered(flavour: MySqlFlavour) -> Out
 async fn by_dropping_the_client(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
-    let lock = client.lock(ROOM)?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
     {
         let mut acquiring = Box::pin(lock.acquire());
         ensure!(poll_times(acquiring.as_mut(), 1).await?.is_none(), "a held lock was given");
@@ -192,8 +192,8 @@ async fn of_a_hundred_waits_at_once(flavour: MySqlFlavour) -> Outcome {
     let mut held = Vec::new();
     let mut waiting = Vec::new();
     for number in 0..90 {
-        held.push(holder.lock(format!("room {number}"))?.acquire().await?);
-        let lock = client.lock(format!("room {number}"))?;
+        held.push(holder.mutex(format!("room {number}"))?.acquire().await?);
+        let lock = client.mutex(format!("room {number}"))?;
         waiting.push(tokio::spawn(async move { lock.acquire().await.map(drop) }));
     }
     stage.queued(90).await?;

@@ -19,8 +19,8 @@ async fn two_locks_in_opposite_order(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let (our_left, their_right) =
-        (ours.lock("left")?.acquire().await?, theirs.lock("right")?.acquire().await?);
-    let (our_right, their_left) = (ours.lock("right")?, theirs.lock("left")?);
+        (ours.mutex("left")?.acquire().await?, theirs.mutex("right")?.acquire().await?);
+    let (our_right, their_left) = (ours.mutex("right")?, theirs.mutex("left")?);
     let wait = Duration::from_secs(4);
     let (one, other) = tokio::join!(our_right.try_acquire_for(wait), their_left.try_acquire_for(wait));
     for answer in [one, other] {
@@ -41,7 +41,7 @@ async fn two_locks_in_opposite_order(flavour: MySqlFlavour) -> Outcome {
 async fn what_is_held_stays_held_when_somebody_else_deadlocks(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
-    let guard = client.lock("ours")?.acquire().await?;
+    let guard = client.mutex("ours")?.acquire().await?;
     let (mut one, mut other) = (stage.server.session().await?, stage.server.session().await?);
     one.query("SELECT GET_LOCK('one', 0)").await?;
     other.query("SELECT GET_LOCK('other', 0)").await?;

@@ -30,7 +30,7 @@ async fn a_read_only_server_is_refused(flavour: MySqlFlavour) -> Outcome {
 async fn a_holder_at_a_demoted_server_is_told(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::alone(flavour).await?;
     let client = stage.client(WATCHFUL).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.query("SET GLOBAL read_only = 1").await?;
@@ -47,9 +47,9 @@ async fn a_demoted_server_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::alone(flavour).await?;
     let client = stage.client(LONG).await?;
     stage.server.query("SET GLOBAL read_only = 1").await?;
-    let kind = client.lock(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
+    let kind = client.mutex(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Unreachable), "a try was answered {kind:?}");
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let waiter = tokio::spawn(async move { lock.acquire().await });
     soon("the undoing", client.idle()).await?;
     stage.server.query("SET GLOBAL read_only = 0").await?;
@@ -62,7 +62,7 @@ async fn a_server_that_is_demoted_during_a_wait_gives_no_lock(flavour: MySqlFlav
     let client = stage.client(LONG).await?;
     let mut session = stage.server.session().await?;
     session.query("SELECT GET_LOCK('distlock:room', 0)").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(5)).await });
     stage.queued(1).await?;
     stage.server.query("SET GLOBAL read_only = 1").await?;

@@ -22,7 +22,7 @@ cases!("kills":
 async fn a_killed_holder_is_told(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
@@ -45,7 +45,7 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
     let client = stage.client(KILLABLE).await?;
     let mut guards = Vec::new();
     for number in 0..20 {
-        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+        guards.push(client.mutex(format!("room {number}"))?.acquire().await?);
     }
     ensure!(stage.connections().await? == 1, "{} connections", stage.connections().await?);
     let ids = stage.server.query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER='locks'").await?;
@@ -64,7 +64,7 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
 async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
-    let (first, second) = (client.lock("first")?.acquire().await?, client.lock("second")?.acquire().await?);
+    let (first, second) = (client.mutex("first")?.acquire().await?, client.mutex("second")?.acquire().await?);
     let connection = stage.holder_of("first").await?.unwrap_or_default();
     ensure!(stage.holder_of("second").await? == Some(connection.clone()), "each has a connection");
     stage.server.end_connection(&connection).await?;
@@ -79,7 +79,7 @@ async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome
 async fn an_interrupted_holder_holds(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client("lease=10m&validation_interval=10ms").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let holder = stage.holder().await?;
@@ -103,7 +103,7 @@ async fn an_interrupted_waiter_waits_again(flavour: MySqlFlavour) -> Outcome {
 async fn waits_again(flavour: MySqlFlavour, command: &str) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     for _ in 0..3 {
         stage.queued(1).await?;
@@ -125,7 +125,7 @@ async fn an_interrupted_release_is_repeated(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
     let mut session = stage.server.session().await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for round in 0..500 {
         let guard = lock.acquire().await?;
         let holder = stage.holder().await?;
@@ -153,7 +153,7 @@ async fn an_idle_connection_that_was_killed_costs_nothing(flavour: MySqlFlavour)
         stage.server.end_connection(&id).await?;
     }
     until("the server has ended it", || async { Ok(stage.connections().await? == 0) }).await?;
-    let guard = client.lock(ROOM)?.try_acquire().await?;
+    let guard = client.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
     Ok(())
 }

@@ -31,7 +31,7 @@ async fn a_grant_that_arrives_after_the_lease_is_not_believed(flavour: MySqlFlav
     let proxy = stage.proxy()?;
     let (holder, next) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let slow = stage.client_at(proxy.address(), "lease=6s").await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     proxy.hold_reply(Operation::Acquire);
     let first = Waiter::of(&slow)?;
     stage.queued(1).await?;
@@ -56,7 +56,7 @@ async fn a_grant_that_took_long_is_checked_first(flavour: MySqlFlavour) -> Outco
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
     let client = stage.client_at(proxy.address(), "lease=8s").await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     // More than a renewal interval, and more than the lease.
@@ -76,7 +76,7 @@ async fn the_reply_to_an_acquire_is_lost(flavour: MySqlFlavour) -> Outcome {
         let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
         for name in [ROOM, "another room"] {
             proxy.lose_reply(Operation::Acquire, losing);
-            let tried = client.lock(name)?.try_acquire().await;
+            let tried = client.mutex(name)?.try_acquire().await;
             match tried {
                 Ok(Some(guard)) => guard.release().await?,
                 Ok(None) => ensure!(false, "{losing:?}: a free lock was refused"),
@@ -96,7 +96,7 @@ async fn the_reply_to_a_release_is_lost(flavour: MySqlFlavour) -> Outcome {
         let stage = Stage::new(flavour).await?;
         let proxy = stage.proxy()?;
         let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
-        let lock = client.lock(ROOM)?;
+        let lock = client.mutex(ROOM)?;
         let diary = Diary::of(&lock);
         let guard = lock.acquire().await?;
         proxy.lose_reply(Operation::Release, losing);
@@ -114,7 +114,7 @@ async fn the_reply_to_a_check_is_late(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=16s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     proxy.delay(Direction::ToClient, Duration::from_secs(5));
@@ -133,7 +133,7 @@ async fn a_late_grant_counts_from_before_its_check(flavour: MySqlFlavour) -> Out
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
     let client = stage.client_at(proxy.address(), "lease=8s").await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     // More than a renewal interval, so that the client checks the grant.
@@ -162,7 +162,7 @@ async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) ->
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
     let client = stage.client_at(proxy.address(), "lease=32s&timeout=6s").await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     // The client has looked at the wait, and will look again after two intervals of eight seconds each.
@@ -187,7 +187,7 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
     let client = stage.client_at(proxy.address(), "lease=32s&timeout=6s").await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     proxy.hold_reply(Operation::Acquire);
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
@@ -208,7 +208,7 @@ async fn a_release_is_answered_when_the_lock_is_free(flavour: MySqlFlavour) -> O
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     proxy.hold_request(Operation::Release);
     let released = soon("the release", guard.release()).await?;
     let holder = stage.holder_of(ROOM).await?;
@@ -228,11 +228,11 @@ async fn a_release_that_is_sent_again_spares_the_next_hold(flavour: MySqlFlavour
     let options = "lease=10m&timeout=300ms&max_connections=2&locks_per_connection=2";
     let client = stage.client_at(proxy.address(), options).await?;
     let name = format!("room{}", proxy.address().port());
-    let lock = client.lock(name.as_str())?;
+    let lock = client.mutex(name.as_str())?;
     let guard = lock.acquire().await?;
     let mut others = Vec::new();
     for other in ["one", "two", "three"] {
-        others.push(client.lock(other)?.acquire().await?);
+        others.push(client.mutex(other)?.acquire().await?);
     }
     proxy.hold_reply(Operation::Release);
     let releasing = tokio::spawn(guard.release());
@@ -256,18 +256,18 @@ async fn what_is_sent_again_does_not_stand_behind_the_wait_of_another(flavour: M
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let held = holder.lock("another room")?.acquire().await?;
+    let held = holder.mutex("another room")?.acquire().await?;
     // There is only one connection to wait on: the silent one.
     let options = "lease=10m&timeout=300ms&max_connections=2&locks_per_connection=2";
     let client = stage.client_at(proxy.address(), options).await?;
     let name = format!("room{}", proxy.address().port());
-    let first = client.lock("first")?.acquire().await?;
+    let first = client.mutex("first")?.acquire().await?;
     proxy.hold_reply(Operation::Acquire);
-    let attempt = Waiter::start(client.lock(name.as_str())?);
+    let attempt = Waiter::start(client.mutex(name.as_str())?);
     soon("the attempt", proxy.reply_is_held()).await?;
     let releasing = tokio::spawn(first.release());
-    let second = client.lock("second")?.acquire().await?;
-    let other = Waiter::start(client.lock("another room")?);
+    let second = client.mutex("second")?.acquire().await?;
+    let other = Waiter::start(client.mutex("another room")?);
     // Before each repetition the client waits longer, in the end long enough.
     let failed = || async { Ok(logs::lines_with(&["an attempt failed", name.as_str()]).len() >= 8) };
     until("it has failed often", failed).await?;

@@ -33,7 +33,7 @@ async fn locks_share_connections(flavour: MySqlFlavour) -> Outcome {
     let client = stage.client("lease=10m&locks_per_connection=50").await?;
     let mut guards = Vec::new();
     for number in 0..1000 {
-        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+        guards.push(client.mutex(format!("room {number}"))?.acquire().await?);
     }
     let connections = stage.connections().await?;
     ensure!(connections <= 20, "1000 locks, 50 to a connection, have {connections} connections");
@@ -49,7 +49,7 @@ async fn a_crowd_shares_connections(flavour: MySqlFlavour) -> Outcome {
     let client = stage.client("lease=10m&locks_per_connection=100").await?;
     let mut waiting = Vec::new();
     for number in 0..2000 {
-        waiting.push(Waiter::start(client.lock(format!("room {number}"))?));
+        waiting.push(Waiter::start(client.mutex(format!("room {number}"))?));
     }
     let mut guards = Vec::new();
     for waiter in waiting {
@@ -67,9 +67,9 @@ async fn waits_go_on_although_something_is_held_on_every_connection(flavour: MyS
     let stage = Stage::new(flavour).await?;
     let holder = stage.client(LONG).await?;
     let client = stage.client("lease=10m&max_connections=2&locks_per_connection=1").await?;
-    let _one = client.lock("one")?.acquire().await?;
-    let other = client.lock("other")?.acquire().await?;
-    let held = holder.lock("room")?.acquire().await?;
+    let _one = client.mutex("one")?.acquire().await?;
+    let other = client.mutex("other")?.acquire().await?;
+    let held = holder.mutex("room")?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     held.release().await?;
     other.release().await?;
@@ -83,7 +83,7 @@ async fn holds_are_checked_with_one_statement_for_each_connection(flavour: MySql
     let client = stage.client_at(proxy.address(), "lease=8s&locks_per_connection=100").await?;
     let mut guards = Vec::new();
     for number in 0..300 {
-        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+        guards.push(client.mutex(format!("room {number}"))?.acquire().await?);
     }
     // Holds that were acquired at different moments are now renewed together.
     let interval = Duration::from_secs(2);
@@ -109,10 +109,10 @@ async fn a_full_client_says_so_also_after_a_failure_to_connect(flavour: MySqlFla
     let client = stage.client_at(proxy.address(), options).await?;
     let mut guards = Vec::new();
     for number in 0..4 {
-        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+        guards.push(client.mutex(format!("room {number}"))?.acquire().await?);
     }
     let one_too_many = || async {
-        let lock = client.lock("one too many")?;
+        let lock = client.mutex("one too many")?;
         let error = soon("an answer", lock.try_acquire()).await?.err();
         error.ok_or_else(|| Failure::new("there was room"))
     };
@@ -126,7 +126,7 @@ async fn a_full_client_says_so_also_after_a_failure_to_connect(flavour: MySqlFla
     ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "a hold was lost");
     drop(guards.pop());
     soon("the release", client.idle()).await?;
-    let guard = client.lock("one too many")?.try_acquire().await?;
+    let guard = client.mutex("one too many")?.try_acquire().await?;
     ensure!(guard.is_some(), "there is room, and a free lock was refused");
     Ok(())
 }
@@ -146,8 +146,8 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
     let mut waiting = Vec::new();
     for number in 0..6 {
         let name = room(number);
-        held.push(holder.lock(&name)?.acquire().await?);
-        waiting.push(Waiter::start(client.lock(&name)?));
+        held.push(holder.mutex(&name)?.acquire().await?);
+        waiting.push(Waiter::start(client.mutex(&name)?));
         stage.queued((number + 1).min(2)).await?;
         if number >= 2 {
             // The client logs this when the attempt is in the queue.
@@ -156,7 +156,7 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
             until("it waits for a connection", is_told).await?;
         }
     }
-    ensure!(client.lock("free")?.try_acquire().await?.is_some(), "a free lock was refused");
+    ensure!(client.mutex("free")?.try_acquire().await?.is_some(), "a free lock was refused");
     for (number, (guard, waiter)) in (0..).zip(held.into_iter().zip(waiting)) {
         guard.release().await?;
         let (granted, _) = waiter.granted().await?;
@@ -183,7 +183,7 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
 async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "4")).await?;
     let holder = stage.client(LONG).await?;
-    let held = holder.lock("room")?.acquire().await?;
+    let held = holder.mutex("room")?.acquire().await?;
     let client = stage.client(LONG).await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
@@ -192,8 +192,8 @@ async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome 
     while let Ok(session) = stage.server.session().await {
         others.push(session);
     }
-    let theirs = holder.lock("another room")?.acquire().await?;
-    let lock = client.lock("another room")?;
+    let theirs = holder.mutex("another room")?.acquire().await?;
+    let lock = client.mutex("another room")?;
     let kind = lock.try_acquire().await.map(drop).map_err(|error| (error.kind(), error.is_retryable()));
     ensure!(kind == Err((ErrorKind::Unreachable, true)), "without room, a try was answered {kind:?}");
     let second = Waiter::start(lock);
@@ -215,14 +215,14 @@ async fn a_server_without_room_is_not_asked_all_the_time(flavour: MySqlFlavour) 
     let client = stage.client("lease=4s").await?;
     let mut held = Vec::new();
     for number in 0..5 {
-        held.push(holder.lock(format!("room {number}"))?.acquire().await?);
+        held.push(holder.mutex(format!("room {number}"))?.acquire().await?);
     }
     let mut others = Vec::new();
     // The server admits root once beyond that limit.
     while let Ok(session) = stage.server.session().await {
         others.push(session);
     }
-    let waiters = (0..5).map(|number| Ok(Waiter::start(client.lock(format!("room {number}"))?)));
+    let waiters = (0..5).map(|number| Ok(Waiter::start(client.mutex(format!("room {number}"))?)));
     let waiters = waiters.collect::<Outcome<Vec<_>>>()?;
     // By now the pauses have reached their longest.
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -251,7 +251,7 @@ async fn refused(sessions: &mut [MySqlSession]) -> Outcome<f64> {
 async fn connections_that_nobody_uses_are_closed(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client("lease=6s").await?, stage.client("lease=6s").await?);
-    let held = holder.lock("room")?.acquire().await?;
+    let held = holder.mutex("room")?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     held.release().await?;
@@ -263,13 +263,13 @@ async fn connections_that_nobody_uses_are_closed(flavour: MySqlFlavour) -> Outco
 async fn a_closed_client_has_no_connection(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock("room")?.acquire().await?;
-    let refused = client.lock("room")?.try_acquire_for(Duration::from_secs(2)).await?;
+    let held = holder.mutex("room")?.acquire().await?;
+    let refused = client.mutex("room")?.try_acquire_for(Duration::from_secs(2)).await?;
     ensure!(refused.is_none(), "a lock that is held was granted");
     client.status("room").await?;
     client.close(Duration::from_secs(10)).await?;
     until("its connections are closed", || async { Ok(stage.connections().await? == 1) }).await?;
-    ensure!(client.lock("room").is_err() && client.status("room").await.is_err(), "closed, and at work");
+    ensure!(client.mutex("room").is_err() && client.status("room").await.is_err(), "closed, and at work");
     ensure!(stage.connections().await? == 1, "a closed client has connected again");
     held.release().await?;
     Ok(())
@@ -291,7 +291,7 @@ async fn a_burst_far_from_the_server_is_spread(flavour: MySqlFlavour) -> Outcome
     proxy.delay(Direction::ToClient, Duration::from_millis(50));
     let client = stage.client_at(proxy.address(), "lease=10m&timeout=5s").await?;
     let tries = (0..250).map(|number| {
-        let lock = client.lock(format!("room {number}"));
+        let lock = client.mutex(format!("room {number}"));
         tokio::spawn(async move { lock?.try_acquire().await })
     });
     let tries: Vec<_> = tries.collect();
@@ -314,13 +314,13 @@ async fn a_check_is_not_kept_waiting_by_a_burst(flavour: MySqlFlavour) -> Outcom
     let proxy = stage.proxy()?;
     let options = "lease=30s&timeout=5s&max_connections=2&locks_per_connection=1000";
     let client = stage.client_at(proxy.address(), options).await?;
-    let lock = client.lock("held")?;
+    let lock = client.mutex("held")?;
     let diary = Diary::of(&lock);
     let held = lock.acquire().await?;
     proxy.delay(Direction::ToClient, Duration::from_millis(60));
     // The tries take eighteen seconds, in which there are two checks, and each check has five seconds.
     let tries = (0..600).map(|number| {
-        let lock = client.lock(format!("room {number}"));
+        let lock = client.mutex(format!("room {number}"));
         tokio::spawn(async move { lock?.try_acquire().await })
     });
     let tries: Vec<_> = tries.collect();

@@ -48,12 +48,12 @@ async fn names_that_a_server_takes_for_one_are_different_locks(flavour: MySqlFla
     names.push("x".repeat(512));
     let mut guards = Vec::new();
     for name in &names {
-        let guard = ours.lock(name)?.try_acquire().await?;
+        let guard = ours.mutex(name)?.try_acquire().await?;
         ensure!(guard.is_some(), "{name:?} is taken for another");
         guards.push(guard);
     }
     for name in &names {
-        ensure!(theirs.lock(name)?.try_acquire().await?.is_none(), "{name:?} is not the same elsewhere");
+        ensure!(theirs.mutex(name)?.try_acquire().await?.is_none(), "{name:?} is not the same elsewhere");
     }
     Ok(())
 }
@@ -63,9 +63,9 @@ async fn an_empty_prefix_meets_other_programs(flavour: MySqlFlavour) -> Outcome 
     let client = stage.client("lease=10m&prefix=").await?;
     let mut session = stage.server.session().await?;
     session.query("SELECT GET_LOCK('orders/42', 0)").await?;
-    ensure!(client.lock("orders/42")?.try_acquire().await?.is_none(), "somebody else holds it");
+    ensure!(client.mutex("orders/42")?.try_acquire().await?.is_none(), "somebody else holds it");
     session.query("SELECT RELEASE_LOCK('orders/42')").await?;
-    ensure!(client.lock("orders/42")?.try_acquire().await?.is_some(), "it is free");
+    ensure!(client.mutex("orders/42")?.try_acquire().await?.is_some(), "it is free");
     Ok(())
 }
 
@@ -73,7 +73,7 @@ async fn prefixes_keep_apart(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (one, other) =
         (stage.client("lease=10m&prefix=one").await?, stage.client("lease=10m&prefix=two").await?);
-    let guard = one.lock("room")?.acquire().await?;
-    ensure!(other.lock("room")?.try_acquire().await?.is_some(), "the prefixes do not keep apart");
+    let guard = one.mutex("room")?.acquire().await?;
+    ensure!(other.mutex("room")?.try_acquire().await?.is_some(), "the prefixes do not keep apart");
     Ok(guard.release().await?)
 }

@@ -33,7 +33,7 @@ async fn a_killed_holder_frees_the_lock_at_once(flavour: MySqlFlavour) -> Outcom
 async fn a_killed_waiter_leaves_the_queue(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
-    let held = client.lock(ROOM)?.acquire().await?;
+    let held = client.mutex(ROOM)?.acquire().await?;
     let mut first = Helper::start(&with_options(&stage.url(), LONG), ROOM).await?;
     stage.queued(1).await?;
     let second = stage.client(LONG).await?;
@@ -69,12 +69,12 @@ async fn a_stopped_holder_keeps_the_lock_for_its_lease(flavour: MySqlFlavour) ->
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;
-    let held = client.lock(ROOM)?.acquire().await?;
+    let held = client.mutex(ROOM)?.acquire().await?;
     let mut sleeper = Helper::start(&with_options(&stage.url(), "lease=4s"), ROOM).await?;
     stage.queued(1).await?;
     sleeper.stop().await?;
     held.release().await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let guard = lock.acquire().await?;
     sleeper.resume().await?;
     stage.queued(1).await?;

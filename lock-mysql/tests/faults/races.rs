@@ -25,7 +25,7 @@ const STEP: u32 = 64;
 async fn a_grant_that_races_the_end_of_the_wait(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let (their_lock, our_lock) = (holder.lock(ROOM)?, client.lock(ROOM)?);
+    let (their_lock, our_lock) = (holder.mutex(ROOM)?, client.mutex(ROOM)?);
     let (mut granted, mut refused, mut unknown) = (0, 0, 0);
     // Adapted to the speed of this machine, so that about half of the waits end before the grant.
     let mut wait = Duration::from_millis(4);

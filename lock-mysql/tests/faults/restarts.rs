@@ -22,7 +22,7 @@ cases!("restarts":
 async fn while_held_and_the_holder_is_told(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(WATCHFUL).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.restart().await?;
@@ -36,7 +36,7 @@ async fn while_held_and_the_holder_is_told(flavour: MySqlFlavour) -> Outcome {
 async fn while_somebody_waits_and_the_wait_goes_on(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(WATCHFUL).await?, stage.client(LONG).await?);
-    let lock = holder.lock(ROOM)?;
+    let lock = holder.mutex(ROOM)?;
     let held = lock.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
@@ -56,7 +56,7 @@ async fn while_nothing_is_held_and_nobody_notices(flavour: MySqlFlavour) -> Outc
     let client = stage.client(LONG).await?;
     stage.works(&client).await?;
     stage.server.restart().await?;
-    let guard = client.lock(ROOM)?.try_acquire().await?;
+    let guard = client.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
     Ok(())
 }
@@ -66,14 +66,14 @@ async fn while_several_connections_are_unused_and_a_try_does_not_notice(flavour:
     let client = stage.client("lease=10m&locks_per_connection=1").await?;
     let mut guards = Vec::new();
     for number in 0..4 {
-        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+        guards.push(client.mutex(format!("room {number}"))?.acquire().await?);
     }
     for guard in guards {
         guard.release().await?;
     }
     ensure!(stage.connections().await? == 4, "{} connections", stage.connections().await?);
     stage.server.restart().await?;
-    let guard = client.lock(ROOM)?.try_acquire().await?;
+    let guard = client.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
     Ok(())
 }
@@ -116,7 +116,7 @@ async fn leaves_the_old_numbers_alone(stage: &Stage) -> Outcome {
     let mut old = Vec::new();
     for number in 0..10 {
         let name = format!("old{number}");
-        lost.push(ours.lock(name.as_str())?.acquire().await?);
+        lost.push(ours.mutex(name.as_str())?.acquire().await?);
         old.extend(connection_of(stage, &name).await?);
     }
     stage.server.restart().await?;
@@ -125,7 +125,7 @@ async fn leaves_the_old_numbers_alone(stage: &Stage) -> Outcome {
     // Looks at the server also use up numbers.
     while old.iter().filter(|number| new.contains(*number)).count() < 3 && new.len() < 60 {
         let name = format!("new{}", held.len());
-        held.push((soon("the lock", theirs.lock(name.as_str())?.acquire()).await??, name.clone()));
+        held.push((soon("the lock", theirs.mutex(name.as_str())?.acquire()).await??, name.clone()));
         new.extend(connection_of(stage, &name).await?);
     }
     ensure!(old.iter().any(|number| new.contains(number)), "no number is used again: {old:?}, {new:?}");

@@ -46,7 +46,7 @@ async fn what_was_granted_and_interrupted_is_given_back(flavour: MySqlFlavour) -
     let mut stranger = stage.server.session().await?;
     stranger.query("SELECT GET_LOCK('distlock:room', 0)").await?;
     let held = stage.holder().await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     {
         let mut acquiring = pin!(lock.acquire());
         ensure!(poll_times(acquiring.as_mut(), 1).await?.is_none(), "a held lock was given");
@@ -59,7 +59,7 @@ async fn what_was_granted_and_interrupted_is_given_back(flavour: MySqlFlavour) -
     soon("the undoing", client.idle()).await?;
     ensure!(stage.waiting().await? == 0, "somebody waits");
     ensure!(stage.holder_of(ROOM).await?.is_none(), "undone, and held");
-    let guard = other.lock(ROOM)?.try_acquire().await?;
+    let guard = other.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
     Ok(())
 }
@@ -71,7 +71,7 @@ async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Out
     let (stage, middleman) = rewriting(flavour, release, earlier).await?;
     let ours = reach(&middleman.url(LONG)).await?;
     let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
-    let guard = ours.lock(ROOM)?.acquire().await?;
+    let guard = ours.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     let released = soon("the release", guard.release()).await?.map_err(|error| error.kind());
@@ -84,7 +84,7 @@ async fn what_another_has_at_the_release_is_a_loss(flavour: MySqlFlavour) -> Out
 async fn what_nobody_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let (stage, middleman) = rewriting(flavour, "SELECT /*distlock renew*/", EARLIER_AT_A_CHECK).await?;
     let client = reach(&middleman.url(WATCHFUL)).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let (reason, _) = diary.abort().await?;
@@ -100,7 +100,7 @@ async fn what_another_has_at_a_check_is_a_loss(flavour: MySqlFlavour) -> Outcome
     // Time for another client to start waiting.
     let ours = reach(&middleman.url("lease=16s")).await?;
     let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
@@ -119,7 +119,7 @@ async fn a_session_that_has_become_anothers_gives_no_lock(flavour: MySqlFlavour)
     let marked = "SET @distlock=1;SELECT /*distlock acquire*/";
     let (stage, middleman) = rewriting(flavour, acquire, marked).await?;
     let client = reach(&middleman.url(LONG)).await?;
-    let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
+    let answer = soon("an answer", client.mutex(ROOM)?.try_acquire()).await?;
     ensure!(!matches!(answer, Ok(Some(_))), "a lock was given that another client may have");
     soon("the undoing", client.idle()).await?;
     until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await
@@ -130,7 +130,7 @@ async fn a_session_that_has_become_anothers_is_a_loss(flavour: MySqlFlavour) -> 
     let marked = "SET @distlock=1;SELECT /*distlock renew*/";
     let (stage, middleman) = rewriting(flavour, check, marked).await?;
     let client = reach(&middleman.url(WATCHFUL)).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let (reason, _) = diary.abort().await?;

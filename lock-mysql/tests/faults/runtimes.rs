@@ -17,7 +17,7 @@ async fn a_hold_ends_with_the_runtime_of_its_connection(flavour: MySqlFlavour) -
     let url = with_options(&with_options(&stage.url(), LONG), "engine=caller");
     let (guard, runtime) = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let guard = runtime.block_on(async { connect(&url).await?.lock(ROOM)?.acquire().await })?;
+        let guard = runtime.block_on(async { connect(&url).await?.mutex(ROOM)?.acquire().await })?;
         Outcome::Ok((guard, runtime))
     })
     .await??;

@@ -47,7 +47,7 @@ async fn stops_in_time(flavour: MySqlFlavour, directions: &[Direction]) -> Outco
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let (ours, theirs) = (stage.client_at(proxy.address(), "lease=12s").await?, stage.client(LONG).await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
@@ -82,7 +82,7 @@ async fn a_waiter_whom_nothing_reaches_is_passed_over(flavour: MySqlFlavour) -> 
     let proxy = stage.proxy()?;
     let (holder, next) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let silent = stage.client_at(proxy.address(), "lease=6s").await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let first = Waiter::of(&silent)?;
     stage.queued(1).await?;
     let second = Waiter::of(&next)?;
@@ -108,7 +108,7 @@ async fn a_wait_that_the_server_has_forgotten_begins_anew(flavour: MySqlFlavour)
     let holder = stage.client(LONG).await?;
     // The client looks at the wait after an interval of fifteen seconds.
     let client = stage.client_at(proxy.address(), "lease=60s").await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     proxy.cut_at_server();
@@ -125,8 +125,8 @@ async fn a_wait_that_ends_in_silence_is_an_error(flavour: MySqlFlavour) -> Outco
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
     let client = stage.client_at(proxy.address(), "lease=10m&timeout=500ms").await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
-    let lock = client.lock(ROOM)?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
     let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(8)).await });
     stage.queued(1).await?;
     proxy.blackhole(Direction::ToServer);
@@ -147,7 +147,7 @@ async fn an_unused_connection_may_be_silent(flavour: MySqlFlavour) -> Outcome {
     let client = stage.client_at(proxy.address(), "lease=10m&timeout=300ms").await?;
     stage.works(&client).await?;
     proxy.blackhole(Direction::ToClient);
-    let kind = client.lock(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
+    let kind = client.mutex(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Unreachable), "a try was answered {kind:?}");
     proxy.heal();
     soon("the undoing", client.idle()).await?;

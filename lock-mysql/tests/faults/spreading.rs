@@ -37,7 +37,7 @@ async fn after_connecting_gives_no_lock(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let middleman = middleman_that_spreads(&stage, Operation::Acquire).await?;
     let client = reach(&middleman.url(LONG)).await?;
-    let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
+    let answer = soon("an answer", client.mutex(ROOM)?.try_acquire()).await?;
     ensure!(!matches!(answer, Ok(Some(_))), "a lock was given that another connection has");
     soon("the undoing", client.idle()).await?;
     until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await
@@ -47,7 +47,7 @@ async fn after_the_grant_is_a_loss(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let middleman = middleman_that_spreads(&stage, Operation::Renew).await?;
     let client = reach(&middleman.url(WATCHFUL)).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&reach(&url_without_password(stage.server.address(), LONG)).await?)?;
@@ -68,7 +68,7 @@ async fn of_one_connection_over_two_clients_is_refused(flavour: MySqlFlavour) ->
     let stage = Stage::new(flavour).await?;
     let carrier = Carrier::start(stage.server.address()).await?;
     let client = reach(&carrier.url(LONG)).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let answer = connect(&carrier.url(LONG)).await;
     let error = answer.err().ok_or_else(|| Failure::new("a second client was let in"))?;
     ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");

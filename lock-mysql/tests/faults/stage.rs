@@ -176,7 +176,7 @@ impl Stage {
 
     /// Checks that the client can acquire and release the lock `room`.
     pub async fn works(&self, client: &LockClient) -> Outcome {
-        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
         Ok(guard.release().await?)
     }
 }

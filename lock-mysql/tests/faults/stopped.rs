@@ -20,7 +20,7 @@ async fn for_half_of_the_lease_and_the_hold_goes_on(flavour: MySqlFlavour) -> Ou
     let lease = Duration::from_secs(8);
     let stage = Stage::new(flavour).await?;
     let client = stage.client("lease=8s&timeout=500ms").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let stopped = Instant::now();
@@ -40,7 +40,7 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time(flavour: MySqlFlavour)
     let lease = Duration::from_secs(12);
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client("lease=12s").await?, stage.client("lease=12s").await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
@@ -69,13 +69,13 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time(flavour: MySqlFlavour)
 async fn a_wait_that_ends_meanwhile_is_an_error(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client("lease=10m&timeout=500ms").await?, stage.client(LONG).await?);
-    let held = theirs.lock(ROOM)?.acquire().await?;
-    let lock = ours.lock(ROOM)?;
+    let held = theirs.mutex(ROOM)?.acquire().await?;
+    let lock = ours.mutex(ROOM)?;
     let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(8)).await });
     stage.queued(1).await?;
     stage.server.stop()?;
     let answered = waiter.await?;
-    let tried = ours.lock("another room")?.try_acquire().await;
+    let tried = ours.mutex("another room")?.try_acquire().await;
     stage.server.resume()?;
     for (what, answer) in [("the wait", answered), ("a try", tried)] {
         let kind = answer.map_err(|error| error.kind());

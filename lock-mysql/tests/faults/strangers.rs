@@ -53,7 +53,7 @@ async fn a_waiter_of_another_program_is_shown(flavour: MySqlFlavour) -> Outcome 
     // The server shows other users' connections only with this privilege.
     stage.server.query("GRANT PROCESS ON *.* TO 'locks'@'127.0.0.1'").await?;
     let client = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let mut session = stage.server.session().await?;
     let waiting = tokio::spawn(async move {
         session.query("SELECT GET_LOCK('distlock:room', 60)").await?;
@@ -73,7 +73,7 @@ async fn without_a_table_the_session_is_shown_and_can_be_broken(flavour: MySqlFl
     let capabilities = operator.capabilities();
     ensure!(capabilities.inspection == Inspection::Sessions, "{capabilities:?}");
     ensure!(capabilities.breaking == Breaking::Sessions, "{capabilities:?}");
-    let guard = ours.lock(ROOM)?.acquire().await?;
+    let guard = ours.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&operator)?;
     stage.queued(1).await?;
     let status = operator.status(ROOM).await?;
@@ -95,10 +95,10 @@ async fn with_a_table_the_other_locks_of_a_broken_holder_are_named(flavour: MySq
     let stage = Stage::with_table(flavour).await?;
     let ours = stage.client(&format!("{KILLABLE}&fencing=table")).await?;
     let operator = stage.client("lease=10m&fencing=table").await?;
-    let guard = ours.lock(ROOM)?.acquire().await?;
+    let guard = ours.mutex(ROOM)?.acquire().await?;
     let names = ["Another Room", "and one more"];
-    let others = [ours.lock(names[0])?.acquire().await?, ours.lock(names[1])?.acquire().await?];
-    let released = ours.lock("released")?.acquire().await?;
+    let others = [ours.mutex(names[0])?.acquire().await?, ours.mutex(names[1])?.acquire().await?];
+    let released = ours.mutex("released")?.acquire().await?;
     released.release().await?;
     let holder = operator.status(ROOM).await?.holders[0].id.clone();
     let broken = operator.break_holder(ROOM, &holder).await?;
@@ -116,7 +116,7 @@ async fn a_holder_is_known_after_many_numbers_were_minted(flavour: MySqlFlavour)
     // By then it is past the first second after its start.
     stage.server.query("SELECT SLEEP(2)").await?;
     let ours = stage.client("lease=10m&fencing=table").await?;
-    let guard = ours.lock(ROOM)?.acquire().await?;
+    let guard = ours.mutex(ROOM)?.acquire().await?;
     // More numbers than the server has for one second: from now on it seems to have started in the next second.
     stage.server.query("SELECT BENCHMARK(17000000, UUID_SHORT())").await?;
     let operator = stage.client("lease=10m&fencing=table").await?;
@@ -128,9 +128,9 @@ async fn a_holder_is_known_after_many_numbers_were_minted(flavour: MySqlFlavour)
 async fn a_server_that_tells_more_names_the_other_locks_of_a_broken_holder(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::telling(telling(flavour)).await?;
     let (ours, operator) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
-    let guard = ours.lock(ROOM)?.acquire().await?;
-    let others = [ours.lock("another/room")?.acquire().await?, ours.lock("one-more")?.acquire().await?];
-    ours.lock("released")?.acquire().await?.release().await?;
+    let guard = ours.mutex(ROOM)?.acquire().await?;
+    let others = [ours.mutex("another/room")?.acquire().await?, ours.mutex("one-more")?.acquire().await?];
+    ours.mutex("released")?.acquire().await?.release().await?;
     let status = operator.status(ROOM).await?;
     let holder = &status.holders[0];
     // MariaDB's plugin tells for how long, `performance_schema` does not.
@@ -157,9 +157,9 @@ async fn a_source_that_is_switched_on_later_is_not_believed(flavour: MySqlFlavou
     };
     stage.server.query(&switch("NO")).await?;
     let (ours, operator) = (stage.client(KILLABLE).await?, stage.client(LONG).await?);
-    let guard = ours.lock(ROOM)?.acquire().await?;
+    let guard = ours.mutex(ROOM)?.acquire().await?;
     stage.server.query(&switch("YES")).await?;
-    let _other = ours.lock("one-more")?.acquire().await?;
+    let _other = ours.mutex("one-more")?.acquire().await?;
     let holder = operator.status(ROOM).await?.holders[0].id.clone();
     let broken = operator.break_holder(ROOM, &holder).await?;
     ensure!(broken.taken_away == TakenAway::Yes && broken.others == Others::Unknown, "{broken:?}");
@@ -178,7 +178,7 @@ async fn a_waiter_of_another_user_is_shown_by_a_server_that_tells_more(flavour: 
     };
     let stage = Stage::telling(options).await?;
     let client = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let own = Waiter::of(&stage.client(LONG).await?)?;
     let mut session = stage.server.session().await?;
     let waiting = tokio::spawn(async move {

@@ -24,8 +24,8 @@ const TIMES: usize = 8;
 async fn fractions_of_a_second(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
-    let lock = client.lock(ROOM)?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
     for milliseconds in [0, 30, 250, 400, 500, 750, 1499, 2500] {
         let wait = Duration::from_millis(milliseconds);
         let mut best = Duration::MAX;
@@ -52,8 +52,8 @@ async fn fractions_of_a_second(flavour: MySqlFlavour) -> Outcome {
 async fn the_longest_wait(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
-    let lock = client.lock(ROOM)?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
     let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::MAX).await });
     stage.queued(1).await?;
     held.release().await?;
@@ -67,12 +67,12 @@ async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     proxy.delay(Direction::ToClient, Duration::from_millis(60));
     let mut answers = Vec::new();
     for _ in 0..TIMES {
         let client = stage.client_at(proxy.address(), LONG).await?;
-        let lock = client.lock(ROOM)?;
+        let lock = client.mutex(ROOM)?;
         // As long as three answers take; opening a connection takes longer.
         let wait = Duration::from_millis(180);
         let began = Instant::now();
@@ -98,7 +98,7 @@ async fn a_wait_is_longer_than_statements_may_take(flavour: MySqlFlavour) -> Out
         })
         .await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     let longest = "SELECT IFNULL(MAX(TIME),0) FROM information_schema.PROCESSLIST WHERE STATE='User lock'";

@@ -25,7 +25,7 @@ async fn of_the_table_rise_across_a_restart_and_above_what_is_there(flavour: MyS
     rise_across_a_restart(flavour, "lease=10m&fencing=table", Fencing::Durable).await?;
     let stage = Stage::with_table(flavour).await?;
     let client = stage.client("lease=10m&fencing=table").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let first = lock.acquire().await?;
     let token = first.token();
     first.release().await?;
@@ -41,7 +41,7 @@ async fn of_the_table_rise_across_a_restart_and_above_what_is_there(flavour: MyS
 async fn of_the_table_rise_although_it_has_lost_its_rows(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
     let client = stage.client("lease=10m&fencing=table").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let mut last = None;
     for _ in 0..5 {
         let guard = lock.acquire().await?;
@@ -57,7 +57,7 @@ async fn rise_across_a_restart(flavour: MySqlFlavour, options: &str, fencing: Fe
     let stage = Stage::with_table(flavour).await?;
     let client = stage.client(options).await?;
     ensure!(client.capabilities().fencing == fencing, "{:?}", client.capabilities());
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let mut last = None;
     for round in 0..20 {
         // The server counts anew from the second of its start, which may be the same second as that of the previous start.
@@ -76,7 +76,7 @@ async fn are_left_out_on_request(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client("lease=10m&fencing=none").await?;
     ensure!(client.capabilities().fencing == Fencing::None, "{:?}", client.capabilities());
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     ensure!(guard.token().is_none(), "{:?}", guard.token());
     Ok(guard.release().await?)
 }
@@ -85,9 +85,9 @@ async fn are_left_out_on_request(flavour: MySqlFlavour) -> Outcome {
 async fn that_cannot_be_written_down_cost_no_other_lock(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with_table(flavour).await?;
     let client = stage.client("lease=10m&fencing=table&timeout=10s").await?;
-    let innocent = client.lock("innocent")?.acquire().await?;
+    let innocent = client.mutex("innocent")?.acquire().await?;
     let connection = stage.holder_of("innocent").await?;
-    client.lock(ROOM)?.acquire().await?.release().await?;
+    client.mutex(ROOM)?.acquire().await?.release().await?;
     for (lock, unlock) in [
         ("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES"),
         ("LOCK TABLES locks.distlock_locks WRITE", "UNLOCK TABLES"),
@@ -97,7 +97,7 @@ async fn that_cannot_be_written_down_cost_no_other_lock(flavour: MySqlFlavour) -
         for statement in lock.split("; ") {
             session.query(statement).await?;
         }
-        let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
+        let answer = soon("an answer", client.mutex(ROOM)?.try_acquire()).await?;
         let Err(error) = answer else { return Err(Failure::new(format!("{lock}: {answer:?}"))) };
         ensure!(error.is_retryable() && error.kind() == ErrorKind::Server, "{lock}: {error:?}");
         session.query(unlock).await?;
@@ -115,7 +115,7 @@ async fn without_their_table_are_an_error_that_says_what_to_do(flavour: MySqlFla
     let client = stage.client(options).await?;
     stage.works(&client).await?;
     stage.server.query("DROP TABLE locks.distlock_locks").await?;
-    let answer = soon("an answer", client.lock(ROOM)?.try_acquire()).await?;
+    let answer = soon("an answer", client.mutex(ROOM)?.try_acquire()).await?;
     let Err(error) = answer else { return Err(Failure::new(format!("without a table: {answer:?}"))) };
     ensure!(error.to_string().contains("connect anew"), "{error}");
     stage.works(&stage.client(options).await?).await?;
@@ -127,7 +127,7 @@ async fn are_written_down_with_the_longest_names(flavour: MySqlFlavour) -> Outco
     let label = "%0a".repeat(256);
     let client = stage.client(&format!("lease=10m&fencing=table&label={label}")).await?;
     let name = "\u{1}".repeat(512);
-    let guard = client.lock(name.as_str())?.acquire().await?;
+    let guard = client.mutex(name.as_str())?.acquire().await?;
     let status = client.status(name.as_str()).await?;
     ensure!(status.holders.len() == 1 && status.holders[0].label == Some("\n".repeat(256)), "{status:?}");
     Ok(guard.release().await?)

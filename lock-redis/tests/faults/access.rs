@@ -47,7 +47,7 @@ async fn a_wrong_password_is_refused_once_and_shown_nowhere() -> Outcome {
         ensure!(!shown.contains(canary), "{shown}");
     }
     let client = connect(&with_options(&stage.server.url(), LONG)).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let shown = format!("{client:?} {client:#?} {guard:?}");
     guard.release().await?;
     for secret in [canary, "right-9a77", "app-right-41d0"] {
@@ -90,14 +90,14 @@ async fn a_password_that_is_missing_is_asked_for() -> Outcome {
 async fn a_password_that_is_changed_meanwhile() -> Outcome {
     let stage = Stage::with(RedisOptions::new().password("old-7c21")).await?;
     let client = stage.client("lease=3s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.command(&["ACL", "SETUSER", "default", "resetpass", ">new-1b5e"]).await?;
     stage.server.command(&["CLIENT", "KILL", "USER", "default"]).await?;
     diary.suspect().await?;
     until("the client knows that it is refused", || async {
-        let error = client.lock("another room")?.try_acquire().await.err();
+        let error = client.mutex("another room")?.try_acquire().await.err();
         Ok(error.is_some_and(|error| error.kind() == ErrorKind::Denied))
     })
     .await?;
@@ -118,8 +118,8 @@ async fn works_under(rules: &str, lease: &str) -> Outcome<(Stage, LockClient)> {
     let stage = Stage::with(RedisOptions::new().user("app", "pw", rules)).await?;
     let holder = stage.client(LONG).await?;
     let (one, other) = (stage.client(lease).await?, stage.client(lease).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
-    ensure!(one.lock(ROOM)?.try_acquire().await?.is_none(), "given twice");
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    ensure!(one.mutex(ROOM)?.try_acquire().await?.is_none(), "given twice");
     let first = Waiter::of(&one)?;
     stage.queued(1).await?;
     let second = Waiter::of(&other)?;
@@ -194,7 +194,7 @@ async fn without_info_a_replica_is_not_connected_to_without_pause() -> Outcome {
     let options = RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all -info");
     let stage = Stage::with(options).await?;
     let (ours, theirs) = (stage.client("lease=30s").await?, stage.client("lease=30s").await?);
-    let held = ours.lock(ROOM)?.acquire().await?;
+    let held = ours.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     let before = stage.info("stats", "total_connections_received:").await?;
@@ -222,11 +222,11 @@ async fn without_scripts_the_permission_is_named() -> Outcome {
 async fn a_permission_that_is_taken_away_meanwhile() -> Outcome {
     let stage = Stage::with(RedisOptions::new().user("app", "pw", "~distlock:* &distlock:* +@all")).await?;
     let client = stage.client("lease=3s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.command(&["ACL", "SETUSER", "app", "resetkeys"]).await?;
-    let answer = client.lock("another room")?.try_acquire_for(Duration::from_secs(20)).await;
+    let answer = client.mutex("another room")?.try_acquire_for(Duration::from_secs(20)).await;
     let error = answer.err().ok_or_else(|| Failure::new("nobody may do that"))?;
     ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
     diary.abort().await?;

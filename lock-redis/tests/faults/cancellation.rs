@@ -32,7 +32,7 @@ async fn nothing_is_left(stage: &Stage, client: &LockClient, clients: usize, whe
 async fn after_each_poll_of_an_acquire_of_a_free_lock() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for polls in 0.. {
         let mut acquiring = Box::pin(lock.acquire());
         let ready = poll_times(acquiring.as_mut(), polls).await?;
@@ -49,9 +49,9 @@ async fn after_each_poll_of_an_acquire_of_a_free_lock() -> Outcome {
 async fn after_each_poll_of_an_acquire_of_a_held_lock() -> Outcome {
     let stage = Stage::new().await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for polls in 0..2 {
-        let held = holder.lock(ROOM)?.acquire().await?;
+        let held = holder.mutex(ROOM)?.acquire().await?;
         let mut acquiring = Box::pin(lock.acquire());
         ensure!(poll_times(acquiring.as_mut(), polls).await?.is_none(), "a held lock was given");
         if polls > 0 {
@@ -70,10 +70,10 @@ async fn after_each_poll_of_an_acquire_of_a_held_lock() -> Outcome {
 async fn at_any_moment_of_an_acquire() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for step in 0..150 {
         let dropped_after = Duration::from_micros(step * 20);
-        let held = if step % 2 == 0 { None } else { Some(other.lock(ROOM)?.acquire().await?) };
+        let held = if step % 2 == 0 { None } else { Some(other.mutex(ROOM)?.acquire().await?) };
         drop_after(lock.acquire(), dropped_after).await?;
         drop(held);
         soon("the release", other.idle()).await?;
@@ -87,7 +87,7 @@ async fn while_the_answer_is_on_its_way() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     proxy.hold_reply(Operation::Acquire);
     {
         let mut acquiring = pin!(lock.acquire());
@@ -103,7 +103,7 @@ async fn while_the_script_is_loaded() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for _ in 0..3 {
         stage.server.command(&["SCRIPT", "FLUSH"]).await?;
         proxy.blackhole(Direction::ToServer);
@@ -123,8 +123,8 @@ async fn while_the_grant_is_on_its_way() -> Outcome {
     let proxy = stage.proxy()?;
     let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
     let next = stage.client(LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
-    let lock = client.lock(ROOM)?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
     let waiter = {
         let mut acquiring = pin!(lock.acquire());
         ensure!(poll_times(acquiring.as_mut(), 1).await?.is_none(), "a held lock was given");
@@ -146,7 +146,7 @@ async fn while_the_grant_is_on_its_way() -> Outcome {
 async fn after_each_poll_of_a_release() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for polls in 0..3 {
         let guard = lock.acquire().await?;
         let mut releasing = Box::pin(guard.release());

@@ -29,7 +29,7 @@ async fn no_connection(stage: &Stage) -> Outcome {
 async fn a_closed_client_has_none() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     lock.acquire().await?.release().await?;
     client.close(A_SECOND).await?;
     no_connection(&stage).await?;
@@ -70,7 +70,7 @@ async fn a_dropped_client_on_the_callers_runtime_has_none() -> Outcome {
     let builder = ClientBuilder::new().engine(EngineChoice::Caller);
     let client = lock_redis::connect(&LockUrl::parse(&stage.server.url())?, builder).await?;
     stage.works(&client).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     drop(client);
     drop(guard);
     no_connection(&stage).await?;
@@ -81,12 +81,12 @@ async fn a_dropped_client_on_the_callers_runtime_has_none() -> Outcome {
 async fn a_client_has_one() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = other.lock(ROOM)?.acquire().await?;
+    let held = other.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     let mut guards = Vec::new();
     for number in 0..20 {
-        guards.push(client.lock(format!("room {number}"))?.acquire().await?);
+        guards.push(client.mutex(format!("room {number}"))?.acquire().await?);
     }
     let (connections, channels) = (stage.connections().await?, stage.channels().await?);
     ensure!(connections.len() == 2 && channels.len() == 2, "{connections:?} {channels:?}");

@@ -45,7 +45,7 @@ fn asked(proxy: &TcpProxy) -> usize {
 async fn hold(client: &LockClient, count: usize) -> Outcome<Vec<LockGuard>> {
     let mut acquiring = Vec::with_capacity(count);
     for number in 0..count {
-        let lock = client.lock(format!("room {number}"))?;
+        let lock = client.mutex(format!("room {number}"))?;
         acquiring.push(tokio::spawn(async move { lock.acquire().await }));
     }
     let mut held = Vec::with_capacity(count);
@@ -62,7 +62,7 @@ async fn requests_that_wait_for_their_turn_break_no_connection() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=60s&timeout=6s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let connections = stage.connections().await?;
@@ -85,7 +85,7 @@ async fn a_renewal_goes_past_those_that_wait_for_their_turn() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=40s&timeout=7s").await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     proxy.delay(Direction::ToClient, Duration::from_secs(4));
     let before = asked(&proxy);
     let acquiring = hold(&client, CROWD);
@@ -137,7 +137,7 @@ async fn requests_that_were_given_up_are_under_way_until_they_are_answered() -> 
     proxy.blackhole(Direction::ToClient);
     let mut given_up = Vec::new();
     for number in 0..MOST {
-        let lock = client.lock(format!("given up {number}"))?;
+        let lock = client.mutex(format!("given up {number}"))?;
         given_up.push(tokio::spawn(async move { lock.acquire().await.map(drop) }));
     }
     all_turns_are_taken(&proxy).await?;
@@ -166,10 +166,10 @@ async fn what_ends_a_hold_or_a_wait_goes_past_those_that_wait_for_their_turn() -
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), PATIENT).await?;
     let other = stage.client(LONG).await?;
-    let (guard, _held) = (client.lock(ROOM)?.acquire().await?, other.lock("held")?.acquire().await?);
-    let _broken = other.lock("broken")?.acquire().await?;
+    let (guard, _held) = (client.mutex(ROOM)?.acquire().await?, other.mutex("held")?.acquire().await?);
+    let _broken = other.mutex("broken")?.acquire().await?;
     let holder = other.status("broken").await?.holders.remove(0).id;
-    let waiter = Waiter::start(client.lock("held")?);
+    let waiter = Waiter::start(client.mutex("held")?);
     until("it waits", || async { Ok(stage.number(&["EXISTS", &key("held", 'q')]).await? == 1) }).await?;
     // After this reply no earlier request holds a turn.
     client.status("held").await?;
@@ -229,11 +229,11 @@ async fn a_thousand_wait_on_one_connection() -> Outcome {
     let began = Instant::now();
     let mut held = Vec::new();
     for number in 0..WAITERS {
-        held.push(holder.lock(format!("room {number}"))?.acquire().await?);
+        held.push(holder.mutex(format!("room {number}"))?.acquire().await?);
     }
     let mut waiters = Vec::new();
     for number in 0..WAITERS {
-        waiters.push(Waiter::start(client.lock(format!("room {number}"))?));
+        waiters.push(Waiter::start(client.mutex(format!("room {number}"))?));
     }
     until("all of them wait", || async { Ok(stage.calls().await? >= 2 * WAITERS) }).await?;
     until("the last of them waits", || async {
@@ -266,7 +266,7 @@ async fn two_thousand_holds_are_renewed_together() -> Outcome {
     let client = stage.client("lease=8s").await?;
     let mut held = Vec::new();
     for number in 0..HOLDS {
-        held.push(soon("the lock", client.lock(format!("room {number}"))?.acquire()).await??);
+        held.push(soon("the lock", client.mutex(format!("room {number}"))?.acquire()).await??);
     }
     // By then all are renewed in the same rhythm.
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -292,7 +292,7 @@ async fn two_thousand_holds_are_renewed_together() -> Outcome {
 async fn hundreds_who_are_dead_hold_nobody_up() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for tries_once in [false, true] {
         let bury = "for number = 1, 350 do \
                       redis.call('ZADD', KEYS[1], number, number) \

@@ -32,7 +32,7 @@ async fn stops_in_time(delay: Duration) -> Outcome {
     let proxy = stage.proxy()?;
     let ours = stage.client_at(proxy.address(), "lease=3s").await?;
     let theirs = stage.client(LONG).await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
@@ -73,12 +73,12 @@ async fn of_the_granting_answer_do_not_lengthen_the_lease() -> Outcome {
     let ours = stage.client_at(proxy.address(), "lease=8s").await?;
     let theirs = stage.client("lease=8s").await?;
     for wait in [Duration::ZERO, Duration::from_secs(60)] {
-        let lock = ours.lock(format!("{ROOM} {wait:?}"))?;
+        let lock = ours.mutex(format!("{ROOM} {wait:?}"))?;
         let diary = Diary::of(&lock);
         proxy.delay(Direction::ToClient, Duration::from_millis(1200));
         let guard = lock.try_acquire_for(wait).await?;
         proxy.blackhole(Direction::ToServer);
-        let waiter = Waiter::start(theirs.lock(lock.name().as_str())?);
+        let waiter = Waiter::start(theirs.mutex(lock.name().as_str())?);
         let (_, aborted) = diary.abort().await?;
         let (next, granted) = waiter.granted().await?;
         ensure!(aborted < granted, "another had the lock {:?} before the abort", aborted - granted);
@@ -96,7 +96,7 @@ async fn of_a_tenth_of_the_lease_are_borne() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=6s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     proxy.delay(Direction::ToServer, Duration::from_millis(300));
@@ -132,7 +132,7 @@ async fn late_answers_break_nothing(is_waited_for: impl Fn(u32) -> bool) -> Outc
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=60s&timeout=2s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let connections = stage.connections().await?;
@@ -167,7 +167,7 @@ async fn everything_comes_in_pieces() -> Outcome {
     let (ours, theirs) =
         (stage.client_at(proxy.address(), "lease=5m&timeout=30s").await?, stage.client(LONG).await?);
     for _ in 0..3 {
-        let held = theirs.lock(ROOM)?.acquire().await?;
+        let held = theirs.mutex(ROOM)?.acquire().await?;
         let waiter = Waiter::of(&ours)?;
         stage.queued(1).await?;
         ensure!(ours.status(ROOM).await?.waiters.len() == 1, "the waiter is not shown");
@@ -183,7 +183,7 @@ async fn replies_are_reset_halfway() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=20s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     for _ in 0..5 {
         proxy.reset_next_reply();

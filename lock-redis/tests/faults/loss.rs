@@ -29,7 +29,7 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(9);
 async fn is_told(words: &[&str], expected: LossReason) -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LEASE).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let token = guard.token();
@@ -67,7 +67,7 @@ async fn the_key_is_stolen() -> Outcome {
 async fn a_flush_costs_no_waiter_its_wait() -> Outcome {
     let stage = Stage::new().await?;
     let holder = stage.client(LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let (one, other) = (stage.client("lease=4s").await?, stage.client("lease=4s").await?);
     let first = Waiter::of(&one)?;
     stage.queued(1).await?;
@@ -87,7 +87,7 @@ async fn a_flush_costs_no_waiter_its_wait() -> Outcome {
 async fn a_stolen_key_is_not_deleted_by_the_one_who_lost_it() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let theft = "thief 1 1 - {}";
     stage.server.command(&["SET", &key(ROOM, 'l'), theft]).await?;
     let released = guard.release().await.map_err(|error| (error.kind(), error.loss()));
@@ -101,7 +101,7 @@ async fn a_stolen_key_is_not_deleted_by_the_one_who_lost_it() -> Outcome {
 async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.command(&["DEL", &key(ROOM, 'l')]).await?;
@@ -116,7 +116,7 @@ async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
 async fn a_broken_hold_is_told_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, operator) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let status = operator.status(ROOM).await?;
@@ -133,7 +133,7 @@ async fn a_broken_hold_is_told_at_once() -> Outcome {
 async fn a_break_before_the_holder_has_read_of_its_grant_counts() -> Outcome {
     let stage = Stage::new().await?;
     let (first, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let (stands_still, has_stopped) = tokio::sync::oneshot::channel();
     let (is_in_line, has_come_back) = tokio::sync::oneshot::channel();
     let (go_on, is_to_go_on) = std::sync::mpsc::channel::<()>();

@@ -21,7 +21,7 @@ cases!("places":
 
 async fn works(stage: &Stage, url: &str) -> Outcome {
     let (one, other) = (connect(url).await?, connect(url).await?);
-    let held = one.lock(ROOM)?.acquire().await?;
+    let held = one.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&other)?;
     stage.queued(1).await?;
     held.release().await?;
@@ -91,8 +91,8 @@ async fn in_another_database() -> Outcome {
     let (here, there) = (stage.server.url(), format!("redis://{}/3", stage.place()));
     let (one, other) =
         (connect(&with_options(&here, LONG)).await?, connect(&with_options(&there, LONG)).await?);
-    let held = one.lock(ROOM)?.acquire().await?;
-    let guard = soon("the lock of the other database", other.lock(ROOM)?.acquire()).await??;
+    let held = one.mutex(ROOM)?.acquire().await?;
+    let guard = soon("the lock of the other database", other.mutex(ROOM)?.acquire()).await??;
     ensure!(stage.info("keyspace", "db3:keys=").await? > 0, "nothing is kept in the database");
     let third = connect(&with_options(&there, LONG)).await?;
     let waiter = Waiter::of(&third)?;

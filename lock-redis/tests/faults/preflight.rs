@@ -56,7 +56,7 @@ async fn polls(options: RedisOptions) -> Outcome<Stage> {
     let stage = Stage::with(options).await?;
     let (holder, one, other) =
         (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let first = Waiter::of(&one)?;
     stage.queued(1).await?;
     let second = Waiter::of(&other)?;

@@ -41,7 +41,7 @@ async fn a_killed_holder_keeps_the_lock_until_its_lease_ends_and_no_longer() -> 
 async fn a_killed_waiter_is_skipped_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let held = client.lock(ROOM)?.acquire().await?;
+    let held = client.mutex(ROOM)?.acquire().await?;
     let mut first = Helper::start(&with_options(&stage.server.url(), LONG), ROOM).await?;
     stage.queued(1).await?;
     let second = stage.client(LONG).await?;
@@ -59,12 +59,12 @@ async fn a_killed_waiter_is_skipped_at_once() -> Outcome {
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let held = client.lock(ROOM)?.acquire().await?;
+    let held = client.mutex(ROOM)?.acquire().await?;
     let mut sleeper = Helper::start(&with_options(&stage.server.url(), "lease=2s"), ROOM).await?;
     stage.queued(1).await?;
     sleeper.stop().await?;
     held.release().await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let guard = lock.acquire().await?;
     sleeper.resume().await?;
     stage.queued(1).await?;

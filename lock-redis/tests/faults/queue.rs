@@ -19,7 +19,7 @@ async fn a_blip_while_the_lock_is_held_costs_no_place() -> Outcome {
     let proxy = stage.proxy()?;
     let (holder, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let ours = stage.client_at(proxy.address(), LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let first = Waiter::of(&ours)?;
     stage.queued(1).await?;
     let second = Waiter::of(&other)?;
@@ -48,7 +48,7 @@ async fn a_blip_across_a_hand_off_costs_no_place() -> Outcome {
     let (holder, other, last) =
         (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
     let ours = stage.client_at(proxy.address(), LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let first = Waiter::of(&ours)?;
     stage.queued(1).await?;
     let second = Waiter::of(&other)?;
@@ -75,7 +75,7 @@ async fn a_push_that_is_not_sent_is_found_by_the_heartbeat() -> Outcome {
     let silent = RedisOptions::new().user("silent", "pw", "~distlock:* &distlock:* +@all -publish");
     let stage = Stage::with(silent).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client("lease=4s").await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     held.release().await?;
@@ -92,7 +92,7 @@ async fn somebody_who_listens_to_everything_keeps_no_dead_waiter_alive() -> Outc
     let proxy = stage.proxy()?;
     let (holder, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let gone = stage.client_at(proxy.address(), LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let _gone = Waiter::of(&gone)?;
     stage.queued(1).await?;
     let next = Waiter::of(&other)?;

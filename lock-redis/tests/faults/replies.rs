@@ -36,7 +36,7 @@ async fn stage() -> Outcome<(Stage, TcpProxy, LockClient)> {
 /// Asking again with the same id finds the same hold, with the same token.
 async fn of_an_acquire() -> Outcome {
     let (stage, proxy, client) = stage().await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for way in WAYS {
         let asked = proxy.requests(Operation::Acquire);
         proxy.lose_reply(Operation::Acquire, way);
@@ -60,7 +60,7 @@ async fn of_an_acquire() -> Outcome {
 /// The attempt fails, and leaves nothing behind.
 async fn of_a_try() -> Outcome {
     let (stage, proxy, client) = stage().await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for way in WAYS {
         proxy.lose_reply(Operation::Acquire, way);
         let tried = soon("the answer", lock.try_acquire()).await?;
@@ -76,7 +76,7 @@ async fn of_a_place_in_the_queue() -> Outcome {
     let (stage, proxy, client) = stage().await?;
     let other = stage.client(LONG).await?;
     for way in WAYS {
-        let held = other.lock(ROOM)?.acquire().await?;
+        let held = other.mutex(ROOM)?.acquire().await?;
         let asked = proxy.requests(Operation::Acquire);
         proxy.lose_reply(Operation::Acquire, way);
         let waiter = Waiter::of(&client)?;
@@ -93,7 +93,7 @@ async fn of_a_place_in_the_queue() -> Outcome {
 /// Sent again it finds nothing, which is no loss.
 async fn of_a_release() -> Outcome {
     let (stage, proxy, client) = stage().await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let other = stage.client(LONG).await?;
     for way in WAYS {
@@ -120,8 +120,8 @@ async fn of_a_cancel() -> Outcome {
     let (stage, proxy, client) = stage().await?;
     let other = stage.client(LONG).await?;
     for way in WAYS {
-        let held = other.lock(ROOM)?.acquire().await?;
-        let lock = client.lock(ROOM)?;
+        let held = other.mutex(ROOM)?.acquire().await?;
+        let lock = client.mutex(ROOM)?;
         let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
         stage.queued(1).await?;
         proxy.lose_reply(Operation::Cancel, way);
@@ -139,7 +139,7 @@ async fn of_a_renewal() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=6s&timeout=300ms").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     for way in WAYS {
@@ -163,7 +163,7 @@ async fn an_old_request_that_arrives_late_takes_nothing() -> Outcome {
     stage.works(&client).await?;
     old.blackhole(Direction::ToServer);
     switch.turn_to(new.address());
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let asked = old.requests(Operation::Acquire);
     let acquiring = tokio::spawn(async move { lock.acquire().await.map(drop) });
     until("the request is on its way", || async { Ok(old.requests(Operation::Acquire) > asked) }).await?;
@@ -192,10 +192,10 @@ async fn an_old_request_takes_nothing_when_the_address_comes_back() -> Outcome {
     let client = stage.client_at(switch.address(), IMPATIENT).await?;
     stage.works(&client).await?;
     let holder = elsewhere.client(LONG).await?;
-    let _held = holder.lock(ROOM)?.acquire().await?;
+    let _held = holder.mutex(ROOM)?.acquire().await?;
     old.blackhole(Direction::ToServer);
     switch.turn_to(between.address());
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let asked = old.requests(Operation::Acquire);
     let acquiring = tokio::spawn(async move { lock.acquire().await.map(drop) });
     until("the request is on its way", || async { Ok(old.requests(Operation::Acquire) > asked) }).await?;
@@ -207,7 +207,7 @@ async fn an_old_request_takes_nothing_when_the_address_comes_back() -> Outcome {
     switch.turn_to(new.address());
     between.cut();
     elsewhere.server.kill()?;
-    soon("the lock", client.lock("another room")?.acquire()).await??.release().await?;
+    soon("the lock", client.mutex("another room")?.acquire()).await??.release().await?;
     ensure!(new.connections() == 1, "it does not lead back");
     old.heal();
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
@@ -220,11 +220,11 @@ async fn an_old_release_that_arrives_late_ends_no_new_hold() -> Outcome {
     let (old, new) = (stage.proxy()?, stage.proxy()?);
     let switch = Switch::to(old.address()).await?;
     let client = stage.client_at(switch.address(), IMPATIENT).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     old.blackhole(Direction::ToServer);
     switch.turn_to(new.address());
     soon("the release", guard.release()).await??;
-    let again = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let again = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     old.heal();
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
     let held = stage.holder().await?.map(|(_, token)| token);

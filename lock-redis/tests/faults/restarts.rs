@@ -22,7 +22,7 @@ cases!("restarts":
 async fn with_its_data_and_the_hold_goes_on() -> Outcome {
     let stage = Stage::with(RedisOptions::new().append_only()).await?;
     let client = stage.client("lease=12s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.restart(Data::Kept).await?;
@@ -30,7 +30,7 @@ async fn with_its_data_and_the_hold_goes_on() -> Outcome {
     diary.restored().await?;
     ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
     let other = stage.client(LONG).await?;
-    ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "another has the lock");
+    ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "another has the lock");
     guard.release().await?;
     stage.nothing_is_left("after the release").await
 }
@@ -39,7 +39,7 @@ async fn with_its_data_and_the_hold_goes_on() -> Outcome {
 async fn without_its_data_and_the_hold_is_lost() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=20s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let token = guard.token();
@@ -58,7 +58,7 @@ async fn without_its_data_and_the_hold_is_lost() -> Outcome {
 async fn a_waiter_waits_on() -> Outcome {
     let stage = Stage::with(RedisOptions::new().append_only()).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     stage.server.restart(Data::Kept).await?;
@@ -75,7 +75,7 @@ async fn the_delay_after_a_restart_keeps_everybody_out() -> Outcome {
     just_before_a_new_second().await?;
     let before = Instant::now();
     stage.server.restart(Data::Lost).await?;
-    let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     let old = before.elapsed();
     ensure!(old >= delay, "an old client acquired {old:?} after the restart");
     guard.release().await?;
@@ -84,7 +84,7 @@ async fn the_delay_after_a_restart_keeps_everybody_out() -> Outcome {
     stage.server.restart(Data::Lost).await?;
     tokio::time::sleep(Duration::from_millis(250)).await;
     let client = stage.client("lease=60s&restart_delay=4s").await?;
-    let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     let new = before.elapsed();
     ensure!(new >= delay, "a new client acquired {new:?} after the restart");
     Ok(guard.release().await?)
@@ -102,7 +102,7 @@ async fn just_before_a_new_second() -> Outcome {
 async fn the_delay_is_told_to_whoever_does_not_wait() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=60s&restart_delay=1h").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for answer in [lock.try_acquire().await, lock.try_acquire_for(Duration::from_millis(200)).await] {
         let Err(error) = answer else {
             return Err(conformance_tests::Failure::new("a server that has just been started gave the lock"));
@@ -118,7 +118,7 @@ async fn the_delay_is_over_for_a_server_that_runs_for_long() -> Outcome {
     let stage = Stage::new().await?;
     tokio::time::sleep(Duration::from_millis(3200)).await;
     let client = stage.client("lease=60s&restart_delay=1s").await?;
-    let guard = client.lock(ROOM)?.try_acquire().await?;
+    let guard = client.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "the lock is free and was not given");
     Ok(())
 }

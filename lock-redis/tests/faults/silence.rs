@@ -30,7 +30,7 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let silent = stage.client_at(proxy.address(), "lease=3s").await?;
     let first = Waiter::of(&silent)?;
     stage.queued(1).await?;
@@ -64,7 +64,7 @@ async fn a_waiter_that_was_silent_for_a_lease_is_given_nothing() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (holder, next) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let silent = stage.client_at(proxy.address(), "lease=2s").await?;
     let first = Waiter::of(&silent)?;
     stage.queued(1).await?;
@@ -101,7 +101,7 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     let proxy = stage.proxy()?;
     let ours = stage.client_at(proxy.address(), "lease=3s").await?;
     let theirs = stage.client(LONG).await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
@@ -139,7 +139,7 @@ async fn a_half_open_connection_is_replaced_and_the_hold_goes_on() -> Outcome {
     let (old, new) = (stage.proxy()?, stage.proxy()?);
     let switch = Switch::to(old.address()).await?;
     let client = stage.client_at(switch.address(), "lease=6s&timeout=500ms").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     switch.turn_to(new.address());
@@ -158,7 +158,7 @@ async fn a_waiter_on_a_half_open_connection_is_served() -> Outcome {
     let (old, new) = (stage.proxy()?, stage.proxy()?);
     let switch = Switch::to(old.address()).await?;
     let holder = stage.client(LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let client = stage.client_at(switch.address(), "lease=5m&timeout=300ms").await?;
     let channels = stage.channels().await?;
     let waiter = Waiter::of(&client)?;
@@ -181,7 +181,7 @@ async fn a_grant_that_was_pushed_into_silence_is_found() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let client = stage.client_at(proxy.address(), LONG).await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
@@ -203,9 +203,9 @@ async fn a_grant_that_is_pushed_lasts_from_the_last_heartbeat() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (holder, next) = (stage.client(LONG).await?, stage.client("lease=4s").await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let ours = stage.client_at(proxy.address(), "lease=4s").await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let first = Waiter::start(lock);
     stage.queued(1).await?;

@@ -140,7 +140,7 @@ impl Stage {
 
     /// Checks that the lock `ROOM` can be acquired and released now.
     pub async fn works(&self, client: &LockClient) -> Outcome {
-        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
         Ok(guard.release().await?)
     }
 }

@@ -49,11 +49,11 @@ async fn out_of_memory_refuses_an_acquire_and_says_what_to_do() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     fill(&stage).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     refusal(lock.try_acquire().await, &["OOM", "maxmemory"])?;
     refusal(lock.try_acquire_for(Duration::from_millis(300)).await, &["OOM", "maxmemory"])?;
     let waiter = Waiter::of(&client)?;
-    client.lock("another room")?.try_acquire().await.err().ok_or_else(|| Failure::new("it is full"))?;
+    client.mutex("another room")?.try_acquire().await.err().ok_or_else(|| Failure::new("it is full"))?;
     stage.nothing_is_left("while it is full").await?;
     empty(&stage).await?;
     let (guard, _) = waiter.granted().await?;
@@ -63,7 +63,7 @@ async fn out_of_memory_refuses_an_acquire_and_says_what_to_do() -> Outcome {
 async fn out_of_memory_ends_no_hold_and_no_hand_off() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=4s").await?, stage.client(LONG).await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
@@ -82,7 +82,7 @@ async fn out_of_memory_costs_no_waiter_its_place() -> Outcome {
     let stage = Stage::new().await?;
     let (holder, ours, theirs) =
         (stage.client(LONG).await?, stage.client("lease=3s").await?, stage.client(LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let first = Waiter::of(&ours)?;
     stage.queued(1).await?;
     let second = Waiter::of(&theirs)?;
@@ -100,12 +100,12 @@ async fn out_of_memory_costs_no_waiter_its_place() -> Outcome {
 async fn a_primary_that_becomes_a_replica_and_a_primary_again() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=20s&timeout=500ms").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     // No primary is there: the replica keeps its data, and takes no writes.
     stage.server.command(&["REPLICAOF", "127.0.0.1", "1"]).await?;
-    let other = client.lock("another room")?;
+    let other = client.mutex("another room")?;
     let refused = other.try_acquire().await;
     let error = refused.err().ok_or_else(|| Failure::new("a replica has given a lock"))?;
     ensure!(error.is_retryable() && error.to_string().contains("primary"), "{error}");
@@ -125,7 +125,7 @@ async fn a_primary_that_another_has_replaced_is_left() -> Outcome {
     let (old, new) = (Stage::new().await?, Stage::new().await?);
     let switch = Switch::to(old.server.address()).await?;
     let client = old.client_at(switch.address(), "lease=12s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     switch.turn_to(new.server.address());
@@ -159,7 +159,7 @@ async fn a_script_that_blocks_the_server_is_waited_for() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     block(&stage).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let refused = [lock.try_acquire().await, lock.try_acquire_for(Duration::from_millis(300)).await];
     let waiter = Waiter::of(&client)?;
     unblock(&stage).await?;
@@ -175,7 +175,7 @@ async fn a_script_that_blocks_the_server_is_waited_for() -> Outcome {
 async fn a_script_that_blocks_the_server_costs_no_hold() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("lease=8s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     block(&stage).await?;
@@ -194,7 +194,7 @@ async fn flush_scripts(stage: &Stage) -> Outcome {
 async fn forgotten_scripts_are_loaded_again() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=4s").await?, stage.client(LONG).await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     flush_scripts(&stage).await?;
     let guard = lock.try_acquire().await?.ok_or_else(|| Failure::new("a free lock was not given"))?;
     flush_scripts(&stage).await?;
@@ -206,7 +206,7 @@ async fn forgotten_scripts_are_loaded_again() -> Outcome {
     guard.release().await?;
     let (guard, _) = waiter.granted().await?;
     flush_scripts(&stage).await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let given_up = tokio::spawn(async move { lock.acquire().await.map(drop) });
     stage.queued(1).await?;
     flush_scripts(&stage).await?;
@@ -227,7 +227,7 @@ async fn forgotten_scripts_cost_no_renewal() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=4s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     for _ in 0..3 {
@@ -249,7 +249,7 @@ async fn forgotten_scripts_cost_no_renewal() -> Outcome {
 async fn scripts_that_are_forgotten_again_and_again() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let flushing = async {
         loop {
             if let Err(failure) = flush_scripts(&stage).await {
@@ -278,7 +278,7 @@ async fn a_key_of_another_kind_is_named() -> Outcome {
     for (room, part) in [("room 1", 'l'), ("room 2", 'f')] {
         let key = crate::stage::key(room, part);
         stage.server.command(&["HSET", &key, "field", "value"]).await?;
-        let answer = client.lock(room)?.try_acquire().await.map(|guard| guard.is_some());
+        let answer = client.mutex(room)?.try_acquire().await.map(|guard| guard.is_some());
         names_the_foreign(&stage, &key, answer).await?;
     }
     let left = stage.leftovers().await?;
@@ -290,7 +290,7 @@ async fn a_key_of_another_kind_is_named() -> Outcome {
 async fn a_key_of_another_kind_stands_where_a_break_is_noted() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let key = crate::stage::key(ROOM, 'b');
     stage.server.command(&["HSET", &key, "field", "value"]).await?;
     let holder = client.status(ROOM).await?.holders.remove(0).id;

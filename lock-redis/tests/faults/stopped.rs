@@ -20,7 +20,7 @@ async fn for_half_of_the_lease_and_the_hold_goes_on() -> Outcome {
     let lease = Duration::from_secs(6);
     let stage = Stage::new().await?;
     let client = stage.client("lease=6s&timeout=500ms").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let stopped = Instant::now();
@@ -40,7 +40,7 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time() -> Outcome {
     let lease = Duration::from_secs(3);
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=3s").await?, stage.client("lease=3s").await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
@@ -71,10 +71,10 @@ async fn for_twice_the_lease_and_the_hold_is_lost_in_time() -> Outcome {
 async fn a_wait_that_ends_meanwhile_behind_another_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=60s&timeout=500ms").await?, stage.client("lease=60s").await?);
-    let held = theirs.lock(ROOM)?.acquire().await?;
+    let held = theirs.mutex(ROOM)?.acquire().await?;
     let first = Waiter::of(&ours)?;
     stage.queued(1).await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let second = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
     tokio::time::sleep(Duration::from_millis(500)).await;
     stage.server.stop()?;
@@ -90,13 +90,13 @@ async fn a_wait_that_ends_meanwhile_behind_another_is_an_error() -> Outcome {
 async fn a_wait_that_ends_meanwhile_is_an_error() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client("lease=60s&timeout=500ms").await?, stage.client("lease=60s").await?);
-    let held = theirs.lock(ROOM)?.acquire().await?;
-    let lock = ours.lock(ROOM)?;
+    let held = theirs.mutex(ROOM)?.acquire().await?;
+    let lock = ours.mutex(ROOM)?;
     let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
     stage.queued(1).await?;
     stage.server.stop()?;
     let answered = waiter.await?;
-    let tried = ours.lock("another room")?.try_acquire().await;
+    let tried = ours.mutex("another room")?.try_acquire().await;
     stage.server.resume()?;
     for (what, answer) in [("the wait", answered), ("a try", tried)] {
         let kind = answer.map_err(|error| error.kind());

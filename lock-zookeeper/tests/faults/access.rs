@@ -38,7 +38,7 @@ const CREATORS: &str = "session_timeout=60s&acl=creator";
 
 /// Checks that a try and a wait get a permanent refusal that contains a remedy.
 async fn is_denied(client: &lock_core::LockClient, name: &str) -> Outcome<LockError> {
-    let lock = client.lock(name)?;
+    let lock = client.mutex(name)?;
     let tried = refusal(soon("the answer to a try", lock.try_acquire()).await?.map(drop))?;
     let waited = refusal(soon("the answer to a wait", lock.acquire()).await?.map(drop))?;
     for error in [&tried, &waited] {
@@ -63,7 +63,7 @@ async fn nodes_of_their_creator_are_nobody_elses() -> Outcome {
     room_with(&stage, &Access::anybody()).await?;
     let one = connect_patiently(&stage.url_as("one:right", CREATORS)).await?;
     let other = connect_patiently(&stage.url_as("other:right", CREATORS)).await?;
-    let guard = one.lock(ROOM)?.acquire().await?;
+    let guard = one.mutex(ROOM)?.acquire().await?;
     // The node's data says who holds the lock, and `other` may not read it. That the node exists, and since when, is no secret.
     let theirs = other.status(ROOM).await?;
     ensure!(theirs.holders.len() == 1 && theirs.holders[0].pid.is_none(), "{theirs:?}");
@@ -83,8 +83,8 @@ async fn behind_a_node_that_may_not_be_read() -> Outcome {
     let other = connect_patiently(&stage.url_as("other:right", CREATORS)).await?;
     let nobody = stage.client(LONG).await?;
     for _ in 0..2 {
-        let held = one.lock(ROOM)?.acquire().await?;
-        ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+        let held = one.mutex(ROOM)?.acquire().await?;
+        ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "held twice");
         let second = stage.in_line(&other, 2).await?;
         let third = stage.in_line(&nobody, 3).await?;
         held.release().await?;
@@ -96,7 +96,7 @@ async fn behind_a_node_that_may_not_be_read() -> Outcome {
         guard.release().await?;
     }
     // A waiter that gives up has a node that the others may not read either.
-    let held = one.lock(ROOM)?.acquire().await?;
+    let held = one.mutex(ROOM)?.acquire().await?;
     let second = stage.in_line(&other, 2).await?;
     let third = stage.in_line(&nobody, 3).await?;
     second.give_up().await?;
@@ -111,7 +111,7 @@ async fn a_directory_of_somebody_else_is_refused_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let one = connect_patiently(&stage.url_as("one:right", CREATORS)).await?;
     stage.works(&one).await?;
-    let guard = one.lock(ROOM)?.acquire().await?;
+    let guard = one.mutex(ROOM)?.acquire().await?;
     for other in [connect_patiently(&stage.url_as("other:right", CREATORS)).await?, stage.client(LONG).await?]
     {
         is_denied(&other, ROOM).await?;
@@ -143,15 +143,15 @@ async fn where_the_directory_may_not_be_written_to() -> Outcome {
     room_with(&stage, &everybody("crd")).await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     for _ in 0..2 {
-        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
         stage.is_held_by(&guard, "in a directory that may not be written to").await?;
-        ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+        ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "held twice");
         let waiter = stage.in_line(&other, 2).await?;
         guard.release().await?;
         let (guard, _) = waiter.granted().await?;
         stage.is_held_by(&guard, "after the first").await?;
         guard.release().await?;
-        let tried = client.lock(ROOM)?.try_acquire().await?;
+        let tried = client.mutex(ROOM)?.try_acquire().await?;
         ensure!(tried.is_some(), "free, and not given");
         drop(tried);
         soon("the release", client.idle()).await?;
@@ -181,7 +181,7 @@ async fn where_nothing_may_be_listed() -> Outcome {
     room_with(&stage, &everybody("cwd")).await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     stage.works(&client).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     is_denied(&other, ROOM).await?;
     stage.is_held_by(&guard, "after the refusal").await?;
     let nodes = stage.nodes().await?;
@@ -194,7 +194,7 @@ async fn where_nothing_may_be_deleted() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;
     let client = stage.client(SOON_OVER).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let released = soon("the release", guard.release()).await?;
     let error = refusal(released)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
@@ -208,7 +208,7 @@ async fn a_refused_release_keeps_nobody_out_for_long() -> Outcome {
     let directory = stage.directory(ROOM);
     room_with(&stage, &everybody("crwa")).await?;
     let (client, other) = (stage.client(SOON_OVER).await?, stage.client(LONG).await?);
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let ended = guard.hold().clone();
     let waiter = stage.in_line(&other, 2).await?;
     let error = refusal(soon("the release", guard.release()).await?)?;
@@ -254,8 +254,8 @@ async fn a_release_that_is_refused_is_repeated_until_it_is_permitted() -> Outcom
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;
     let client = stage.client("session_timeout=9s").await?;
-    let kept = client.lock("another room")?.acquire().await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let kept = client.mutex("another room")?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let (hold, lost) = (guard.hold().clone(), guard.lost());
     let error = refusal(soon("the release", guard.release()).await?)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
@@ -275,7 +275,7 @@ async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome 
     // Long enough for a busy machine, and shorter than the wait below: a session that nothing keeps alive would end.
     let session = "session_timeout=12s";
     let (one, other) = (stage.client(session).await?, stage.client(session).await?);
-    let held = one.lock(ROOM)?.acquire().await?;
+    let held = one.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
     // A client that already has a node goes on, and may release.
     stage.server.set_access(&stage.directory(ROOM), &everybody("d")).await?;
@@ -292,7 +292,7 @@ async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome 
 async fn a_quota_that_is_used_up() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     // The folder, the lock's directory, and the holder's node.
     let limits = "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3";
     for (name, text) in [("zookeeper_limits", limits), ("zookeeper_stats", "count=3,bytes=0")] {
@@ -301,7 +301,7 @@ async fn a_quota_that_is_used_up() -> Outcome {
     }
     let other = stage.client(LONG).await?;
     for waits in [false, true] {
-        let lock = other.lock(ROOM)?;
+        let lock = other.mutex(ROOM)?;
         let answer = if waits {
             soon("the answer", lock.acquire()).await?.map(drop)
         } else {
@@ -336,7 +336,7 @@ async fn a_server_that_has_too_much_to_do() -> Outcome {
         let (is_inside, is_enough) = (Arc::clone(&is_inside), Arc::clone(&is_enough));
         users.push(tokio::spawn(async move {
             while !is_enough.load(Ordering::SeqCst) {
-                let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+                let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
                 ensure!(!is_inside.swap(true, Ordering::SeqCst), "two hold");
                 tokio::task::yield_now().await;
                 is_inside.store(false, Ordering::SeqCst);
@@ -364,7 +364,7 @@ async fn sasl_lets_its_users_in() -> Outcome {
     stage.works(&app).await?;
     let other = connect_patiently(&stage.url_as("other:word", "auth=sasl&acl=creator")).await?;
     is_denied(&other, ROOM).await?;
-    let guard = app.lock(ROOM)?.acquire().await?;
+    let guard = app.mutex(ROOM)?.acquire().await?;
     // The client authenticates itself on every new connection.
     let connected = proxy.requests(ZooKeeperRequest::Connect);
     proxy.cut();
@@ -401,7 +401,7 @@ async fn passwords_are_shown_nowhere() -> Outcome {
         let shown = format!("{client:?} {client:#?}");
         ensure!(!shown.contains(secret), "{shown}");
         let Ok(client) = client else { continue };
-        let guard = client.lock(format!("room-{number}"))?.acquire().await?;
+        let guard = client.mutex(format!("room-{number}"))?.acquire().await?;
         let shown = format!("{guard:?} {:?}", client.status(guard.hold().name().as_str()).await?);
         ensure!(!shown.contains(secret), "{shown}");
         guard.release().await?;

@@ -32,7 +32,7 @@ async fn broken_after(hold_for: Duration) -> Outcome {
     let stage = Stage::new().await?;
     let ours = stage.client("session_timeout=60s&abort_margin=1s").await?;
     let (operator, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     for _ in 0..4 {
         let diary = Diary::of(&lock);
         let guard = soon("the lock", lock.acquire()).await??;
@@ -77,7 +77,7 @@ async fn a_broken_hold_is_its_holders_until_the_abort_margin_is_over() -> Outcom
     let stage = Stage::new().await?;
     let (ours, operator) = (stage.client(SLOW_TO_STOP).await?, stage.client(LONG).await?);
     let third = stage.client(LONG).await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = soon("the lock", lock.acquire()).await??;
     let waiter = stage.in_line(&third, 2).await?;
@@ -98,7 +98,7 @@ async fn a_hold_that_is_broken_twice_is_its_holders_for_as_long() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, operator) = (stage.client(SLOW_TO_STOP).await?, stage.client(LONG).await?);
     let third = stage.client(LONG).await?;
-    let guard = soon("the lock", ours.lock(ROOM)?.acquire()).await??;
+    let guard = soon("the lock", ours.mutex(ROOM)?.acquire()).await??;
     let waiter = stage.in_line(&third, 2).await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
     let began = Instant::now();
@@ -128,7 +128,7 @@ async fn a_hold_of_which_nothing_may_be_read_is_its_holders_until_it_has_stopped
     let stage = Stage::new().await?;
     let ours = connect_patiently(&stage.url_as("one:right", SLOW_TO_STOP)).await?;
     let operator = stage.client(LONG).await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = soon("the lock", lock.acquire()).await??;
     let access = Access::new().grant("cdrwa", "digest", ONE).grant("w", "world", "anyone");
@@ -186,7 +186,7 @@ async fn the_hold_of_a_foreign_program_is_broken() -> Outcome {
 async fn who_does_not_hold_is_not_broken() -> Outcome {
     let stage = Stage::new().await?;
     let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&second, 2).await?;
     let nodes = stage.nodes().await?;
     for id in [nodes[1].as_str(), "_c_nobody-lock-0000000000", "..", ""] {
@@ -205,7 +205,7 @@ async fn a_break_that_arrives_late_breaks_nobody_else() -> Outcome {
     let proxy = stage.proxy()?;
     let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let operator = stage.client_at(proxy.address(), LONG).await?;
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&second, 2).await?;
     let holder = HolderId::new(stage.nodes().await?[0].as_str());
     proxy.hold_request(ZooKeeperRequest::Change);
@@ -226,7 +226,7 @@ async fn a_break_whose_second_half_arrives_late_breaks_nobody_else() -> Outcome 
     let (slow, late) = (stage.proxy()?, stage.proxy()?);
     let (first, second) = (stage.client_at(slow.address(), LONG).await?, stage.client(LONG).await?);
     let operator = stage.client_at(late.address(), LONG).await?;
-    let lock = first.lock(ROOM)?;
+    let lock = first.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let held = lock.acquire().await?;
     let waiter = stage.in_line(&second, 2).await?;

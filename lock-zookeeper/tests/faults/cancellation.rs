@@ -31,7 +31,7 @@ async fn nothing_is_left(stage: &Stage, client: &LockClient, when: &str) -> Outc
 async fn after_each_poll_of_an_acquire_of_a_free_lock() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for polls in 0.. {
         let mut acquiring = Box::pin(lock.acquire());
         let ready = poll_times(acquiring.as_mut(), polls).await?;
@@ -48,9 +48,9 @@ async fn after_each_poll_of_an_acquire_of_a_free_lock() -> Outcome {
 async fn after_each_poll_of_an_acquire_of_a_held_lock() -> Outcome {
     let stage = Stage::new().await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for polls in 0..2 {
-        let held = holder.lock(ROOM)?.acquire().await?;
+        let held = holder.mutex(ROOM)?.acquire().await?;
         let mut acquiring = Box::pin(lock.acquire());
         ensure!(poll_times(acquiring.as_mut(), polls).await?.is_none(), "a held lock was given");
         if polls > 0 {
@@ -70,10 +70,10 @@ async fn after_each_poll_of_an_acquire_of_a_held_lock() -> Outcome {
 async fn at_any_moment_of_an_acquire() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for step in 0..150 {
         let dropped_after = Duration::from_micros(step * 30);
-        let held = if step % 2 == 0 { None } else { Some(other.lock(ROOM)?.acquire().await?) };
+        let held = if step % 2 == 0 { None } else { Some(other.mutex(ROOM)?.acquire().await?) };
         drop_after(lock.acquire(), dropped_after).await?;
         drop(held);
         soon("the release", other.idle()).await?;
@@ -87,7 +87,7 @@ async fn at_any_moment_of_an_acquire() -> Outcome {
 async fn after_each_poll_of_a_release() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for polls in 0..3 {
         let guard = lock.acquire().await?;
         let mut releasing = Box::pin(guard.release());
@@ -116,7 +116,7 @@ async fn while_on_its_way(request: ZooKeeperRequest, message: Held) -> Outcome {
         if only_when_held && !is_held {
             continue;
         }
-        let held = if is_held { Some(holder.lock(ROOM)?.acquire().await?) } else { None };
+        let held = if is_held { Some(holder.mutex(ROOM)?.acquire().await?) } else { None };
         match message {
             Held::Request => proxy.hold_request(request),
             Held::Answer => proxy.hold_reply(request),
@@ -165,7 +165,7 @@ async fn while_the_news_of_the_grant_is_on_its_way() -> Outcome {
     let proxy = stage.proxy()?;
     let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
     let next = stage.client(LONG).await?;
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
     let last = stage.in_line(&next, 3).await?;
     proxy.blackhole(Direction::ToClient);
@@ -182,7 +182,7 @@ async fn while_there_is_no_contact() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
-    let held = holder.lock(ROOM)?.acquire().await?;
+    let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
     let connected = proxy.requests(ZooKeeperRequest::Connect);
     proxy.sever();

@@ -20,7 +20,7 @@ cases!("clients":
 async fn a_closed_client_ends_its_session_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let session = stage.session(0).await?;
     guard.release().await?;
     ensure!(stage.knows_session(session).await?, "the session ended with the hold");
@@ -50,9 +50,9 @@ async fn is_closed_with(client: &LockClient, stage: &Stage, session: i64) -> Out
 async fn a_closed_client_that_holds_and_waits_leaves_nothing() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = other.lock(ROOM)?.acquire().await?;
+    let held = other.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
-    let mine = client.lock("another room")?.acquire().await?;
+    let mine = client.mutex("another room")?.acquire().await?;
     // The client releases what is still held when the time is up.
     let _ = soon("the end", client.close(Duration::from_millis(300))).await?;
     let ended = soon("the wait", waiter.granted()).await?;
@@ -74,10 +74,10 @@ async fn what_was_dropped_is_certain_when_a_client_is_closed() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
     for _ in 0..3 {
-        let guard = client.lock(ROOM)?.acquire().await?;
+        let guard = client.mutex(ROOM)?.acquire().await?;
         drop(guard);
     }
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let session = stage.session(0).await?;
     drop(guard);
     is_closed_with(&client, &stage, session).await?;
@@ -87,7 +87,7 @@ async fn what_was_dropped_is_certain_when_a_client_is_closed() -> Outcome {
 async fn a_dropped_client_leaves_nothing() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let session = stage.session(0).await?;
     let waiter = stage.in_line(&other, 2).await?;
     drop((guard, client));
@@ -103,7 +103,7 @@ async fn a_client_is_closed_without_contact() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "session_timeout=8s").await?;
     let other = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
     proxy.sever();
     let _ = soon("the end", client.close(Duration::from_millis(500))).await?;
@@ -116,7 +116,7 @@ async fn a_closed_client_connects_no_more() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     stage.works(&client).await?;
     soon("the end", client.close(Duration::from_secs(10))).await??;
     until("the connection has ended", || async { Ok(proxy.connections() == 0) }).await?;

@@ -32,7 +32,7 @@ const SESSION: Duration = Duration::from_secs(6);
 
 /// Waits until neither an answer on its way nor a thread that runs late decides when a hold ends.
 async fn between_heartbeats(guard: &LockGuard) -> Outcome {
-    let half_way = SESSION * 2 / 3 - SESSION / 12;
+    let half_way = SESSION * 7 / 12;
     until("the last heartbeat is a while ago", || async { Ok(guard.hold().remaining() < Some(half_way)) })
         .await
 }
@@ -42,7 +42,7 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "session_timeout=6s").await?;
     let other = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
@@ -87,7 +87,7 @@ async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "session_timeout=15s").await?;
     let other = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let session = stage.session(0).await?;
@@ -115,7 +115,7 @@ async fn a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_h
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "session_timeout=20s&abort_margin=4s").await?;
     let other = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let (lost, session) = (guard.lost(), stage.session(0).await?);
@@ -149,8 +149,8 @@ async fn a_grant_heard_of_by_one_who_is_not_heard_is_none() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "session_timeout=8s").await?;
     let (first, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let _bell = client.lock("bell")?.acquire().await?;
-    let held = first.lock(ROOM)?.acquire().await?;
+    let _bell = client.mutex("bell")?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
     let behind = stage.in_line(&third, 3).await?;
     stage.waits(1).await?;
@@ -184,7 +184,7 @@ async fn a_lost_connection_is_told_at_once_and_its_return_as_well() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let began = Instant::now();
@@ -206,7 +206,7 @@ async fn a_lost_connection_is_told_at_once_and_its_return_as_well() -> Outcome {
 async fn a_server_that_stands_still_for_half_a_session_costs_no_hold() -> Outcome {
     let stage = Stage::alone().await?;
     let client = stage.client("session_timeout=30s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     stage.server.stop()?;
@@ -224,7 +224,7 @@ async fn a_server_that_stands_still_for_half_a_session_costs_no_hold() -> Outcom
 async fn a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time() -> Outcome {
     let stage = Stage::alone().await?;
     let (ours, theirs) = (stage.client("session_timeout=6s").await?, stage.client(LONG).await?);
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&theirs, 2).await?;
@@ -252,8 +252,8 @@ async fn a_wait_that_ends_without_contact_is_an_error() -> Outcome {
     let proxy = stage.proxy()?;
     let ours = stage.client_at(proxy.address(), "session_timeout=10s").await?;
     let theirs = stage.client(LONG).await?;
-    let held = theirs.lock(ROOM)?.acquire().await?;
-    let lock = ours.lock(ROOM)?;
+    let held = theirs.mutex(ROOM)?.acquire().await?;
+    let lock = ours.mutex(ROOM)?;
     let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
     stage.nodes_are(2).await?;
     proxy.sever();
@@ -272,8 +272,8 @@ async fn a_wait_that_ends_without_an_answer_is_an_error() -> Outcome {
     let proxy = stage.proxy()?;
     let ours = stage.client_at(proxy.address(), "session_timeout=40s").await?;
     let theirs = stage.client(LONG).await?;
-    let held = theirs.lock(ROOM)?.acquire().await?;
-    let lock = ours.lock(ROOM)?;
+    let held = theirs.mutex(ROOM)?.acquire().await?;
+    let lock = ours.mutex(ROOM)?;
     let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(12)).await });
     stage.nodes_are(2).await?;
     proxy.blackhole(Direction::ToServer);
@@ -293,9 +293,9 @@ async fn a_wait_that_ends_without_an_answer_behind_another_is_an_error() -> Outc
     let proxy = stage.proxy()?;
     let ours = stage.client_at(proxy.address(), "session_timeout=40s").await?;
     let theirs = stage.client(LONG).await?;
-    let held = theirs.lock(ROOM)?.acquire().await?;
+    let held = theirs.mutex(ROOM)?.acquire().await?;
     let first = stage.in_line(&ours, 2).await?;
-    let lock = ours.lock(ROOM)?;
+    let lock = ours.mutex(ROOM)?;
     let second = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(12)).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     proxy.blackhole(Direction::ToServer);
@@ -312,8 +312,8 @@ async fn a_wait_that_ends_without_an_answer_behind_another_is_an_error() -> Outc
 async fn a_wait_that_ends_in_contact_is_none() -> Outcome {
     let stage = Stage::new().await?;
     let (ours, theirs) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = theirs.lock(ROOM)?.acquire().await?;
-    let answered = ours.lock(ROOM)?.try_acquire_for(Duration::from_millis(500)).await?;
+    let held = theirs.mutex(ROOM)?.acquire().await?;
+    let answered = ours.mutex(ROOM)?.try_acquire_for(Duration::from_millis(500)).await?;
     ensure!(answered.is_none(), "given twice");
     soon("the undoing", ours.idle()).await?;
     stage.nodes_are(1).await?;
@@ -326,7 +326,7 @@ async fn a_try_without_contact_is_an_error_at_once() -> Outcome {
     let client = stage.client_at(proxy.address(), "session_timeout=30s").await?;
     stage.works(&client).await?;
     proxy.sever();
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let tried = soon("the answer", lock.try_acquire()).await?.map(|guard| guard.is_some());
     let error = refusal(tried)?;
     ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
@@ -342,7 +342,7 @@ async fn a_server_that_is_started_again_keeps_holds_and_places() -> Outcome {
     let stage = Stage::alone().await?;
     let (first, second, third) =
         (stage.client("session_timeout=40s").await?, stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let next = stage.in_line(&second, 2).await?;
     let last = stage.in_line(&third, 3).await?;
     let nodes = stage.nodes().await?;

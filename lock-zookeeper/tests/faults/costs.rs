@@ -53,7 +53,7 @@ async fn hold_many(
         {
             guards.push(guard??);
         }
-        let lock = client.lock(name_of(number))?;
+        let lock = client.mutex(name_of(number))?;
         acquiring.spawn(async move { lock.acquire().await });
     }
     while let Some(guard) = soon("a lock", acquiring.join_next()).await? {
@@ -106,7 +106,7 @@ async fn more_locks_than_one_session_takes() -> Outcome {
     .await?;
     for number in [0, 150, 300, 349] {
         let name = long_name(number);
-        ensure!(other.lock(&name)?.try_acquire().await?.is_none(), "{number}: held twice");
+        ensure!(other.mutex(&name)?.try_acquire().await?.is_none(), "{number}: held twice");
         let guard = guards.iter().find(|guard| guard.hold().name().as_str() == name);
         let guard = guard.ok_or_else(|| Failure::new(format!("{name} was not acquired")))?;
         let directory = stage.directory(&name);
@@ -132,7 +132,7 @@ async fn ended_holds_take_no_place_in_a_session() -> Outcome {
     let client = stage.client_at(proxy.address(), LONG).await?;
     // A session can have two hundred such paths.
     let name = "long-".repeat(100);
-    let lock = client.lock(&name)?;
+    let lock = client.mutex(&name)?;
     let mut ended = Vec::new();
     for _ in 0..300 {
         let guard = soon("the lock", lock.acquire()).await??;
@@ -166,7 +166,7 @@ async fn a_free_lock_costs_two_requests() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     stage.works(&client).await?;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let before = counts(&proxy);
@@ -209,9 +209,9 @@ async fn a_held_lock_costs_one_listing() -> Outcome {
     ensure!(spent[0] == 1 && spent[2] == 1 && spent[3] == 0 && spent[7] == 0, "{KINDS:?} {spent:?}");
     // One attempt that is granted at once, and one try.
     guard.release().await?;
-    let held = clients[0].lock(ROOM)?.acquire().await?;
+    let held = clients[0].mutex(ROOM)?.acquire().await?;
     let before = counts(&proxy);
-    ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+    ensure!(client.mutex(ROOM)?.try_acquire().await?.is_none(), "held twice");
     let spent = since(&before, &proxy);
     ensure!(spent[..4] == [1, 1, 1, 0] && spent[7] == 0, "{KINDS:?} {spent:?}");
     Ok(held.release().await?)

@@ -83,10 +83,10 @@ struct Pair {
 impl Pair {
     async fn new(holder: &str, next: &LockClient, name: &str) -> Outcome<Self> {
         let client = connect_patiently(holder).await?;
-        let lock = client.lock(name)?;
+        let lock = client.mutex(name)?;
         let diary = Diary::of(&lock);
         let guard = soon("the lock", lock.acquire()).await??;
-        let waiter = Waiter::start(next.lock(name)?);
+        let waiter = Waiter::start(next.mutex(name)?);
         until("it waits", || async { Ok(next.status(name).await?.waiters.len() == 1) }).await?;
         Ok(Self { client, guard, diary, waiter })
     }
@@ -144,7 +144,7 @@ async fn a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower() -> Outco
         let options = [("session_timeout", "8s")];
         let url = ensemble.member(follower).url_of(&[proxy.address()], "/locks", &options);
         let pair = Pair::new(&url, &next, &format!("paused-{number}")).await?;
-        let bell = pair.client.lock(format!("bell-{number}"))?.acquire().await?;
+        let bell = pair.client.mutex(format!("bell-{number}"))?.acquire().await?;
         pairs.push((proxy, pair, bell));
         tokio::time::sleep(SESSION / 6 / PAUSED).await;
     }
@@ -219,11 +219,11 @@ async fn a_creation_that_arrives_late_at_the_member_that_was_left() -> Outcome {
     let url = ensemble.member(0).url_of(&[switch.address()], "/locks", &[("session_timeout", "6s")]);
     let client = connect_patiently(&url).await?;
     let observer = connect_patiently(&url_of(&ensemble, &[STUBBORN], LONG)).await?;
-    soon("the lock", client.lock(ROOM)?.acquire()).await??.release().await?;
+    soon("the lock", client.mutex(ROOM)?.acquire()).await??.release().await?;
     old.blackhole(Direction::ToServer);
     switch.turn_to(new.address());
     let asked = old.requests(ZooKeeperRequest::Create);
-    let waiter = Waiter::start(client.lock(ROOM)?);
+    let waiter = Waiter::start(client.mutex(ROOM)?);
     until("the request is on its way", || async { Ok(old.requests(ZooKeeperRequest::Create) > asked) })
         .await?;
     waiter.give_up().await?;
@@ -233,6 +233,6 @@ async fn a_creation_that_arrives_late_at_the_member_that_was_left() -> Outcome {
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
     let status = observer.status(ROOM).await?;
     ensure!(status.holders.is_empty(), "{status:?}");
-    soon("the lock", observer.lock(ROOM)?.acquire()).await??.release().await?;
+    soon("the lock", observer.mutex(ROOM)?.acquire()).await??.release().await?;
     Ok(())
 }

@@ -26,13 +26,13 @@ async fn a_delete_that_arrives_when_the_lock_is_held_anew() -> Outcome {
     let (old, new) = (stage.proxy()?, stage.proxy()?);
     let switch = Switch::to(old.address()).await?;
     let client = stage.client_at(switch.address(), RELEASES_ANEW).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     old.blackhole(Direction::ToServer);
     switch.turn_to(new.address());
     let asked = old.requests(ZooKeeperRequest::Delete);
     soon("the release", guard.release()).await??;
     ensure!(old.requests(ZooKeeperRequest::Delete) > asked, "nothing is on its way");
-    let again = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let again = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     old.heal();
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
     stage.is_held_by(&again, "after the late delete").await?;
@@ -46,7 +46,7 @@ async fn a_delete_that_arrives_when_others_hold_and_wait() -> Outcome {
     let switch = Switch::to(old.address()).await?;
     let client = stage.client_at(switch.address(), RELEASES_ANEW).await?;
     let (second, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let next = stage.in_line(&second, 2).await?;
     let last = stage.in_line(&third, 3).await?;
     old.blackhole(Direction::ToServer);
@@ -93,7 +93,7 @@ async fn a_creation_that_arrives_after_it_was_done_again() -> Outcome {
     stage.works(&client).await?;
     old.blackhole(Direction::ToServer);
     switch.turn_to(new.address());
-    let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     let waiter = stage.in_line(&other, 2).await?;
     old.heal();
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;

@@ -31,11 +31,11 @@ async fn stage() -> Outcome<(Stage, TcpProxy, LockClient, LockClient)> {
 
 /// The client gets the lock with one node; then the other client gets it.
 async fn is_held_once(stage: &Stage, client: &LockClient, other: &LockClient, when: Loss) -> Outcome {
-    let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+    let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
     stage.is_held_by(&guard, format_args!("{when:?}")).await?;
     let nodes = stage.nodes().await?;
     ensure!(nodes.len() == 1, "{when:?}: {nodes:?}");
-    ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "{when:?}: held twice");
+    ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "{when:?}: held twice");
     guard.release().await?;
     stage.nothing_is_left(format_args!("{when:?}")).await?;
     stage.works(other).await
@@ -97,7 +97,7 @@ async fn of_a_held_lock() -> Outcome {
     let (stage, proxy, client, other) = stage().await?;
     let last = stage.client(LONG).await?;
     for loss in LOSSES {
-        let held = other.lock(ROOM)?.acquire().await?;
+        let held = other.mutex(ROOM)?.acquire().await?;
         loss.of_next(&proxy, CREATE);
         let waiter = stage.in_line(&client, 2).await?;
         let place = stage.path(1).await?;
@@ -118,7 +118,7 @@ async fn of_a_held_lock() -> Outcome {
 /// The try is an error, and nothing stays behind.
 async fn of_a_try_for_a_free_lock() -> Outcome {
     let (stage, proxy, client, other) = stage().await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for loss in LOSSES {
         loss.of_next(&proxy, CREATE);
         let tried = soon("the answer", lock.try_acquire()).await?;
@@ -134,8 +134,8 @@ async fn of_a_try_for_a_free_lock() -> Outcome {
 
 async fn of_a_try_for_a_held_lock() -> Outcome {
     let (stage, proxy, client, other) = stage().await?;
-    let lock = client.lock(ROOM)?;
-    let held = other.lock(ROOM)?.acquire().await?;
+    let lock = client.mutex(ROOM)?;
+    let held = other.mutex(ROOM)?.acquire().await?;
     for loss in LOSSES {
         loss.of_next(&proxy, CREATE);
         let tried = soon("the answer", lock.try_acquire()).await?;
@@ -161,7 +161,7 @@ async fn and_of_everything_that_finds_out_what_came_of_it() -> Outcome {
     // Here the clean-up has to find out the outcome.
     for loss in LOSSES {
         let client = connect_patiently(&stage.url_at(proxy.address(), IMPATIENT)).await?;
-        let lock = client.lock(ROOM)?;
+        let lock = client.mutex(ROOM)?;
         loss.of_next(&proxy, CREATE);
         loss.of_next(&proxy, ZooKeeperRequest::Sync);
         loss.of_next(&proxy, ZooKeeperRequest::List);

@@ -41,7 +41,7 @@ async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClien
 async fn of_a_release() -> Outcome {
     let (stage, proxy, client, other) = stage("session_timeout=15s").await?;
     let just_renewed = Duration::from_secs(9);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     for loss in LOSSES {
         let guard = soon("the lock", lock.acquire()).await??;
@@ -62,7 +62,7 @@ async fn of_a_release() -> Outcome {
 
 async fn of_a_cancel() -> Outcome {
     let (stage, proxy, client, other) = stage(IMPATIENT).await?;
-    let held = other.lock(ROOM)?.acquire().await?;
+    let held = other.mutex(ROOM)?.acquire().await?;
     for loss in LOSSES {
         let waiter = stage.in_line(&client, 2).await?;
         loss.of_next(&proxy, ZooKeeperRequest::Delete);
@@ -81,14 +81,14 @@ async fn of_a_cancel() -> Outcome {
 async fn of_a_try_that_steps_back() -> Outcome {
     let (stage, proxy, client, other) = stage(IMPATIENT).await?;
     for loss in LOSSES {
-        let held = other.lock(ROOM)?.acquire().await?;
+        let held = other.mutex(ROOM)?.acquire().await?;
         soon("contact", async {
-            while client.lock("another room")?.try_acquire().await.is_err() {}
+            while client.mutex("another room")?.try_acquire().await.is_err() {}
             Outcome::Ok(())
         })
         .await??;
         loss.of_next(&proxy, ZooKeeperRequest::Delete);
-        let tried = soon("the answer", client.lock(ROOM)?.try_acquire()).await?;
+        let tried = soon("the answer", client.mutex(ROOM)?.try_acquire()).await?;
         ensure!(matches!(tried, Ok(None) | Err(_)), "{loss:?}: given twice");
         stage.nodes_are(1).await?;
         held.release().await?;
@@ -109,7 +109,7 @@ async fn of_a_heartbeat_on_a_connection_that_is_dead() -> Outcome {
 
 async fn heartbeats_are_lost(session: u64, which: impl Fn(Losing) -> bool) -> Outcome {
     let (stage, proxy, client, _other) = stage(&format!("session_timeout={session}s")).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     for loss in LOSSES.into_iter().filter(|loss| which(loss.1)) {
@@ -150,7 +150,7 @@ async fn is_served(stage: &Stage, waiter: Waiter, held: lock_core::LockGuard, wh
 async fn of_a_listing() -> Outcome {
     let (stage, proxy, client, other) = stage(IMPATIENT).await?;
     for loss in LOSSES {
-        let held = other.lock(ROOM)?.acquire().await?;
+        let held = other.mutex(ROOM)?.acquire().await?;
         let asked = proxy.requests(ZooKeeperRequest::List);
         loss.of_next(&proxy, ZooKeeperRequest::List);
         let waiter = stage.in_line(&client, 2).await?;
@@ -164,7 +164,7 @@ async fn of_a_listing() -> Outcome {
 async fn of_the_watch_over_the_predecessor() -> Outcome {
     let (stage, proxy, client, other) = stage(IMPATIENT).await?;
     for loss in LOSSES {
-        let held = other.lock(ROOM)?.acquire().await?;
+        let held = other.mutex(ROOM)?.acquire().await?;
         proxy.hold_reply(ZooKeeperRequest::List);
         let waiter = stage.in_line(&client, 2).await?;
         soon("the listing", proxy.reply_is_held()).await?;
@@ -211,12 +211,12 @@ async fn of_a_look_at_several_predecessors() -> Outcome {
 /// The connection that replaces a lost one is lost as well, or its watches are.
 async fn of_a_connection_anew() -> Outcome {
     let (stage, proxy, client, other) = stage(PATIENT).await?;
-    let lock = client.lock("another room")?;
+    let lock = client.mutex("another room")?;
     let diary = Diary::of(&lock);
     let mine = lock.acquire().await?;
     for request in [ZooKeeperRequest::Connect, ZooKeeperRequest::SetWatches] {
         for loss in LOSSES.into_iter().filter(|loss| loss.1 != Losing::Silence) {
-            let held = other.lock(ROOM)?.acquire().await?;
+            let held = other.mutex(ROOM)?.acquire().await?;
             let waiter = stage.in_line(&client, 2).await?;
             let connected = proxy.requests(ZooKeeperRequest::Connect);
             loss.of_next(&proxy, request);

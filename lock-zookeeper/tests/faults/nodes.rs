@@ -37,7 +37,7 @@ async fn a_predecessor_that_gives_up_hands_nothing_over() -> Outcome {
     let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let (third, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
     for gives_up in [0, 1] {
-        let held = first.lock(ROOM)?.acquire().await?;
+        let held = first.mutex(ROOM)?.acquire().await?;
         let mut between = vec![stage.in_line(&second, 2).await?, stage.in_line(&third, 3).await?];
         let waiter = stage.in_line(&last, 4).await?;
         between.remove(gives_up).give_up().await?;
@@ -61,7 +61,7 @@ async fn a_predecessor_that_gives_up_hands_nothing_over() -> Outcome {
 async fn all_predecessors_but_the_holder_give_up_at_once() -> Outcome {
     let stage = Stage::new().await?;
     let first = stage.client(LONG).await?;
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let (mut waiters, mut clients) = (Vec::new(), Vec::new());
     for count in 2..8 {
         let client = stage.client(LONG).await?;
@@ -87,7 +87,7 @@ async fn the_own_node_deleted_while_waiting() -> Outcome {
     let stage = Stage::new().await?;
     let (first, second, third) =
         (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let unlucky = stage.in_line(&second, 2).await?;
     let lucky = stage.in_line(&third, 3).await?;
     let path = stage.path(1).await?;
@@ -169,7 +169,7 @@ async fn the_own_node_deleted_while_there_is_no_contact() -> Outcome {
 async fn the_own_node_deleted_while_holding() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for _ in 0..3 {
         let diary = Diary::of(&lock);
         let guard = lock.acquire().await?;
@@ -193,7 +193,7 @@ async fn the_own_node_deleted_while_holding() -> Outcome {
 async fn the_own_node_deleted_in_the_first_moments_of_a_hold() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     stage.works(&client).await?;
     for milliseconds in [0, 0, 1, 5, 15, 25] {
         let diary = Diary::of(&lock);
@@ -219,14 +219,14 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
     let client = stage.client_at(proxy.address(), LONG).await?;
     let other = stage.client(LONG).await?;
     stage.works(&other).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     proxy.hold_reply(ZooKeeperRequest::Create);
     let waiter = Waiter::of(&client)?;
     soon("the answer", proxy.reply_is_held()).await?;
     let began = Instant::now();
     stage.server.delete(&stage.path(0).await?).await?;
-    let next = soon("the lock", other.lock(ROOM)?.acquire()).await??;
+    let next = soon("the lock", other.mutex(ROOM)?.acquire()).await??;
     proxy.let_replies_go();
     let (guard, _) = waiter.granted().await?;
     let (reason, told) = diary.abort().await?;
@@ -242,7 +242,7 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
 async fn the_own_node_written_to_by_somebody() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
@@ -268,7 +268,7 @@ async fn a_release_tells_of_a_loss_that_nobody_has_noticed_yet() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
     stage.works(&client).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     proxy.hold_reply(ZooKeeperRequest::Read);
@@ -301,7 +301,7 @@ async fn delete_directory(stage: &Stage) -> Outcome {
 async fn the_directory_deleted_while_held() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let token = guard.token();
@@ -310,7 +310,7 @@ async fn the_directory_deleted_while_held() -> Outcome {
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
     drop(guard);
     // The numbers begin anew, and the tokens still rise.
-    let next = soon("the lock", other.lock(ROOM)?.acquire()).await??;
+    let next = soon("the lock", other.mutex(ROOM)?.acquire()).await??;
     ensure!(next.token() > token, "{:?} after {token:?}", next.token());
     stage.is_held_by(&next, "in the new directory").await?;
     next.release().await?;
@@ -321,7 +321,7 @@ async fn the_directory_deleted_while_held() -> Outcome {
 async fn the_directory_deleted_while_waited_for() -> Outcome {
     let stage = Stage::new().await?;
     let first = stage.client(LONG).await?;
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let (mut waiters, mut clients) = (Vec::new(), Vec::new());
     for count in 2..6 {
         let client = stage.client(LONG).await?;
@@ -370,7 +370,7 @@ async fn a_waiter_keeps_its_place_when_its_connection_is_reset() -> Outcome {
     let proxy = stage.proxy()?;
     let (first, last) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let client = stage.client_at(proxy.address(), "session_timeout=20s").await?;
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
     let behind = stage.in_line(&last, 3).await?;
     let places = stage.nodes().await?;
@@ -403,7 +403,7 @@ async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
     let client = stage.client(IMPATIENT).await?;
     let mut guards = Vec::new();
     for number in 0..20 {
-        guards.push(client.lock(format!("many-{number}"))?.acquire().await?);
+        guards.push(client.mutex(format!("many-{number}"))?.acquire().await?);
     }
     for number in [0, 7, 19] {
         let directory = stage.directory(&format!("many-{number}"));

@@ -48,7 +48,7 @@ async fn directories_that_are_removed_all_the_time() -> Outcome {
         let client = stage.client(LONG).await?;
         users.push(tokio::spawn(async move {
             for round in 0..40 {
-                let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+                let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
                 ensure!(guard.hold().is_valid(), "a hold that is none");
                 guard.release().await?;
                 // Sometimes long enough for the server to remove everything, and sometimes just about.
@@ -84,8 +84,8 @@ async fn children_that_are_none_of_ours() -> Outcome {
     }
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     for _ in 0..2 {
-        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
-        ensure!(other.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+        let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
+        ensure!(other.mutex(ROOM)?.try_acquire().await?.is_none(), "held twice");
         let status = other.status(ROOM).await?;
         ensure!(status.holders.len() == 1 && status.waiters.is_empty(), "{status:?}");
         let waiter = Waiter::of(&other)?;
@@ -93,7 +93,7 @@ async fn children_that_are_none_of_ours() -> Outcome {
         guard.release().await?;
         let (guard, _) = waiter.granted().await?;
         guard.release().await?;
-        let guard = client.lock(ROOM)?.try_acquire().await?;
+        let guard = client.mutex(ROOM)?.try_acquire().await?;
         ensure!(guard.is_some(), "free, and not given");
     }
     Ok(())
@@ -109,7 +109,7 @@ async fn numbers_of_other_programs_are_refused() -> Outcome {
         let path = format!("{}/{prefix}", stage.directory(ROOM));
         let theirs = stage.server.create(&path, b"", NodeKind::Numbered).await?;
         let name = theirs.rsplit('/').next().unwrap_or_default();
-        let lock = client.lock(ROOM)?;
+        let lock = client.mutex(ROOM)?;
         let tried = refusal(soon("the answer to a try", lock.try_acquire()).await?.map(drop))?;
         let waited = refusal(soon("the answer to a wait", lock.acquire()).await?.map(drop))?;
         let looked = refusal(client.status(ROOM).await)?;
@@ -125,7 +125,7 @@ async fn numbers_of_other_programs_are_refused() -> Outcome {
         let later = stage.server.create(&path, b"", NodeKind::Numbered).await?;
         let status = other.status(ROOM).await?;
         ensure!(status.holders.len() == 1, "{prefix}: {status:?}");
-        refusal(other.lock(ROOM)?.try_acquire().await.map(drop))?;
+        refusal(other.mutex(ROOM)?.try_acquire().await.map(drop))?;
         stage.is_held_by(&guard, prefix).await?;
         guard.release().await?;
         stage.server.delete(&later).await?;
@@ -140,7 +140,7 @@ async fn contenders_of_curator_count() -> Outcome {
     for prefix in ["_c_1f3c2a4b-9c1e-4e0f-8a52-4f9f3f0e6a11-lock-", "lock-", "x-lock-"] {
         let path = format!("{}/{prefix}", stage.directory(ROOM));
         let theirs = stage.server.create(&path, b"", NodeKind::Numbered).await?;
-        ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "{prefix}: held twice");
+        ensure!(client.mutex(ROOM)?.try_acquire().await?.is_none(), "{prefix}: held twice");
         stage.nodes_are(1).await?;
         let waiter = stage.in_line(&client, 2).await?;
         stage.server.delete(&theirs).await?;
@@ -160,8 +160,8 @@ async fn contenders_of_kazoo_count_on_request() -> Outcome {
     for prefix in ["0123456789abcdef__lock__", "0123456789abcdef__rlock__"] {
         let path = format!("{}/{prefix}", stage.directory(ROOM));
         let theirs = stage.server.create(&path, b"", NodeKind::Numbered).await?;
-        ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "{prefix}: held twice");
-        refusal(careless.lock(ROOM)?.try_acquire().await.map(drop))?;
+        ensure!(client.mutex(ROOM)?.try_acquire().await?.is_none(), "{prefix}: held twice");
+        refusal(careless.mutex(ROOM)?.try_acquire().await.map(drop))?;
         soon("the undoing", careless.idle()).await?;
         let waiter = stage.in_line(&client, 1).await?;
         stage.is_watched(std::slice::from_ref(&theirs), stage.session(0).await?).await?;
@@ -203,11 +203,11 @@ async fn names_that_are_no_names_of_nodes() -> Outcome {
     ];
     let mut guards = Vec::new();
     for name in names {
-        let guard = soon(name, client.lock(name)?.try_acquire()).await??;
+        let guard = soon(name, client.mutex(name)?.try_acquire()).await??;
         guards.push(guard.ok_or_else(|| {
             conformance_tests::Failure::new(format!("{name:?} is another one's directory"))
         })?);
-        ensure!(other.lock(name)?.try_acquire().await?.is_none(), "{name:?}: held twice");
+        ensure!(other.mutex(name)?.try_acquire().await?.is_none(), "{name:?}: held twice");
         ensure!(other.status(name).await?.holders.len() == 1, "{name:?} has no holder");
     }
     for guard in guards {
@@ -261,7 +261,7 @@ async fn numbers_past_their_end_do_not_come_first() -> Outcome {
     let stage = Stage::new().await?;
     let directory = stage.directory(ROOM);
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = client.lock(ROOM)?.acquire().await?;
+    let held = client.mutex(ROOM)?.acquire().await?;
     let late = format!("{directory}/_c_x-lock--2147483648");
     stage.server.create(&late, b"", NodeKind::Lasting).await?;
     let waiter = stage.in_line(&other, 3).await?;
@@ -276,12 +276,12 @@ async fn numbers_past_their_end_do_not_come_first() -> Outcome {
     held.release().await?;
     // It came when the waiter was already in the queue.
     let (guard, _) = waiter.granted().await?;
-    ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "held twice");
+    ensure!(client.mutex(ROOM)?.try_acquire().await?.is_none(), "held twice");
     guard.release().await?;
-    ensure!(client.lock(ROOM)?.try_acquire().await?.is_none(), "given while another stands before it");
+    ensure!(client.mutex(ROOM)?.try_acquire().await?.is_none(), "given while another stands before it");
     stage.server.delete(&late).await?;
     until("all are gone", || async { Ok(stage.nodes().await?.is_empty()) }).await?;
-    let guard = client.lock(ROOM)?.try_acquire().await?;
+    let guard = client.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "free, and not given");
     Ok(())
 }
@@ -290,12 +290,12 @@ async fn numbers_past_their_end_do_not_come_first() -> Outcome {
 async fn a_folder_that_belongs_to_a_session() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let path = stage.path(0).await?;
     let url = stage.server.url_of(&[stage.server.address()], &path, &[]);
     let below = connect_patiently(&url).await?;
     for waits in [true, false] {
-        let lock = below.lock("x")?;
+        let lock = below.mutex("x")?;
         let answer = if waits {
             soon("the answer", lock.acquire()).await?.map(drop)
         } else {

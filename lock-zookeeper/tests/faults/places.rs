@@ -18,7 +18,7 @@ async fn works(stage: &Stage, options: &str) -> Outcome {
     until("the port is open", || async { Ok(TcpStream::connect(stage.server.address()).await.is_ok()) })
         .await?;
     let (one, other) = (stage.client(options).await?, stage.client(options).await?);
-    let held = one.lock(ROOM)?.acquire().await?;
+    let held = one.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
@@ -57,7 +57,7 @@ async fn behind_tls_with_an_authority_of_its_own() -> Outcome {
     let client = &files(&stage.server)?.client;
     let options = format!("acl=creator&cert={}&key={}", client.certificate.display(), client.key.display());
     let nameless = connect_patiently(&format!("{}&{options}", stage.url(""))).await?;
-    let answer = soon("the answer", nameless.lock("mine")?.acquire()).await?.map(drop);
+    let answer = soon("the answer", nameless.mutex("mine")?.acquire()).await?.map(drop);
     let error = refusal(answer)?;
     ensure!(error.kind() == ErrorKind::Denied && error.to_string().contains("acl=creator"), "{error:?}");
     Ok(())

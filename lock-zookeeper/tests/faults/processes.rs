@@ -25,7 +25,7 @@ const SHORT: &str = "session_timeout=6s";
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {
     let stage = Stage::new().await?;
     let (client, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = client.lock(ROOM)?.acquire().await?;
+    let held = client.mutex(ROOM)?.acquire().await?;
     let mut sleeper = Helper::start(&stage.url(SHORT), ROOM).await?;
     stage.nodes_are(2).await?;
     let dead = stage.path(1).await?;
@@ -46,7 +46,7 @@ async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> 
 async fn a_waiter_that_stood_still_across_its_grant_and_nobody_else_wants_it() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let held = client.lock(ROOM)?.acquire().await?;
+    let held = client.mutex(ROOM)?.acquire().await?;
     let mut sleeper = Helper::start(&stage.url(SHORT), ROOM).await?;
     stage.nodes_are(2).await?;
     let dead = stage.path(1).await?;
@@ -96,7 +96,7 @@ async fn a_killed_holder_keeps_the_lock_until_its_session_ends() -> Outcome {
 async fn a_killed_waiter_is_skipped() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;
-    let held = client.lock(ROOM)?.acquire().await?;
+    let held = client.mutex(ROOM)?.acquire().await?;
     let mut first = Helper::start(&stage.url(SHORT), ROOM).await?;
     stage.nodes_are(2).await?;
     let dead = stage.path(1).await?;

@@ -50,7 +50,7 @@ async fn the_node_of_a_dying_session_is_not_adopted() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), DYING).await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let guard = lock.acquire().await?;
     let (old, session, token) = (stage.path(0).await?, stage.session(0).await?, guard.token());
     gives_up(&stage, &proxy, session).await?;
@@ -70,7 +70,7 @@ async fn the_node_of_a_dying_waiter_is_waited_for_no_longer_than_its_session() -
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let (client, other) = (stage.client_at(proxy.address(), DYING).await?, stage.client(LONG).await?);
-    let held = other.lock(ROOM)?.acquire().await?;
+    let held = other.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
     let (dead, session) = (stage.path(1).await?, stage.session(1).await?);
     gives_up(&stage, &proxy, session).await?;
@@ -90,7 +90,7 @@ async fn ended_while_waiting() -> Outcome {
     let stage = Stage::new().await?;
     let (first, second, third) =
         (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = first.lock(ROOM)?.acquire().await?;
+    let held = first.mutex(ROOM)?.acquire().await?;
     let unlucky = stage.in_line(&second, 2).await?;
     let lucky = stage.in_line(&third, 3).await?;
     let session = stage.session(1).await?;
@@ -114,7 +114,7 @@ async fn ended_while_waiting_and_first_in_line() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
     for _ in 0..5 {
-        let held = other.lock(ROOM)?.acquire().await?;
+        let held = other.mutex(ROOM)?.acquire().await?;
         let waiter = stage.in_line(&client, 2).await?;
         let session = stage.session(1).await?;
         let (released, closed) = tokio::join!(held.release(), stage.server.close_session(session));
@@ -140,7 +140,7 @@ async fn ended_while_waiting_and_first_in_line() -> Outcome {
 async fn ended_while_holding() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     for _ in 0..3 {
         let diary = Diary::of(&lock);
         let guard = lock.acquire().await?;
@@ -165,7 +165,7 @@ async fn ended_while_releasing() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
     let other = stage.client(LONG).await?;
-    let guard = client.lock(ROOM)?.acquire().await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
     proxy.hold_request(ZooKeeperRequest::Delete);
     let releasing = tokio::spawn(guard.release());
@@ -193,9 +193,9 @@ async fn ended_around_a_creation(kept_back: Lost) -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), LONG).await?;
-    let mine = client.lock(ROOM)?.acquire().await?;
+    let mine = client.mutex(ROOM)?.acquire().await?;
     let session = stage.session(0).await?;
-    let wanted = client.lock("another room")?;
+    let wanted = client.mutex("another room")?;
     match kept_back {
         Lost::Request => proxy.hold_request(ZooKeeperRequest::Create),
         Lost::Answer => proxy.hold_reply(ZooKeeperRequest::Create),
@@ -231,7 +231,7 @@ async fn ended_around_a_creation(kept_back: Lost) -> Outcome {
 async fn ended_again_and_again() -> Outcome {
     let stage = Stage::new().await?;
     let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
-    let held = other.lock(ROOM)?.acquire().await?;
+    let held = other.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&client, 2).await?;
     let mut sessions = Vec::new();
     for _ in 0..4 {
@@ -255,7 +255,7 @@ async fn ended_again_and_again() -> Outcome {
 async fn a_timeout_that_the_server_does_not_agree_to_is_told_once() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client("session_timeout=87s").await?;
-    let lock = client.lock(ROOM)?;
+    let lock = client.mutex(ROOM)?;
     let guard = lock.acquire().await?;
     let remaining = guard.hold().remaining().unwrap_or_default();
     // Two thirds of a minute, which is the longest session of the server.

@@ -284,7 +284,7 @@ impl Stage {
 
     /// Checks that the client can acquire and release the lock `room` now.
     pub async fn works(&self, client: &LockClient) -> Outcome {
-        let guard = soon("the lock", client.lock(ROOM)?.acquire()).await??;
+        let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
         self.is_held_by(&guard, "while it is held").await?;
         Ok(guard.release().await?)
     }

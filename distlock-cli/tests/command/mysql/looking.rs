@@ -65,8 +65,8 @@ fn break_costs(server: &Server, cost: &Value) {
     let holder = server.runtime().block_on(async {
         let locks = distlock::connect(place.url()).await.unwrap();
         let guards = [
-            locks.lock("job").unwrap().acquire().await.unwrap(),
-            locks.lock("other").unwrap().acquire().await.unwrap(),
+            locks.mutex("job").unwrap().acquire().await.unwrap(),
+            locks.mutex("other").unwrap().acquire().await.unwrap(),
         ];
         (locks, guards)
     });
