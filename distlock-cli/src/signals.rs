@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::system;
 
-/// Signals by which other processes end distlock, or tell the program under the lock something.
+/// AttemptHandle by which other processes end distlock, or tell the program under the lock something.
 pub(crate) const FROM_OTHERS: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Signals that stop and continue; handled once there is a child that has to follow.
+/// AttemptHandle that stop and continue; handled once there is a child that has to follow.
 pub(crate) const JOB_CONTROL: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGCONT];
 
 /// How long an orderly end may take after a signal asked for it.
@@ -23,13 +23,13 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Receives signals in place of their default actions.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub(crate) struct AttemptHandle {
     streams: Vec<(Signal, unix::Signal)>,
     /// When a signal asked distlock to end.
     asked: Option<Instant>,
 }
 
-impl Signals {
+impl AttemptHandle {
     /// Listens to `signals`, except those that the parent process set to be ignored.
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
         let mut listening = Self { streams: Vec::new(), asked: None };

@@ -35,8 +35,8 @@ pub use runtime::clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;
 pub use runtime::waker::with_waker;
 pub use spi::{
-    AcquireRequest, AttemptId, Backend, Backoff, Grant, GroupId, Host, InspectRequest, LeaseState, Mode,
-    Released, Signals, Term, Wait,
+    AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Grant, GroupId,
+    InspectRequest, LeaseState, Mode, Released, Term, Wait,
 };
 pub use types::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
 pub use types::error::{ErrorKind, LockError, Operation};

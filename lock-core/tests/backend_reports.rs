@@ -13,15 +13,15 @@ mod odd {
     use async_trait::async_trait;
     use lock_core::Released;
     use lock_core::{
-        AcquireRequest, Backend, Broken, Capabilities, CharacterSet, ErrorKind, Grant, GroupId, HolderId,
-        Host, InspectRequest, LeaseState, LockError, LockStatus, LossReason, NameRules, Operation, Reach,
-        Signals, Term,
+        AcquireRequest, AttemptHandle, Backend, BackendContext, Broken, Capabilities, CharacterSet,
+        ErrorKind, Grant, GroupId, HolderId, InspectRequest, LeaseState, LockError, LockStatus, LossReason,
+        NameRules, Operation, Reach, Term,
     };
 
     /// A backend that grants everything, and on top of that does what a test asks for.
     #[derive(Debug)]
     pub(crate) struct Odd {
-        pub(crate) host: Host,
+        pub(crate) context: BackendContext,
         pub(crate) capabilities: Capabilities,
         pub(crate) script: Arc<Script>,
     }
@@ -42,8 +42,8 @@ mod odd {
         pub(crate) granted_from_places: AtomicUsize,
         /// How many grants come later than the first poll.
         pub(crate) late_grants: AtomicUsize,
-        /// The signals of the last attempt.
-        pub(crate) signals: Mutex<Option<Signals>>,
+        /// The handle of the last attempt.
+        pub(crate) attempt: Mutex<Option<AttemptHandle>>,
         /// The places that attempts started from.
         pub(crate) places_seen: Mutex<Vec<Option<NonZeroU64>>>,
         /// How many releases fail, and how many were requested.
@@ -72,9 +72,9 @@ mod odd {
     }
 
     impl Odd {
-        pub(crate) fn new(host: Host, script: Arc<Script>) -> Self {
+        pub(crate) fn new(context: BackendContext, script: Arc<Script>) -> Self {
             let names = NameRules::new(CharacterSet::ANY, 600);
-            Self { host, capabilities: Capabilities::new("odd", Reach::Process, names), script }
+            Self { context, capabilities: Capabilities::new("odd", Reach::Process, names), script }
         }
     }
 
@@ -93,23 +93,23 @@ mod odd {
         async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<OddLease>>, LockError> {
             self.script.places_seen.lock().unwrap().push(request.place());
             if take(&self.script.places_lost) {
-                request.signals().keep_place(NonZeroU64::new(7).unwrap());
+                request.attempt().keep_place(NonZeroU64::new(7).unwrap());
                 return Ok(None);
             }
             if take(&self.script.granted_from_places) {
-                request.signals().keep_place(NonZeroU64::new(7).unwrap());
+                request.attempt().keep_place(NonZeroU64::new(7).unwrap());
             }
-            *self.script.signals.lock().unwrap() = Some(request.signals().clone());
+            *self.script.attempt.lock().unwrap() = Some(request.attempt().clone());
             if take(&self.script.late_grants) {
                 tokio::task::yield_now().await;
             }
             let group = GroupId::new(self.script.group.load(Ordering::SeqCst));
             if take(&self.script.lose_group_before_grant) {
-                self.host.group_lost(group, LossReason::SessionClosed);
+                self.context.group_lost(group, LossReason::SessionClosed);
                 self.script.group.fetch_add(1, Ordering::SeqCst);
             }
             let term = match self.script.lease {
-                Some(length) => Term::Leased { anchor: self.host.clock().now(), length },
+                Some(length) => Term::Leased { anchor: self.context.clock().now(), length },
                 None => Term::UntilReported,
             };
             Ok(Some(Grant::new(OddLease::new(&self.script), group, term)))
@@ -128,7 +128,7 @@ mod odd {
             self.script.renewals.fetch_add(1, Ordering::SeqCst);
             let state = match self.script.renewed_from_before {
                 None => LeaseState::Held,
-                Some(before) => LeaseState::HeldFrom(self.host.clock().now().minus(before)),
+                Some(before) => LeaseState::HeldFrom(self.context.clock().now().minus(before)),
             };
             Ok(vec![state; leases.len()])
         }
@@ -157,7 +157,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_core::{
-    ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, GroupId, HoldEnd, LossReason, Signals,
+    BackendContext, ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, GroupId, HoldEnd,
+    LossReason,
 };
 use odd::{Odd, Script};
 use support::{ByHand, DropAfter, Recorder, SOON, Told, eventually, next};
@@ -165,7 +166,7 @@ use support::{ByHand, DropAfter, Recorder, SOON, Told, eventually, next};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_it() {
     let script = Arc::new(Script::default());
-    let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let client = ClientBuilder::new().build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
     let lock = client.mutex("orders/42").unwrap();
     script.lose_group_before_grant.store(1, Ordering::SeqCst);
     let error = lock.try_acquire().await.unwrap_err();
@@ -178,7 +179,7 @@ async fn a_group_that_is_lost_while_a_grant_is_on_its_way_takes_the_grant_with_i
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_lost_its_place_gets_it_back_and_nobody_else_does() {
     let script = Arc::new(Script::default());
-    let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let client = ClientBuilder::new().build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
     let lock = client.mutex("orders/42").unwrap();
     script.places_lost.store(1, Ordering::SeqCst);
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -190,9 +191,9 @@ async fn a_waiter_that_lost_its_place_gets_it_back_and_nobody_else_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_grant_is_lost_unseen_gets_its_place_back() {
     let script = Arc::new(Script::default());
-    let mut host = None;
+    let mut context = None;
     let client = ClientBuilder::new().build(|given| {
-        host = Some(given.clone());
+        context = Some(given.clone());
         Ok(Odd::new(given, Arc::clone(&script)))
     });
     let lock = client.unwrap().mutex("orders/42").unwrap();
@@ -203,7 +204,7 @@ async fn a_waiter_whose_grant_is_lost_unseen_gets_its_place_back() {
     held.release().await.unwrap();
     eventually("it is granted", || lock.is_locked()).await;
     script.group.store(2, Ordering::SeqCst);
-    host.unwrap().group_lost(GroupId::new(1), LossReason::ConnectionLost);
+    context.unwrap().group_lost(GroupId::new(1), LossReason::ConnectionLost);
     let guard = waiter.output().await.unwrap();
     assert!(guard.hold().is_valid());
     let seen: Vec<_> = script.places_seen.lock().unwrap().drain(..).collect();
@@ -213,12 +214,12 @@ async fn a_waiter_whose_grant_is_lost_unseen_gets_its_place_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_user_keeps_of_an_ended_hold_keeps_nothing_of_the_backend() {
     let script = Arc::new(Script::default());
-    let mut host = None;
+    let mut context = None;
     let client = ClientBuilder::new().build(|given| {
-        host = Some(given.clone());
+        context = Some(given.clone());
         Ok(Odd::new(given, Arc::clone(&script)))
     });
-    let (client, host) = (client.unwrap(), host.unwrap());
+    let (client, context) = (client.unwrap(), context.unwrap());
     let lock = client.mutex("orders/42").unwrap();
     let guard = lock.acquire().await.unwrap();
     let (hold, lost) = (guard.hold().clone(), guard.lost());
@@ -228,7 +229,7 @@ async fn what_a_user_keeps_of_an_ended_hold_keeps_nothing_of_the_backend() {
     assert_eq!(script.leases.load(Ordering::SeqCst), 0);
 
     let lost_guard = lock.acquire().await.unwrap();
-    host.group_lost(GroupId::new(0), LossReason::SessionClosed);
+    context.group_lost(GroupId::new(0), LossReason::SessionClosed);
     client.idle().await;
     assert_eq!(script.leases.load(Ordering::SeqCst), 0);
     assert_eq!(lost_guard.lost().await, Some(LossReason::SessionClosed));
@@ -237,7 +238,7 @@ async fn what_a_user_keeps_of_an_ended_hold_keeps_nothing_of_the_backend() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_for_a_loss_is_woken_by_the_release() {
-    let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::default()))).unwrap();
+    let client = ClientBuilder::new().build(|context| Ok(Odd::new(context, Arc::default()))).unwrap();
     let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
     let waiting = ByHand::begun(guard.lost());
     guard.release().await.unwrap();
@@ -251,8 +252,8 @@ async fn a_release_is_repeated_until_it_is_answered_unless_the_lease_ends_by_its
     for leftovers_end in [false, true] {
         let (clock, time) = Clock::manual();
         let script = Arc::new(Script { lease: Some(lease), ..Script::default() });
-        let client = ClientBuilder::new().clock(clock.clone()).build(|host| {
-            let mut odd = Odd::new(host, Arc::clone(&script));
+        let client = ClientBuilder::new().clock(clock.clone()).build(|context| {
+            let mut odd = Odd::new(context, Arc::clone(&script));
             if leftovers_end {
                 odd.capabilities = odd.capabilities.with_leftovers_gone_after(lease);
             }
@@ -301,24 +302,24 @@ async fn a_release_is_repeated_until_it_is_answered_unless_the_lease_ends_by_its
 async fn the_return_of_contact_ends_the_pause_before_a_release_or_a_cancel_is_repeated() {
     let (clock, _time) = Clock::manual();
     let script = Arc::new(Script::default());
-    let mut host = None;
+    let mut context = None;
     let client = ClientBuilder::new().clock(clock).build(|given| {
-        host = Some(given.clone());
+        context = Some(given.clone());
         Ok(Odd::new(given, Arc::clone(&script)))
     });
-    let (client, host) = (client.unwrap(), host.unwrap());
+    let (client, context) = (client.unwrap(), context.unwrap());
     let lock = client.mutex("orders/42").unwrap();
     let guard = lock.acquire().await.unwrap();
     script.releases_fail.store(1, Ordering::SeqCst);
     script.cancels_fail.store(1, Ordering::SeqCst);
-    host.group_suspect(GroupId::new(0));
+    context.group_suspect(GroupId::new(0));
     drop(guard);
     eventually("the release has failed", || script.releases.load(Ordering::SeqCst) == 1).await;
     // An attempt that has failed must be undone.
     script.places_lost.store(1, Ordering::SeqCst);
     let after = lock.acquire().await.unwrap();
     eventually("the cancel has failed", || script.cancels.load(Ordering::SeqCst) == 1).await;
-    host.group_restored(GroupId::new(0));
+    context.group_restored(GroupId::new(0));
     let idle = tokio::time::timeout(SOON, client.idle()).await;
     assert!(idle.is_ok(), "they wait for the end of their pauses");
     let asked = (script.releases.load(Ordering::SeqCst), script.cancels.load(Ordering::SeqCst));
@@ -333,11 +334,11 @@ async fn whoever_takes_a_lock_away_leaves_its_holder_the_abort_margin() {
         let (clock, time) = Clock::manual();
         let script = Arc::new(Script { lease: Some(Duration::from_secs(20)), ..Script::default() });
         let builder = ClientBuilder::new().clock(clock.clone()).abort_margin(margin);
-        let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+        let client = builder.build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
         let lock = client.mutex("orders/42").unwrap();
         let guard = lock.acquire().await.unwrap();
-        let signals = script.signals.lock().unwrap().clone().unwrap();
-        signals.lost(reason);
+        let attempt = script.attempt.lock().unwrap().clone().unwrap();
+        attempt.lost(reason);
         assert!(!guard.hold().is_valid());
         assert_eq!(guard.lost().await, Some(reason));
         let begun = clock.now();
@@ -359,7 +360,7 @@ async fn a_panic_in_a_renewal_is_a_failed_renewal_and_the_group_goes_on() {
     let (clock, time) = Clock::manual();
     let script = Arc::new(Script { lease: Some(Duration::from_secs(10)), ..Script::default() });
     let builder = ClientBuilder::new().clock(clock.clone());
-    let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let client = builder.build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
     let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
     script.panics_in_renew.store(1, Ordering::SeqCst);
     time.advance(Duration::from_millis(2_500));
@@ -385,7 +386,7 @@ async fn a_renewal_lasts_from_the_moment_that_the_backend_names() {
         ..Script::default()
     });
     let builder = ClientBuilder::new().clock(clock.clone());
-    let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let client = builder.build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
     let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
     let granted_for = guard.hold().remaining().unwrap();
     time.advance(Duration::from_millis(2_500));
@@ -397,7 +398,7 @@ async fn a_renewal_lasts_from_the_moment_that_the_backend_names() {
 
 #[tokio::test]
 async fn what_a_backend_cannot_do_is_refused_before_it_is_asked() {
-    let client = ClientBuilder::new().build(|host| Ok(Odd::new(host, Arc::default()))).unwrap();
+    let client = ClientBuilder::new().build(|context| Ok(Odd::new(context, Arc::default()))).unwrap();
     assert_eq!(client.status("orders/42").await.unwrap_err().kind(), ErrorKind::Unsupported);
     let holder = lock_core::HolderId::new("somebody");
     let error = client.break_holder("orders/42", &holder).await.unwrap_err();
@@ -410,7 +411,7 @@ async fn what_is_in_one_group_is_renewed_in_one_call() {
     let (clock, time) = Clock::manual();
     let script = Arc::new(Script { lease: Some(Duration::from_secs(10)), ..Script::default() });
     let builder = ClientBuilder::new().clock(clock.clone());
-    let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let client = builder.build(|context| Ok(Odd::new(context, Arc::clone(&script)))).unwrap();
     let mut guards = Vec::new();
     for number in 0..100 {
         guards.push(client.mutex(format!("orders/{number}")).unwrap().acquire().await.unwrap());
@@ -422,29 +423,35 @@ async fn what_is_in_one_group_is_renewed_in_one_call() {
     assert_eq!(script.renewals.load(Ordering::SeqCst), 1);
 }
 
-/// Returns a lock whose grants come when the test lets its own runtime run, and access to the signals of the last one.
+/// Returns a lock whose grants come when the test lets its own runtime run, and the context of its backend.
 #[allow(clippy::unwrap_used)] // not in a #[test] function, but only for tests
-fn late_grants(
-    count: usize,
-) -> (lock_core::LockClient, Arc<dyn lock_core::DistributedLock>, impl Fn() -> Signals) {
-    let script = Arc::new(Script { late_grants: count.into(), ..Script::default() });
+fn late_grants(count: usize) -> (lock_core::LockClient, Arc<dyn lock_core::DistributedLock>, BackendContext) {
+    let lease = Some(Duration::from_secs(30));
+    let script = Arc::new(Script { late_grants: count.into(), lease, ..Script::default() });
     let builder = ClientBuilder::new().engine(EngineChoice::Caller);
-    let client = builder.build(|host| Ok(Odd::new(host, Arc::clone(&script)))).unwrap();
+    let mut context = None;
+    let client = builder.build(|given| {
+        context = Some(given.clone());
+        Ok(Odd::new(given, Arc::clone(&script)))
+    });
+    let client = client.unwrap();
     let lock = client.mutex("orders/42").unwrap();
-    (client, lock, move || script.signals.lock().unwrap().clone().unwrap())
+    (client, lock, context.unwrap())
 }
 
 #[tokio::test]
 async fn a_doubt_before_the_owner_has_the_hold_in_hand_is_reported_after_the_acquisition() {
-    let (_client, lock, signals) = late_grants(1);
+    let (_client, lock, context) = late_grants(1);
     let told = Recorder::listen(&lock);
     let mut waiting = Box::pin(lock.acquire());
     assert!(DropAfter::new(1, waiting.as_mut()).await.is_none());
     eventually("it is granted", || lock.is_locked()).await;
-    signals().suspect();
+    context.group_suspect(GroupId::new(0));
     let guard = waiting.await.unwrap();
     assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Suspect));
-    signals().restored();
+    let remaining = guard.hold().remaining();
+    context.group_restored(GroupId::new(0));
+    eventually("it is renewed", || guard.hold().remaining() > remaining).await;
     // The end of a doubt would be left out if the hold had already ended.
     assert_eq!(next(&told), Told::Restored);
     guard.release().await.unwrap();
@@ -453,12 +460,12 @@ async fn a_doubt_before_the_owner_has_the_hold_in_hand_is_reported_after_the_acq
 
 #[tokio::test]
 async fn a_doubt_about_a_grant_that_its_waiter_did_not_live_to_see_is_reported_to_no_one() {
-    let (client, lock, signals) = late_grants(1);
+    let (client, lock, context) = late_grants(1);
     let told = Recorder::listen(&lock);
     let mut waiting = Box::pin(lock.acquire());
     assert!(DropAfter::new(1, waiting.as_mut()).await.is_none());
     eventually("it is granted", || lock.is_locked()).await;
-    signals().suspect();
+    context.group_suspect(GroupId::new(0));
     // The listener threads serve one lock after the other, so all events of the first lock have been delivered by now.
     let other = client.mutex("orders/43").unwrap();
     let marker = Recorder::listen(&other);

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use lock_core::{Operation, Signals, with_waker};
+use lock_core::{AttemptHandle, Operation, with_waker};
 
 use crate::folder::Place;
 use crate::gate::Gate;
@@ -52,7 +52,7 @@ pub(crate) struct Attempt {
     physical: Arc<str>,
     record: Record,
     busy: Busy,
-    signals: Signals,
+    attempt: AttemptHandle,
     state: Mutex<State>,
 }
 
@@ -145,10 +145,16 @@ impl Knocking {
 }
 
 impl Attempt {
-    pub(crate) fn new(means: Means, physical: &str, record: Record, busy: Busy, signals: Signals) -> Self {
+    pub(crate) fn new(
+        means: Means,
+        physical: &str,
+        record: Record,
+        busy: Busy,
+        attempt: AttemptHandle,
+    ) -> Self {
         let state =
             State { phase: Phase::New, knocking: None, news: None, contact: Contact::Good, waker: None };
-        Self { means, physical: Arc::from(physical), record, busy, signals, state: Mutex::new(state) }
+        Self { means, physical: Arc::from(physical), record, busy, attempt, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -243,7 +249,7 @@ impl Attempt {
             None => match held::take(gate, &self.physical, &self.record)? {
                 Some(taken) => {
                     let Means { watcher, poll_interval, .. } = &self.means;
-                    let hold = Hold::new(taken, self.signals.clone(), *poll_interval, watcher);
+                    let hold = Hold::new(taken, self.attempt.clone(), *poll_interval, watcher);
                     return Ok(Phase::Granted(Arc::new(hold)));
                 }
                 None => Behind::Holder,
@@ -357,9 +363,9 @@ impl Sleeper for Attempt {
         let waker = state.phase.outcome().and_then(|_| state.waker.take());
         drop(state);
         match news {
-            Some(News::Queued) => self.signals.queued(),
+            Some(News::Queued) => self.attempt.queued(),
             Some(News::Trouble(trouble)) => {
-                self.signals.unreachable(trouble.into_error(Operation::Acquire, None));
+                self.attempt.unreachable(trouble.into_error(Operation::Acquire, None));
             }
             None => {}
         }

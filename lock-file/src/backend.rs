@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, ErrorKind, Fairness,
-    Fencing, Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockName,
-    LockStatus, Mode, NameRules, Operation, Reach, Released, Term, Wait,
+    AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
+    ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState,
+    LockError, LockName, LockStatus, Mode, NameRules, Operation, Reach, Released, Term, Wait,
 };
 
 use crate::attempt::{Attempt, Busy, Means, Outcome};
@@ -35,7 +35,7 @@ const IMPATIENCE: Duration = Duration::from_micros(100);
 /// Locks between the processes of one machine, in the files of a folder. The crate's documentation describes how.
 pub struct FileBackend {
     means: Means,
-    host: Host,
+    context: BackendContext,
     capabilities: Capabilities,
     tidier: Arc<Tidier>,
     attempts: Mutex<HashMap<AttemptId, Entry>>,
@@ -62,7 +62,7 @@ impl FileBackend {
     /// [`ErrorKind::Denied`] when the folder, or something in it, is a symbolic link, belongs to another user, can be used by
     /// others, is on a network file system or cannot be written to; [`ErrorKind::InvalidOption`] for a path that is not
     /// absolute or a `poll_interval` of zero; [`ErrorKind::Server`] when a system call fails, for example on a full disk.
-    pub fn open(options: &FileOptions, host: Host) -> Result<Self, LockError> {
+    pub fn open(options: &FileOptions, context: BackendContext) -> Result<Self, LockError> {
         options.check()?;
         let connect = |trouble: Trouble| trouble.into_error(Operation::Connect, None);
         let means = Means {
@@ -75,7 +75,7 @@ impl FileBackend {
             tidier::sweep(&gate);
         }
         let tidier = Arc::new(Tidier::new(means.clone()));
-        Ok(Self { means, host, capabilities: capabilities(), tidier, attempts: Mutex::default() })
+        Ok(Self { means, context, capabilities: capabilities(), tidier, attempts: Mutex::default() })
     }
 
     fn attempts(&self) -> MutexGuard<'_, HashMap<AttemptId, Entry>> {
@@ -91,7 +91,7 @@ impl FileBackend {
         let record = Record::new(request.id().to_string(), request.name().as_str(), request.holder());
         let physical = request.physical().as_str();
         let attempt =
-            Arc::new(Attempt::new(self.means.clone(), physical, record, busy, request.signals().clone()));
+            Arc::new(Attempt::new(self.means.clone(), physical, record, busy, request.attempt().clone()));
         self.attempts().insert(request.id(), Entry { attempt: Arc::clone(&attempt), care: None });
         self.begin(request.id(), &attempt);
         attempt
@@ -262,7 +262,7 @@ impl fmt::Debug for FileBackend {
         formatter
             .debug_struct("FileBackend")
             .field("folder", &self.means.place.folder().path())
-            .field("holder", self.host.holder())
+            .field("holder", self.context.holder())
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{FencingToken, Signals};
+use lock_core::{AttemptHandle, FencingToken};
 
 use crate::gate::Gate;
 use crate::held::{Held, Standing};
@@ -24,15 +24,20 @@ pub(crate) struct Hold {
 /// Tells the holder when its file no longer excludes other clients.
 struct LossWatch {
     held: Held,
-    signals: Signals,
+    attempt: AttemptHandle,
     poll_interval: Duration,
     /// How the hold ended, once it has.
     end: Mutex<Option<Standing>>,
 }
 
 impl Hold {
-    pub(crate) fn new(held: Held, signals: Signals, poll_interval: Duration, watcher: &Watcher) -> Self {
-        let watch = Arc::new(LossWatch { held, signals, poll_interval, end: Mutex::new(None) });
+    pub(crate) fn new(
+        held: Held,
+        attempt: AttemptHandle,
+        poll_interval: Duration,
+        watcher: &Watcher,
+    ) -> Self {
+        let watch = Arc::new(LossWatch { held, attempt, poll_interval, end: Mutex::new(None) });
         let care = watcher.look_after(Arc::clone(&watch) as Arc<dyn Sleeper>, YOUNG);
         Self { watch, _care: care }
     }
@@ -69,7 +74,7 @@ impl Sleeper for LossWatch {
         match standing {
             Standing::Ours => Next::Watch { path: self.held.path(), otherwise: self.poll_interval },
             Standing::Lost(reason) => {
-                self.signals.lost(reason);
+                self.attempt.lost(reason);
                 Next::Over
             }
         }

@@ -85,7 +85,7 @@ impl FileOptions {
     /// The errors of [`FileBackend::open`] and of [`ClientBuilder::build`].
     pub fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         let builder = builder.server(format!("file:{}", self.folder.display()));
-        builder.build(|host| FileBackend::open(self, host))
+        builder.build(|context| FileBackend::open(self, context))
     }
 }
 

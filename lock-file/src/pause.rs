@@ -69,7 +69,7 @@ mod forced {
             return;
         };
         if TIMES.fetch_add(1, Ordering::SeqCst) + 1 == *time {
-            // Signals this thread, which therefore goes no further.
+            // AttemptHandle this thread, which therefore goes no further.
             raise(Signal::SIGSTOP).unwrap();
         }
     }

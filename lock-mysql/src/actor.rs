@@ -42,7 +42,7 @@ impl Drop for Ending {
             return;
         }
         self.link.reaches(Stage::Ended);
-        self.pool.host.group_lost(self.link.group, LossReason::ConnectionLost);
+        self.pool.context.group_lost(self.link.group, LossReason::ConnectionLost);
         self.pool.remove(self.link.group);
         // The server frees the locks as soon as it notices; the control connection makes sure that it does.
         self.pool.control.bury(Arc::clone(&self.link));
@@ -62,7 +62,7 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
-        let heard = pool.host.clock().now();
+        let heard = pool.context.clock().now();
         let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
         Self { pool, link, ending, session, held: HashMap::new(), heard }
     }
@@ -99,7 +99,7 @@ impl Actor {
                 return tray.next().await;
             }
             let idle_until = self.now().plus(self.pool.settings.longest_idle());
-            match within(self.pool.host.clock(), idle_until, tray.next()).await {
+            match within(self.pool.context.clock(), idle_until, tray.next()).await {
                 Some(order) => return order,
                 None if self.pool.retire(self.link.group) => return None,
                 None => {}
@@ -127,13 +127,13 @@ impl Actor {
     }
 
     fn now(&self) -> Moment {
-        self.pool.host.clock().now()
+        self.pool.context.clock().now()
     }
 
     /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
     /// until the holds may end at the server, because dropping the connection would lose all of them.
     async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Trouble> {
-        let clock = self.pool.host.clock();
+        let clock = self.pool.context.clock();
         let sent = clock.now();
         let usual = sent.plus(self.pool.settings.request_timeout);
         let deadline =
@@ -190,7 +190,7 @@ impl Actor {
         statement: String,
     ) -> Result<Answer, Trouble> {
         let (pool, number, run) = (&self.pool, self.session.number, self.session.run.clone());
-        let clock = pool.host.clock();
+        let clock = pool.context.clock();
         let sent = clock.now();
         let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
         tokio::select! {
@@ -297,7 +297,7 @@ impl Actor {
     /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it: so
     /// it has its timeout, and is interrupted then.
     async fn write(&mut self, statement: String) -> Result<Answer, Trouble> {
-        let clock = self.pool.host.clock().clone();
+        let clock = self.pool.context.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
         let end = sent.plus(self.pool.settings.request_timeout);

@@ -104,7 +104,7 @@ impl<'a> Attempt<'a> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
-            Outcome::Refused => self.request.signals().queued(),
+            Outcome::Refused => self.request.attempt().queued(),
             Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
@@ -113,7 +113,7 @@ impl<'a> Attempt<'a> {
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
     /// waits for a connection, and tries again now and then.
     async fn own_or_grant(&self) -> Result<Way, LockError> {
-        let (pool, clock) = (&self.backend.pool, self.backend.host.clock());
+        let (pool, clock) = (&self.backend.pool, self.backend.context.clock());
         let mut is_told = false;
         let mut started = Some(pool.take_somewhere(&self.claim).await?);
         let mut owning = std::pin::pin!(pool.own());
@@ -121,7 +121,7 @@ impl<'a> Attempt<'a> {
             if let Some(started) = started {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
-                    Outcome::Refused => self.request.signals().queued(),
+                    Outcome::Refused => self.request.attempt().queued(),
                     Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
@@ -144,7 +144,7 @@ impl<'a> Attempt<'a> {
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
         let Started { link, asked } = started;
         self.backend.remember(&self.claim, &link, None);
-        let clock = self.backend.host.clock();
+        let clock = self.backend.context.clock();
         let limit = self.backend.settings.request_timeout;
         let mut asked = asked;
         loop {
@@ -178,8 +178,8 @@ impl<'a> Attempt<'a> {
     /// grant was lost.
     async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
         let Started { link, mut asked } = started;
-        let signals = self.request.signals();
-        let clock = self.backend.host.clock();
+        let attempt = self.request.attempt();
+        let clock = self.backend.context.clock();
         let mut look_at = self.first_look();
         let mut misses = 0;
         let mut pause = self.backend.settings.interval;
@@ -191,7 +191,7 @@ impl<'a> Attempt<'a> {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return Ok(self.outcome(&link, &taken));
                 }
-                () = signals.joined() => {
+                () = attempt.joined() => {
                     let sooner = if is_confirmed { self.last_look() } else { Some(self.first_look()) };
                     look_at = look_at.min(sooner.unwrap_or(look_at));
                     continue;
@@ -213,7 +213,7 @@ impl<'a> Attempt<'a> {
                 Ok(Seen { holder: Some(holder), .. }) if holder != link.connection => {
                     misses = 0;
                     is_confirmed = true;
-                    signals.queued();
+                    attempt.queued();
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
                     pause
                 }
@@ -231,7 +231,7 @@ impl<'a> Attempt<'a> {
                     LOOK_AGAIN
                 }
                 Err(error) => {
-                    signals.unreachable(error.during(Operation::Acquire));
+                    attempt.unreachable(error.during(Operation::Acquire));
                     LOOK_AGAIN
                 }
             };
@@ -243,9 +243,9 @@ impl<'a> Attempt<'a> {
     /// When the client first looks at a wait. Most waits are granted sooner, and then it does not matter whether another client
     /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
     fn first_look(&self) -> Moment {
-        let now = self.backend.host.clock().now();
+        let now = self.backend.context.clock().now();
         let usual = now.plus(self.backend.settings.interval);
-        let Some(end) = self.request.signals().next_end(now) else { return usual };
+        let Some(end) = self.request.attempt().next_end(now) else { return usual };
         let left = end.since(now);
         let ahead = self.ahead_of_end();
         usual.min(now.plus(left.saturating_sub(ahead).max(left / 4)))
@@ -260,8 +260,8 @@ impl<'a> Attempt<'a> {
     /// server's silence before it would answer "not acquired" to that caller.
     fn last_look(&self) -> Option<Moment> {
         let ahead = self.ahead_of_end();
-        let now = self.backend.host.clock().now();
-        let end = self.request.signals().next_end(now.plus(ahead))?;
+        let now = self.backend.context.clock().now();
+        let end = self.request.attempt().next_end(now.plus(ahead))?;
         Some(end.minus(ahead))
     }
 

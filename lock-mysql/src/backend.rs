@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::Released;
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing,
-    Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus,
-    LossReason, NameRules, Operation, PhysicalName, Reach,
+    AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
+    Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError,
+    LockStatus, LossReason, NameRules, Operation, PhysicalName, Reach,
 };
 
 use crate::attempt::Attempt;
@@ -35,7 +35,7 @@ const BACKEND: &str = "mysql";
 const SHORTEST_TIME_TO_UNDO: Duration = Duration::from_millis(1500);
 
 pub(crate) struct MySqlBackend {
-    pub(crate) host: Host,
+    pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
     pub(crate) pool: Arc<Pool>,
@@ -60,8 +60,8 @@ pub(crate) struct Lease {
 }
 
 impl MySqlBackend {
-    pub(crate) async fn connect(host: Host, options: MySqlOptions) -> Result<Self, LockError> {
-        let settings = Arc::new(Settings::new(&host, &options)?);
+    pub(crate) async fn connect(context: BackendContext, options: MySqlOptions) -> Result<Self, LockError> {
+        let settings = Arc::new(Settings::new(&context, &options)?);
         let every = options.validation_interval;
         if let Some(every) = every.filter(|every| *every > settings.interval) {
             return Err(crate::options::invalid(format!(
@@ -70,19 +70,19 @@ impl MySqlBackend {
             ))
             .remedy("make the lease longer, or the validation_interval shorter"));
         }
-        let opener = Opener::new(host.clone(), Arc::clone(&settings));
+        let opener = Opener::new(context.clone(), Arc::clone(&settings));
         let mut session = opener.open().await?;
         if settings.fencing == TokenSource::Table {
-            prepare_table(&host, &settings, &mut session).await?;
+            prepare_table(&context, &settings, &mut session).await?;
         }
-        let control = Control::start(host.clone(), Arc::clone(&settings), Arc::clone(&opener));
-        let pool = Pool::new(host.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
+        let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
+        let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
         pool.adopt(session);
         if let Some(every) = every {
-            host.spawn(check_often(host.clone(), Arc::downgrade(&pool), every));
+            context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
         let capabilities = capabilities(&settings);
-        Ok(Self { host, settings, control, pool, attempts: Mutex::default(), capabilities })
+        Ok(Self { context, settings, control, pool, attempts: Mutex::default(), capabilities })
     }
 
     /// The lock, as the server knows it.
@@ -143,7 +143,7 @@ impl MySqlBackend {
             // If the connection ended during the request, the server may have carried it out.
             if has_ended { Ok(Released::WasLost(LossReason::ConnectionLost)) } else { Err(gone(operation)) }
         };
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout.max(SHORTEST_TIME_TO_UNDO));
         within(clock, deadline, released).await.unwrap_or_else(|| Err(no_answer(operation)))
     }
@@ -174,8 +174,12 @@ fn capabilities(settings: &Settings) -> Capabilities {
 
 /// Makes sure that the table exists. It creates the table only if that is missing, so that clients can start while the database
 /// allows no writes.
-async fn prepare_table(host: &Host, settings: &Settings, session: &mut Session) -> Result<(), LockError> {
-    let clock = host.clock();
+async fn prepare_table(
+    context: &BackendContext,
+    settings: &Settings,
+    session: &mut Session,
+) -> Result<(), LockError> {
+    let clock = context.clock();
     let prepared = async {
         let Err(missing) = session.ask(Operation::Connect, statement::probe_table()).await else {
             return Ok(());
@@ -196,11 +200,11 @@ async fn prepare_table(host: &Host, settings: &Settings, session: &mut Session) 
 }
 
 /// Checks all holds more often than the core would.
-async fn check_often(host: Host, pool: std::sync::Weak<Pool>, every: Duration) {
+async fn check_often(context: BackendContext, pool: std::sync::Weak<Pool>, every: Duration) {
     loop {
-        host.clock().sleep_until(host.clock().now().plus(every)).await;
+        context.clock().sleep_until(context.clock().now().plus(every)).await;
         let Some(pool) = pool.upgrade() else { return };
-        pool.groups_in_use().into_iter().for_each(|group| host.group_restored(group));
+        pool.groups_in_use().into_iter().for_each(|group| context.group_restored(group));
     }
 }
 
@@ -224,7 +228,7 @@ impl Backend for MySqlBackend {
         let lost = || vec![LeaseState::Lost(LossReason::ConnectionLost); leases.len()];
         let Some(link) = self.pool.link(group) else { return Ok(lost()) };
         let asked = leases.iter().map(|lease| (Arc::clone(&lease.name), lease.id)).collect();
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
         match within(clock, deadline, link.check(asked)).await {
             Some(Ok(states)) => states,

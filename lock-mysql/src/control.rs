@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Backoff, Host, LockError, Operation};
+use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::link::{Link, Name, Stage};
@@ -49,23 +49,23 @@ enum Subject {
 }
 
 pub(crate) struct Control {
-    host: Host,
+    context: BackendContext,
     settings: Arc<Settings>,
     questions: mpsc::UnboundedSender<Question>,
 }
 
 impl Control {
-    pub(crate) fn start(host: Host, settings: Arc<Settings>, opener: Arc<Opener>) -> Arc<Self> {
+    pub(crate) fn start(context: BackendContext, settings: Arc<Settings>, opener: Arc<Opener>) -> Arc<Self> {
         let (questions, asked) = mpsc::unbounded_channel();
         let desk = Desk {
-            host: host.clone(),
+            context: context.clone(),
             settings: Arc::clone(&settings),
             opener,
             session: None,
             put_off: VecDeque::new(),
         };
-        host.spawn(desk.work(asked));
-        Arc::new(Self { host, settings, questions })
+        context.spawn(desk.work(asked));
+        Arc::new(Self { context, settings, questions })
     }
 
     async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Trouble> {
@@ -109,7 +109,7 @@ impl Control {
 
     /// Looks at a wait for a lock. If the run of the server in which the wait began is over, it sees neither holder nor waiter.
     pub(crate) async fn look_at_wait(&self, name: &Name, link: &Link) -> Result<Seen, LockError> {
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
         let subject = Subject::Wait(link.run.clone(), Arc::clone(name), link.mark);
         let asked = within(clock, deadline, self.put(Operation::Acquire, subject)).await;
@@ -128,7 +128,7 @@ impl Control {
     /// Makes sure that the server forgets a connection and everything on it, however long that takes.
     pub(crate) fn bury(self: &Arc<Self>, link: Arc<Link>) {
         let this = Arc::clone(self);
-        self.host.spawn(async move {
+        self.context.spawn(async move {
             let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             let mut seen_reading = 0;
             loop {
@@ -146,7 +146,7 @@ impl Control {
                         tracing::debug!(target: "distlock", connection = link.connection, %error, "a connection cannot be ended yet");
                     }
                 }
-                let clock = this.host.clock();
+                let clock = this.context.clock();
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
             link.reaches(Stage::Buried);
@@ -199,7 +199,7 @@ impl fmt::Debug for Control {
 
 /// The task that answers the questions.
 struct Desk {
-    host: Host,
+    context: BackendContext,
     settings: Arc<Settings>,
     opener: Arc<Opener>,
     session: Option<Session>,
@@ -230,7 +230,7 @@ impl Desk {
             let question = if let Some(question) = self.put_off.pop_front() {
                 Some(question)
             } else if self.session.is_some() {
-                let clock = self.host.clock();
+                let clock = self.context.clock();
                 let idle = clock.now().plus(self.settings.longest_idle());
                 let Some(question) = within(clock, idle, asked.recv()).await else {
                     if let Some(session) = self.session.take() {
@@ -348,7 +348,7 @@ impl Desk {
         let Some(mut session) = self.session.take() else {
             return Err(Trouble::Broken(gone(operation)));
         };
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
         let asked = within(clock, deadline, session.ask(operation, statement.to_owned())).await;
         let answer = asked.unwrap_or_else(|| Err(Trouble::silence(operation)));

@@ -126,7 +126,7 @@ pub(crate) async fn inspect(
         status.waiters = waiters(backend, &name).await?;
         Ok(status)
     };
-    let clock = backend.host.clock();
+    let clock = backend.context.clock();
     // Time for several statements and for opening a connection.
     let deadline = clock.now().plus(backend.settings.request_timeout * 4);
     within(clock, deadline, look).await.unwrap_or_else(|| Err(no_answer(Operation::Inspect)))
@@ -191,7 +191,7 @@ pub(crate) async fn break_holder(
     request: &InspectRequest,
     holder: &HolderId,
 ) -> Result<Broken, LockError> {
-    let clock = backend.host.clock();
+    let clock = backend.context.clock();
     let deadline = clock.now().plus(backend.settings.request_timeout * 4);
     let breaking = end_connection_of(backend, request, holder);
     within(clock, deadline, breaking).await.unwrap_or_else(|| Err(no_answer(Operation::Break)))
@@ -249,7 +249,7 @@ async fn others_written_down(
 
 /// Waits until the connection no longer holds the lock.
 async fn freed(backend: &MySqlBackend, name: &Name, connection: u64) -> Result<(), LockError> {
-    let clock = backend.host.clock();
+    let clock = backend.context.clock();
     loop {
         let answer = backend.control.ask(Operation::Break, statement::holder(name, Operation::Break)).await?;
         if answer.value() != Some(&connection.to_string()) {

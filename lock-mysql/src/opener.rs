@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Backoff, Host, LockError, Moment};
+use lock_core::{BackendContext, Backoff, LockError, Moment};
 
 use crate::session::Session;
 use crate::settings::Settings;
@@ -14,7 +14,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Opens connections. After a failure only one caller at a time tries, after a pause that grows with each failure.
 pub(crate) struct Opener {
-    host: Host,
+    context: BackendContext,
     settings: Arc<Settings>,
     outage: Mutex<Option<Outage>>,
     /// Held by the caller whose turn it is to try.
@@ -30,8 +30,8 @@ struct Outage {
 }
 
 impl Opener {
-    pub(crate) fn new(host: Host, settings: Arc<Settings>) -> Arc<Self> {
-        Arc::new(Self { host, settings, outage: Mutex::default(), turn: tokio::sync::Mutex::default() })
+    pub(crate) fn new(context: BackendContext, settings: Arc<Settings>) -> Arc<Self> {
+        Arc::new(Self { context, settings, outage: Mutex::default(), turn: tokio::sync::Mutex::default() })
     }
 
     /// Opens a connection.
@@ -43,7 +43,7 @@ impl Opener {
         if failures > 0 {
             let _turn = self.turn.lock().await;
             if let Some(again_at) = self.again_at(failures)? {
-                self.host.clock().sleep_until(again_at).await;
+                self.context.clock().sleep_until(again_at).await;
                 return self.try_to_open().await;
             }
         }
@@ -74,7 +74,7 @@ impl Opener {
 
     async fn try_to_open(&self) -> Result<Session, LockError> {
         let failures = self.failures();
-        let opened = self.settings.open(&self.host).await;
+        let opened = self.settings.open(&self.context).await;
         let mut outage = self.outage();
         match &opened {
             Ok(_) => *outage = None,
@@ -82,7 +82,7 @@ impl Opener {
             Err(error) if outage.as_ref().map_or(0, |outage| outage.failures) == failures => {
                 let backoff = outage.take().map(|outage| outage.backoff);
                 let mut backoff = backoff.unwrap_or_else(|| Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
-                let again_at = self.host.clock().now().plus(backoff.next_pause());
+                let again_at = self.context.clock().now().plus(backoff.next_pause());
                 *outage = Some(Outage { failures: failures + 1, last: error.clone(), backoff, again_at });
             }
             Err(_) => {}

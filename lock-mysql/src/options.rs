@@ -249,7 +249,7 @@ impl MySqlOptions {
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
         self.check_login()?;
-        builder.server(self.server()).connect(|host| MySqlBackend::connect(host, self)).await
+        builder.server(self.server()).connect(|context| MySqlBackend::connect(context, self)).await
     }
 
     /// The server's address, for errors and the log. It leaves out what could be the rest of a password that is not encoded.

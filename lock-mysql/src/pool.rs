@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{AttemptId, ErrorKind, GroupId, Host, LockError, Operation};
+use lock_core::{AttemptId, BackendContext, ErrorKind, GroupId, LockError, Operation};
 use tokio::sync::{Notify, oneshot};
 
 use crate::actor::Actor;
@@ -26,7 +26,7 @@ use crate::trouble::gone;
 const LONGEST_QUEUE: Duration = Duration::from_millis(250);
 
 pub(crate) struct Pool {
-    pub(crate) host: Host,
+    pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
     opener: Arc<Opener>,
@@ -103,12 +103,12 @@ impl Drop for OwnLink {
 
 impl Pool {
     pub(crate) fn new(
-        host: Host,
+        context: BackendContext,
         settings: Arc<Settings>,
         control: Arc<Control>,
         opener: Arc<Opener>,
     ) -> Arc<Self> {
-        Arc::new(Self { host, settings, control, opener, inner: Mutex::default(), changed: Notify::new() })
+        Arc::new(Self { context, settings, control, opener, inner: Mutex::default(), changed: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -140,7 +140,7 @@ impl Pool {
     /// Takes a lock, if it is free, on a shared connection. `None` if no connection has space, or if all of them are busy for long
     /// and the pool may open another one.
     pub(crate) fn take(&self, claim: &Claim) -> Option<Started> {
-        let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
+        let (clock, long) = (self.context.clock(), self.settings.request_timeout / 2);
         let mut inner = self.lock();
         let has_room = |entry: &Entry| {
             entry.state == State::Shared
@@ -182,7 +182,7 @@ impl Pool {
 
     /// A connection without holds, if there is one. The last connection is not for waiting.
     pub(crate) fn idle(self: &Arc<Self>) -> Option<OwnLink> {
-        let (clock, long) = (self.host.clock(), self.settings.request_timeout / 2);
+        let (clock, long) = (self.context.clock(), self.settings.request_timeout / 2);
         let mut inner = self.lock();
         if !inner.has_place_for_waiter(self.settings.max_connections) {
             return None;
@@ -201,7 +201,7 @@ impl Pool {
         if let Some(started) = self.take(claim) {
             return Ok(started);
         }
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
         let seeking = Seeking::begin(self);
         loop {
@@ -252,7 +252,7 @@ impl Pool {
     /// Opens a connection that `opening` already counts, for any attempt that wants one then.
     fn open(self: &Arc<Self>) {
         let this = Arc::clone(self);
-        self.host.spawn(async move {
+        self.context.spawn(async move {
             match this.opener.open().await {
                 Ok(session) => this.opened(session),
                 Err(error) => this.not_opened(error),
@@ -279,7 +279,7 @@ impl Pool {
         let entry = Entry { link: Arc::clone(&link), names: HashMap::new(), state: State::Own };
         inner.links.insert(group, entry);
         drop(inner);
-        self.host.spawn(Actor::new(Arc::clone(self), link, session).work(orders));
+        self.context.spawn(Actor::new(Arc::clone(self), link, session).work(orders));
         self.share(group);
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Host, LockError};
+use lock_core::{BackendContext, LockError};
 use sqlx::mysql::MySqlConnectOptions;
 
 use crate::address::connect_options;
@@ -32,8 +32,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn new(host: &Host, options: &MySqlOptions) -> Result<Self, LockError> {
-        let interval = host.renewal_interval(options.lease)?;
+    pub(crate) fn new(context: &BackendContext, options: &MySqlOptions) -> Result<Self, LockError> {
+        let interval = context.renewal_interval(options.lease)?;
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
         Ok(Self {
             connect_options: connect_options(options),
@@ -58,8 +58,9 @@ impl Settings {
         LONGEST_IDLE.min(self.lease / 2)
     }
 
-    pub(crate) async fn open(&self, host: &Host) -> Result<Session, LockError> {
-        Session::open(&self.connect_options, self.lease_seconds(), host.clock(), self.time_to_connect()).await
+    pub(crate) async fn open(&self, context: &BackendContext) -> Result<Session, LockError> {
+        Session::open(&self.connect_options, self.lease_seconds(), context.clock(), self.time_to_connect())
+            .await
     }
 
     /// How long opening a connection may take.

@@ -87,7 +87,7 @@ impl<'a> Attempt<'a> {
 
     async fn try_once(self, link: &Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         // Before the request: the hold may be broken before the client reads the reply.
-        let address = self.backend.mail.hold(self.request.id(), self.request.signals());
+        let address = self.backend.mail.hold(self.request.id(), self.request.attempt());
         loop {
             let turn = link.turn(Intent::Try.line(), Operation::Acquire).await?;
             let sent = self.now();
@@ -105,7 +105,7 @@ impl<'a> Attempt<'a> {
     async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         let mut contact = self.backend.supervisor.watch();
         // Before the first request: the server may push the grant before the client reads the reply.
-        let expected = self.backend.mail.expect_grant(self.request.id(), self.request.signals());
+        let expected = self.backend.mail.expect_grant(self.request.id(), self.request.attempt());
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut intent = Intent::Wait;
         loop {
@@ -117,17 +117,17 @@ impl<'a> Attempt<'a> {
                     intent = Intent::Beat;
                     backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                     if let Some(place) = place {
-                        self.request.signals().keep_place(place);
+                        self.request.attempt().keep_place(place);
                     }
                     if remaining != Some(Duration::ZERO) {
-                        self.request.signals().queued();
+                        self.request.attempt().queued();
                     }
                     self.pause(&link, remaining, before)
                 }
                 // The client does not know whether it has a place; the core asks again with the same id.
                 Err(error) if intent == Intent::Wait || !error.is_retryable() => return Err(error),
                 Err(error) => {
-                    self.request.signals().unreachable(error);
+                    self.request.attempt().unreachable(error);
                     backoff.next_pause()
                 }
             };
@@ -197,13 +197,13 @@ impl<'a> Attempt<'a> {
     }
 
     async fn woken(&self, expected: &Expected, contact: &mut watch::Receiver<Contact>, end: Moment) -> Woken {
-        let clock = self.backend.host.clock();
+        let clock = self.backend.context.clock();
         tokio::select! {
             biased;
             (since, token) = expected.granted() => Woken::Granted(since, token),
             // The channel closes with the client, and the client has then dropped this future.
             _ = contact.changed() => Woken::ContactChanged,
-            () = self.request.signals().joined() => Woken::Joined,
+            () = self.request.attempt().joined() => Woken::Joined,
             () = clock.sleep_until(end) => Woken::TimeUp,
         }
     }
@@ -214,7 +214,7 @@ impl<'a> Attempt<'a> {
         loop {
             match contact.borrow_and_update().clone() {
                 Contact::Good(link) => return link,
-                Contact::Lost(error) => self.request.signals().unreachable(error.during(Operation::Acquire)),
+                Contact::Lost(error) => self.request.attempt().unreachable(error.during(Operation::Acquire)),
             }
             if contact.changed().await.is_err() {
                 // The client is gone, so no caller waits for this any more.
@@ -244,7 +244,7 @@ impl<'a> Attempt<'a> {
     fn until_last_beat(&self) -> Option<Duration> {
         let now = self.now();
         let ahead = self.backend.request_timeout.mul_f64(1.5);
-        let end = self.request.signals().next_end(now.plus(ahead))?;
+        let end = self.request.attempt().next_end(now.plus(ahead))?;
         Some(end.minus(ahead).since(now))
     }
 
@@ -264,7 +264,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn hold(&self, expected: Expected, token: lock_core::FencingToken, since: Moment) -> Grant<Lease> {
-        let address = expected.into_hold(self.request.signals());
+        let address = expected.into_hold(self.request.attempt());
         self.grant(address, token, since)
     }
 
@@ -277,6 +277,6 @@ impl<'a> Attempt<'a> {
     }
 
     fn now(&self) -> Moment {
-        self.backend.host.clock().now()
+        self.backend.context.clock().now()
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::Released;
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing,
-    Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus, NameRules,
-    Operation, PhysicalName, Reach,
+    AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
+    Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError,
+    LockStatus, NameRules, Operation, PhysicalName, Reach,
 };
 use redis::Value;
 
@@ -37,7 +37,7 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(3);
 const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
 pub(crate) struct RedisBackend {
-    pub(crate) host: Host,
+    pub(crate) context: BackendContext,
     pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) mail: Arc<Mail>,
     pub(crate) groups: Arc<Groups>,
@@ -66,17 +66,17 @@ impl Lease {
 }
 
 impl RedisBackend {
-    pub(crate) async fn connect(host: Host, options: RedisOptions) -> Result<Self, LockError> {
-        let interval = host.renewal_interval(options.lease)?;
+    pub(crate) async fn connect(context: BackendContext, options: RedisOptions) -> Result<Self, LockError> {
+        let interval = context.renewal_interval(options.lease)?;
         // Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before the
         // core gives up the renewal.
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
         let (mail, groups) = (Arc::<Mail>::default(), Arc::<Groups>::default());
         let (lease, prefix) = (options.lease, options.prefix.clone());
-        let holder = holder_text(host.holder())?.into();
+        let holder = holder_text(context.holder())?.into();
         let concerned = Concerned { mail: Arc::clone(&mail), groups: Arc::clone(&groups) };
         let supervisor =
-            Supervisor::start(host.clone(), options, concerned, request_timeout, interval).await?;
+            Supervisor::start(context.clone(), options, concerned, request_timeout, interval).await?;
         let capabilities = Capabilities::new("redis", Reach::Network, NAMES)
             .with_fencing(Fencing::Durable)
             .with_fairness(Fairness::Fifo)
@@ -84,7 +84,7 @@ impl RedisBackend {
             .with_breaking(Breaking::Supported)
             .with_leftovers_gone_after(lease);
         Ok(Self {
-            host,
+            context,
             supervisor,
             mail,
             groups,

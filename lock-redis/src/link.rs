@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{Host, LockError, Moment, Operation};
+use lock_core::{BackendContext, LockError, Moment, Operation};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use tokio::sync::Notify;
@@ -30,7 +30,7 @@ pub(crate) struct Link {
     breakage: Arc<Breakage>,
     /// How long the server may stay silent while it owes a reply.
     patience: Duration,
-    host: Host,
+    context: BackendContext,
     /// When the server last answered, in nanoseconds of the clock.
     heard: AtomicU64,
 }
@@ -62,13 +62,13 @@ impl Link {
         connection: MultiplexedConnection,
         breakage: Arc<Breakage>,
         patience: Duration,
-        host: Host,
+        context: BackendContext,
     ) -> Self {
-        let heard = AtomicU64::new(host.clock().now().as_nanoseconds());
+        let heard = AtomicU64::new(context.clock().now().as_nanoseconds());
         Self {
             connection,
             patience,
-            host,
+            context,
             heard,
             channel: None,
             usable_from: Moment::from_nanoseconds(0),
@@ -102,7 +102,7 @@ impl Link {
 
     /// Runs the rest of a request in the background when the callers that asked for it are gone.
     pub(crate) fn spawn(&self, rest: impl Future<Output = ()> + Send + 'static) {
-        self.host.spawn(rest);
+        self.context.spawn(rest);
     }
 
     /// Sends requests again that need a script which the server has forgotten. The script goes before them in the same write, so
@@ -137,9 +137,9 @@ impl Link {
     /// replies arrive, this one is on its way. Only a server that says nothing at all is too late.
     async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut answer = pin!(answer);
-        let mut since = self.host.clock().now();
+        let mut since = self.context.clock().now();
         loop {
-            let left = since.plus(self.patience).since(self.host.clock().now());
+            let left = since.plus(self.patience).since(self.context.clock().now());
             // The second wait is for a reply that arrived while this process was suspended and can be read only now.
             for patience in [left, self.patience / 8] {
                 if let Ok(answer) = tokio::time::timeout(patience, answer.as_mut()).await {
@@ -159,7 +159,7 @@ impl Link {
     }
 
     fn hear(&self) {
-        self.heard.store(self.host.clock().now().as_nanoseconds(), Ordering::Relaxed);
+        self.heard.store(self.context.clock().now().as_nanoseconds(), Ordering::Relaxed);
     }
 
     /// Sends all requests before the first reply arrives; each has a reply of its own.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{AttemptId, FencingToken, LossReason, Moment, Signals};
+use lock_core::{AttemptHandle, AttemptId, FencingToken, LossReason, Moment};
 use tokio::sync::Notify;
 
 use crate::record::Message;
@@ -17,9 +17,9 @@ pub(crate) struct Mail {
 }
 
 enum Addressee {
-    /// With its signals, as the hold may be broken before the waiter has read the grant.
-    Waiter(Arc<Waiter>, Signals),
-    Holder(Signals),
+    /// With the handle of its attempt, as the hold may be broken before the waiter has read the grant.
+    Waiter(Arc<Waiter>, AttemptHandle),
+    Holder(AttemptHandle),
 }
 
 impl Mail {
@@ -34,15 +34,15 @@ impl Mail {
     }
 
     /// From now on keeps grants that the server pushes to the attempt.
-    pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, signals: &Signals) -> Expected {
+    pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Expected {
         let waiter = Arc::new(Waiter::default());
-        self.boxes().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), signals.clone()));
+        self.boxes().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
         Expected { address: Address { mail: Arc::clone(self), id: id.get() }, waiter }
     }
 
     /// From now on tells the hold when it is broken.
-    pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, signals: &Signals) -> Address {
-        self.boxes().insert(id.get(), Addressee::Holder(signals.clone()));
+    pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Address {
+        self.boxes().insert(id.get(), Addressee::Holder(attempt.clone()));
         Address { mail: Arc::clone(self), id: id.get() }
     }
 
@@ -58,11 +58,11 @@ impl Mail {
                 waiter.grant(*beat, *token);
             }
             Message::Broken { id } => {
-                let signals = match self.boxes().get(id) {
-                    Some(Addressee::Holder(signals) | Addressee::Waiter(_, signals)) => signals.clone(),
+                let attempt = match self.boxes().get(id) {
+                    Some(Addressee::Holder(attempt) | Addressee::Waiter(_, attempt)) => attempt.clone(),
                     None => return,
                 };
-                signals.lost(LossReason::Broken);
+                attempt.lost(LossReason::Broken);
             }
         }
     }
@@ -105,8 +105,8 @@ impl Expected {
     }
 
     /// Turns the attempt's address into that of a hold.
-    pub(crate) fn into_hold(self, signals: &Signals) -> Address {
-        let previous = self.address.mail.boxes().insert(self.address.id, Addressee::Holder(signals.clone()));
+    pub(crate) fn into_hold(self, attempt: &AttemptHandle) -> Address {
+        let previous = self.address.mail.boxes().insert(self.address.id, Addressee::Holder(attempt.clone()));
         drop(previous);
         self.address
     }
@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn a_grant_lasts_from_the_request_that_it_names() {
         let (mail, request) = (Arc::new(Mail::default()), request());
-        let expected = mail.expect_grant(AttemptId::new(1), request.signals());
+        let expected = mail.expect_grant(AttemptId::new(1), request.attempt());
         for beat in 1..=6 {
             expected.sent(beat, Moment::from_nanoseconds(beat * 100));
         }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_is_for_nobody_is_dropped() {
         let (mail, request) = (Arc::new(Mail::default()), request());
-        drop(mail.expect_grant(AttemptId::new(1), request.signals()));
+        drop(mail.expect_grant(AttemptId::new(1), request.attempt()));
         mail.deliver(&Message::Granted { id: 1, beat: 1, token: FencingToken::new(9) });
         mail.deliver(&Message::Broken { id: 1 });
         assert!(mail.boxes().is_empty());

@@ -197,7 +197,7 @@ impl RedisOptions {
     /// Dropping the future ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
-        builder.server(self.server()).connect(|host| RedisBackend::connect(host, self)).await
+        builder.server(self.server()).connect(|context| RedisBackend::connect(context, self)).await
     }
 
     /// Where the server is, for error messages and the log.

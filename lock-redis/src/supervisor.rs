@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Backoff, ErrorKind, Host, LockError, Operation};
+use lock_core::{BackendContext, Backoff, ErrorKind, LockError, Operation};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
@@ -52,7 +52,7 @@ pub(crate) struct Concerned {
 }
 
 pub(crate) struct Supervisor {
-    host: Host,
+    context: BackendContext,
     options: RedisOptions,
     concerned: Concerned,
     /// The prefix of the client's channels; the number of the connection completes the name.
@@ -72,7 +72,7 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// Connects, and from then on keeps the client connected.
     pub(crate) async fn start(
-        host: Host,
+        context: BackendContext,
         options: RedisOptions,
         concerned: Concerned,
         request_timeout: Duration,
@@ -86,7 +86,7 @@ impl Supervisor {
         let nothing_yet = LockError::new(ErrorKind::Unreachable, Operation::Connect);
         let this = Arc::new(Self {
             channels: format!("{}:c:{:032x}", options.prefix, u128::from_ne_bytes(random)),
-            host,
+            context,
             options,
             concerned,
             connections: AtomicU64::new(0),
@@ -98,7 +98,7 @@ impl Supervisor {
         });
         let link = this.connect(&Earlier::default()).await?;
         this.contact.send_replace(Contact::Good(Arc::clone(&link)));
-        this.host.spawn(Arc::clone(&this).stay_connected(link));
+        this.context.spawn(Arc::clone(&this).stay_connected(link));
         Ok(this)
     }
 
@@ -137,7 +137,7 @@ impl Supervisor {
     }
 
     async fn keep_connected(&self, mut link: Arc<Link>) {
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let mut backoff = new_backoff();
         let mut earlier = Earlier::default();
         loop {
@@ -145,7 +145,7 @@ impl Supervisor {
             self.watch_over(&link).await;
             self.contact.send_replace(Contact::Lost(broken(Operation::Connect)));
             tracing::warn!(target: "distlock", server = %self.options.place, "contact lost");
-            self.concerned.groups.all().for_each(|group| self.host.group_suspect(group));
+            self.concerned.groups.all().for_each(|group| self.context.group_suspect(group));
             if clock.now().since(since) > LONGEST_PAUSE {
                 backoff = new_backoff();
             } else {
@@ -158,14 +158,14 @@ impl Supervisor {
             earlier.forget_those_of_the_run_of(&link.identity);
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
             tracing::info!(target: "distlock", server = %self.options.place, "contact restored");
-            self.concerned.groups.all().for_each(|group| self.host.group_restored(group));
+            self.concerned.groups.all().for_each(|group| self.context.group_restored(group));
         }
     }
 
     /// Returns when the connection is broken. A half-open connection does not report that itself, so this sends a `PING`,
     /// unless the server answered something else meanwhile.
     async fn watch_over(&self, link: &Link) {
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let ask = async {
             loop {
                 let quiet_since = link.last_heard();
@@ -196,7 +196,7 @@ impl Supervisor {
                     self.contact.send_replace(Contact::Lost(error.retryable()));
                 }
             }
-            let clock = self.host.clock();
+            let clock = self.context.clock();
             clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
         }
     }
@@ -216,7 +216,7 @@ impl Supervisor {
             facts.check()?;
             facts.warnings().into_iter().for_each(|warning| self.warn(warning));
             let settled_in = self.options.restart_delay.saturating_sub(facts.least_uptime());
-            link.usable_from = self.host.clock().now().plus(settled_in);
+            link.usable_from = self.context.clock().now().plus(settled_in);
         } else if !self.options.restart_delay.is_zero() {
             return Err(LockError::new(ErrorKind::Denied, Operation::Connect)
                 .because("INFO is refused, and restart_delay needs to know since when the server runs")
@@ -247,7 +247,9 @@ impl Supervisor {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let patience = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
         match tokio::time::timeout(patience, connecting).await {
-            Ok(connection) => Ok(Link::new(connection?, breakage, self.request_timeout, self.host.clone())),
+            Ok(connection) => {
+                Ok(Link::new(connection?, breakage, self.request_timeout, self.context.clone()))
+            }
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }

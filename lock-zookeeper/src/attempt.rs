@@ -149,9 +149,9 @@ impl<'a> Attempt<'a> {
             self.request.id(),
             Arc::clone(&self.backend.traces),
             Arc::clone(trace),
-            self.request.signals().clone(),
+            self.request.attempt().clone(),
         );
-        self.backend.host.spawn(lease.watch().over(Arc::downgrade(trace), path, watching));
+        self.backend.context.spawn(lease.watch().over(Arc::downgrade(trace), path, watching));
         let term = Term::Leased { anchor: session.anchor(), length: session.term() };
         let grant = Grant::new(lease, session.group, term);
         Ok(Some(match token {

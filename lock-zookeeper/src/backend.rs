@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    AcquireRequest, Backend, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing, Grant, GroupId,
-    HolderId, Host, InspectRequest, Inspection, LeaseState, LockError, LockStatus, LossReason, Moment,
-    NameRules, Operation, PhysicalName, Reach, Released,
+    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing,
+    Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError, LockStatus, LossReason,
+    Moment, NameRules, Operation, PhysicalName, Reach, Released,
 };
 use zookeeper_client::{Error, MultiReadResult};
 
@@ -44,7 +44,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const TOLD_BEFORE: Duration = Duration::from_secs(1);
 
 pub(crate) struct ZooKeeperBackend {
-    pub(crate) host: Host,
+    pub(crate) context: BackendContext,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) traces: Arc<Traces>,
     pub(crate) recipe: Recipe,
@@ -55,22 +55,25 @@ pub(crate) struct ZooKeeperBackend {
 }
 
 impl ZooKeeperBackend {
-    pub(crate) async fn connect(host: Host, options: ZooKeeperOptions) -> Result<Self, LockError> {
-        let data = text_of(host.holder(), host.abort_margin())?;
+    pub(crate) async fn connect(
+        context: BackendContext,
+        options: ZooKeeperOptions,
+    ) -> Result<Self, LockError> {
+        let data = text_of(context.holder(), context.abort_margin())?;
         let recipe = Recipe { access: options.access, data, accepted: options.accepted };
         let root = options.root.clone();
         let fencing = match options.fencing {
             TokenSource::Czxid => Fencing::Durable,
             TokenSource::None => Fencing::None,
         };
-        let sessions = Sessions::start(host.clone(), options).await?;
+        let sessions = Sessions::start(context.clone(), options).await?;
         let capabilities = Capabilities::new("zookeeper", Reach::Network, NAMES)
             .with_fencing(fencing)
             .with_fairness(Fairness::Fifo)
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported);
         Ok(Self {
-            host,
+            context,
             sessions,
             traces: Arc::default(),
             recipe,
@@ -101,10 +104,10 @@ impl ZooKeeperBackend {
     /// Repeats the heartbeat later if that will prove more than the last one did.
     fn repeat_when_worthwhile(&self, session: &Session) {
         let Some(moment) = session.worth_repeating_at() else { return };
-        let (host, group) = (self.host.clone(), session.group);
-        self.host.spawn(async move {
-            host.clock().sleep_until(moment).await;
-            host.group_restored(group);
+        let (context, group) = (self.context.clone(), session.group);
+        self.context.spawn(async move {
+            context.clock().sleep_until(moment).await;
+            context.group_restored(group);
         });
     }
 }
@@ -237,7 +240,7 @@ impl Backend for ZooKeeperBackend {
         match session.change(|writer| writer.add_set_data(&path, &mark, None)).await {
             Ok(_) => {
                 // The holder learns of it, stops, and removes the node before another client can have the lock.
-                let clock = self.host.clock();
+                let clock = self.context.clock();
                 let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&mark)));
                 until_gone(&session, &path, stopped_by).await;
             }

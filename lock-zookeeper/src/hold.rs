@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::{AttemptId, LossReason, Signals};
+use lock_core::{AttemptHandle, AttemptId, LossReason};
 use tokio::sync::Notify;
 
 use crate::record::is_broken;
@@ -35,14 +35,14 @@ pub(crate) struct Lease {
 /// The watch over a hold's node.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    signals: Signals,
+    attempt: AttemptHandle,
     is_over: AtomicBool,
     ended: Notify,
 }
 
 impl Lease {
-    pub(crate) fn new(id: AttemptId, traces: Arc<Traces>, trace: Arc<Trace>, signals: Signals) -> Self {
-        let watch = Watch { signals, is_over: AtomicBool::new(false), ended: Notify::new() };
+    pub(crate) fn new(id: AttemptId, traces: Arc<Traces>, trace: Arc<Trace>, attempt: AttemptHandle) -> Self {
+        let watch = Watch { attempt, is_over: AtomicBool::new(false), ended: Notify::new() };
         Self { id, traces, trace, watch: Arc::new(watch) }
     }
 
@@ -120,7 +120,7 @@ impl Watch {
 
     fn lost(&self, reason: LossReason) {
         if !self.is_over.load(Ordering::Acquire) {
-            self.signals.lost(reason);
+            self.attempt.lost(reason);
         }
     }
 }

@@ -177,7 +177,7 @@ impl ZooKeeperOptions {
     /// Dropping the future ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
-        builder.server(self.server()).connect(|host| ZooKeeperBackend::connect(host, self)).await
+        builder.server(self.server()).connect(|context| ZooKeeperBackend::connect(context, self)).await
     }
 
     /// The servers' addresses, for errors and the log. They leave out what could be the rest of a password that is not encoded.

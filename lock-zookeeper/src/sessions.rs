@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Backoff, ErrorKind, GroupId, Host, LockError, LossReason, Operation};
+use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReason, Operation};
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::SessionState;
 
@@ -34,7 +34,7 @@ const IDLE_TIMEOUTS: u32 = 6;
 pub(crate) const BEATS_IN_A_TIMEOUT: u32 = 6;
 
 pub(crate) struct Sessions {
-    host: Host,
+    context: BackendContext,
     options: ZooKeeperOptions,
     slots: Mutex<Slots>,
     changed: watch::Sender<()>,
@@ -77,9 +77,12 @@ const FIRST: u64 = 0;
 
 impl Sessions {
     /// Opens the first session, and keeps a session open from then on.
-    pub(crate) async fn start(host: Host, options: ZooKeeperOptions) -> Result<Arc<Self>, LockError> {
+    pub(crate) async fn start(
+        context: BackendContext,
+        options: ZooKeeperOptions,
+    ) -> Result<Arc<Self>, LockError> {
         let sessions = Arc::new(Self {
-            host,
+            context,
             options,
             slots: Mutex::default(),
             changed: watch::Sender::new(()),
@@ -88,7 +91,7 @@ impl Sessions {
         });
         let session = sessions.open().await?;
         sessions.lock().slots.push(Slot { number: FIRST, state: SlotState::Open(Arc::clone(&session)) });
-        sessions.host.spawn(Arc::clone(&sessions).keep(FIRST, Some(session)));
+        sessions.context.spawn(Arc::clone(&sessions).keep(FIRST, Some(session)));
         Ok(sessions)
     }
 
@@ -103,7 +106,7 @@ impl Sessions {
         operation: Operation,
     ) -> Result<Seat, LockError> {
         let mut changed = self.changed.subscribe();
-        let give_up = self.host.clock().now().plus(self.options.request_timeout());
+        let give_up = self.context.clock().now().plus(self.options.request_timeout());
         loop {
             match self.place(directory, operation) {
                 Place::Seat(seat) => return Ok(seat),
@@ -112,7 +115,7 @@ impl Sessions {
             }
             tokio::select! {
                 _ = changed.changed() => {}
-                () = self.host.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
+                () = self.context.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
             }
         }
     }
@@ -139,7 +142,7 @@ impl Sessions {
         obstacle.unwrap_or_else(|| {
             let number = slots.slots.iter().map(|slot| slot.number).max().map_or(FIRST, |most| most + 1);
             slots.slots.push(Slot { number, state: SlotState::Opening });
-            self.host.spawn(Arc::clone(self).keep(number, None));
+            self.context.spawn(Arc::clone(self).keep(number, None));
             Place::Soon
         })
     }
@@ -147,14 +150,14 @@ impl Sessions {
     /// Any session, to inspect locks with; preferably one that has contact.
     pub(crate) async fn any(&self, operation: Operation) -> Result<Arc<Session>, LockError> {
         let mut changed = self.changed.subscribe();
-        let give_up = self.host.clock().now().plus(self.options.request_timeout());
+        let give_up = self.context.clock().now().plus(self.options.request_timeout());
         loop {
             if let Some(found) = self.find_any(operation) {
                 return found;
             }
             tokio::select! {
                 _ = changed.changed() => {}
-                () = self.host.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
+                () = self.context.clock().sleep_until(give_up) => return Err(Failure::Silence.explain(operation)),
             }
         }
     }
@@ -207,7 +210,7 @@ impl Sessions {
 
     /// Opens sessions in one slot, one after the other.
     async fn keep(self: Arc<Self>, number: u64, first: Option<Arc<Session>>) {
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut told = String::new();
         let mut next = first;
@@ -237,7 +240,7 @@ impl Sessions {
             let ended = self.watch_over(number, &session).await;
             if ended == Ended::Over {
                 // Before the servers learn of the end and give the locks to other clients.
-                self.host.group_lost(session.group, LossReason::SessionClosed);
+                self.context.group_lost(session.group, LossReason::SessionClosed);
             }
             session.end();
             if ended == Ended::Retired || self.is_closing() {
@@ -255,7 +258,7 @@ impl Sessions {
     }
 
     async fn open(&self) -> Result<Arc<Session>, LockError> {
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let connecting = clock.now();
         let patience = connecting.plus(self.options.session_timeout);
         let client = tokio::select! {
@@ -270,11 +273,11 @@ impl Sessions {
             clock: clock.clone(),
             connecting,
             tick: longest_tick(self.options.session_timeout, timeout),
-            request_timeout: request_timeout(timeout, self.host.renewal_interval(term(timeout))?),
+            request_timeout: request_timeout(timeout, self.context.renewal_interval(term(timeout))?),
             leftovers: sender,
         };
         let session = Arc::new(Session::new(client, making));
-        self.host.spawn(leftover::clean(Arc::clone(&session), leftovers));
+        self.context.spawn(leftover::clean(Arc::clone(&session), leftovers));
         Ok(session)
     }
 
@@ -282,7 +285,7 @@ impl Sessions {
     /// for.
     fn check_timeout(&self, timeout: Duration) -> Result<(), LockError> {
         let asked = self.options.session_timeout;
-        self.host.check_lease(term(timeout)).map_err(|error| {
+        self.context.check_lease(term(timeout)).map_err(|error| {
             LockError::new(ErrorKind::InvalidOption, Operation::Connect)
                 .because(format!(
                     "the servers end a session after {timeout:?} without a sign of life (asked for: {asked:?}), and of that a hold \
@@ -321,7 +324,7 @@ impl Sessions {
                     // Also if the loss was too short to be reported.
                     if !is_first {
                         tracing::info!(target: "distlock", servers = %self.options.hosts, "contact restored");
-                        self.host.group_restored(session.group);
+                        self.context.group_restored(session.group);
                     }
                 }
                 SessionState::Disconnected => {
@@ -329,7 +332,7 @@ impl Sessions {
                         Failure::Told(zookeeper_client::Error::ConnectionLoss).explain(Operation::Connect);
                     session.set_contact(Contact::Lost(lost));
                     tracing::warn!(target: "distlock", servers = %self.options.hosts, "contact lost");
-                    self.host.group_suspect(session.group);
+                    self.context.group_suspect(session.group);
                 }
                 SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => return,
             }
@@ -343,7 +346,7 @@ impl Sessions {
     /// A heartbeat proves how long the session lives only together with requests that were answered earlier, so a session without
     /// nodes needs this too. Heartbeats for holds make it unnecessary, and the client library sends correspondingly fewer pings.
     async fn keep_alive(&self, number: u64, session: &Session) -> Ended {
-        let clock = self.host.clock();
+        let clock = self.context.clock();
         let interval = session.timeout / BEATS_IN_A_TIMEOUT;
         let (mut empty_since, mut failing_since) = (None, None);
         loop {
@@ -394,7 +397,7 @@ impl Sessions {
             std::mem::take(&mut slots.slots)
         };
         self.changed.send_replace(());
-        let give_up = self.host.clock().now().plus(TIME_TO_CLOSE);
+        let give_up = self.context.clock().now().plus(TIME_TO_CLOSE);
         for slot in slots {
             let SlotState::Open(session) = slot.state else { continue };
             let Some(mut states) = session.state_watcher() else { continue };
@@ -406,7 +409,7 @@ impl Sessions {
             };
             tokio::select! {
                 () = closed => {}
-                () = self.host.clock().sleep_until(give_up) => {}
+                () = self.context.clock().sleep_until(give_up) => {}
             }
         }
     }

@@ -68,8 +68,8 @@ mod with {
         certificates: &Certificates,
         mut hosts: impl Iterator<Item = &'a str>,
     ) -> Result<(), LockError> {
-        if let Some(host) = hosts.find(|host| ServerName::try_from(*host).is_err()) {
-            return Err(invalid(format!("{host:?} is no name that a certificate could be for"))
+        if let Some(context) = hosts.find(|context| ServerName::try_from(*context).is_err()) {
+            return Err(invalid(format!("{context:?} is no name that a certificate could be for"))
                 .remedy("name the servers as their certificates do"));
         }
         if certificates.authority.is_none() {

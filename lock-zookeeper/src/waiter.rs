@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, Backoff, LockError, Moment, Operation, Signals};
+use lock_core::{AcquireRequest, AttemptHandle, Backoff, LockError, Moment, Operation};
 use tokio::sync::watch;
 use zookeeper_client::{Error, StateWatcher};
 
@@ -72,8 +72,8 @@ impl<'a> Waiter<'a> {
         self.trace.session()
     }
 
-    fn signals(&self) -> &'a Signals {
-        self.request.signals()
+    fn attempt(&self) -> &'a AttemptHandle {
+        self.request.attempt()
     }
 
     fn now(&self) -> Moment {
@@ -86,7 +86,7 @@ impl<'a> Waiter<'a> {
             let place = match before.watch_next(self.trace).await {
                 Ok(Next::Watched(watching)) => {
                     self.backoff = new_backoff();
-                    self.signals().queued();
+                    self.attempt().queued();
                     self.until_next_moves(&mut before, watching).await?
                 }
                 Ok(Next::Nobody) => return self.confirm().await,
@@ -147,7 +147,7 @@ impl<'a> Waiter<'a> {
     /// is set when the node is no longer new, so that a short wait costs no more than it must.
     async fn woken(&mut self, next: &mut Watching, asked_until: Moment, look_at: Moment) -> Woken {
         let clock = self.session().clock();
-        let signals = self.signals();
+        let attempt = self.attempt();
         let last_ask = self.last_ask(asked_until);
         let is_watched = self.own.is_some();
         tokio::select! {
@@ -157,7 +157,7 @@ impl<'a> Waiter<'a> {
             () = clock.sleep_until(self.watched_by), if !is_watched => Woken::TimeToWatch,
             // Ends with the session, which `self` keeps alive.
             _ = self.contact.changed() => Woken::ContactChanged,
-            () = signals.joined() => Woken::Joined,
+            () = attempt.joined() => Woken::Joined,
             () = clock.sleep_until(last_ask) => Woken::LastAsk,
             () = clock.sleep_until(look_at) => Woken::TimeToLook,
         }
@@ -171,7 +171,7 @@ impl<'a> Waiter<'a> {
 
     fn last_ask(&self, asked_until: Moment) -> Moment {
         let from = asked_until.max(self.now().plus(self.ahead()));
-        self.signals().next_end(from).map_or(Moment::FOREVER, |end| end.minus(self.ahead()))
+        self.attempt().next_end(from).map_or(Moment::FOREVER, |end| end.minus(self.ahead()))
     }
 
     /// Whether the last answer of the servers is so old that a wait that ends soon cannot rely on it.
@@ -183,13 +183,13 @@ impl<'a> Waiter<'a> {
     async fn ask(&mut self) -> Result<Place, LockError> {
         match self.session().stat(&self.own_path).await {
             Ok(Some(_)) => {
-                self.signals().queued();
+                self.attempt().queued();
                 Ok(Place::Kept)
             }
             Ok(None) => Ok(Place::Lost),
             Err(failure) if failure.outcome() == Outcome::EndsWithSession => Err(session_over()),
             Err(failure) => {
-                self.signals().unreachable(failure.explain(Operation::Acquire));
+                self.attempt().unreachable(failure.explain(Operation::Acquire));
                 Ok(Place::Kept)
             }
         }
@@ -212,7 +212,7 @@ impl<'a> Waiter<'a> {
         match contact {
             Contact::Good => self.ask().await,
             Contact::Lost(error) => {
-                self.signals().unreachable(error.during(Operation::Acquire));
+                self.attempt().unreachable(error.during(Operation::Acquire));
                 Ok(Place::Kept)
             }
             Contact::Over => Err(session_over()),
@@ -240,7 +240,7 @@ impl<'a> Waiter<'a> {
         if matches!(outcome, Outcome::EndsWithSession | Outcome::Refused) {
             return Err(error);
         }
-        self.signals().unreachable(error);
+        self.attempt().unreachable(error);
         let clock = self.session().clock();
         clock.sleep_until(clock.now().plus(self.backoff.next_pause())).await;
         let usable = self.contact.wait_for(|contact| !matches!(contact, Contact::Lost(_))).await;

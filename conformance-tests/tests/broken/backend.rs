@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, Breaking, Broken, Capabilities, CharacterSet, ClientBuilder,
-    Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, Host, InspectRequest, Inspection, LeaseState,
-    LockClient, LockError, LockName, LockStatus, LossReason, NameRules, Operation, Reach, Released, Term,
-    Wait,
+    AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
+    ClientBuilder, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
+    LeaseState, LockClient, LockError, LockName, LockStatus, LossReason, NameRules, Operation, Reach,
+    Released, Term, Wait,
 };
 
 use super::table::{Answer, Defect, Table, Waiting};
@@ -25,7 +25,7 @@ struct TableLease {
 
 struct TableBackend {
     table: Arc<Table>,
-    host: Host,
+    context: BackendContext,
     capabilities: Capabilities,
 }
 
@@ -75,7 +75,7 @@ impl Backend for TableBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<TableLease>>, LockError> {
         if let Err(error) = self.table.reach(Operation::Acquire) {
             if self.table.defect == Defect::UnreachableIsHeld {
-                request.signals().queued();
+                request.attempt().queued();
                 return Ok(None);
             }
             return Err(error);
@@ -84,9 +84,9 @@ impl Backend for TableBackend {
         let who = Waiting {
             id: request.id(),
             info: Arc::clone(request.holder()),
-            signals: request.signals().clone(),
+            attempt: request.attempt().clone(),
         };
-        let anchor = self.host.clock().now();
+        let anchor = self.context.clock().now();
         let answer = self.table.request(&key, who, request.wait() == Wait::Try);
         self.table.reply(Operation::Acquire)?;
         match answer {
@@ -94,11 +94,11 @@ impl Backend for TableBackend {
             Answer::Refused => Ok(None),
             Answer::Queued => {
                 if self.table.defect != Defect::SilentQueue {
-                    request.signals().queued();
+                    request.attempt().queued();
                 }
                 let token = self.granted(&key, request.id()).await?;
                 // The lease has run since the grant, which was made no earlier than the previous check.
-                let anchor = self.host.clock().now().minus(LOOK_EVERY * 10);
+                let anchor = self.context.clock().now().minus(LOOK_EVERY * 10);
                 Ok(Some(self.grant(key, request.id(), token, anchor)))
             }
         }
@@ -158,14 +158,14 @@ impl Harness for TableHarness {
     }
 
     async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-        builder.build(|host| {
+        builder.build(|context| {
             let names = NameRules::new(CharacterSet::ANY, 512);
             let capabilities = Capabilities::new("table", Reach::Process, names)
                 .with_fencing(Fencing::WhileServerLives)
                 .with_fairness(Fairness::Fifo)
                 .with_inspection(Inspection::HolderAndQueue)
                 .with_breaking(Breaking::Supported);
-            Ok(TableBackend { table: Arc::clone(&self.table), host, capabilities })
+            Ok(TableBackend { table: Arc::clone(&self.table), context, capabilities })
         })
     }
 

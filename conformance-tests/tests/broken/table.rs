@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lock_core::{
-    AttemptId, Broken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason, Operation,
-    Participant, Signals,
+    AttemptHandle, AttemptId, Broken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason,
+    Operation, Participant,
 };
 use tokio::sync::Notify;
 
@@ -93,7 +93,7 @@ struct Held {
 pub(crate) struct Waiting {
     pub(crate) id: AttemptId,
     pub(crate) info: Arc<HolderInfo>,
-    pub(crate) signals: Signals,
+    pub(crate) attempt: AttemptHandle,
 }
 
 /// The result of a request for the lock.
@@ -283,7 +283,7 @@ impl Table {
 
     fn tell(&self, former: Option<Waiting>, reason: LossReason) {
         if let Some(former) = former.filter(|_| !self.has(Defect::SilentLoss) && self.lease.is_none()) {
-            former.signals.lost(reason);
+            former.attempt.lost(reason);
         }
     }
 

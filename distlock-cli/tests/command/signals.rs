@@ -1,4 +1,4 @@
-//! Signals without a terminal.
+//! AttemptHandle without a terminal.
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;

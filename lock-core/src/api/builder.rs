@@ -14,7 +14,7 @@ use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
-use crate::spi::{Backend, Erased, Host};
+use crate::spi::{Backend, BackendContext, Erased};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::status::HolderInfo;
 use crate::types::url::UrlOptions;
@@ -122,12 +122,12 @@ impl ClientBuilder {
     /// Any error of `make`; [`ErrorKind::InvalidOption`] when the engine is the caller's runtime and there is none.
     pub fn build<B: Backend>(
         self,
-        make: impl FnOnce(Host) -> Result<B, LockError>,
+        make: impl FnOnce(BackendContext) -> Result<B, LockError>,
     ) -> Result<LockClient, LockError> {
-        let (parts, host) = self.prepare()?;
+        let (parts, context) = self.prepare()?;
         let backend = {
             let _entered = parts.engine.handle().enter();
-            make(host).map_err(|error| parts.about(error))?
+            make(context).map_err(|error| parts.about(error))?
         };
         parts.finish(backend)
     }
@@ -139,13 +139,13 @@ impl ClientBuilder {
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
-    pub async fn connect<B, F>(self, make: impl FnOnce(Host) -> F) -> Result<LockClient, LockError>
+    pub async fn connect<B, F>(self, make: impl FnOnce(BackendContext) -> F) -> Result<LockClient, LockError>
     where
         B: Backend,
         F: Future<Output = Result<B, LockError>> + Send + 'static,
     {
-        let (parts, host) = self.prepare()?;
-        let mut connecting = AbortOnDrop(parts.engine.spawn(make(host)));
+        let (parts, context) = self.prepare()?;
+        let mut connecting = AbortOnDrop(parts.engine.spawn(make(context)));
         let connected = (&mut connecting.0).await.unwrap_or_else(|error| {
             Err(LockError::new(ErrorKind::Internal, Operation::Connect)
                 .because(format!("the attempt to connect was ended: {error}"))
@@ -155,7 +155,7 @@ impl ClientBuilder {
         parts.finish(backend)
     }
 
-    fn prepare(self) -> Result<(Parts, Host), LockError> {
+    fn prepare(self) -> Result<(Parts, BackendContext), LockError> {
         deadline::start().map_err(|error| {
             LockError::new(ErrorKind::Internal, Operation::Connect)
                 .because(format!("no thread to keep deadlines: {error}"))
@@ -186,8 +186,8 @@ impl ClientBuilder {
             held: Arc::default(),
             contact: Arc::default(),
         };
-        let host = parts.host();
-        Ok((parts, host))
+        let context = parts.context();
+        Ok((parts, context))
     }
 }
 
@@ -213,8 +213,8 @@ impl Parts {
         }
     }
 
-    fn host(&self) -> Host {
-        Host {
+    fn context(&self) -> BackendContext {
+        BackendContext {
             clock: self.clock.clone(),
             tasks: Arc::clone(self.engine.backend_tasks()),
             holder: Arc::clone(&self.holder),

@@ -24,7 +24,7 @@ impl MemoryServer {
         options: MemoryOptions,
         builder: ClientBuilder,
     ) -> Result<LockClient, LockError> {
-        builder.build(|host| self.backend(options, host))
+        builder.build(|context| self.backend(options, context))
     }
 
     /// Connects to the server that a `memory:` URL names: `memory:` or `memory:name`, with `?lease=DURATION` and the

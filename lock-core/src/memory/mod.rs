@@ -9,7 +9,7 @@
 //! server.
 //!
 //! # How a loss is noticed
-//! Without a lease the server notifies the holder through its [`Signals`]. With `?lease=` the server does not notify
+//! Without a lease the server notifies the holder through its [`AttemptHandle`]. With `?lease=` the server does not notify
 //! the holder, which notices the loss at its next renewal, or at its own deadline, as with a network server.
 //!
 //! # What happens at each failure
@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::spi::{
-    AcquireRequest, Backend, Grant, GroupId, Host, InspectRequest, LeaseState, Released, Term, Wait,
+    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Released, Term, Wait,
 };
 use crate::types::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
 use crate::types::error::{LockError, Operation};
@@ -44,7 +44,7 @@ use server::{Fate, Requested, Server};
 pub use server::{Loss, Told};
 
 #[cfg(doc)]
-use crate::spi::Signals;
+use crate::spi::AttemptHandle;
 
 /// A lock server in this process. It is cheap to clone; all clones are the same server.
 ///
@@ -89,13 +89,23 @@ impl MemoryServer {
     }
 
     /// Creates the backend of a client of this server.
-    pub(crate) fn backend(&self, options: MemoryOptions, host: Host) -> Result<MemoryBackend, LockError> {
-        options.lease.map_or(Ok(()), |lease| host.check_lease(lease))?;
+    pub(crate) fn backend(
+        &self,
+        options: MemoryOptions,
+        context: BackendContext,
+    ) -> Result<MemoryBackend, LockError> {
+        options.lease.map_or(Ok(()), |lease| context.check_lease(lease))?;
         let capabilities = match options.lease {
             Some(lease) => capabilities().with_leftovers_gone_after(lease),
             None => capabilities(),
         };
-        Ok(MemoryBackend { server: Arc::clone(&self.0), host, options, capabilities, group: GroupId::new(0) })
+        Ok(MemoryBackend {
+            server: Arc::clone(&self.0),
+            context,
+            options,
+            capabilities,
+            group: GroupId::new(0),
+        })
     }
 
     /// Returns the faults of the server, to inject new ones.
@@ -198,7 +208,7 @@ pub(crate) struct MemoryLease {
 #[derive(Debug)]
 pub(crate) struct MemoryBackend {
     server: Arc<Server>,
-    host: Host,
+    context: BackendContext,
     options: MemoryOptions,
     capabilities: Capabilities,
     group: GroupId,
@@ -236,14 +246,14 @@ impl Backend for MemoryBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<MemoryLease>>, LockError> {
         let requested = self.requested(request);
         let tries_once = request.wait() == Wait::Try;
-        let sent_at = self.host.clock().now();
+        let sent_at = self.context.clock().now();
         let granted =
             self.call(Operation::Acquire, |server| server.request(&requested, tries_once, request)).await?;
         let (fate, anchor) = match granted {
             Some(fate) => (fate, sent_at),
             None if tries_once => return Ok(None),
             None => {
-                request.signals().queued();
+                request.attempt().queued();
                 // The grant that ends the wait is made at a moment of the same clock, so that moment is the anchor.
                 let granted = self.server.granted(&requested).await.map_err(Outage::into_error)?;
                 let Some(fate) = granted else { return Ok(None) };

@@ -12,7 +12,7 @@ use super::faults::{Faults, Outage};
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
-use crate::spi::Signals;
+use crate::spi::AttemptHandle;
 use crate::spi::{AcquireRequest, AttemptId, LeaseState};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
@@ -96,7 +96,7 @@ struct Waiter {
     lease: Option<Duration>,
     info: Arc<HolderInfo>,
     since: SystemTime,
-    signals: Signals,
+    attempt: AttemptHandle,
     waker: Option<Waker>,
 }
 
@@ -107,7 +107,7 @@ impl Waiter {
             lease: requested.lease,
             info: Arc::clone(request.holder()),
             since: SystemTime::now(),
-            signals: request.signals().clone(),
+            attempt: request.attempt().clone(),
             waker: None,
         }
     }
@@ -264,7 +264,7 @@ impl Server {
             lease: None,
             info: Arc::new(HolderInfo { host: "elsewhere".to_owned(), pid: 0, origin: None, label: None }),
             since: SystemTime::now(),
-            signals: Signals::new(crate::spi::Wait::Forever),
+            attempt: AttemptHandle::new(crate::spi::Wait::Forever),
             waker: None,
         };
         self.locks.lock().entry(name.clone()).or_default().queue.push_front(stranger);
@@ -283,7 +283,7 @@ impl Server {
         let next = self.promote(&mut locks, name);
         drop(locks);
         if told == Told::AtOnce {
-            ended.waiter.signals.lost(reason);
+            ended.waiter.attempt.lost(reason);
         }
         wake(next);
         Some(())

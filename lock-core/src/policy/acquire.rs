@@ -104,7 +104,7 @@ impl QueuedWait {
         let clock = self.entry.clock();
         let asked_at = match self.entry.local.prospect(ticket) {
             Prospect::None => return Poll::Ready(()),
-            Prospect::Attempt(attempt) if attempt.signals.poll_contact(context).is_ready() => {
+            Prospect::Attempt(attempt) if attempt.handle.poll_contact(context).is_ready() => {
                 return Poll::Ready(());
             }
             Prospect::Attempt(_) => self.since,

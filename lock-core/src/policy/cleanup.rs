@@ -151,7 +151,7 @@ impl Cleanup {
         let leftovers_last = self.remote.backend.capabilities().leftovers_last;
         let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| self.remote.clock.now().plus(longest));
         let mut task = self.task(gone_by);
-        if let Some(counted) = request.signals.take_undoing() {
+        if let Some(counted) = request.handle.take_undoing() {
             task.counted = counted;
         }
         let first_answer = FirstAnswer(Some(successor));

@@ -70,7 +70,7 @@ fn report(
     // the undo.
     let _counted = may_have_left_something.then(|| entry.client.cleanup.expect());
     if matches!(outcome, Attempted::Void) {
-        entry.keep_lost_place(request.signals.place());
+        entry.keep_lost_place(request.handle.place());
     }
     let (undo, next) = entry.local.attempted(outcome, |patience| entry.new_attempt(patience));
     entry.undo(undo);
@@ -78,7 +78,7 @@ fn report(
         entry.cancel(request);
     } else {
         // The stop may have come too late to be noticed. By now the clean-up has whatever there was to undo.
-        drop(request.signals.take_undoing());
+        drop(request.handle.take_undoing());
     }
     next
 }
@@ -130,7 +130,7 @@ async fn make_attempt(
             Ok(None) => return Some(refused(entry, request)),
             Err(error) if error.is_retryable() && patience != Patience::Once => {
                 tracing::debug!(target: "distlock", lock = %entry.name(), %error, "an attempt failed and is repeated");
-                request.signals.unreachable(error);
+                request.handle.unreachable(error);
             }
             Err(error) => return Some(Attempted::Failed(error)),
         }
@@ -161,7 +161,7 @@ async fn until_stopped<T>(request: &AcquireRequest, future: impl Future<Output =
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(Some(output));
         }
-        request.signals.poll_stopped(context).map(|()| None)
+        request.handle.poll_stopped(context).map(|()| None)
     })
     .await
 }
@@ -184,7 +184,7 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         lease: Mutex::new(Some(grant.lease)),
         group: grant.group,
         token: grant.token,
-        place: request.signals.place(),
+        place: request.handle.place(),
         lasting,
         #[cfg(unix)]
         descriptor: grant.descriptor,
@@ -193,7 +193,7 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
     let hold = HoldCore::new(home, granted, client.settings.max_hold);
     client.renewer.register(&hold);
     let reported: std::sync::Weak<HoldCore> = Arc::downgrade(&hold);
-    let lost_before = request.signals.bind(reported).or_else(|| client.renewer.end_of(hold.grant.group));
+    let lost_before = request.handle.bind(reported).or_else(|| client.renewer.end_of(hold.grant.group));
     if let Some(reason) = lost_before {
         hold.declare_lost(reason);
     }
@@ -223,7 +223,7 @@ impl Entry {
     pub(crate) fn undo(self: &Arc<Self>, undo: Undo<Arc<HoldCore>, Arc<AcquireRequest>>) {
         match undo {
             Undo::Nothing => {}
-            Undo::Attempt(request) => request.signals.stop(self.client.cleanup.expect()),
+            Undo::Attempt(request) => request.handle.stop(self.client.cleanup.expect()),
             Undo::Hold(hold) => {
                 // If it is already lost, there is nothing left to release.
                 let _ = hold.begin_release();

@@ -15,7 +15,7 @@ use crate::policy::log;
 use crate::policy::lost_unseen::LostUnseen;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, Mode, Signals, Wait, Waiters};
+use crate::spi::{AcquireRequest, AttemptHandle, Mode, Wait, Waiters};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
@@ -73,9 +73,9 @@ impl Entry {
 
     pub(super) fn new_attempt(self: &Arc<Self>, patience: Patience) -> Arc<AcquireRequest> {
         let waiters: std::sync::Weak<Self> = Arc::downgrade(self);
-        let signals = Signals::for_waiters(patience.into(), waiters);
+        let handle = AttemptHandle::for_waiters(patience.into(), waiters);
         if let (Some(place), Patience::Until(_)) = (self.lost_place.lock().take(), patience) {
-            signals.keep_place(place);
+            handle.keep_place(place);
         }
         Arc::new(AcquireRequest {
             id: self.client.attempts.next(),
@@ -83,7 +83,7 @@ impl Entry {
             physical: self.physical.clone(),
             mode: Mode::Exclusive,
             holder: Arc::clone(&self.client.holder),
-            signals,
+            handle,
         })
     }
 
@@ -141,15 +141,15 @@ impl Attempt for Arc<AcquireRequest> {
     type Failure = LockError;
 
     fn extend(&self, until: u64) {
-        self.signals.extend(until);
+        self.handle.extend(until);
     }
 
     fn outage(&self) -> Option<LockError> {
-        self.signals.outage()
+        self.handle.outage()
     }
 
     fn obstacle(&self) -> Option<LockError> {
-        self.signals.obstacle()
+        self.handle.obstacle()
     }
 }
 

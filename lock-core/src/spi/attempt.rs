@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Signals;
+use super::AttemptHandle;
 use crate::runtime::clock::Moment;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::status::HolderInfo;
@@ -96,7 +96,7 @@ pub struct AcquireRequest {
     pub(crate) physical: PhysicalName,
     pub(crate) mode: Mode,
     pub(crate) holder: Arc<HolderInfo>,
-    pub(crate) signals: Signals,
+    pub(crate) handle: AttemptHandle,
 }
 
 impl AcquireRequest {
@@ -108,7 +108,7 @@ impl AcquireRequest {
         wait: Wait,
         holder: Arc<HolderInfo>,
     ) -> Self {
-        Self { id, name, physical, mode: Mode::Exclusive, holder, signals: Signals::new(wait) }
+        Self { id, name, physical, mode: Mode::Exclusive, holder, handle: AttemptHandle::new(wait) }
     }
 
     /// Returns the id of the attempt.
@@ -140,20 +140,20 @@ impl AcquireRequest {
     /// waits**, because an attempt passes from one local waiter to the next: a backend that sends the value to a server
     /// as a limit has to read it again when the limit is reached.
     pub fn wait(&self) -> Wait {
-        self.signals.wait()
+        self.handle.wait()
     }
 
-    /// Returns the [place](Signals::keep_place) that an earlier attempt of the same waiter had in the server's queue
+    /// Returns the [place](AttemptHandle::keep_place) that an earlier attempt of the same waiter had in the server's queue
     /// and lost, so that a short loss of contact does not move the waiter to the end of the queue. The backend decides
     /// what the number means.
     pub fn place(&self) -> Option<NonZeroU64> {
-        self.signals.place()
+        self.handle.place()
     }
 
-    /// Returns the signals, through which the backend reports to the core what becomes of the attempt and of the hold
+    /// Returns the handle, through which the backend reports to the core what becomes of the attempt and of the hold
     /// that it leads to.
-    pub fn signals(&self) -> &Signals {
-        &self.signals
+    pub fn attempt(&self) -> &AttemptHandle {
+        &self.handle
     }
 }
 

@@ -11,7 +11,7 @@ use crate::types::error::LockError;
 use crate::types::status::{Broken, HolderId, LockStatus};
 
 #[cfg(doc)]
-use super::{Signals, Wait};
+use super::{AttemptHandle, Wait};
 
 /// One backend: a protocol to a server. The [module documentation](crate::spi) has the rules.
 #[async_trait]
@@ -27,7 +27,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// With [`Wait::Try`], `None` is the final answer. With the other waits, the core itself ends the wait when the
     /// time is up, so `None` before that means that this attempt has failed (its place in the queue is gone): the core
     /// cancels it and makes a new attempt, with a new id, and with the place that the backend
-    /// [kept](Signals::keep_place).
+    /// [kept](AttemptHandle::keep_place).
     ///
     /// # Cancel safety
     /// The future may be dropped at every await; the core then calls [`Backend::cancel`] with the same request.

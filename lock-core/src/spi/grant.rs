@@ -9,7 +9,7 @@ use crate::types::loss::LossReason;
 use crate::types::token::FencingToken;
 
 #[cfg(doc)]
-use super::Signals;
+use super::AttemptHandle;
 
 /// Identifies what is renewed together: a connection, a session. The backend assigns the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,7 +101,7 @@ impl<L> Grant<L> {
 /// How long a grant is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Term {
-    /// Until the backend reports its end through [`Signals::lost`]; it is not renewed.
+    /// Until the backend reports its end through [`AttemptHandle::lost`]; it is not renewed.
     UntilReported,
     /// For `length` from `anchor`, and again from each renewal.
     Leased {

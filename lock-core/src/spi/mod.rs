@@ -10,7 +10,7 @@
 //! 2. **Every future may be dropped at every await.** After the core has dropped an `acquire`, it calls `cancel` with
 //!    the same request until that returns `Ok`; then nothing of the attempt may be left, nor arrive later.
 //! 3. **`cancel` undoes whatever happened**: nothing, a place in the queue, a grant.
-//! 4. **Call [`Signals::queued`] when the server has confirmed that another client holds the lock** and that the
+//! 4. **Call [`AttemptHandle::queued`] when the server has confirmed that another client holds the lock** and that the
 //!    attempt waits. A wait that ends before that call is reported as unreachable, because the client cannot know
 //!    whether the lock was free.
 //! 5. **The anchor of a lease is the moment before the client sent the request** that the server answered with the
@@ -24,22 +24,22 @@
 //! `docs/backends/writing-one.md` goes through the in-memory backend as a worked example.
 
 mod attempt;
+mod attempt_handle;
 mod backend;
 mod backoff;
+mod context;
 mod erased;
 mod grant;
-mod host;
-mod signals;
 mod validity;
 
 pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Mode, Wait};
+pub use attempt_handle::AttemptHandle;
 pub use backend::Backend;
 pub use backoff::Backoff;
+pub use context::BackendContext;
 pub use grant::{Grant, GroupId, LeaseState, Released, Term};
-pub use host::Host;
-pub use signals::Signals;
 
+pub(crate) use attempt_handle::{Reported, Waiters};
+pub(crate) use context::Groups;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
-pub(crate) use host::Groups;
-pub(crate) use signals::{Reported, Waiters};
 pub(crate) use validity::{TIMER_SLIP, Validity};

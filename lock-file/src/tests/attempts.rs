@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, ClientBuilder, ErrorKind, Host, InspectRequest, LockError, LockName,
-    Moment, Released, Wait,
+    AcquireRequest, AttemptId, Backend, BackendContext, ClientBuilder, ErrorKind, InspectRequest, LockError,
+    LockName, Moment, Released, Wait,
 };
 
 use super::{Scratch, block_on};
@@ -16,26 +16,30 @@ use crate::FileBackend;
 /// A backend with what it needs to run.
 pub(super) struct Bare {
     pub(super) backend: FileBackend,
-    host: Host,
+    context: BackendContext,
     _client: lock_core::LockClient,
 }
 
 impl Bare {
     pub(super) fn new(scratch: &Scratch) -> Self {
-        let mut host = None;
+        let mut context = None;
         let options = super::patient(&scratch.path);
         let client = ClientBuilder::new().build(|of_client| {
-            host = Some(of_client.clone());
+            context = Some(of_client.clone());
             FileBackend::open(&options, of_client)
         });
-        let host = host.unwrap();
-        Self { backend: FileBackend::open(&options, host.clone()).unwrap(), host, _client: client.unwrap() }
+        let context = context.unwrap();
+        Self {
+            backend: FileBackend::open(&options, context.clone()).unwrap(),
+            context,
+            _client: client.unwrap(),
+        }
     }
 
     pub(super) fn request(&self, id: u128, name: &str, wait: Wait) -> AcquireRequest {
         let name = LockName::new(name).unwrap();
         let physical = self.backend.capabilities().names.apply(&name);
-        AcquireRequest::new(AttemptId::new(id), name, physical, wait, Arc::clone(self.host.holder()))
+        AcquireRequest::new(AttemptId::new(id), name, physical, wait, Arc::clone(self.context.holder()))
     }
 
     async fn waiters(&self, name: &str) -> usize {

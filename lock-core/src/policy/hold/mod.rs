@@ -365,18 +365,9 @@ impl Alarm for Deadline {
     }
 }
 
-/// Receives the backend's reports on the hold that its attempt led to.
 impl Reported for HoldCore {
     fn lost(self: Arc<Self>, reason: LossReason) {
         self.declare_lost(reason);
-    }
-
-    fn suspect(self: Arc<Self>) {
-        self.declare_suspect();
-    }
-
-    fn restored(self: Arc<Self>) {
-        self.declare_restored();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Signals: how a backend reports to the core on an attempt, and on the hold that it leads to.
+//! AttemptHandle: how a backend reports to the core on an attempt, and on the hold that it leads to.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -22,17 +22,15 @@ pub(crate) trait Waiters: Send + Sync {
     fn next_end(&self, moment: u64) -> Option<u64>;
 }
 
-/// Receives reports on the hold that an attempt led to.
+/// Receives the report that the hold that an attempt led to is lost.
 pub(crate) trait Reported: Send + Sync {
     fn lost(self: Arc<Self>, reason: LossReason);
-    fn suspect(self: Arc<Self>);
-    fn restored(self: Arc<Self>);
 }
 
 /// Through this a backend reports to the core what becomes of an attempt. It is cheap to clone; keep a clone where the
 /// server's messages arrive.
 #[derive(Clone)]
-pub struct Signals(Arc<State>);
+pub struct AttemptHandle(Arc<State>);
 
 struct State {
     /// How long the waiter waits for whom the attempt was begun.
@@ -71,8 +69,8 @@ enum Contact {
     Unreachable(LockError),
 }
 
-impl Signals {
-    /// Creates the signals of an attempt without the core.
+impl AttemptHandle {
+    /// Creates the handle of an attempt without the core.
     pub(crate) fn new(wait: Wait) -> Self {
         struct Nowhere;
 
@@ -106,7 +104,7 @@ impl Signals {
 
     /// Reports that the server has confirmed that another client holds the lock, and that the attempt is queued.
     ///
-    /// This is valid until [`Signals::unreachable`]: a backend whose waiters send heartbeats calls that as soon as one
+    /// This is valid until [`AttemptHandle::unreachable`]: a backend whose waiters send heartbeats calls that as soon as one
     /// fails.
     pub fn queued(&self) {
         self.set_contact(Contact::Queued);
@@ -123,7 +121,7 @@ impl Signals {
     }
 
     /// Reports that contact with the server is lost while the attempt waits. If the wait ends before the next call of
-    /// [`Signals::queued`], it ends with this error instead of "not acquired".
+    /// [`AttemptHandle::queued`], it ends with this error instead of "not acquired".
     pub fn unreachable(&self, error: LockError) {
         self.set_contact(Contact::Unreachable(error));
     }
@@ -164,25 +162,7 @@ impl Signals {
         }
     }
 
-    /// Reports that contact with the server is lost while the lock is held. The hold still stands.
-    pub fn suspect(&self) {
-        if let Some(hold) = self.hold() {
-            hold.suspect();
-        }
-    }
-
-    /// Reports that contact has returned, and that the lock is still held.
-    pub fn restored(&self) {
-        if let Some(hold) = self.hold() {
-            hold.restored();
-        }
-    }
-
-    fn hold(&self) -> Option<Arc<dyn Reported>> {
-        self.0.inner.lock().hold.as_ref().and_then(Weak::upgrade)
-    }
-
-    /// Connects the signals to the hold that the attempt led to. Returns a loss that was reported before.
+    /// Connects the handle to the hold that the attempt led to. Returns a loss that was reported before.
     pub(crate) fn bind(&self, hold: Weak<dyn Reported>) -> Option<LossReason> {
         let mut inner = self.0.inner.lock();
         inner.hold = Some(hold);
@@ -216,7 +196,7 @@ impl Signals {
     }
 
     /// Waits until another waiter joins the attempt, which may stop waiting earlier than the others:
-    /// [`next_end`](Signals::next_end) may have changed. Only one task may call this.
+    /// [`next_end`](AttemptHandle::next_end) may have changed. Only one task may call this.
     ///
     /// # Cancel safety
     /// The future may be dropped at any time; the next call reports what this one did not.
@@ -279,7 +259,7 @@ impl Signals {
             let mut inner = self.0.inner.lock();
             (inner.stopped.replace(Stop::Noticed), inner.driver.take())
         };
-        // A waker keeps its task in memory, and these signals live as long as the hold.
+        // A waker keeps its task in memory, and this handle lives as long as the hold.
         drop(driver);
         match stopped {
             Some(Stop::Asked(undoing)) => Some(undoing),
@@ -288,9 +268,9 @@ impl Signals {
     }
 }
 
-impl fmt::Debug for Signals {
+impl fmt::Debug for AttemptHandle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Signals").field("wait", &self.wait()).finish_non_exhaustive()
+        formatter.debug_struct("AttemptHandle").field("wait", &self.wait()).finish_non_exhaustive()
     }
 }
 
@@ -301,20 +281,20 @@ mod tests {
     #[test]
     fn without_the_core_the_next_end_is_the_attempts_own() {
         let at = Moment::from_nanoseconds;
-        let signals = Signals::new(Wait::Until(at(300)));
-        assert_eq!((signals.next_end(at(0)), signals.next_end(at(300))), (Some(at(300)), None));
-        assert_eq!(Signals::new(Wait::Forever).next_end(at(0)), None);
-        assert_eq!(Signals::new(Wait::Try).next_end(at(0)), None);
+        let handle = AttemptHandle::new(Wait::Until(at(300)));
+        assert_eq!((handle.next_end(at(0)), handle.next_end(at(300))), (Some(at(300)), None));
+        assert_eq!(AttemptHandle::new(Wait::Forever).next_end(at(0)), None);
+        assert_eq!(AttemptHandle::new(Wait::Try).next_end(at(0)), None);
     }
 
     #[test]
     fn a_drivers_waker_that_is_replaced_may_come_back() {
-        let signals = Signals::new(Wait::Forever);
-        let tells = signals.clone();
+        let handle = AttemptHandle::new(Wait::Forever);
+        let tells = handle.clone();
         let waker = crate::runtime::waker::waker_with_an_end(move || tells.queued());
-        assert!(signals.poll_stopped(&mut Context::from_waker(&waker)).is_pending());
+        assert!(handle.poll_stopped(&mut Context::from_waker(&waker)).is_pending());
         drop(waker);
-        assert!(signals.poll_stopped(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(signals.obstacle().is_none());
+        assert!(handle.poll_stopped(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(handle.obstacle().is_none());
     }
 }

@@ -22,7 +22,7 @@ pub(crate) trait Groups: Send + Sync {
 /// What the core provides to a backend: its clock, its engine, and a way to report on a whole group. It is cheap to
 /// clone.
 #[derive(Clone)]
-pub struct Host {
+pub struct BackendContext {
     pub(crate) clock: Clock,
     pub(crate) tasks: Arc<BackendTasks>,
     pub(crate) holder: Arc<HolderInfo>,
@@ -30,7 +30,7 @@ pub struct Host {
     pub(crate) abort_margin: Duration,
 }
 
-impl Host {
+impl BackendContext {
     /// Returns the clock that all moments are taken from.
     pub fn clock(&self) -> &Clock {
         &self.clock
@@ -63,7 +63,7 @@ impl Host {
     /// Returns how often the core renews leases of `length`. Waiters send their heartbeats at the same interval.
     ///
     /// # Errors
-    /// Same as [`Host::check_lease`].
+    /// Same as [`BackendContext::check_lease`].
     pub fn renewal_interval(&self, length: Duration) -> Result<Duration, LockError> {
         Validity::new(length, self.abort_margin).map(|validity| validity.interval())
     }
@@ -74,7 +74,7 @@ impl Host {
     }
 
     /// Reports that contact has returned for the group: its leases are renewed now instead of after the next pause.
-    /// After [`Host::group_suspect`], pending releases and cancels are repeated now, too.
+    /// After [`BackendContext::group_suspect`], pending releases and cancels are repeated now, too.
     pub fn group_restored(&self, group: GroupId) {
         self.groups.restored(group);
     }
@@ -86,8 +86,8 @@ impl Host {
     }
 }
 
-impl fmt::Debug for Host {
+impl fmt::Debug for BackendContext {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Host").field("clock", &self.clock).finish_non_exhaustive()
+        formatter.debug_struct("BackendContext").field("clock", &self.clock).finish_non_exhaustive()
     }
 }
