@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use lock_core::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
+use test_servers::{Failure, Outcome};
 
-use crate::failure::{Failure, Outcome};
 use crate::harness::{Ability, Harness};
 use crate::stage::Stage;
 

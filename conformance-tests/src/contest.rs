@@ -8,10 +8,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use test_servers::{During, Failure, Outcome, ensure};
 use tokio::time::Instant;
 
 use crate::cases::exclusion::{Scratch, check_exclusion, quit};
-use crate::failure::{During, Failure, Outcome, ensure};
 use crate::harness::Harness;
 use crate::worker::{self, Command, Count, End, Report, Visit, Worker};
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
-
-use crate::failure::{Failure, Outcome};
+use test_servers::{Failure, Outcome};
 
 /// Something that the suite needs and that not every backend, or not every harness, can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -39,28 +39,20 @@
 //!
 //! A [`Contest`] is for tests that disturb the servers while processes contend for a lock.
 //!
-//! [`history`] contains the checkers on their own, for tests that record events in another way. The feature `servers`
-//! adds the module `servers`, with real servers for tests and a proxy that disturbs connections as networks do, and the
-//! module `faults`, which test programs share that use these to check what becomes of a backend's locks.
+//! [`history`] contains the checkers on their own, for tests that record events in another way. The module `faults` (on
+//! Unix systems) is what test programs share that disturb a backend's servers, connections and processes, and check what
+//! becomes of its locks. The crate `test-servers` has such servers, and a proxy that disturbs connections as networks do.
 #![forbid(unsafe_code)]
 
 mod case;
 mod cases;
 mod contest;
-mod failure;
-#[cfg(all(unix, feature = "servers"))]
+#[cfg(unix)]
 pub mod faults;
 mod harness;
 pub mod history;
-#[cfg_attr(
-    not(all(unix, feature = "servers")),
-    expect(unreachable_pub, reason = "`faults` exports what is public")
-)]
+#[cfg_attr(not(unix), expect(unreachable_pub, reason = "`faults` exports what is public"))]
 mod probe;
-#[cfg(all(unix, feature = "servers"))]
-pub mod servers;
-#[cfg(unix)]
-mod signals;
 mod stage;
 mod stall;
 mod suite;
@@ -69,9 +61,9 @@ mod worker;
 pub use case::{Case, Need};
 pub use cases::all;
 pub use contest::{Contest, Contested, contend_if_told};
-pub use failure::{During, Failure, Outcome};
 pub use harness::{Ability, Harness, Removal, Routes};
 pub use suite::{Verdict, main, run_case};
+pub use test_servers::{During, Failure, Outcome, ensure};
 
 /// Generates the main function of a test program that runs all cases against the backend of a [`Harness`].
 #[macro_export]

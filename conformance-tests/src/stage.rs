@@ -9,9 +9,9 @@ use lock_core::{
     ClientBuilder, DistributedLockExt, Fencing, Hold, Inspection, LockClient, LockName, LockStatus,
     LossReason, Participant,
 };
+use test_servers::{During, Failure, Outcome, ensure};
 use tokio::time::Instant;
 
-use crate::failure::{During, Failure, Outcome, ensure};
 use crate::harness::{Ability, Harness};
 use crate::worker::Worker;
 

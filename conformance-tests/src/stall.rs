@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::failure::Outcome;
+use test_servers::Outcome;
 
 const TICK: Duration = Duration::from_millis(20);
 
@@ -90,8 +90,9 @@ fn judge_watched<T>(
 
 #[cfg(test)]
 mod tests {
+    use test_servers::Failure;
+
     use super::*;
-    use crate::failure::Failure;
 
     const BEARABLE: Duration = Duration::from_millis(400);
     const STALL: Duration = Duration::from_secs(3);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use lock_core::ClientBuilder;
+use test_servers::{During, Failure, Outcome};
 
 use crate::case::{Case, contradiction};
 use crate::cases::all;
-use crate::failure::{During, Failure, Outcome};
 use crate::harness::Harness;
 use crate::stage::Stage;
 use crate::stall;

@@ -9,8 +9,8 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex as StdMutex, Weak};
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::{CuratorPeer, ZooKeeperServer, left_out};
 use distlock::{DistributedLockExt, LockClient, LockGuard};
+use test_servers::{CuratorPeer, ZooKeeperServer, left_out};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Mutex;

@@ -86,7 +86,7 @@ mod tests {
     #[cfg(all(feature = "redis", unix))]
     #[tokio::test(flavor = "multi_thread")]
     async fn counts_at_redis() {
-        use conformance_tests::servers::{RedisServer, left_out};
+        use test_servers::{RedisServer, left_out};
         if let Some(reason) = left_out("redis") {
             return eprintln!("redis: {reason}");
         }
@@ -97,7 +97,7 @@ mod tests {
     #[cfg(all(feature = "zookeeper", unix))]
     #[tokio::test(flavor = "multi_thread")]
     async fn counts_at_zookeeper() {
-        use conformance_tests::servers::{ZooKeeperServer, left_out};
+        use test_servers::{ZooKeeperServer, left_out};
         if let Some(reason) = left_out("zookeeper") {
             return eprintln!("zookeeper: {reason}");
         }
@@ -108,7 +108,7 @@ mod tests {
     #[cfg(all(feature = "mysql", unix))]
     #[tokio::test(flavor = "multi_thread")]
     async fn counts_at_mariadb_and_mysql() {
-        use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+        use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer};
         for (flavour, scheme) in [(MySqlFlavour::MariaDb, "mariadb:"), (MySqlFlavour::MySql57, "mysql:")] {
             if let Some(reason) = flavour.left_out() {
                 eprintln!("{flavour:?}: {reason}");

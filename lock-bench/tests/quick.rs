@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use conformance_tests::servers::{MySqlFlavour, left_out};
 use serde_json::Value;
+use test_servers::{MySqlFlavour, left_out};
 
 #[test]
 fn a_quick_run_tells_of_every_contender_in_all_three_forms() {

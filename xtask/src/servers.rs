@@ -1,22 +1,12 @@
 //! `cargo xtask servers redis`, or `zookeeper`, `mysql`, `mariadb`: a server to try things with. It is started by an
-//! example of `conformance-tests`, which can already start servers, so that this crate still compiles fast.
+//! example of `test-servers`, which can already start servers, so that this crate still compiles fast.
 
 use std::process::ExitCode;
 
 use crate::context::Context;
 
 pub(crate) fn run(arguments: &[String], context: &Context) -> ExitCode {
-    let example = [
-        "run",
-        "--quiet",
-        "--package",
-        "conformance-tests",
-        "--features",
-        "servers",
-        "--example",
-        "servers",
-        "--",
-    ];
+    let example = ["run", "--quiet", "--package", "test-servers", "--example", "servers", "--"];
     let arguments: Vec<&str> = example.into_iter().chain(arguments.iter().map(String::as_str)).collect();
     let failure = context.cargo(&arguments).replace_this_program();
     context.console.error(&failure.to_string());

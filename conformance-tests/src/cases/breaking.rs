@@ -1,10 +1,10 @@
 //! Cases: an operator takes a lock away from its holder.
 
 use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, TakenAway};
+use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;
 use crate::case::{Need, cases};
-use crate::failure::{Outcome, ensure};
 use crate::probe::{ByHand, Diary, Event, Level};
 use crate::stage::{Stage, has_tokens};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{DistributedLock, DistributedLockExt, LockClient};
+use test_servers::{During, Failure, Outcome, ensure};
 
 use crate::case::cases;
-use crate::failure::{During, Failure, Outcome, ensure};
 use crate::probe::ByHand;
 use crate::stage::Stage;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, LossReason};
+use test_servers::{During, Outcome, ensure};
 
 use crate::case::cases;
-use crate::failure::{During, Outcome, ensure};
 use crate::probe::{ByHand, Diary, Event};
 use crate::stage::Stage;
 

@@ -1,9 +1,9 @@
 //! Cases: one holder at a time, and different names are different locks.
 
 use lock_core::{DistributedLockExt, LockGuard};
+use test_servers::{During, Failure, Outcome, ensure};
 
 use crate::case::cases;
-use crate::failure::{During, Failure, Outcome, ensure};
 use crate::history::{Acquisition, Belief, Idling, Wait, disorders, idlings, overlaps};
 use crate::stage::Stage;
 use crate::worker::{Visit, Worker};

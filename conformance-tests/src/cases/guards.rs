@@ -1,9 +1,9 @@
 //! Cases: guards release when they are dropped, wherever that happens.
 
 use lock_core::{DistributedLockExt, LockGuard};
+use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::cases;
-use crate::failure::{Failure, Outcome, ensure};
 use crate::stage::Stage;
 
 cases!("guards":

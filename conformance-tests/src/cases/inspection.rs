@@ -1,11 +1,11 @@
 //! Cases: what `status` shows about a lock.
 
 use lock_core::{ClientBuilder, DistributedLockExt, HolderInfo, Participant};
+use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;
 use super::order::take_turns;
 use crate::case::{Need, cases};
-use crate::failure::{Outcome, ensure};
 use crate::stage::{Stage, has_tokens};
 use crate::worker::Worker;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use lock_core::{DistributedLockExt, Hold, LockListener, LossReason};
+use test_servers::{Outcome, ensure};
 
 use crate::case::{Need, cases};
-use crate::failure::{Outcome, ensure};
 use crate::probe::{Diary, Event};
 use crate::stage::Stage;
 

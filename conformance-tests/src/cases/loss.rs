@@ -1,9 +1,9 @@
 //! Cases: a hold is lost at the server, without its client's knowledge: one outcome, one event.
 
 use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, LockClient, LockName};
+use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::{Need, cases};
-use crate::failure::{Failure, Outcome, ensure};
 use crate::harness::{Ability, Removal};
 use crate::probe::{ByHand, Diary, Event, Level};
 use crate::stage::Stage;

@@ -1,10 +1,10 @@
 //! Cases: first come, first served.
 
 use lock_core::DistributedLockExt;
+use test_servers::{Failure, Outcome, ensure};
 
 use super::exclusion::quit;
 use crate::case::{Need, cases};
-use crate::failure::{Failure, Outcome, ensure};
 use crate::probe::ByHand;
 use crate::stage::Stage;
 use crate::worker::Worker;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use lock_core::{Clock, DistributedLockExt, ErrorKind, LockGuard, Operation};
+use test_servers::{Failure, Outcome, ensure};
 use tokio::time::Instant;
 
 use crate::case::{Need, cases};
-use crate::failure::{Failure, Outcome, ensure};
 use crate::harness::{Ability, Routes};
 use crate::probe::{ByHand, Diary, Event, Level};
 use crate::stage::Stage;

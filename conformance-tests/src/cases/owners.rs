@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lock_core::{DistributedLockExt, ErrorKind, LockClient, Owner};
+use test_servers::{Outcome, ensure};
 use tokio::runtime::Handle;
 
 use crate::case::cases;
-use crate::failure::{Outcome, ensure};
 use crate::stage::Stage;
 
 cases!("owners":

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use test_servers::{Outcome, ensure};
+
 use super::exclusion::quit;
 use super::order::take_turns;
 use crate::case::{Need, cases};
-use crate::failure::{Outcome, ensure};
 use crate::harness::Ability;
 use crate::stage::Stage;
 use crate::worker::{Visit, Worker};

@@ -1,9 +1,9 @@
 //! Cases: only the owner can release, and the result of a release is true.
 
 use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, Operation, Owner};
+use test_servers::{Outcome, ensure};
 
 use crate::case::{Need, cases};
-use crate::failure::{Outcome, ensure};
 use crate::harness::Ability;
 use crate::probe::ByHand;
 use crate::stage::Stage;

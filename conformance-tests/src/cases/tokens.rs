@@ -1,10 +1,10 @@
 //! Cases: fencing tokens rise from one holder to the next.
 
 use lock_core::{DistributedLockExt, FencingToken};
+use test_servers::{Failure, Outcome, ensure};
 
 use super::exclusion::{check_history, histories, quit};
 use crate::case::{Need, cases};
-use crate::failure::{Failure, Outcome, ensure};
 use crate::stage::Stage;
 
 cases!("tokens":

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{DistributedLock, DistributedLockExt, LockClient};
+use test_servers::{Failure, Outcome, ensure};
 use tokio::time::Instant;
 
 use crate::case::{Need, cases};
-use crate::failure::{Failure, Outcome, ensure};
 use crate::probe::ByHand;
 use crate::stage::Stage;
 

@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
+pub use test_servers::ensure;
+use test_servers::{Failure, Outcome};
 
-pub use crate::ensure;
 /// Lists the cases of a module: `cases!("module": function, …)` creates a function `cases()` from these asynchronous
 /// functions without arguments. `cases!(on Type, "module": function, …)` is for functions that get a value to run on.
 pub use crate::fault_cases as cases;
 
-use crate::failure::{Failure, Outcome};
 use crate::stall;
 
 /// Well below the shortest time within which a lease has to be renewed.

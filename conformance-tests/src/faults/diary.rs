@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lock_core::{DistributedLock, LossReason};
+use test_servers::{Outcome, ensure};
 
 use super::wait::soon;
-use crate::failure::{Outcome, ensure};
 use crate::probe;
 pub use crate::probe::{Event, Level};
 

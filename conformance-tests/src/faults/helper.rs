@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use lock_core::{DistributedLockExt, LockClient, LockError};
 use rustix::process::{Pid, Signal};
+use test_servers::{During, Failure, Outcome};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::wait::{soon, until};
-use crate::failure::{During, Failure, Outcome};
 
 const URL: &str = "DISTLOCK_FAULTS_URL";
 const NAME: &str = "DISTLOCK_FAULTS_NAME";

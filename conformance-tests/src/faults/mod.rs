@@ -46,7 +46,6 @@
 //! * [`diary`]: a listener that records its events, and when they came.
 //! * [`helper`]: another process that acquires a lock, and can be killed and stopped.
 //! * [`logs`]: everything that the program logs.
-//! * [`switch`]: a switch between a client and several servers.
 //! * [`Waiter`]: an acquisition in a task of its own.
 //! * [`soon`], [`until`] and [`poll_times`]: waiting for what has to happen, and futures that are dropped on the way.
 
@@ -55,7 +54,6 @@ pub mod diary;
 pub mod helper;
 pub mod logs;
 mod program;
-pub mod switch;
 mod wait;
 mod waiter;
 

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, Outcome};
+use test_servers::{Failure, Outcome};
+
 use crate::probe::ByHand;
 
 /// Nothing that has to happen takes this long, even on the slowest machine.

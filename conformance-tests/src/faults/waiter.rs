@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lock_core::{DistributedLock, DistributedLockExt, LockClient, LockError, LockGuard};
+use test_servers::{Failure, Outcome};
 use tokio::task::JoinHandle;
 
 use super::wait::soon;
-use crate::failure::{Failure, Outcome};
 
 /// The lock of most cases.
 pub const ROOM: &str = "room";

@@ -52,12 +52,12 @@ impl Life {
 
     #[cfg(unix)]
     pub(super) fn stop(&self) -> io::Result<()> {
-        crate::signals::stop(self.process()?)
+        test_servers::signals::stop(self.process()?)
     }
 
     #[cfg(unix)]
     pub(super) fn resume(&self) -> io::Result<()> {
-        crate::signals::resume(self.process()?)
+        test_servers::signals::resume(self.process()?)
     }
 
     #[cfg(not(unix))]

@@ -16,9 +16,9 @@ use std::time::Duration;
 use lock_core::{LockError, LossReason};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::failure::{During, Failure, Outcome};
 use life::Life;
 use protocol::Patience;
+use test_servers::{During, Failure, Outcome};
 
 pub(crate) use process::{requested, serve_process};
 pub(crate) use protocol::{Command, Count, End, Report, Visit};

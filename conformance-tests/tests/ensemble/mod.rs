@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use conformance_tests::servers::{Data, ZooKeeperEnsemble, left_out};
 use conformance_tests::{Contest, Failure, Outcome, contend_if_told};
 use libtest_mimic::{Arguments, Completion, Trial};
+use test_servers::{Data, ZooKeeperEnsemble, left_out};
 use tokio::runtime::Runtime;
 
 use connection::Connection;

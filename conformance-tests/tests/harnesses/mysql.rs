@@ -6,11 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::servers::{
-    Direction, Losing, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy,
-};
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
+use test_servers::{Direction, Losing, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy};
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.

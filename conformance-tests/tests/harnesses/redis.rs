@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::servers::{Losing, RedisOptions, RedisServer, TcpProxy, Value, left_out};
 use conformance_tests::{Ability, During, Failure, Harness, Outcome, Removal};
 use lock_core::{ClientBuilder, LockClient, LockError, LockName, Operation};
+use test_servers::{Losing, RedisOptions, RedisServer, TcpProxy, Value, left_out};
 use tokio::sync::Mutex;
 
 /// Long enough for a busy machine to renew in time, short enough to wait for its end.

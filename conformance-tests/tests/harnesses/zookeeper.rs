@@ -7,11 +7,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::servers::{
-    Losing, NodeKind, TcpProxy, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer, left_out,
-};
 use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockName, Operation};
+use test_servers::{
+    Losing, NodeKind, TcpProxy, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer, left_out,
+};
 use tokio::sync::Mutex;
 
 /// Short enough to wait for its end, and long enough for a busy machine: the client gives the server an eighth of it

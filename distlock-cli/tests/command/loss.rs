@@ -99,7 +99,7 @@ fn what_does_not_end_at_sigkill_is_named() {
 #[test]
 #[cfg(target_os = "linux")]
 fn one_that_runs_as_another_user_is_named_and_waited_for() {
-    if let Some(reason) = conformance_tests::servers::left_out("root") {
+    if let Some(reason) = test_servers::left_out("root") {
         return eprintln!("a command that runs as another user: {reason}");
     }
     let superuser = "run it as root, or leave it out with DISTLOCK_SKIP=root";

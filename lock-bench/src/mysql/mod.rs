@@ -9,7 +9,7 @@ mod survey;
 
 use std::time::Duration;
 
-use conformance_tests::servers::MySqlFlavour;
+use test_servers::MySqlFlavour;
 
 use crate::contender::{Connect, Contender, Driving, Family, Renewal, Waits, distlock};
 use crate::subject::{Sizes, Subject};

@@ -1,6 +1,6 @@
 //! Starts the servers of a run: those of the tests, on free ports of the loopback address.
 
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer};
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::runtimes::RuntimeKind;

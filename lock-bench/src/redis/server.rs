@@ -1,7 +1,7 @@
 //! Starts the `redis-server` of a run: the one of the tests, on a free port of the loopback address, without
 //! persistence.
 
-use conformance_tests::servers::RedisServer;
+use test_servers::RedisServer;
 
 use crate::failure::{Context, Outcome};
 use crate::runtimes::RuntimeKind;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::servers::{CuratorCycleTurn, CuratorHandOffTurn, CuratorPeer};
+use test_servers::{CuratorCycleTurn, CuratorHandOffTurn, CuratorPeer};
 
 use super::connection::Place;
 use crate::contender::{Connecting, Program, Target};

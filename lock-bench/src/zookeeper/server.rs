@@ -1,6 +1,6 @@
 //! Starts the ZooKeeper server of a run: the one of the tests, on a free port of the loopback address.
 
-use conformance_tests::servers::ZooKeeperServer;
+use test_servers::ZooKeeperServer;
 
 use crate::failure::{Context, Outcome};
 use crate::runtimes::RuntimeKind;

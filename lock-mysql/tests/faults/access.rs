@@ -1,8 +1,8 @@
 //! Users, and what they are not allowed to do.
 
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, LockClient, LockError};
+use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
 use crate::logs;

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Losing, MySqlFlavour};
 use lock_core::{DistributedLockExt, LockClient, Operation};
+use test_servers::{Losing, MySqlFlavour};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, poll_times, soon, until};

@@ -5,7 +5,7 @@ pub use conformance_tests::faults::case::ensure;
 /// Lists the cases of a module.
 macro_rules! cases {
     ($($list:tt)*) => {
-        ::conformance_tests::faults::case::cases!(on ::conformance_tests::servers::MySqlFlavour, $($list)*);
+        ::conformance_tests::faults::case::cases!(on ::test_servers::MySqlFlavour, $($list)*);
     };
 }
 

@@ -1,8 +1,8 @@
 //! `KILL` and `KILL QUERY` of holders and of waiters.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::MySqlFlavour;
 use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{Direction, Losing, MySqlFlavour};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, Operation};
+use test_servers::{Direction, Losing, MySqlFlavour};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::{Direction, MySqlFlavour, MySqlOptions, MySqlSession};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, Operation};
+use test_servers::{Direction, MySqlFlavour, MySqlOptions, MySqlSession};
 
 use crate::case::{cases, ensure};
 use crate::diary::{Diary, Event};

@@ -35,7 +35,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conformance_tests::faults::{Program, diary, helper, logs};
-use conformance_tests::servers::MySqlFlavour;
+use test_servers::MySqlFlavour;
 
 /// Many cases wait for leases to end, and each has a server, which takes memory.
 const AT_ONCE: usize = 6;

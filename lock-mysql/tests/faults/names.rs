@@ -1,8 +1,8 @@
 //! Lock names that a server would fold or cut off.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::MySqlFlavour;
 use lock_core::DistributedLockExt;
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, Stage};

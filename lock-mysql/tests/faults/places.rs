@@ -1,8 +1,8 @@
 //! Ways to the server: TLS, client certificates, a Unix socket.
 
-use conformance_tests::servers::{Certificates, MySqlFlavour, MySqlOptions};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, LockClient, LockError};
+use test_servers::{Certificates, MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
 use crate::stage::{Stage, connect};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::MySqlFlavour;
 use lock_core::DistributedLockExt;
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::helper::Helper;

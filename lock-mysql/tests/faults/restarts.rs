@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use lock_core::{DistributedLockExt, LossReason};
+use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

@@ -3,8 +3,8 @@
 use std::pin::pin;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::MySqlFlavour;
 use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

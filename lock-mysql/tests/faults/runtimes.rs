@@ -1,8 +1,8 @@
 //! Runtimes that end before the holders of locks do.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::MySqlFlavour;
 use lock_core::DistributedLockExt;
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, with_options};

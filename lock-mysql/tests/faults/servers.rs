@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession};
+use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession};
 
 use crate::stage::{TABLE, number_of};
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Direction, MySqlFlavour};
 use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use test_servers::{Direction, MySqlFlavour};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use conformance_tests::servers::MySqlFlavour;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, LossReason, Operation};
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

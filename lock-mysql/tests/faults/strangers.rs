@@ -1,8 +1,8 @@
 //! Other programs that use named locks, and operators who inspect and break locks.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use lock_core::{Breaking, DistributedLockExt, Inspection, Others, TakenAway};
+use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
 use crate::stage::{KILLABLE, LONG, ROOM, Stage, Waiter, soon};

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::{Direction, MySqlFlavour};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, LockError};
+use test_servers::{Direction, MySqlFlavour};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};

@@ -1,8 +1,8 @@
 //! Fencing tokens from each of their sources.
 
-use conformance_tests::servers::MySqlFlavour;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, Fencing, FencingToken};
+use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};
 use crate::stage::{ROOM, Stage, soon};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::RedisOptions;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, LockClient, LockError};
+use test_servers::RedisOptions;
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::Direction;
 use lock_core::{DistributedLockExt, LockClient, Operation};
+use test_servers::Direction;
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, drop_after, poll_times, soon};

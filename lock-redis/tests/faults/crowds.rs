@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::{Direction, TcpProxy};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, LockClient, LockGuard, Operation};
+use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::diary::{Diary, Event};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::Direction;
 use lock_core::{DistributedLockExt, LossReason};
+use test_servers::Direction;
 
 use crate::case::{cases, ensure};
 use crate::diary::{Diary, Event};

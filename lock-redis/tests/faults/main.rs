@@ -25,8 +25,8 @@ mod stopped;
 
 use std::process::ExitCode;
 
-use conformance_tests::faults::{Program, case, diary, helper, logs, switch};
-use conformance_tests::servers::left_out;
+use conformance_tests::faults::{Program, case, diary, helper, logs};
+use test_servers::left_out;
 
 fn main() -> ExitCode {
     if let Some(ended) = helper::run_if_asked(stage::connect) {

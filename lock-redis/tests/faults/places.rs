@@ -1,8 +1,8 @@
 //! Where a server can be, and how server and client prove their identity.
 
-use conformance_tests::servers::{Certificates, RedisOptions};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind};
+use test_servers::{Certificates, RedisOptions};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, until, with_options};
@@ -105,7 +105,7 @@ async fn in_another_database() -> Outcome {
 }
 
 async fn nowhere() -> Outcome {
-    let port = conformance_tests::servers::free_port()?;
+    let port = test_servers::free_port()?;
     let error = connect(&format!("redis://127.0.0.1:{port}/0")).await;
     let error = error.err().ok_or_else(|| Failure::new("nobody let us in"))?;
     ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");

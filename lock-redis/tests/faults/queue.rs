@@ -1,8 +1,8 @@
 //! Places in the server's queue.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::RedisOptions;
 use lock_core::DistributedLockExt;
+use test_servers::RedisOptions;
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, key, until};

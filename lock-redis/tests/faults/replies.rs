@@ -1,13 +1,12 @@
 //! Requests that the server carries out, but whose replies do not arrive.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Direction, Losing, TcpProxy};
 use lock_core::{DistributedLockExt, LockClient, Operation};
+use test_servers::{Direction, Losing, Switch, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::stage::{LONG, ROOM, Stage, Waiter, key, soon, until};
-use crate::switch::Switch;
 
 cases!("replies":
     of_an_acquire,

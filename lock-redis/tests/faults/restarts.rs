@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Data, RedisOptions};
 use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use test_servers::{Data, RedisOptions};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

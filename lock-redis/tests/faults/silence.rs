@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::Direction;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, LossReason, Operation};
+use test_servers::{Direction, Switch};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::stage::{LONG, ROOM, Stage, Waiter, until};
-use crate::switch::Switch;
 
 cases!("silence":
     a_silent_head_waiter_is_skipped_at_its_deadline,

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::Value;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, LockError, LockGuard, LossReason, Operation, TakenAway};
+use test_servers::{Switch, Value};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::stage::{LONG, ROOM, Stage, Waiter, soon, until};
-use crate::switch::Switch;
 
 cases!("states":
     out_of_memory_refuses_an_acquire_and_says_what_to_do,

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use conformance_tests::servers::left_out;
 use mutants::Mutant;
 use scripts::Scripts;
 use server::Server;
+use test_servers::left_out;
 
 /// How many mutants are tried at once: they spend most of the time waiting for the server.
 const AT_ONCE: usize = 4;

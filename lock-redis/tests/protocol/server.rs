@@ -1,8 +1,8 @@
 //! A real server, for scenarios that talk to it without a runtime.
 use std::time::Duration;
 
-use conformance_tests::servers::{Data, RedisOptions, RedisServer};
 use redis::{Client, Connection};
+use test_servers::{Data, RedisOptions, RedisServer};
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;

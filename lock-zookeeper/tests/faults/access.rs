@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use conformance_tests::servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, LockError, TakenAway};
+use test_servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::logs;

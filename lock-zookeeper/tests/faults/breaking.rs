@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Access, NodeKind, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, HolderId, LossReason, TakenAway};
+use test_servers::{Access, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Direction, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, LockClient};
+use test_servers::{Direction, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, drop_after, poll_times, soon, until};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Data, Direction};
 use lock_core::{DistributedLockExt, ErrorKind, LockGuard, LossReason};
+use test_servers::{Data, Direction};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
@@ -359,7 +359,7 @@ async fn a_server_that_is_started_again_keeps_holds_and_places() -> Outcome {
 }
 
 async fn nowhere() -> Outcome {
-    let port = conformance_tests::servers::free_port()?;
+    let port = test_servers::free_port()?;
     let error = refusal(connect(&format!("zookeeper://127.0.0.1:{port}/locks?session_timeout=4s")).await)?;
     ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
     Ok(())

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::{TcpProxy, ZooKeeperRequest};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, LockClient, LockGuard};
+use test_servers::{TcpProxy, ZooKeeperRequest};
 use tokio::task::JoinSet;
 
 use crate::case::{cases, ensure};

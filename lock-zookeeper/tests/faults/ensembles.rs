@@ -5,17 +5,17 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::{
-    Direction, Role, TcpProxy, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperRequest,
-};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, LockClient, LockGuard};
+use test_servers::{
+    Direction, Role, Switch, TcpProxy, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperOptions,
+    ZooKeeperRequest,
+};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::stage::{LONG, ROOM, Waiter, connect_patiently, soon, until, with_options};
-use crate::switch::Switch;
 
 cases!("ensembles":
     a_pause_and_one_heartbeat_and_then_a_cut_behind_the_follower,

@@ -1,12 +1,11 @@
 //! Requests that the client gave up and that arrive late, on a connection that another one has replaced.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Direction, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, LockError};
+use test_servers::{Direction, Switch, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::stage::{IMPATIENT, LONG, ROOM, Stage, Waiter, soon, until};
-use crate::switch::Switch;
 
 cases!("late":
     a_delete_that_arrives_when_the_lock_is_held_anew,

@@ -2,8 +2,8 @@
 //! holds the lock exactly once, no second node stays, and other clients get the lock.
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, ErrorKind, LockClient};
+use test_servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::stage::{IMPATIENT, LONG, LOSSES, Loss, Lost, ROOM, Stage, Waiter, connect_patiently, soon};

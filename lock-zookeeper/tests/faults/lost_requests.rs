@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, LockClient};
+use test_servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

@@ -26,8 +26,8 @@ mod sessions;
 
 use std::process::ExitCode;
 
-use conformance_tests::faults::{Program, case, diary, helper, logs, switch};
-use conformance_tests::servers::left_out;
+use conformance_tests::faults::{Program, case, diary, helper, logs};
+use test_servers::left_out;
 
 fn main() -> ExitCode {
     if let Some(ended) = helper::run_if_asked(stage::connect_patiently) {

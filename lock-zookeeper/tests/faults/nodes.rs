@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{Losing, NodeKind, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, ErrorKind, FencingToken, LossReason};
+use test_servers::{Losing, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

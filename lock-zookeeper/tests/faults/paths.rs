@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{NodeKind, ZooKeeperOptions};
 use lock_core::{DistributedLockExt, ErrorKind};
+use test_servers::{NodeKind, ZooKeeperOptions};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, connect_patiently, refusal, soon, until};

@@ -1,8 +1,8 @@
 //! TLS connections, and authentication with certificates.
 
-use conformance_tests::servers::{Certificates, ZooKeeperOptions, ZooKeeperServer};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind};
+use test_servers::{Certificates, ZooKeeperOptions, ZooKeeperServer};
 use tokio::net::TcpStream;
 
 use crate::case::{cases, ensure};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use conformance_tests::servers::{TcpProxy, ZooKeeperRequest};
 use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use test_servers::{TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

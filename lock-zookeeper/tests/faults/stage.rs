@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
-use conformance_tests::servers::{
-    Data, Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
-};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{
     ClientBuilder, DistributedLockExt, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl,
+};
+use test_servers::{
+    Data, Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
 };
 use tokio::sync::OnceCell;
 

@@ -20,7 +20,7 @@ const FIRST: &[&str] = &[
     "conformance-tests --test mysql57-table",
     "conformance-tests --test file",
     "conformance-tests --test zookeeper-ensemble",
-    "conformance-tests --lib",
+    "test-servers --lib",
     "conformance-tests --test redis",
     "conformance-tests --test mariadb-table",
     "conformance-tests --test mysql57",

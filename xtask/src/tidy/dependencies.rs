@@ -7,11 +7,12 @@ use crate::metadata::{Package, Purpose};
 /// matching row counts.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("lock-core", &[]),
-    ("lock-bench", &["distlock", "conformance-tests"]),
+    ("lock-bench", &["distlock", "test-servers"]),
     ("lock-*", &["lock-core"]),
     ("distlock", &["lock-*"]),
     ("distlock-cli", &["distlock"]),
-    ("conformance-tests", &["lock-core"]),
+    ("test-servers", &["lock-core"]),
+    ("conformance-tests", &["lock-core", "test-servers"]),
     ("xtask", &[]),
 ];
 

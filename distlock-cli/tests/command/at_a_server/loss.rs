@@ -3,8 +3,8 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use conformance_tests::servers::Direction;
 use nix::sys::signal::Signal;
+use test_servers::Direction;
 
 use super::Server;
 use crate::steady::on_a_machine_that_runs;

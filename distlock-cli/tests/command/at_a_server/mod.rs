@@ -10,9 +10,9 @@ pub(crate) mod sharing;
 
 use std::time::Duration;
 
-use conformance_tests::servers::TcpProxy;
 use nix::unistd::Pid;
 use serde_json::Value;
+use test_servers::TcpProxy;
 
 use crate::support::Place;
 

@@ -1,6 +1,6 @@
 //! The exit codes of failures at the server.
 
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use test_servers::{MySqlFlavour, MySqlOptions};
 
 use super::server::{Server, Tokens};
 use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
 use distlock::DistributedLockExt;
 use serde_json::{Value, json};
+use test_servers::{MySqlFlavour, MySqlOptions};
 
 use super::server::{Server, Tokens};
 use crate::at_a_server::Server as _;

@@ -1,6 +1,6 @@
 //! A password reaches the server and appears nowhere else.
 
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions};
+use test_servers::{MySqlFlavour, MySqlOptions};
 
 use super::server::{Server, Tokens};
 use crate::at_a_server::secrets::{

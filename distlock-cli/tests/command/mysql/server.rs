@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use conformance_tests::servers::{MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
 use nix::unistd::Pid;
 use serde_json::Value;
+use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;

@@ -1,6 +1,6 @@
 //! The exit codes of failures at the server.
 
-use conformance_tests::servers::RedisOptions;
+use test_servers::RedisOptions;
 
 use super::server::Server;
 use crate::at_a_server::cases;

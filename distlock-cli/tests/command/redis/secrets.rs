@@ -1,6 +1,6 @@
 //! A password reaches the server and appears nowhere else.
 
-use conformance_tests::servers::RedisOptions;
+use test_servers::RedisOptions;
 
 use super::server::Server;
 use crate::at_a_server::secrets::{

@@ -1,6 +1,6 @@
 //! A server of one test, with blocking calls.
 
-use conformance_tests::servers::{RedisOptions, RedisServer, TcpProxy, Value, left_out};
+use test_servers::{RedisOptions, RedisServer, TcpProxy, Value, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;

@@ -1,6 +1,6 @@
 //! The exit codes of failures at the server.
 
-use conformance_tests::servers::ZooKeeperOptions;
+use test_servers::ZooKeeperOptions;
 
 use super::server::Server;
 use crate::at_a_server::Server as _;

@@ -1,6 +1,6 @@
 //! A password reaches the server and appears nowhere else.
 
-use conformance_tests::servers::ZooKeeperOptions;
+use test_servers::ZooKeeperOptions;
 
 use super::server::Server;
 use crate::at_a_server::secrets::{

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lock_core::Operation;
 
 use super::wire::{ERROR, MORE_RESULTS, NO_END_OF_COLUMNS, OK, Packet, QUERY, QUIT, SPEAKS_TLS, number};
-use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
+use crate::proxy::{Conversation, Execution, Reply, Request, Subject};
 
 /// Returns which operation a statement is for, by its text.
 pub type OperationOf = dyn Fn(&str) -> Option<Operation> + Send + Sync;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::access::SUPER_DIGEST;
-use crate::servers::Certificates;
+use crate::Certificates;
 
 /// The options for starting a ZooKeeper server. By default it allows every client everything and speaks plain text.
 /// Sessions last between one second and one minute, as their clients request. An acknowledged change has been passed to

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::servers::Certificates;
+use crate::Certificates;
 
 /// The options for starting a Redis server. By default it allows every client everything, speaks plain text, and keeps
 /// no data when it ends.

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::network::{Network, PeerPorts};
 use super::{Membership, PORTS_TRIED, Role, ZooKeeperOptions, ZooKeeperServer, is_port_taken, options};
+use crate::Certificates;
 use crate::failure::{Failure, Outcome};
-use crate::servers::Certificates;
 
 const MEMBERS: usize = 3;
 

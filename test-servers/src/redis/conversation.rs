@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lock_core::Operation;
 
 use super::resp::{Value, parse};
-use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
+use crate::proxy::{Conversation, Execution, Reply, Request, Subject};
 
 /// The digest of each script, as in `EVALSHA`, and the operation that the script is for.
 pub type Digests = HashMap<String, Operation>;

@@ -6,7 +6,10 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 /// Suspends the process, and waits until it has stopped: the signal is sent immediately and takes effect later.
-pub(crate) fn stop(child: &Child) -> io::Result<()> {
+///
+/// # Errors
+/// When it has ended.
+pub fn stop(child: &Child) -> io::Result<()> {
     let process = Pid::from_child(child);
     rustix::process::kill_process(process, Signal::STOP)?;
     match rustix::process::waitpid(Some(process), WaitOptions::UNTRACED)? {
@@ -15,6 +18,10 @@ pub(crate) fn stop(child: &Child) -> io::Result<()> {
     }
 }
 
-pub(crate) fn resume(child: &Child) -> io::Result<()> {
+/// Resumes a stopped process.
+///
+/// # Errors
+/// When it has ended.
+pub fn resume(child: &Child) -> io::Result<()> {
     Ok(rustix::process::kill_process(Pid::from_child(child), Signal::CONT)?)
 }

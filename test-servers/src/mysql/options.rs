@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::servers::left_out;
+use crate::left_out;
 
 /// The servers that speak the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! The failure of a case.
+//! The failure of a case, or of something that it uses.
 
 use std::fmt;
 
@@ -68,5 +68,3 @@ macro_rules! ensure {
         }
     };
 }
-
-pub(crate) use crate::ensure;

@@ -258,7 +258,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("of the server");
         fs::create_dir(&place).unwrap();
-        let name = "servers::process::tests::starts_a_server_when_told_to";
+        let name = "process::tests::starts_a_server_when_told_to";
         let mut program = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env(PROGRAM, &place)

@@ -10,8 +10,8 @@ mod run {
     use std::path::Path;
     use std::process::ExitCode;
 
-    use conformance_tests::Outcome;
-    use conformance_tests::servers::{
+    use test_servers::Outcome;
+    use test_servers::{
         MySqlFlavour, MySqlOptions, MySqlServer, RedisOptions, RedisServer, ZooKeeperEnsemble,
         ZooKeeperOptions, ZooKeeperServer,
     };

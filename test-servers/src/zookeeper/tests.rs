@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::*;
-use crate::servers::Losing;
+use crate::Losing;
 
 fn is_left_out() -> bool {
-    crate::servers::left_out("zookeeper").inspect(|reason| eprintln!("zookeeper: {reason}")).is_some()
+    crate::left_out("zookeeper").inspect(|reason| eprintln!("zookeeper: {reason}")).is_some()
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use crate::failure::{During, Outcome};
-use crate::servers::{Direction, TcpProxy, free_port};
+use crate::{Direction, TcpProxy, free_port};
 
 /// The ports on which a member listens for the others.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::jute::{self, Malformed, Reader};
-use crate::servers::proxy::{Conversation, Execution, Reply, Request, Subject};
+use crate::proxy::{Conversation, Execution, Reply, Request, Subject};
 
 /// The kind of a request. A proxy counts requests by kind, and can apply a fault to the next one of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,4 +1,5 @@
-//! Real servers on this machine, and ways to disturb them: for the tests of backends, and for trying a backend.
+//! Real servers on this machine, and ways to disturb them: for the tests of backends, and for trying a backend. On Unix
+//! systems.
 //!
 //! Each server listens on a free port of the loopback address, keeps its data in a temporary folder, and ends with its
 //! handle. Starting it waits until it answers. It does not outlive the program that started it, however that program
@@ -9,31 +10,61 @@
 //!   the sessions of other clients.
 //! * [`ZooKeeperEnsemble`]: three of those, with a network between them that can be partitioned.
 //! * [`MySqlServer`]: a MariaDB or a MySQL, with users, TLS and settings on request.
+//! * [`CuratorPeer`]: a program in Java that locks with Apache Curator.
 //! * [`TcpProxy`]: sits between a client and a server, and cuts, refuses, swallows, delays and slices the traffic. With
 //!   a [`Conversation`] it distinguishes requests from replies, so that it can lose or hold back the next request of
 //!   one kind, or the reply to it.
+//! * [`Switch`]: sits between a client and several servers.
 //!
 //! If a program is not installed, the error says what to install. [`left_out`] returns what the user wants left out.
+//!
+//! What fails is a [`Failure`], on every system: the suite in `conformance-tests` reports it too.
+#![forbid(unsafe_code)]
 
+#[cfg(unix)]
 mod certificates;
+#[cfg(unix)]
 mod curator;
+mod failure;
+#[cfg(unix)]
 mod mysql;
+#[cfg(unix)]
 mod ports;
+#[cfg(unix)]
 mod process;
+#[cfg(unix)]
 mod proxy;
+#[cfg(unix)]
 mod redis;
+#[cfg(unix)]
+pub mod signals;
+#[cfg(unix)]
+mod switch;
+#[cfg(unix)]
 mod url;
+#[cfg(unix)]
 mod zookeeper;
 
+#[cfg(unix)]
 pub use certificates::{Certificates, Pair};
+#[cfg(unix)]
 pub use curator::{
     CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorPeer,
 };
+pub use failure::{During, Failure, Outcome};
+#[cfg(unix)]
 pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, OperationOf, Row};
+#[cfg(unix)]
 pub use ports::free_port;
+#[cfg(unix)]
 pub use process::ServerProcess;
+#[cfg(unix)]
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
+#[cfg(unix)]
 pub use redis::{Digests, RedisConversation, RedisOptions, RedisServer, Value};
+#[cfg(unix)]
+pub use switch::Switch;
+#[cfg(unix)]
 pub use zookeeper::{
     Access, NodeKind, Role, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode, ZooKeeperOptions,
     ZooKeeperRequest, ZooKeeperServer,

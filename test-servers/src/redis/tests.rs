@@ -5,7 +5,7 @@ use std::process::Stdio;
 use super::*;
 
 fn is_left_out() -> bool {
-    crate::servers::left_out("redis").inspect(|reason| eprintln!("redis: {reason}")).is_some()
+    crate::left_out("redis").inspect(|reason| eprintln!("redis: {reason}")).is_some()
 }
 
 /// Returns the output of `redis-cli` for a URL of the server, or its error.
