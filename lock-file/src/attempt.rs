@@ -11,10 +11,11 @@
 //! takes all later ones. An attempt makes all its decisions in the gate; outside it, it only checks whether the waiter right
 //! before it is alive, because until that waiter is gone it is not this attempt's turn.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use lock_core::spi::Mutex;
 use lock_core::{AttemptHandle, Operation, with_waker};
 
 use crate::folder::Place;
@@ -157,19 +158,15 @@ impl Attempt {
         Self { means, physical: Arc::from(physical), record, busy, attempt, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The outcome, if the attempt is over.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
-        self.lock().phase.outcome()
+        self.state.lock().phase.outcome()
     }
 
     /// Waits for the outcome.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
         with_waker(context, |waker| {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if let Some(outcome) = state.phase.outcome() {
                 return Poll::Ready(outcome);
             }
@@ -188,12 +185,12 @@ impl Attempt {
             }
             std::thread::yield_now();
         }
-        self.lock().knocking = None;
+        self.state.lock().knocking = None;
     }
 
     /// Leaves the queue, and returns the hold if there is one already. Afterwards the attempt can acquire nothing.
     pub(crate) fn withdraw(&self) -> Option<Arc<Hold>> {
-        let phase = std::mem::replace(&mut self.lock().phase, Phase::Withdrawn);
+        let phase = std::mem::replace(&mut self.state.lock().phase, Phase::Withdrawn);
         match phase {
             Phase::Granted(hold) => Some(hold),
             _ => None,
@@ -343,7 +340,7 @@ impl Phase {
 
 impl Sleeper for Attempt {
     fn look(&self) -> Next {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.phase.outcome().is_some() {
             return Next::Over;
         }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState,
@@ -78,13 +79,9 @@ impl FileBackend {
         Ok(Self { means, context, capabilities: capabilities(), tidier, attempts: Mutex::default() })
     }
 
-    fn attempts(&self) -> MutexGuard<'_, HashMap<AttemptId, Entry>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The attempt with the request's id: the existing one, or a new one.
     fn attempt_of(&self, request: &AcquireRequest) -> Arc<Attempt> {
-        if let Some(entry) = self.attempts().get(&request.id()) {
+        if let Some(entry) = self.attempts.lock().get(&request.id()) {
             return Arc::clone(&entry.attempt);
         }
         let busy = if request.wait() == Wait::Try { Busy::Leave } else { Busy::Queue };
@@ -92,7 +89,7 @@ impl FileBackend {
         let physical = request.physical().as_str();
         let attempt =
             Arc::new(Attempt::new(self.means.clone(), physical, record, busy, request.attempt().clone()));
-        self.attempts().insert(request.id(), Entry { attempt: Arc::clone(&attempt), care: None });
+        self.attempts.lock().insert(request.id(), Entry { attempt: Arc::clone(&attempt), care: None });
         self.begin(request.id(), &attempt);
         attempt
     }
@@ -103,14 +100,14 @@ impl FileBackend {
         if attempt.outcome().is_none() {
             let sleeper = Arc::clone(attempt) as Arc<dyn Sleeper>;
             let care = self.means.watcher.look_after(sleeper, Duration::ZERO);
-            if let Some(entry) = self.attempts().get_mut(&id) {
+            if let Some(entry) = self.attempts.lock().get_mut(&id) {
                 entry.care = Some(care);
             }
         }
     }
 
     fn forget(&self, id: AttemptId) -> Option<Entry> {
-        self.attempts().remove(&id)
+        self.attempts.lock().remove(&id)
     }
 
     /// Gives a lock back. Never waits long for the gate: the lock becomes free in any case, and only its file may stay for a
@@ -192,7 +189,8 @@ impl Backend for FileBackend {
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        let Some(entry) = self.attempts().get(&request.id()).map(|entry| Arc::clone(&entry.attempt)) else {
+        let Some(entry) = self.attempts.lock().get(&request.id()).map(|entry| Arc::clone(&entry.attempt))
+        else {
             return Ok(());
         };
         if let Some(hold) = entry.withdraw() {

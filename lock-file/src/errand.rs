@@ -1,10 +1,11 @@
 //! Runs a short action in the gate: at once if the gate is free, otherwise on the watcher's thread.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use lock_core::spi::Mutex;
 use lock_core::with_waker;
 
 use crate::attempt::{Knocking, Means};
@@ -53,7 +54,7 @@ pub(crate) async fn run<T: Send + 'static>(
     }
     let result = poll_fn(|context| {
         with_waker(context, |waker| {
-            let mut state = errand.lock();
+            let mut state = errand.state.lock();
             if let Some(result) = state.result.take() {
                 return Poll::Ready(result);
             }
@@ -66,15 +67,11 @@ pub(crate) async fn run<T: Send + 'static>(
     result
 }
 
-impl<T> Errand<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl<T> Errand<T> {}
 
 impl<T: Send> Sleeper for Errand<T> {
     fn look(&self) -> Next {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(action) = state.action.take() else {
             return Next::Over;
         };

@@ -12,7 +12,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use lock_core::spi::Mutex;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -343,12 +345,12 @@ impl Place {
 
     /// The folder that was last found at the path.
     pub(crate) fn folder(&self) -> Arc<Folder> {
-        Arc::clone(&self.folder.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.folder.lock())
     }
 
     /// Opens the folder again, after the open one is no longer at the path.
     pub(crate) fn reopen(&self) -> Result<(), Trouble> {
-        let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folder = self.folder.lock();
         if !folder.is_current()
             || folder.make_folder("held").and_then(|()| folder.make_folder("queue")).is_err()
         {

@@ -1,9 +1,10 @@
 //! A lock that this client holds, and the watch for its loss.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use lock_core::{AttemptHandle, FencingToken};
 
 use crate::gate::Gate;
@@ -53,7 +54,7 @@ impl Hold {
 
     /// Releases the lock, and returns whether it was held until now. A second call returns the same again.
     pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Trouble> {
-        let mut end = self.watch.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = self.watch.end.lock();
         if let Some(standing) = *end {
             return Ok(standing);
         }
@@ -65,7 +66,7 @@ impl Hold {
 
 impl Sleeper for LossWatch {
     fn look(&self) -> Next {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = self.end.lock();
         if end.is_some() {
             return Next::Over;
         }

@@ -130,9 +130,10 @@ mod linux {
 #[cfg(not(target_os = "linux"))]
 mod portable {
     use std::path::Path;
-    use std::sync::{Condvar, Mutex, PoisonError};
+    use std::sync::{Condvar, PoisonError};
     use std::time::Duration;
 
+    use lock_core::spi::Mutex;
     use rustix::io::Errno;
 
     use super::{Notice, WatchId, Watching};
@@ -166,12 +167,12 @@ mod portable {
         pub(crate) fn unwatch(&self, _id: WatchId) {}
 
         pub(crate) fn ring(&self) {
-            *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = Rung::Yes;
+            *self.rung.lock() = Rung::Yes;
             self.bell.notify_one();
         }
 
         pub(crate) fn wait(&self, timeout: Duration) -> Vec<Notice> {
-            let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+            let rung = self.rung.lock();
             let (mut rung, _) = self
                 .bell
                 .wait_timeout_while(rung, timeout, |rung| *rung == Rung::No)

@@ -1,8 +1,10 @@
 //! Removes files that stayed because the gate was not free at that moment, or because their owner was killed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
+
+use lock_core::spi::Mutex;
 
 use crate::attempt::{Knocking, Means};
 use crate::folder::Folder;
@@ -35,13 +37,9 @@ impl Tidier {
         Self { means, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tidies the lock up as soon as the gate is free.
     pub(crate) fn later(self: &Arc<Self>, physical: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.untidy.insert(physical.to_owned());
         if state.knocking.is_none() {
             let mut knocking = Knocking::since(Instant::now());
@@ -57,7 +55,7 @@ impl Tidier {
 
     /// Tidies up all locks that need it, in the gate.
     pub(crate) fn finish(&self, gate: &Gate) {
-        let untidy = std::mem::take(&mut self.lock().untidy);
+        let untidy = std::mem::take(&mut self.state.lock().untidy);
         for physical in untidy {
             // A file that cannot be removed now is reused, or a later sweep finds it.
             let _ = tidy(gate, &physical);
@@ -66,7 +64,7 @@ impl Tidier {
 
     /// Ends the watcher's care for this tidier, when the client ends.
     pub(crate) fn dismiss(&self) {
-        let care = self.lock().care.take();
+        let care = self.state.lock().care.take();
         drop(care);
     }
 }
@@ -75,16 +73,16 @@ impl Sleeper for Tidier {
     fn look(&self) -> Next {
         match Gate::enter(&self.means.place) {
             Ok(Some(gate)) => {
-                self.lock().knocking = None;
+                self.state.lock().knocking = None;
                 self.finish(&gate);
                 Next::Over
             }
-            Ok(None) => match &mut self.lock().knocking {
+            Ok(None) => match &mut self.state.lock().knocking {
                 Some(knocking) => Next::Again(knocking.pause()),
                 None => Next::Over,
             },
             Err(_) => {
-                self.lock().knocking = None;
+                self.state.lock().knocking = None;
                 Next::Over
             }
         }

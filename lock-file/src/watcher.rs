@@ -12,9 +12,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use lock_core::spi::Mutex;
 
 use crate::notices::{Notice, Notices, WatchId, Watching};
 use crate::pause::{self, Point};
@@ -110,7 +112,7 @@ impl Watcher {
     /// The only watcher of this process.
     pub(crate) fn of_process() -> Result<Arc<Self>, Trouble> {
         static OF_PROCESS: Mutex<Weak<Watcher>> = Mutex::new(Weak::new());
-        let mut of_process = OF_PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_process = OF_PROCESS.lock();
         if let Some(watcher) = of_process.upgrade() {
             return Ok(watcher);
         }
@@ -133,7 +135,7 @@ impl Watcher {
     /// Looks after a sleeper, starting after `delay`.
     pub(crate) fn look_after(&self, sleeper: Arc<dyn Sleeper>, delay: Duration) -> Care {
         let due = Instant::now() + delay;
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let key = state.next_key;
         state.next_key += 1;
         state
@@ -153,7 +155,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.shared.lock().ended = Ended::Yes;
+        self.shared.state.lock().ended = Ended::Yes;
         self.shared.notices.ring();
     }
 }
@@ -167,14 +169,10 @@ impl Drop for Care {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         loop {
             let (due, timeout) = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if state.ended == Ended::Yes {
                     return;
                 }
@@ -187,7 +185,7 @@ impl Shared {
                 continue;
             }
             let notices = self.notices.wait(timeout);
-            let touched = self.lock().touched(&notices);
+            let touched = self.state.lock().touched(&notices);
             for key in touched {
                 self.attend(key);
             }
@@ -197,14 +195,15 @@ impl Shared {
     /// Looks for one sleeper until it sleeps, is over, or has had its turn.
     fn attend(&self, key: Key) {
         for _ in 0..LOOKS_IN_A_ROW {
-            let Some(sleeper) = self.lock().sleepers.get(&key).map(|entry| Arc::clone(&entry.sleeper)) else {
+            let Some(sleeper) = self.state.lock().sleepers.get(&key).map(|entry| Arc::clone(&entry.sleeper))
+            else {
                 return;
             };
             // A sleeper is code of this crate; a panic in one must not harm the others.
             let next = catch_unwind(AssertUnwindSafe(|| sleeper.look())).unwrap_or(Next::Over);
             match next {
                 Next::Over => return self.forget(key),
-                Next::Again(delay) => return self.lock().schedule(key, delay),
+                Next::Again(delay) => return self.state.lock().schedule(key, delay),
                 Next::Watch { path, otherwise } => {
                     pause::at(Point::BeforeWatch);
                     match self.notices.watch(&path) {
@@ -212,12 +211,12 @@ impl Shared {
                             return pause::at(Point::BeforeSleep);
                         }
                         Watching::Yes(_) | Watching::Missing => {}
-                        Watching::Unable => return self.lock().schedule(key, otherwise),
+                        Watching::Unable => return self.state.lock().schedule(key, otherwise),
                     }
                 }
             }
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let pause = state.sleepers.get_mut(&key).map_or(FIRST_RETRY, Entry::next_chase);
         state.schedule(key, pause);
     }
@@ -225,7 +224,7 @@ impl Shared {
     /// Whether the same file was already watched before the look, so that no change can have been missed. If so, the sleeper
     /// sleeps.
     fn watches_already(&self, key: Key, watch: WatchId) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(entry) = state.sleepers.get_mut(&key) else {
             // The sleeper was forgotten meanwhile, and the watch may have been made for it alone.
             if !state.watched.contains_key(&watch) {
@@ -249,7 +248,7 @@ impl Shared {
     }
 
     fn forget(&self, key: Key) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(entry) = state.sleepers.remove(&key) else {
             return;
         };

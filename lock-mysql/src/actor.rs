@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Released;
+use lock_core::spi::within;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
 use tokio::sync::oneshot;
 
@@ -15,7 +16,7 @@ use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray, Waiting};
 use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::pool::Pool;
-use crate::session::{Answer, Session, within};
+use crate::session::{Answer, Session};
 use crate::statement::{self, Answered, Checked, checked};
 use crate::trouble::{Trouble, nonsense, read_only};
 

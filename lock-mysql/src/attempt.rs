@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lock_core::spi::within;
 use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Term, Wait};
 
 use crate::backend::{Lease, MySqlBackend};
@@ -10,7 +11,6 @@ use crate::control::Seen;
 use crate::link::{Claim, Link, Taken, Waiting};
 use crate::options::TokenSource;
 use crate::pool::{OwnLink, Started};
-use crate::session::within;
 use crate::statement::{self, Holder, Waiter};
 use crate::trouble::{gone, no_answer};
 

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::Released;
+use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError,
@@ -20,7 +21,7 @@ use crate::link::{Claim, Link, Name, Waiting};
 use crate::opener::Opener;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::pool::Pool;
-use crate::session::{Session, within};
+use crate::session::Session;
 use crate::settings::Settings;
 use crate::statement::{self, LONGEST_WAIT};
 use crate::trouble::{Trouble, gone, no_answer};
@@ -91,23 +92,19 @@ impl MySqlBackend {
         if prefix.is_empty() { physical.as_str().into() } else { format!("{prefix}:{physical}").into() }
     }
 
-    fn attempts(&self) -> MutexGuard<'_, HashMap<AttemptId, Placed>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers where an attempt is made, until its outcome is certain.
     pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
         let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.name), waiting };
-        self.attempts().insert(claim.id, placed);
+        self.attempts.lock().insert(claim.id, placed);
     }
 
     pub(crate) fn forget(&self, id: AttemptId) {
-        self.attempts().remove(&id);
+        self.attempts.lock().remove(&id);
     }
 
     /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
     pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
-        let Some(placed) = self.attempts().get(&id).cloned() else { return Ok(()) };
+        let Some(placed) = self.attempts.lock().get(&id).cloned() else { return Ok(()) };
         let Placed { link, name, waiting } = placed;
         if let Some(waiting) = waiting {
             waiting.stop.notify_one();

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::spi::within;
 use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,7 +16,7 @@ use crate::link::{Link, Name, Stage};
 use crate::mark::Mark;
 use crate::opener::Opener;
 use crate::run::Run;
-use crate::session::{Answer, Session, within};
+use crate::session::{Answer, Session};
 use crate::settings::Settings;
 use crate::statement;
 use crate::trouble::{Trouble, gone};

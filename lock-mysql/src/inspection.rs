@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lock_core::spi::within;
 use lock_core::{
     Broken, FencingToken, HolderId, InspectRequest, LockError, LockName, LockStatus, Operation, Others,
     Participant,
@@ -16,7 +17,7 @@ use crate::backend::MySqlBackend;
 use crate::link::Name;
 use crate::options::TokenSource;
 use crate::run::Run;
-use crate::session::{Row, within};
+use crate::session::Row;
 use crate::statement::{self, Holder, Waiter};
 use crate::survey::{self, Belongings};
 use crate::trouble::{no_answer, nonsense};

@@ -1,9 +1,10 @@
 //! Opens connections, and pauses while a server refuses them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use lock_core::{BackendContext, Backoff, LockError, Moment};
 
 use crate::session::Session;
@@ -52,21 +53,17 @@ impl Opener {
 
     /// Why the last attempt failed, if it did.
     pub(crate) fn failure(&self) -> Option<LockError> {
-        self.outage().as_ref().map(|outage| outage.last.clone())
-    }
-
-    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outage.lock().as_ref().map(|outage| outage.last.clone())
     }
 
     fn failures(&self) -> u64 {
-        self.outage().as_ref().map_or(0, |outage| outage.failures)
+        self.outage.lock().as_ref().map_or(0, |outage| outage.failures)
     }
 
     /// Until when to leave the server alone, if at all. An error if the server has refused another attempt since there were this
     /// many.
     fn again_at(&self, failures: u64) -> Result<Option<Moment>, LockError> {
-        match &*self.outage() {
+        match &*self.outage.lock() {
             Some(outage) if outage.failures != failures => Err(outage.last.clone()),
             outage => Ok(outage.as_ref().map(|outage| outage.again_at)),
         }
@@ -75,7 +72,7 @@ impl Opener {
     async fn try_to_open(&self) -> Result<Session, LockError> {
         let failures = self.failures();
         let opened = self.settings.open(&self.context).await;
-        let mut outage = self.outage();
+        let mut outage = self.outage.lock();
         match &opened {
             Ok(_) => *outage = None,
             // Attempts at the same time count as one failure.

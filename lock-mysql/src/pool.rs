@@ -8,9 +8,10 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::spi::{Mutex, within};
 use lock_core::{AttemptId, BackendContext, ErrorKind, GroupId, LockError, Operation};
 use tokio::sync::{Notify, oneshot};
 
@@ -18,7 +19,7 @@ use crate::actor::Actor;
 use crate::control::Control;
 use crate::link::{Asked, Claim, GivenBack, Link, Name, Order, Waiting};
 use crate::opener::Opener;
-use crate::session::{Session, within};
+use crate::session::Session;
 use crate::settings::Settings;
 use crate::trouble::gone;
 
@@ -111,28 +112,24 @@ impl Pool {
         Arc::new(Self { context, settings, control, opener, inner: Mutex::default(), changed: Notify::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn update(&self, group: GroupId, change: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.lock().links.get_mut(&group) {
+        if let Some(entry) = self.inner.lock().links.get_mut(&group) {
             change(entry);
         }
     }
 
     pub(crate) fn link(&self, group: GroupId) -> Option<Arc<Link>> {
-        self.lock().links.get(&group).map(|entry| Arc::clone(&entry.link))
+        self.inner.lock().links.get(&group).map(|entry| Arc::clone(&entry.link))
     }
 
     /// How many connections there are.
     pub(crate) fn connections(&self) -> usize {
-        self.lock().links.len()
+        self.inner.lock().links.len()
     }
 
     /// The connections on which something is held.
     pub(crate) fn groups_in_use(&self) -> Vec<GroupId> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let in_use = inner.links.iter().filter(|(_, entry)| !entry.names.is_empty());
         in_use.map(|(group, _)| *group).collect()
     }
@@ -141,7 +138,7 @@ impl Pool {
     /// and the pool may open another one.
     pub(crate) fn take(&self, claim: &Claim) -> Option<Started> {
         let (clock, long) = (self.context.clock(), self.settings.request_timeout / 2);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let has_room = |entry: &Entry| {
             entry.state == State::Shared
                 && entry.names.len() < self.settings.locks_per_connection
@@ -173,7 +170,7 @@ impl Pool {
         id: AttemptId,
         operation: Operation,
     ) -> Option<GivenBack> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let entry = inner.links.get(&link.group)?;
         // Under the same mutex: as long as the name is there, the pool gives the connection to no waiter, and the next waiter's
         // order comes after this one.
@@ -183,7 +180,7 @@ impl Pool {
     /// A connection without holds, if there is one. The last connection is not for waiting.
     pub(crate) fn idle(self: &Arc<Self>) -> Option<OwnLink> {
         let (clock, long) = (self.context.clock(), self.settings.request_timeout / 2);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if !inner.has_place_for_waiter(self.settings.max_connections) {
             return None;
         }
@@ -225,7 +222,7 @@ impl Pool {
             return Ok(own);
         }
         let waiting = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.refuse_when_closed()?;
             let (given, waiting) = oneshot::channel();
             inner.wanted.push_back(given);
@@ -262,13 +259,13 @@ impl Pool {
 
     /// Adds a connection that `opening` does not count yet.
     pub(crate) fn adopt(self: &Arc<Self>, session: Session) {
-        self.lock().opening += 1;
+        self.inner.lock().opening += 1;
         self.opened(session);
     }
 
     /// Adds an opened connection. It stays counted throughout, first as opening, then as a link.
     fn opened(self: &Arc<Self>, session: Session) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.opening -= 1;
         if inner.is_closed {
             return;
@@ -286,7 +283,7 @@ impl Pool {
     fn not_opened(self: &Arc<Self>, error: LockError) {
         let error = error.during(Operation::Acquire);
         let wanted = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.opening -= 1;
             inner.forget_those_who_left();
             let wanted = inner.wanted.pop_front();
@@ -316,7 +313,7 @@ impl Pool {
     }
 
     fn open_at_least(self: &Arc<Self>, least: usize) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.forget_those_who_left();
         let needed = inner.needed(&self.settings).max(least);
         while inner.opening < needed
@@ -347,7 +344,7 @@ impl Pool {
         self.changed.notify_waiters();
         loop {
             let (wanted, own) = {
-                let mut inner = self.lock();
+                let mut inner = self.inner.lock();
                 if inner.wanted.is_empty() {
                     return;
                 }
@@ -369,7 +366,7 @@ impl Pool {
 
     /// Drops a connection from the pool if nothing is on it. Returns whether that was so.
     pub(crate) fn retire(&self, group: GroupId) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let is_idle = inner.links.get(&group).is_none_or(Entry::is_idle);
         if is_idle {
             inner.links.remove(&group);
@@ -379,14 +376,14 @@ impl Pool {
 
     /// Removes a connection that has ended.
     pub(crate) fn remove(self: &Arc<Self>, group: GroupId) {
-        self.lock().links.remove(&group);
+        self.inner.lock().links.remove(&group);
         self.changed.notify_waiters();
         self.open_as_needed();
     }
 
     /// Ends all connections.
     pub(crate) fn close(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.is_closed = true;
         inner.wanted.clear();
         self.changed.notify_waiters();
@@ -453,14 +450,14 @@ struct Seeking<'a> {
 
 impl<'a> Seeking<'a> {
     fn begin(pool: &'a Pool) -> Self {
-        let mut inner = pool.lock();
+        let mut inner = pool.inner.lock();
         inner.seeking += 1;
         Self { pool, failures: inner.failures }
     }
 
     /// An error if there will be no space.
     fn check(&self) -> Result<(), LockError> {
-        let inner = self.pool.lock();
+        let inner = self.pool.inner.lock();
         inner.refuse_when_closed()?;
         match &inner.failure {
             Some(error) if inner.failures > self.failures => Err(error.clone()),
@@ -471,13 +468,13 @@ impl<'a> Seeking<'a> {
 
 impl Drop for Seeking<'_> {
     fn drop(&mut self) {
-        self.pool.lock().seeking -= 1;
+        self.pool.inner.lock().seeking -= 1;
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         formatter
             .debug_struct("Pool")
             .field("server", &self.settings.place)

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::{Clock, ErrorKind, LockError, Moment, Operation};
+use lock_core::spi::within;
+use lock_core::{Clock, ErrorKind, LockError, Operation};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
 
@@ -171,13 +172,4 @@ fn read(row: &MySqlRow) -> Result<Row, sqlx::Error> {
             Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
         })
         .collect()
-}
-
-/// The output of `future` if it completes before `deadline`.
-pub(crate) async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        output = future => Some(output),
-        () = clock.sleep_until(deadline) => None,
-    }
 }

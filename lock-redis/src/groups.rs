@@ -1,8 +1,9 @@
 //! Divides a client's holds into groups that are renewed together.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lock_core::GroupId;
+use lock_core::spi::Mutex;
 
 /// How many holds one call renews. All groups are renewed at the same time, each on its own: a reply that arrives counts,
 /// whatever happens to the others.
@@ -15,7 +16,7 @@ pub(crate) struct Groups(Mutex<Vec<usize>>);
 impl Groups {
     /// Joins the first group that is not full.
     pub(crate) fn enter(self: &Arc<Self>) -> Membership {
-        let mut groups = self.groups();
+        let mut groups = self.0.lock();
         let number = groups.iter().position(|holds| *holds < MOST_TOGETHER).unwrap_or(groups.len());
         match groups.get_mut(number) {
             Some(holds) => *holds += 1,
@@ -27,11 +28,7 @@ impl Groups {
 
     /// All groups that exist.
     pub(crate) fn all(&self) -> impl Iterator<Item = GroupId> + use<> {
-        (0..self.groups().len()).map(id)
-    }
-
-    fn groups(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        (0..self.0.lock().len()).map(id)
     }
 }
 
@@ -53,7 +50,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        if let Some(holds) = self.groups.groups().get_mut(self.number) {
+        if let Some(holds) = self.groups.0.lock().get_mut(self.number) {
             *holds = holds.saturating_sub(1);
         }
     }
@@ -72,6 +69,6 @@ mod tests {
         members.swap_remove(5);
         assert_eq!(groups.enter().group(), id(0));
         drop(members);
-        assert!(groups.groups().iter().all(|holds| *holds == 0));
+        assert!(groups.0.lock().iter().all(|holds| *holds == 0));
     }
 }

@@ -1,9 +1,10 @@
 //! Delivers the messages on a client's channel: grants to waiters, and breaks to holders.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lock_core::spi::Mutex;
 use lock_core::{AttemptHandle, AttemptId, FencingToken, LossReason, Moment};
 use tokio::sync::Notify;
 
@@ -23,10 +24,6 @@ enum Addressee {
 }
 
 impl Mail {
-    fn boxes(&self) -> MutexGuard<'_, HashMap<u128, Addressee>> {
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A number for a request that no other request of this client has, so that a push that answers an old request is not taken
     /// for an answer to a new one.
     pub(crate) fn next_beat(&self) -> u64 {
@@ -36,13 +33,13 @@ impl Mail {
     /// From now on keeps grants that the server pushes to the attempt.
     pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Expected {
         let waiter = Arc::new(Waiter::default());
-        self.boxes().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
+        self.boxes.lock().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
         Expected { address: Address { mail: Arc::clone(self), id: id.get() }, waiter }
     }
 
     /// From now on tells the hold when it is broken.
     pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Address {
-        self.boxes().insert(id.get(), Addressee::Holder(attempt.clone()));
+        self.boxes.lock().insert(id.get(), Addressee::Holder(attempt.clone()));
         Address { mail: Arc::clone(self), id: id.get() }
     }
 
@@ -51,14 +48,14 @@ impl Mail {
     pub(crate) fn deliver(&self, message: &Message) {
         match message {
             Message::Granted { id, beat, token } => {
-                let waiter = match self.boxes().get(id) {
+                let waiter = match self.boxes.lock().get(id) {
                     Some(Addressee::Waiter(waiter, _)) => Arc::clone(waiter),
                     _ => return,
                 };
                 waiter.grant(*beat, *token);
             }
             Message::Broken { id } => {
-                let attempt = match self.boxes().get(id) {
+                let attempt = match self.boxes.lock().get(id) {
                     Some(Addressee::Holder(attempt) | Addressee::Waiter(_, attempt)) => attempt.clone(),
                     None => return,
                 };
@@ -76,7 +73,7 @@ pub(crate) struct Address {
 
 impl Drop for Address {
     fn drop(&mut self) {
-        let gone = self.mail.boxes().remove(&self.id);
+        let gone = self.mail.boxes.lock().remove(&self.id);
         // Dropped after the mutex is unlocked: its drop may call this mail again.
         drop(gone);
     }
@@ -91,13 +88,13 @@ pub(crate) struct Expected {
 impl Expected {
     /// Records when a request is sent, before it is.
     pub(crate) fn sent(&self, beat: u64, at: Moment) {
-        self.waiter.state().note(beat, at);
+        self.waiter.state.lock().note(beat, at);
     }
 
     /// Waits for a grant. Returns when the request was sent from which the grant lasts, if that is still known.
     pub(crate) async fn granted(&self) -> (Option<Moment>, FencingToken) {
         loop {
-            if let Some(granted) = self.waiter.state().take_grant() {
+            if let Some(granted) = self.waiter.state.lock().take_grant() {
                 return granted;
             }
             self.waiter.woken.notified().await;
@@ -106,7 +103,8 @@ impl Expected {
 
     /// Turns the attempt's address into that of a hold.
     pub(crate) fn into_hold(self, attempt: &AttemptHandle) -> Address {
-        let previous = self.address.mail.boxes().insert(self.address.id, Addressee::Holder(attempt.clone()));
+        let previous =
+            self.address.mail.boxes.lock().insert(self.address.id, Addressee::Holder(attempt.clone()));
         drop(previous);
         self.address
     }
@@ -119,12 +117,8 @@ struct Waiter {
 }
 
 impl Waiter {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn grant(&self, beat: u64, token: FencingToken) {
-        self.state().grant = Some((beat, token));
+        self.state.lock().grant = Some((beat, token));
         self.woken.notify_one();
     }
 }
@@ -184,7 +178,7 @@ mod tests {
         drop(mail.expect_grant(AttemptId::new(1), request.attempt()));
         mail.deliver(&Message::Granted { id: 1, beat: 1, token: FencingToken::new(9) });
         mail.deliver(&Message::Broken { id: 1 });
-        assert!(mail.boxes().is_empty());
+        assert!(mail.boxes.lock().is_empty());
     }
 
     #[test]

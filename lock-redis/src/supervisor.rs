@@ -7,10 +7,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use lock_core::{BackendContext, Backoff, ErrorKind, LockError, Operation};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, watch};
@@ -337,7 +338,7 @@ impl Supervisor {
     }
 
     fn warn(&self, text: String) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned.lock();
         if !warned.contains(&text) {
             tracing::warn!(target: "distlock", server = %self.options.place, "{text}");
             warned.insert(text);

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::spi::{Mutex, within};
 use lock_core::{Clock, GroupId, LockError, Moment};
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::{
@@ -153,7 +154,7 @@ impl Session {
     /// Ends the session: drops its client, which closes it.
     pub(crate) fn end(&self) {
         self.set_contact(Contact::Over);
-        let client = lock(&self.client).take();
+        let client = self.client.lock().take();
         drop(client);
     }
 
@@ -173,11 +174,7 @@ impl Session {
 
     /// The output of `future` if it completes within the request timeout.
     pub(crate) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            output = future => Some(output),
-            () = self.clock.sleep_until(self.clock.now().plus(self.request_timeout)) => None,
-        }
+        within(&self.clock, self.clock.now().plus(self.request_timeout), future).await
     }
 
     /// The client to send requests with. Fails without contact: the client library would keep the requests, and send them when no
@@ -186,17 +183,17 @@ impl Session {
         if let Contact::Lost(error) = &*self.contact.borrow() {
             return Err(Failure::Unsent(error.clone()));
         }
-        lock(&self.client).clone().ok_or(Failure::Told(Error::ClientClosed))
+        self.client.lock().clone().ok_or(Failure::Told(Error::ClientClosed))
     }
 
     /// Reports changes of the client library's state.
     pub(crate) fn state_watcher(&self) -> Option<zookeeper_client::StateWatcher> {
-        lock(&self.client).as_ref().map(|client| client.state_watcher())
+        self.client.lock().as_ref().map(|client| client.state_watcher())
     }
 
     fn acknowledged(&self, sent: Moment, proof: Proof) {
         let request = Acknowledged { sent, heard: self.clock.now() };
-        lock(&self.trust).acknowledged(request, proof);
+        self.trust.lock().acknowledged(request, proof);
     }
 
     /// Sends a request and waits for its answer.
@@ -369,17 +366,17 @@ impl Session {
 
     /// The moment from which the core may count the term of a hold in this session.
     pub(crate) fn anchor(&self) -> Moment {
-        lock(&self.trust).anchor()
+        self.trust.lock().anchor()
     }
 
     /// When another heartbeat would prove more than the last one, if it would.
     pub(crate) fn worth_repeating_at(&self) -> Option<Moment> {
-        lock(&self.trust).worth_repeating_at()
+        self.trust.lock().worth_repeating_at()
     }
 
     /// When the client sent the last request that has been answered.
     pub(crate) fn last_answer(&self) -> Moment {
-        lock(&self.trust).last_answer()
+        self.trust.lock().last_answer()
     }
 
     /// How long a hold lasts from its anchor.
@@ -483,8 +480,4 @@ impl Drop for Seat {
 /// How long a hold lasts from its anchor, in a session with this timeout.
 pub(crate) fn term(timeout: Duration) -> Duration {
     timeout * 2 / 3
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,10 +5,11 @@
 //! when they have nothing left to do.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReason, Operation};
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::SessionState;
@@ -90,13 +91,13 @@ impl Sessions {
             has_warned: AtomicBool::new(false),
         });
         let session = sessions.open().await?;
-        sessions.lock().slots.push(Slot { number: FIRST, state: SlotState::Open(Arc::clone(&session)) });
+        sessions
+            .slots
+            .lock()
+            .slots
+            .push(Slot { number: FIRST, state: SlotState::Open(Arc::clone(&session)) });
         sessions.context.spawn(Arc::clone(&sessions).keep(FIRST, Some(session)));
         Ok(sessions)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a seat for a node in this directory, in a session that has space for it.
@@ -121,7 +122,7 @@ impl Sessions {
     }
 
     fn place(self: &Arc<Self>, directory: &str, operation: Operation) -> Place {
-        let mut slots = self.lock();
+        let mut slots = self.slots.lock();
         if slots.is_closing {
             return Place::Nowhere(closed(operation));
         }
@@ -164,7 +165,7 @@ impl Sessions {
 
     /// None while the client is opening a session.
     fn find_any(&self, operation: Operation) -> Option<Result<Arc<Session>, LockError>> {
-        let slots = self.lock();
+        let slots = self.slots.lock();
         if slots.is_closing {
             return Some(Err(closed(operation)));
         }
@@ -184,7 +185,7 @@ impl Sessions {
 
     /// The session of this group, as long as it exists.
     pub(crate) fn of_group(&self, group: GroupId) -> Option<Arc<Session>> {
-        self.lock().slots.iter().find_map(|slot| match &slot.state {
+        self.slots.lock().slots.iter().find_map(|slot| match &slot.state {
             SlotState::Open(session) if session.group == group => Some(Arc::clone(session)),
             _ => None,
         })
@@ -193,7 +194,7 @@ impl Sessions {
     /// Sets the state of a slot. Returns whether the slot still exists.
     fn set(&self, number: u64, state: SlotState) -> bool {
         let previous = {
-            let mut slots = self.lock();
+            let mut slots = self.slots.lock();
             let slot = slots.slots.iter_mut().find(|slot| slot.number == number);
             slot.map(|slot| std::mem::replace(&mut slot.state, state))
         };
@@ -205,7 +206,7 @@ impl Sessions {
     }
 
     fn is_closing(&self) -> bool {
-        self.lock().is_closing
+        self.slots.lock().is_closing
     }
 
     /// Opens sessions in one slot, one after the other.
@@ -380,7 +381,7 @@ impl Sessions {
         if number == FIRST {
             return false;
         }
-        let mut slots = self.lock();
+        let mut slots = self.slots.lock();
         let position = slots.slots.iter().position(|slot| {
             slot.number == number && matches!(&slot.state, SlotState::Open(session) if session.is_empty())
         });
@@ -392,7 +393,7 @@ impl Sessions {
     /// Ends all sessions, and waits until the servers know.
     pub(crate) async fn close(&self) {
         let slots = {
-            let mut slots = self.lock();
+            let mut slots = self.slots.lock();
             slots.is_closing = true;
             std::mem::take(&mut slots.slots)
         };
@@ -443,7 +444,7 @@ impl fmt::Debug for Sessions {
         formatter
             .debug_struct("Sessions")
             .field("options", &self.options)
-            .field("slots", &self.lock().slots)
+            .field("slots", &self.slots.lock().slots)
             .finish_non_exhaustive()
     }
 }

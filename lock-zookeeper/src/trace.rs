@@ -1,8 +1,9 @@
 //! What the client knows of an attempt's node, from before the first request until certainly nothing is left of it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use lock_core::spi::Mutex;
 use lock_core::{AttemptId, LockError, Operation};
 
 use crate::contender::{Contender, Mark};
@@ -69,39 +70,35 @@ impl Trace {
         format!("{}/{name}", self.leftover.directory)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that the client is about to send a request to create the node.
     pub(crate) fn about_to_create(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_doubtful |= state.node == Node::Perhaps;
         state.node = Node::Perhaps;
     }
 
     /// Records that the last request has certainly created nothing.
     pub(crate) fn created_nothing(&self) {
-        self.state().node = Node::None;
+        self.state.lock().node = Node::None;
     }
 
     /// Records that a request may have been carried out twice: the removal of the node then looks for others as well.
     pub(crate) fn doubt(&self) {
-        self.state().is_doubtful = true;
+        self.state.lock().is_doubtful = true;
     }
 
     /// Records that the node exists.
     pub(crate) fn made(&self, node: Contender) {
-        self.state().node = Node::Made(node);
+        self.state.lock().node = Node::Made(node);
     }
 
     /// Whether an earlier call has created a node, or perhaps has.
     pub(crate) fn has_left_something(&self) -> bool {
-        matches!(self.state().node, Node::Perhaps | Node::Made(_))
+        matches!(self.state.lock().node, Node::Perhaps | Node::Made(_))
     }
 
     pub(crate) fn node(&self) -> Option<Contender> {
-        match &self.state().node {
+        match &self.state.lock().node {
             Node::Made(node) => Some(node.clone()),
             Node::None | Node::Perhaps | Node::Gone => None,
         }
@@ -109,7 +106,7 @@ impl Trace {
 
     /// From here on the trace takes no seat in its session, even if it is kept.
     fn gone(&self) {
-        self.state().node = Node::Gone;
+        self.state.lock().node = Node::Gone;
         self.seat.give_back();
     }
 
@@ -122,7 +119,7 @@ impl Trace {
         };
         let was_there = self.session().delete(&self.path_of(&node.name)).await?;
         self.gone();
-        if self.state().is_doubtful {
+        if self.state.lock().is_doubtful {
             self.session().leave(self.leftover.clone());
         }
         Ok(was_there)
@@ -149,7 +146,7 @@ impl Trace {
     async fn try_to_undo(&self) -> Result<(), LockError> {
         let session = self.session();
         let (node, is_doubtful) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.node.clone(), state.is_doubtful)
         };
         match node {
@@ -175,7 +172,7 @@ impl Drop for Trace {
     /// Leaves to the session what has not been undone.
     fn drop(&mut self) {
         let is_clean = {
-            let state = self.state();
+            let state = self.state.lock();
             matches!(state.node, Node::Gone) || (state.node == Node::None && !state.is_doubtful)
         };
         if !is_clean && !self.session().is_over() {
@@ -189,27 +186,23 @@ impl Drop for Trace {
 pub(crate) struct Traces(Mutex<HashMap<u128, Vec<Arc<Trace>>>>);
 
 impl Traces {
-    fn traces(&self) -> MutexGuard<'_, HashMap<u128, Vec<Arc<Trace>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn add(&self, id: AttemptId, trace: &Arc<Trace>) {
-        self.traces().entry(id.get()).or_default().push(Arc::clone(trace));
+        self.0.lock().entry(id.get()).or_default().push(Arc::clone(trace));
     }
 
     /// The trace of an earlier call for the same attempt, in a session that is not over.
     pub(crate) fn living(&self, id: AttemptId) -> Option<Arc<Trace>> {
-        let traces = self.traces();
+        let traces = self.0.lock();
         traces.get(&id.get())?.iter().find(|trace| !trace.session().is_over()).cloned()
     }
 
     pub(crate) fn all(&self, id: AttemptId) -> Vec<Arc<Trace>> {
-        self.traces().get(&id.get()).cloned().unwrap_or_default()
+        self.0.lock().get(&id.get()).cloned().unwrap_or_default()
     }
 
     /// Drops an attempt's traces. The session then removes what they have left.
     pub(crate) fn forget(&self, id: AttemptId) {
-        let forgotten = self.traces().remove(&id.get());
+        let forgotten = self.0.lock().remove(&id.get());
         // Outside of the mutex: dropping the last of them hands its leftovers to its session.
         drop(forgotten);
     }

@@ -6,11 +6,12 @@
 //! blocks delays only its own lock.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::clock::{Alarm, AlarmHandle, Clock, Moment};
+use super::sync::Mutex;
 
 /// Events that are delivered in order.
 pub(crate) trait Lane: Send + Sync {
@@ -33,7 +34,7 @@ pub(crate) fn prepare() {
 /// Returns how many lanes wait for a worker.
 #[cfg(test)]
 pub(crate) fn lanes_that_wait() -> usize {
-    DISPATCHER.work().lanes.len()
+    DISPATCHER.work.lock().lanes.len()
 }
 
 /// The maximum number of workers: this many callbacks can block at once before the events of other locks have to wait.
@@ -65,12 +66,8 @@ struct Work {
 }
 
 impl Dispatcher {
-    fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn enqueue(self: &Arc<Self>, lane: Arc<dyn Lane>) {
-        let mut work = self.work();
+        let mut work = self.work.lock();
         work.lanes.push_back(lane);
         if work.idle > 0 {
             self.arrived.notify_one();
@@ -87,7 +84,7 @@ impl Dispatcher {
     }
 
     fn with_worker(self: &Arc<Self>) {
-        let mut work = self.work();
+        let mut work = self.work.lock();
         if work.workers == 0 {
             self.start_workers(&mut work, 1);
         }
@@ -109,7 +106,7 @@ impl Dispatcher {
         while let Some(lane) = self.next_lane() {
             lane.deliver_one();
             let again = lane.wants_another_turn();
-            let mut work = self.work();
+            let mut work = self.work.lock();
             work.delivered += 1;
             if again {
                 work.lanes.push_back(lane);
@@ -118,7 +115,7 @@ impl Dispatcher {
     }
 
     fn next_lane(&self) -> Option<Arc<dyn Lane>> {
-        let mut work = self.work();
+        let mut work = self.work.lock();
         loop {
             if let Some(lane) = work.lanes.pop_front() {
                 return Some(lane);
@@ -139,7 +136,7 @@ impl Dispatcher {
 impl Alarm for Dispatcher {
     /// Checks whether lanes wait although nothing has been delivered: then the workers are blocked.
     fn ring(&self, now: Moment) -> Option<Moment> {
-        let mut work = self.work();
+        let mut work = self.work.lock();
         if work.lanes.is_empty() {
             // This is the handle of the alarm that is ringing; it is dropped after the mutex is unlocked.
             let watch = work.watch.take();

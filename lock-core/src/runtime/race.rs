@@ -6,8 +6,27 @@ use std::task::Poll;
 
 use super::clock::{Clock, Moment};
 
-/// Returns the output of `future`, if it completes before `deadline`.
-pub(crate) async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
+/// Returns the output of `future`, if it completes before `deadline` on this clock.
+///
+/// # Cancel safety
+/// When the deadline passes, or when the returned future is dropped, `future` is dropped. To keep it, pass a `&mut` or a
+/// `Pin<&mut _>` to it.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::Clock;
+/// use lock_core::spi::within;
+///
+/// # async fn run() {
+/// let clock = Clock::system();
+/// let deadline = clock.now().plus(Duration::from_millis(5));
+/// assert_eq!(within(&clock, deadline, async { 7 }).await, Some(7));
+/// assert_eq!(within(&clock, deadline, std::future::pending::<u32>()).await, None);
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run());
+/// ```
+pub async fn within<T>(clock: &Clock, deadline: Moment, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut sleep = pin!(clock.sleep_until(deadline));
     std::future::poll_fn(|context| {

@@ -5,17 +5,25 @@ use std::sync::PoisonError;
 
 pub(crate) use std::sync::MutexGuard;
 
-/// A mutex that is not poisoned by a panic: every critical section of this crate leaves its data consistent before it
-/// calls anything that could panic.
+/// A mutex that a panic does not poison, for backends whose critical sections leave their data consistent before they
+/// call anything that could panic, as those of the core do.
+///
+/// ```
+/// let waiting = lock_core::spi::Mutex::new(Vec::new());
+/// waiting.lock().push("a");
+/// assert_eq!(waiting.lock().len(), 1);
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// Creates an unlocked mutex.
+    pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    /// Locks the mutex, and blocks the thread until that is possible. Never keep the guard across an await.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

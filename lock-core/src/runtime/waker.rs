@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 /// the waker that is stored there, and the one that is left over is dropped after the mutex has been unlocked.
 ///
 /// ```
-/// use std::sync::{Mutex, PoisonError};
 /// use std::task::{Context, Poll, Waker};
+///
+/// use lock_core::spi::Mutex;
 ///
 /// struct Place {
 ///     answer: Option<u32>,
@@ -19,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 ///
 /// fn poll(place: &Mutex<Place>, context: &mut Context<'_>) -> Poll<u32> {
 ///     lock_core::with_waker(context, |waker| {
-///         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+///         let mut place = place.lock();
 ///         match place.answer {
 ///             Some(answer) => Poll::Ready(answer),
 ///             None => {

@@ -39,6 +39,9 @@ pub use backoff::Backoff;
 pub use context::BackendContext;
 pub use grant::{Grant, GroupId, LeaseState, Released, Term};
 
+pub use crate::runtime::race::within;
+pub use crate::runtime::sync::Mutex;
+
 pub(crate) use attempt_handle::{Reported, Waiters};
 pub(crate) use context::Groups;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
