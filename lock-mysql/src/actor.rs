@@ -316,7 +316,7 @@ impl Actor {
         match checked(text, self.session.number, self.session.mark, names.len()).map_err(Trouble::Broken)? {
             Checked::States(states) => Ok(states),
             Checked::ReadOnly => {
-                tracing::warn!(target: "distlock", server = %self.pool.settings.place, "the server has become read-only: its locks exclude nobody");
+                tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become read-only: its locks exclude nobody");
                 Ok(vec![LeaseState::Lost(LossReason::SessionClosed); names.len()])
             }
         }

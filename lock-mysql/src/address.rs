@@ -1,9 +1,10 @@
 //! Turns options into the connect options of the client crate.
 
+use lock_core::spi::Endpoint;
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use crate::options::{MySqlOptions, Place};
+use crate::options::MySqlOptions;
 
 /// The connect options of a client's connections. Their `Debug` output contains the password: never print it.
 pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
@@ -15,20 +16,23 @@ pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
         .set_names(false)
         .statement_cache_capacity(0)
         .disable_statement_logging();
-    wanted = match &options.place {
-        Place::Tcp { host, port } => wanted.host(host).port(*port).ssl_mode(MySqlSslMode::Disabled),
-        Place::Socket(path) => wanted.socket(path).ssl_mode(MySqlSslMode::Disabled),
-        Place::Tls { host, port, certificates } => {
-            let mut wanted = wanted.host(host).port(*port).ssl_mode(MySqlSslMode::VerifyIdentity);
-            if let Some(authority) = &certificates.authority {
-                wanted = wanted.ssl_ca(authority);
-            }
-            if let Some((certificate, key)) = &certificates.client {
-                wanted = wanted.ssl_client_cert(certificate).ssl_client_key(key);
-            }
-            wanted
-        }
+    wanted = match &options.endpoint {
+        Endpoint::Tcp { host, port } => wanted.host(host).port(*port),
+        Endpoint::Socket(path) => wanted.socket(path),
     };
+    let Some(tls) = &options.tls else { return with_login(wanted.ssl_mode(MySqlSslMode::Disabled), options) };
+    wanted = wanted.ssl_mode(MySqlSslMode::VerifyIdentity);
+    // The client crate reads the files again for each connection.
+    if let Some(authority) = tls.authority_file() {
+        wanted = wanted.ssl_ca(authority);
+    }
+    if let Some((certificate, key)) = tls.client_files() {
+        wanted = wanted.ssl_client_cert(certificate).ssl_client_key(key);
+    }
+    with_login(wanted, options)
+}
+
+fn with_login(mut wanted: MySqlConnectOptions, options: &MySqlOptions) -> MySqlConnectOptions {
     if let Some(user) = &options.user {
         wanted = wanted.username(user);
     }

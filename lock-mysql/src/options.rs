@@ -1,9 +1,9 @@
 //! The options of a client, and the functions that connect with them.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lock_core::spi::{Endpoint, TlsOptions};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
 
 use crate::backend::MySqlBackend;
@@ -25,7 +25,8 @@ use crate::backend::MySqlBackend;
 /// ```
 #[derive(Debug, Clone)]
 pub struct MySqlOptions {
-    pub(crate) place: Place,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) tls: Option<TlsOptions>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Secret>,
     pub(crate) database: Option<String>,
@@ -36,34 +37,6 @@ pub struct MySqlOptions {
     pub(crate) fencing: TokenSource,
     pub(crate) locks_per_connection: usize,
     pub(crate) max_connections: usize,
-}
-
-/// Where the server listens.
-#[derive(Debug, Clone)]
-pub(crate) enum Place {
-    Tcp { host: String, port: u16 },
-    Tls { host: String, port: u16, certificates: Certificates },
-    Socket(PathBuf),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } | Self::Tls { host, port, .. } if host.contains(':') => {
-                write!(formatter, "[{host}]:{port}")
-            }
-            Self::Tcp { host, port } | Self::Tls { host, port, .. } => write!(formatter, "{host}:{port}"),
-            Self::Socket(path) => path.display().fmt(formatter),
-        }
-    }
-}
-
-/// Files that a TLS connection needs, in PEM format.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Certificates {
-    pub(crate) authority: Option<PathBuf>,
-    /// The files of the client's certificate and its key.
-    pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
 /// The source of fencing tokens.
@@ -103,17 +76,18 @@ const DEFAULT_MAX_CONNECTIONS: usize = 100;
 impl MySqlOptions {
     /// A server that listens on TCP.
     pub fn at(host: impl Into<String>, port: u16) -> Self {
-        Self::in_place(Place::Tcp { host: host.into(), port })
+        Self::listening_at(Endpoint::Tcp { host: host.into(), port })
     }
 
     /// A server that listens on a Unix socket.
     pub fn at_socket(path: impl Into<PathBuf>) -> Self {
-        Self::in_place(Place::Socket(path.into()))
+        Self::listening_at(Endpoint::Socket(path.into()))
     }
 
-    fn in_place(place: Place) -> Self {
+    fn listening_at(endpoint: Endpoint) -> Self {
         Self {
-            place,
+            endpoint,
+            tls: None,
             user: None,
             password: None,
             database: None,
@@ -127,41 +101,28 @@ impl MySqlOptions {
         }
     }
 
-    /// Encrypts the connections, and checks the server's certificate and name against the system's authorities.
+    /// Encrypts the connections, and checks the server's certificate and name against the system's certificate authorities. A Unix
+    /// socket has no TLS.
     #[must_use]
     pub fn tls(mut self) -> Self {
-        self.certificates();
+        self.tls.get_or_insert_default();
         self
     }
 
-    /// Encrypts the connections, and also trusts this authority (a file in PEM format) to vouch for the server.
+    /// Encrypts the connections, and checks the server's certificate against this authority (a file in PEM format) and those of the
+    /// system, which the client crate always trusts as well. To trust one authority alone, name its file in the environment
+    /// variable `SSL_CERT_FILE`, and use [`tls`](MySqlOptions::tls).
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
-        if let Some(certificates) = self.certificates() {
-            certificates.authority = Some(file.into());
-        }
+        self.tls = Some(self.tls.unwrap_or_default().authority(file));
         self
     }
 
     /// Encrypts the connections, and authenticates this client to the server with a certificate and its key (files in PEM format).
     #[must_use]
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        if let Some(certificates) = self.certificates() {
-            certificates.client = Some((certificate.into(), key.into()));
-        }
+        self.tls = Some(self.tls.unwrap_or_default().client_certificate(certificate, key));
         self
-    }
-
-    /// Turns a TCP connection into one with TLS. A Unix socket has no TLS.
-    fn certificates(&mut self) -> Option<&mut Certificates> {
-        if let Place::Tcp { host, port } = &mut self.place {
-            let (host, port) = (std::mem::take(host), *port);
-            self.place = Place::Tls { host, port, certificates: Certificates::default() };
-        }
-        match &mut self.place {
-            Place::Tls { certificates, .. } => Some(certificates),
-            _ => None,
-        }
     }
 
     /// Sets the user, which is required. Any user will do: named locks need no privilege.
@@ -254,16 +215,17 @@ impl MySqlOptions {
 
     /// The server's address, for errors and the log. It leaves out what could be the rest of a password that is not encoded.
     fn server(&self) -> String {
-        let place = &self.place;
+        let endpoint = &self.endpoint;
         let database = self.database.as_ref().filter(|name| !name.contains('@'));
         let path = database.map(|name| format!("/{name}")).unwrap_or_default();
-        match place {
-            Place::Socket(_) => format!("mysql://localhost{path}?socket={place}"),
-            Place::Tcp { .. } | Place::Tls { .. } => format!("mysql://{place}{path}"),
+        match endpoint {
+            Endpoint::Socket(_) => format!("mysql://localhost{path}?socket={endpoint}"),
+            Endpoint::Tcp { .. } => format!("mysql://{endpoint}{path}"),
         }
     }
 
     fn check(&self) -> Result<(), LockError> {
+        self.endpoint.check(self.tls.as_ref())?;
         if self.lease < SHORTEST_LEASE {
             return Err(invalid(format!("a lease of {:?} is shorter than {SHORTEST_LEASE:?}", self.lease))
                 .remedy("make the lease longer: the server counts it in whole seconds"));
@@ -310,23 +272,15 @@ impl MySqlOptions {
         if self.user.is_none() {
             return Err(invalid("nobody says as which user to come").remedy("write mysql://user@host"));
         }
-        let Place::Tls { certificates, .. } = &self.place else { return Ok(()) };
-        let client = certificates.client.iter().flat_map(|(certificate, key)| [certificate, key]);
-        for file in certificates.authority.iter().chain(client) {
-            std::fs::File::open(file).map_err(|error| {
-                invalid(format!("the file {} cannot be read: {error}", file.display()))
-                    .remedy("check the files that the options ca, cert and key name")
-                    .caused_by(error)
-            })?;
-        }
-        Ok(())
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.read().map(drop))
     }
 
     /// Reads a URL, and adds the URL's general options to `builder`.
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut given = url.options();
         let builder = builder.with_url_options(&mut given)?;
-        let mut options = Self::in_place(place_of(url, given.take("socket"))?);
+        let mut options = Self::listening_at(endpoint_of(url, given.take("socket"))?);
+        options.tls = TlsOptions::take(&mut given)?;
         options.user = url.user()?;
         options.password = url.secret(&mut given)?;
         let database = url.path().trim_start_matches('/');
@@ -355,40 +309,9 @@ impl MySqlOptions {
         if let Some(count) = take_count(&mut given, "max_connections")? {
             options.max_connections = count;
         }
-        options = with_tls(options, &mut given)?;
         given.finish()?;
         Ok((options, builder))
     }
-}
-
-fn with_tls(mut options: MySqlOptions, given: &mut lock_core::UrlOptions) -> Result<MySqlOptions, LockError> {
-    let wanted = given.take_choice("tls", &[("on", true), ("off", false)])?;
-    let authority = given.take("ca");
-    let client = match (given.take("cert"), given.take("key")) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        _ => {
-            return Err(invalid("a client certificate is a certificate and its key")
-                .remedy("give both of the options cert and key, or none"));
-        }
-    };
-    let needs_tls = authority.is_some() || client.is_some();
-    if needs_tls && wanted == Some(false) {
-        return Err(invalid("there are certificates, and tls=off").remedy("leave tls=off out"));
-    }
-    if (needs_tls || wanted == Some(true)) && matches!(options.place, Place::Socket(_)) {
-        return Err(invalid("a Unix socket has no TLS").remedy("leave the options of TLS out"));
-    }
-    if wanted == Some(true) {
-        options = options.tls();
-    }
-    if let Some(file) = authority {
-        options = options.authority(file);
-    }
-    if let Some((certificate, key)) = client {
-        options = options.client_certificate(certificate, key);
-    }
-    Ok(options)
 }
 
 fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Option<usize>, LockError> {
@@ -421,34 +344,16 @@ pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
     Ok(Some(url.options().take_duration("lease")?.unwrap_or(DEFAULT_LEASE)))
 }
 
-fn place_of(url: &LockUrl, socket: Option<String>) -> Result<Place, LockError> {
-    if let Some(path) = socket {
-        let is_local = matches!(url.hosts(), "" | "localhost");
-        return if is_local && path.starts_with('/') {
-            Ok(Place::Socket(PathBuf::from(path)))
-        } else {
-            Err(invalid("a socket is on this machine and has an absolute path")
-                .remedy("write mysql://user@localhost/database?socket=/path/to/mysqld.sock"))
-        };
-    }
-    let hosts = url.hosts();
-    if hosts.is_empty() {
-        return Err(invalid("the URL names no server").remedy("write mysql://user@host:3306/database"));
-    }
-    if hosts.contains(',') {
-        return Err(invalid("the URL names several servers, and a lock lives on one")
-            .remedy("name the primary, or an address that follows it"));
-    }
-    let bracketed = hosts.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    let (host, port) = match bracketed {
-        Some((host, "")) => (host, None),
-        Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("?"))),
-        None => hosts.split_once(':').map_or((hosts, None), |(host, port)| (host, Some(port))),
+fn endpoint_of(url: &LockUrl, socket: Option<String>) -> Result<Endpoint, LockError> {
+    let Some(path) = socket else {
+        return Endpoint::parse(url.hosts(), DEFAULT_PORT, "mysql://user@host:3306/database");
     };
-    let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| {
-        invalid("the port is no number").remedy("write mysql://host:3306, and an IPv6 address in brackets")
-    })?;
-    Ok(Place::Tcp { host: host.to_owned(), port })
+    if matches!(url.hosts(), "" | "localhost") && path.starts_with('/') {
+        Ok(Endpoint::Socket(path.into()))
+    } else {
+        Err(invalid("a socket is on this machine and has an absolute path")
+            .remedy("write mysql://user@localhost/database?socket=/path/to/mysqld.sock"))
+    }
 }
 
 /// A character that both servers keep as it is in a name, and that needs no escape in a statement.
@@ -479,13 +384,14 @@ mod tests {
             ("mysql://localhost/app?socket=/run/mysqld.sock", "Socket(\"/run/mysqld.sock\")"),
             ("mysql:?socket=/run/mysqld.sock", "Socket(\"/run/mysqld.sock\")"),
         ] {
-            assert_eq!(format!("{:?}", read(url).unwrap().place), expected, "{url}");
+            assert_eq!(format!("{:?}", read(url).unwrap().endpoint), expected, "{url}");
+            assert_eq!(read(url).unwrap().tls, None, "{url}");
         }
-        let place = format!("{:?}", read("mysql://db?ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap().place);
-        for part in ["Tls", "3306", "/ca.pem", "/c.pem", "/k.pem"] {
-            assert!(place.contains(part), "{place}");
-        }
-        assert!(matches!(read("mysql://db?tls=on").unwrap().place, Place::Tls { .. }));
+        let encrypted = read("mysql://db?ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap();
+        assert_eq!(encrypted.server(), "mysql://db:3306");
+        let files = TlsOptions::new().authority("/ca.pem").client_certificate("/c.pem", "/k.pem");
+        assert_eq!(encrypted.tls, Some(files));
+        assert_eq!(read("mysql://db?tls=on").unwrap().tls, Some(TlsOptions::new()));
         assert_eq!(read("mysql://db/app").unwrap().database.as_deref(), Some("app"));
         assert_eq!(read("mysql://db/app?fencing=table").unwrap().fencing, TokenSource::Table);
         assert_eq!(read("mysql://db?prefix=").unwrap().prefix, "");
@@ -506,6 +412,8 @@ mod tests {
             ("mysql://db?tls=off&ca=/ca.pem", "tls=off"),
             ("mysql://db?socket=/x", "this machine"),
             ("mysql://localhost?socket=/x&tls=on", "no TLS"),
+            ("mysql://localhost?socket=/x&ca=/ca.pem", "no TLS"),
+            ("mysql://localhost?socket=/x&cert=/c.pem&key=/k.pem", "no TLS"),
             ("mysql://db?cert=/c.pem", "both"),
             ("mysql://me:secret@db?password_file=/x", "leave one"),
             ("mysql://db?password_file=/nonexistent/x", "/nonexistent/x"),
@@ -522,6 +430,21 @@ mod tests {
             assert!(text.contains(part), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn a_socket_with_tls_is_refused_whichever_method_asks_for_it() {
+        let at_socket = || MySqlOptions::at_socket("/run/mysqld.sock");
+        for options in [
+            at_socket().tls(),
+            at_socket().authority("/ca.pem"),
+            at_socket().client_certificate("/c.pem", "/k.pem"),
+        ] {
+            let error = options.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains("leave the options of TLS out"), "{error}");
+        }
+        at_socket().check().unwrap();
     }
 
     #[test]

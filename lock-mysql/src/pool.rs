@@ -477,7 +477,7 @@ impl fmt::Debug for Pool {
         let inner = self.inner.lock();
         formatter
             .debug_struct("Pool")
-            .field("server", &self.settings.place)
+            .field("server", &self.settings.endpoint)
             .field("connections", &inner.links.len())
             .field("opening", &inner.opening)
             .field("wanted", &inner.wanted.len())

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use lock_core::spi::Endpoint;
 use lock_core::{BackendContext, LockError};
 use sqlx::mysql::MySqlConnectOptions;
 
 use crate::address::connect_options;
-use crate::options::{MySqlOptions, Place, TokenSource};
+use crate::options::{MySqlOptions, TokenSource};
 use crate::session::Session;
 
 /// The request timeout unless the options set another one.
@@ -20,7 +21,7 @@ const LONGEST_IDLE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Settings {
     connect_options: MySqlConnectOptions,
-    pub(crate) place: Place,
+    pub(crate) endpoint: Endpoint,
     pub(crate) lease: Duration,
     /// The time between two renewals, and between two looks at a waiter.
     pub(crate) interval: Duration,
@@ -37,7 +38,7 @@ impl Settings {
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
         Ok(Self {
             connect_options: connect_options(options),
-            place: options.place.clone(),
+            endpoint: options.endpoint.clone(),
             lease: options.lease,
             interval,
             request_timeout,

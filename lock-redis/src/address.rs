@@ -1,5 +1,6 @@
 //! Turns the options into the settings of the `redis` crate.
 
+use lock_core::spi::{Endpoint, TlsFiles};
 use lock_core::{LockError, Operation};
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -7,7 +8,7 @@ use redis::{
     TlsCertificates,
 };
 
-use crate::options::{Certificates, Place, RedisOptions, invalid};
+use crate::options::RedisOptions;
 use crate::trouble::explain;
 
 /// The version of the protocol to speak with the server.
@@ -22,12 +23,12 @@ pub(crate) enum Language {
 /// Makes the `redis` client that opens this client's connections.
 pub(crate) fn client(options: &RedisOptions, language: Language) -> Result<Client, LockError> {
     let failed = |error| explain(Operation::Connect, error);
-    let address = match &options.place {
-        Place::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
-        Place::Tls { host, port, .. } => {
+    let address = match &options.endpoint {
+        Endpoint::Tcp { host, port } if options.tls.is_some() => {
             ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
         }
-        Place::Socket(path) => ConnectionAddr::Unix(path.clone()),
+        Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+        Endpoint::Socket(path) => ConnectionAddr::Unix(path.clone()),
     };
     let info = address
         .into_connection_info()
@@ -35,12 +36,12 @@ pub(crate) fn client(options: &RedisOptions, language: Language) -> Result<Clien
         .set_redis_settings(settings(options, language))
         // A request is one small packet, and the client waits for its reply.
         .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    match &options.place {
-        Place::Tls { certificates, .. } => {
+    match &options.tls {
+        Some(tls) => {
             use_a_crypto_provider();
-            Client::build_with_tls(info, read(certificates)?).map_err(failed)
+            Client::build_with_tls(info, certificates(tls.read()?)).map_err(failed)
         }
-        _ => Client::open(info).map_err(failed),
+        None => Client::open(info).map_err(failed),
     }
 }
 
@@ -70,17 +71,10 @@ fn use_a_crypto_provider() {
     }
 }
 
-fn read(certificates: &Certificates) -> Result<TlsCertificates, LockError> {
-    let file = |path: &std::path::Path| {
-        std::fs::read(path)
-            .map_err(|error| invalid(format!("{} cannot be read: {error}", path.display())).caused_by(error))
-    };
-    let client_tls = match &certificates.client {
-        Some((certificate, key)) => {
-            Some(ClientTlsConfig { client_cert: file(certificate)?, client_key: file(key)? })
-        }
-        None => None,
-    };
-    let root_cert = certificates.authority.as_deref().map(file).transpose()?;
-    Ok(TlsCertificates { client_tls, root_cert })
+/// With an authority, the `redis` crate trusts that one alone; without, those of the system.
+fn certificates(files: TlsFiles) -> TlsCertificates {
+    let client_tls = files
+        .client
+        .map(|client| ClientTlsConfig { client_cert: client.certificate, client_key: client.key });
+    TlsCertificates { client_tls, root_cert: files.authority }
 }

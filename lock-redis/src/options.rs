@@ -1,10 +1,10 @@
 //! The options of a client: where the server is, how it keeps the locks, and how to connect.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
+use lock_core::spi::{Endpoint, TlsOptions};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret, UrlOptions};
 
 use crate::backend::RedisBackend;
 
@@ -25,7 +25,8 @@ use crate::backend::RedisBackend;
 /// ```
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    pub(crate) place: Place,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) tls: Option<TlsOptions>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Secret>,
     pub(crate) database: u32,
@@ -33,34 +34,6 @@ pub struct RedisOptions {
     pub(crate) prefix: String,
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) restart_delay: Duration,
-}
-
-/// Where the server listens.
-#[derive(Debug, Clone)]
-pub(crate) enum Place {
-    Tcp { host: String, port: u16 },
-    Tls { host: String, port: u16, certificates: Certificates },
-    Socket(PathBuf),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } | Self::Tls { host, port, .. } if host.contains(':') => {
-                write!(formatter, "[{host}]:{port}")
-            }
-            Self::Tcp { host, port } | Self::Tls { host, port, .. } => write!(formatter, "{host}:{port}"),
-            Self::Socket(path) => path.display().fmt(formatter),
-        }
-    }
-}
-
-/// The files of a TLS connection, in PEM format.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Certificates {
-    pub(crate) authority: Option<PathBuf>,
-    /// The client's certificate and its key.
-    pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
 /// The port of a Redis server, if none is given.
@@ -75,17 +48,18 @@ const LONGEST_PREFIX: usize = 100;
 impl RedisOptions {
     /// A server that listens on TCP.
     pub fn at(host: impl Into<String>, port: u16) -> Self {
-        Self::in_place(Place::Tcp { host: host.into(), port })
+        Self::listening_at(Endpoint::Tcp { host: host.into(), port })
     }
 
     /// A server that listens on a Unix socket.
     pub fn at_socket(path: impl Into<PathBuf>) -> Self {
-        Self::in_place(Place::Socket(path.into()))
+        Self::listening_at(Endpoint::Socket(path.into()))
     }
 
-    fn in_place(place: Place) -> Self {
+    fn listening_at(endpoint: Endpoint) -> Self {
         Self {
-            place,
+            endpoint,
+            tls: None,
             user: None,
             password: None,
             database: 0,
@@ -96,41 +70,26 @@ impl RedisOptions {
         }
     }
 
-    /// Encrypts the connection, and checks the server's certificate against the system's certificate authorities.
+    /// Encrypts the connection, and checks the server's certificate and name against the system's certificate authorities. A Unix
+    /// socket has no TLS.
     #[must_use]
     pub fn tls(mut self) -> Self {
-        self.certificates();
+        self.tls.get_or_insert_default();
         self
     }
 
     /// Encrypts the connection, and checks the server's certificate against this authority (a file in PEM format) alone.
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
-        if let Some(certificates) = self.certificates() {
-            certificates.authority = Some(file.into());
-        }
+        self.tls = Some(self.tls.unwrap_or_default().authority(file));
         self
     }
 
-    /// Encrypts the connection, and proves to the server who this client is (files in PEM format).
+    /// Encrypts the connection, and authenticates this client to the server with a certificate and its key (files in PEM format).
     #[must_use]
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        if let Some(certificates) = self.certificates() {
-            certificates.client = Some((certificate.into(), key.into()));
-        }
+        self.tls = Some(self.tls.unwrap_or_default().client_certificate(certificate, key));
         self
-    }
-
-    /// Turns a TCP connection into one with TLS. A Unix socket has no TLS.
-    fn certificates(&mut self) -> Option<&mut Certificates> {
-        if let Place::Tcp { host, port } = &mut self.place {
-            let (host, port) = (std::mem::take(host), *port);
-            self.place = Place::Tls { host, port, certificates: Certificates::default() };
-        }
-        match &mut self.place {
-            Place::Tls { certificates, .. } => Some(certificates),
-            _ => None,
-        }
     }
 
     /// The user of the server's access control list.
@@ -140,10 +99,10 @@ impl RedisOptions {
         self
     }
 
-    /// The password. It is never shown.
+    /// The password. It appears in no output.
     #[must_use]
-    pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(Secret::new(password));
+    pub fn password(mut self, password: Secret) -> Self {
+        self.password = Some(password);
         self
     }
 
@@ -202,15 +161,16 @@ impl RedisOptions {
 
     /// Where the server is, for error messages and the log.
     fn server(&self) -> String {
-        let Self { place, database, .. } = self;
-        match place {
-            Place::Tcp { .. } => format!("redis://{place}/{database}"),
-            Place::Tls { .. } => format!("rediss://{place}/{database}"),
-            Place::Socket(_) => format!("unix://{place}?db={database}"),
+        let Self { endpoint, database, .. } = self;
+        match endpoint {
+            Endpoint::Socket(_) => format!("unix://{endpoint}?db={database}"),
+            _ if self.tls.is_some() => format!("rediss://{endpoint}/{database}"),
+            _ => format!("redis://{endpoint}/{database}"),
         }
     }
 
     fn check(&self) -> Result<(), LockError> {
+        self.endpoint.check(self.tls.as_ref())?;
         if self.lease < SHORTEST_LEASE {
             return Err(invalid(format!("a lease of {:?} is shorter than {SHORTEST_LEASE:?}", self.lease))
                 .remedy("make the lease longer"));
@@ -240,7 +200,8 @@ impl RedisOptions {
     fn of_url(url: &LockUrl, builder: ClientBuilder) -> Result<(Self, ClientBuilder), LockError> {
         let mut url_options = url.options();
         let builder = builder.with_url_options(&mut url_options)?;
-        let mut options = Self::in_place(place_of(url)?);
+        let mut options = Self::listening_at(endpoint_of(url)?);
+        options.tls = tls_of(url, &mut url_options)?;
         if let Some(number) = database_of(url, url_options.take("db").as_deref())? {
             options = options.database(number);
         }
@@ -257,19 +218,6 @@ impl RedisOptions {
         }
         if let Some(delay) = url_options.take_duration("restart_delay")? {
             options = options.restart_delay(delay);
-        }
-        if matches!(options.place, Place::Tls { .. }) {
-            if let Some(file) = url_options.take("ca") {
-                options = options.authority(file);
-            }
-            options = match (url_options.take("cert"), url_options.take("key")) {
-                (Some(certificate), Some(key)) => options.client_certificate(certificate, key),
-                (None, None) => options,
-                _ => {
-                    return Err(invalid("a client certificate is a certificate and its key")
-                        .remedy("give both of the options cert and key, or none"));
-                }
-            };
         }
         url_options.finish()?;
         Ok((options, builder))
@@ -301,40 +249,25 @@ pub fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
     Ok(Some(asked.unwrap_or(DEFAULT_LEASE)))
 }
 
-fn place_of(url: &LockUrl) -> Result<Place, LockError> {
-    if url.scheme() == "unix" {
-        return if url.hosts().is_empty() && url.path().starts_with('/') {
-            Ok(Place::Socket(PathBuf::from(url.path())))
-        } else {
-            Err(invalid("the URL names no socket").remedy("write unix:///path/to/redis.sock"))
-        };
+fn endpoint_of(url: &LockUrl) -> Result<Endpoint, LockError> {
+    if url.scheme() != "unix" {
+        return Endpoint::parse(url.hosts(), DEFAULT_PORT, "redis://host:6379");
     }
-    let (host, port) = host_and_port(url.hosts())?;
-    Ok(if url.scheme() == "rediss" {
-        Place::Tls { host, port, certificates: Certificates::default() }
+    if url.hosts().is_empty() && url.path().starts_with('/') {
+        Ok(Endpoint::Socket(PathBuf::from(url.path())))
     } else {
-        Place::Tcp { host, port }
-    })
+        Err(invalid("the URL names no socket").remedy("write unix:///path/to/redis.sock"))
+    }
 }
 
-fn host_and_port(hosts: &str) -> Result<(String, u16), LockError> {
-    if hosts.is_empty() {
-        return Err(invalid("the URL names no server").remedy("write redis://host:6379"));
+/// The scheme says whether there is TLS.
+fn tls_of(url: &LockUrl, options: &mut UrlOptions) -> Result<Option<TlsOptions>, LockError> {
+    match (url.scheme(), TlsOptions::take_files(options)?) {
+        ("rediss", files) => Ok(Some(files.unwrap_or_default())),
+        ("redis", Some(_)) => Err(invalid("the options \"ca\", \"cert\" and \"key\" are for TLS")
+            .remedy("write rediss:// instead of redis://, or leave them out")),
+        (_, files) => Ok(files),
     }
-    if hosts.contains(',') {
-        return Err(invalid("the URL names several servers, and a lock lives on one")
-            .remedy("name the primary, or an address that follows it"));
-    }
-    let bracketed = hosts.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    let (host, port) = match bracketed {
-        Some((host, "")) => (host, None),
-        Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("?"))),
-        None => hosts.split_once(':').map_or((hosts, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| {
-        invalid("the port is no number").remedy("write redis://host:6379, and an IPv6 address in brackets")
-    })?;
-    Ok((host.to_owned(), port))
 }
 
 fn database_of(url: &LockUrl, option: Option<&str>) -> Result<Option<u32>, LockError> {
@@ -375,12 +308,14 @@ mod tests {
             ("redis://[::1]", "Tcp { host: \"::1\", port: 6379 }"),
             ("unix:///run/redis.sock?db=3", "Socket(\"/run/redis.sock\")"),
         ] {
-            assert_eq!(format!("{:?}", read(url).unwrap().place), expected, "{url}");
+            assert_eq!(format!("{:?}", read(url).unwrap().endpoint), expected, "{url}");
+            assert_eq!(read(url).unwrap().tls, None, "{url}");
         }
-        let place = format!("{:?}", read("rediss://cache?ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap().place);
-        for part in ["Tls", "6379", "/ca.pem", "/c.pem", "/k.pem"] {
-            assert!(place.contains(part), "{place}");
-        }
+        let encrypted = read("rediss://cache?ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap();
+        assert_eq!(encrypted.server(), "rediss://cache:6379/0");
+        let files = TlsOptions::new().authority("/ca.pem").client_certificate("/c.pem", "/k.pem");
+        assert_eq!(encrypted.tls, Some(files));
+        assert_eq!(read("rediss://cache").unwrap().tls, Some(TlsOptions::new()));
         assert_eq!(read("redis://cache/3").unwrap().database, 3);
         assert_eq!(read("unix:///run/redis.sock?db=3").unwrap().database, 3);
     }
@@ -398,6 +333,9 @@ mod tests {
             ("redis://cache?prefix=a%20b", "without spaces"),
             ("redis://cache?prefix=%7Bx%7D", "braces"),
             ("redis://cache?ca=/ca.pem", "\"ca\""),
+            ("redis://cache?cert=/c.pem&key=/k.pem", "rediss://"),
+            ("unix:///run/redis.sock?ca=/ca.pem", "no TLS"),
+            ("unix:///run/redis.sock?cert=/c.pem&key=/k.pem", "no TLS"),
             ("rediss://cache?cert=/c.pem", "both"),
             ("redis://somebody@cache", "password"),
             ("redis://:secret@cache?password_file=/x", "leave one"),
@@ -409,6 +347,21 @@ mod tests {
             assert!(text.contains(part), "{url}: {text}");
             assert!(!text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn a_socket_with_tls_is_refused_whichever_method_asks_for_it() {
+        let at_socket = || RedisOptions::at_socket("/run/redis.sock");
+        for options in [
+            at_socket().tls(),
+            at_socket().authority("/ca.pem"),
+            at_socket().client_certificate("/c.pem", "/k.pem"),
+        ] {
+            let error = options.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains("leave the options of TLS out"), "{error}");
+        }
+        at_socket().check().unwrap();
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Supervisor {
             let since = clock.now();
             self.watch_over(&link).await;
             self.contact.send_replace(Contact::Lost(broken(Operation::Connect)));
-            tracing::warn!(target: "distlock", server = %self.options.place, "contact lost");
+            tracing::warn!(target: "distlock", server = %self.options.endpoint, "contact lost");
             self.concerned.groups.all().for_each(|group| self.context.group_suspect(group));
             if clock.now().since(since) > LONGEST_PAUSE {
                 backoff = new_backoff();
@@ -158,7 +158,7 @@ impl Supervisor {
             // The server has closed them now. Connections of another run stay remembered until the address leads to it again.
             earlier.forget_those_of_the_run_of(&link.identity);
             self.contact.send_replace(Contact::Good(Arc::clone(&link)));
-            tracing::info!(target: "distlock", server = %self.options.place, "contact restored");
+            tracing::info!(target: "distlock", server = %self.options.endpoint, "contact restored");
             self.concerned.groups.all().for_each(|group| self.context.group_restored(group));
         }
     }
@@ -190,7 +190,7 @@ impl Supervisor {
                 Err(error) => {
                     let reason = error.to_string();
                     if reason != told {
-                        tracing::warn!(target: "distlock", server = %self.options.place, %error, "no contact yet");
+                        tracing::warn!(target: "distlock", server = %self.options.endpoint, %error, "no contact yet");
                         told = reason;
                     }
                     // A request in the meantime fails with this reason, as an error that may be retried.
@@ -340,7 +340,7 @@ impl Supervisor {
     fn warn(&self, text: String) {
         let mut warned = self.warned.lock();
         if !warned.contains(&text) {
-            tracing::warn!(target: "distlock", server = %self.options.place, "{text}");
+            tracing::warn!(target: "distlock", server = %self.options.endpoint, "{text}");
             warned.insert(text);
         }
     }

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lock_core::spi::{TlsOptions, split_port};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
 use zookeeper_client::{Client, Error, SaslOptions};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Accepted;
 use crate::session::term;
-use crate::tls::{self, Certificates};
+use crate::tls;
 use crate::trouble::Failure;
 
 /// The servers, the folder of the locks on them, and how the client keeps locks there.
@@ -39,7 +40,7 @@ pub struct ZooKeeperOptions {
     user: Option<String>,
     password: Option<Secret>,
     authentication: Authentication,
-    certificates: Option<Certificates>,
+    tls: Option<TlsOptions>,
 }
 
 /// The permissions (ACL) of the nodes that a client creates.
@@ -98,7 +99,7 @@ impl ZooKeeperOptions {
             user: None,
             password: None,
             authentication: Authentication::default(),
-            certificates: None,
+            tls: None,
         }
     }
 
@@ -136,10 +137,16 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Sets user and password. The password appears in no output.
+    /// Sets the user. A user needs a [password](ZooKeeperOptions::password).
     #[must_use]
-    pub fn user(mut self, user: impl Into<String>, password: Secret) -> Self {
+    pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
+        self
+    }
+
+    /// Sets the user's password. It appears in no output.
+    #[must_use]
+    pub fn password(mut self, password: Secret) -> Self {
         self.password = Some(password);
         self
     }
@@ -151,19 +158,25 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Encrypts the connections, and checks the servers' certificates against this authority (a file in PEM format) alone. Needs
-    /// the feature `tls`; without it, connecting fails.
+    /// Encrypts the connections. Needs an [authority](ZooKeeperOptions::authority): the client library does not know those of the
+    /// system. Needs the feature `tls` as well; without it, connecting fails.
     #[must_use]
-    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
-        self.certificates.get_or_insert_default().authority = Some(file.into());
+    pub fn tls(mut self) -> Self {
+        self.tls.get_or_insert_default();
         self
     }
 
-    /// Authenticates this client to the servers with a certificate and its key (files in PEM format). This works only on encrypted
-    /// connections, so it needs an [authority](ZooKeeperOptions::authority).
+    /// Encrypts the connections, and checks the servers' certificates against this authority (a file in PEM format) alone.
+    #[must_use]
+    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tls = Some(self.tls.unwrap_or_default().authority(file));
+        self
+    }
+
+    /// Encrypts the connections, and authenticates this client to the servers with a certificate and its key (files in PEM format).
     #[must_use]
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.certificates.get_or_insert_default().client = Some((certificate.into(), key.into()));
+        self.tls = Some(self.tls.unwrap_or_default().client_certificate(certificate, key));
         self
     }
 
@@ -208,26 +221,16 @@ impl ZooKeeperOptions {
                 invalid("SASL needs a user and a password").remedy("write user:password@ into the URL")
             );
         }
-        if let Some(certificates) = &self.certificates {
-            tls::check(certificates, self.host_names())?;
+        if let Some(tls) = &self.tls {
+            tls::check(tls, self.hosts.split(',').map(|server| split_port(server).0))?;
         }
-        let has_identity = self.user.is_some()
-            || self.certificates.as_ref().is_some_and(|certificates| certificates.client.is_some());
+        let has_identity =
+            self.user.is_some() || self.tls.as_ref().is_some_and(|tls| tls.client_files().is_some());
         if self.access == Access::Creator && !has_identity {
             return Err(invalid("nodes cannot belong to their creator when nobody says who that is")
                 .remedy("give user and password or a client certificate, or leave out acl=creator"));
         }
         Ok(())
-    }
-
-    /// The names of the servers without their ports.
-    fn host_names(&self) -> impl Iterator<Item = &str> {
-        self.hosts.split(',').map(|server| {
-            match server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-                Some((address, _)) => address,
-                None => server.rsplit_once(':').map_or(server, |(host, _)| host),
-            }
-        })
     }
 
     /// The request timeout as long as the negotiated session timeout is not known.
@@ -249,7 +252,7 @@ impl ZooKeeperOptions {
                 }
             };
         }
-        let connected = tls::connect(connector, &self.hosts, self.certificates.as_ref()).await?;
+        let connected = tls::connect(connector, &self.hosts, self.tls.as_ref()).await?;
         let client = connected.map_err(|error| self.explain(error))?;
         if self.authentication == Authentication::Sasl {
             check_who_we_are(&client).await?;
@@ -261,7 +264,7 @@ impl ZooKeeperOptions {
     fn explain(&self, error: Error) -> LockError {
         let is_about_contact = matches!(error, Error::NoHosts | Error::Timeout);
         let explained = Failure::Told(error).explain(Operation::Connect);
-        match &self.certificates {
+        match &self.tls {
             Some(_) if is_about_contact => explained.remedy(
                 "check that they run and can be reached, that they speak TLS on these ports, and that ca, cert and key are those that \
                  they accept",
@@ -302,31 +305,9 @@ impl ZooKeeperOptions {
         if url_options.take_choice("accept", &[("curator", false), ("kazoo", true)])? == Some(true) {
             options = options.with_kazoo();
         }
-        let options = options.with_certificates_of(&mut url_options)?;
+        options.tls = TlsOptions::take(&mut url_options)?;
         url_options.finish()?;
         Ok((options, builder))
-    }
-
-    fn with_certificates_of(mut self, url_options: &mut lock_core::UrlOptions) -> Result<Self, LockError> {
-        let tls = url_options.take_choice("tls", &[("on", true), ("off", false)])?;
-        if tls == Some(true) {
-            self.certificates.get_or_insert_default();
-        }
-        if let Some(file) = url_options.take("ca") {
-            self = self.authority(file);
-        }
-        self = match (url_options.take("cert"), url_options.take("key")) {
-            (Some(certificate), Some(key)) => self.client_certificate(certificate, key),
-            (None, None) => self,
-            _ => {
-                return Err(invalid("a client certificate is a certificate and its key")
-                    .remedy("give both of the options cert and key, or none"));
-            }
-        };
-        if tls == Some(false) && self.certificates.is_some() {
-            return Err(invalid("there are certificates, and tls=off").remedy("leave one of them out"));
-        }
-        Ok(self)
     }
 }
 
@@ -433,11 +414,11 @@ mod tests {
         assert_eq!(options.authentication, Authentication::Sasl);
         assert_eq!(options.fencing, TokenSource::None);
         assert_eq!(options.accepted, Accepted::CuratorAndKazoo);
-        let certificates = options.certificates.unwrap();
-        assert_eq!(certificates.authority, Some(PathBuf::from("/ca.pem")));
-        assert!(certificates.client.is_some());
-        assert!(read("zookeeper://h1/locks").unwrap().certificates.is_none());
-        assert!(read("zookeeper://h1/locks?ca=/ca.pem").unwrap().certificates.is_some());
+        let files = TlsOptions::new().authority("/ca.pem").client_certificate("/c.pem", "/k.pem");
+        assert_eq!(options.tls, Some(files));
+        assert_eq!(read("zookeeper://h1/locks").unwrap().tls, None);
+        let authority = TlsOptions::new().authority("/ca.pem");
+        assert_eq!(read("zookeeper://h1/locks?ca=/ca.pem").unwrap().tls, Some(authority));
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Encrypted connections. They need the feature `tls`, because the client library's TLS brings along a second library of
 //! cryptography, written in C, which takes longer to compile than all the rest.
 
-use std::path::PathBuf;
-
 use lock_core::LockError;
+use lock_core::spi::TlsOptions;
 #[cfg(feature = "tls")]
 pub(crate) use with::check;
 #[cfg(not(feature = "tls"))]
@@ -12,25 +11,16 @@ use zookeeper_client::{Client, Connector, Error};
 
 use crate::options::invalid;
 
-/// Files that a TLS connection needs, in PEM format.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Certificates {
-    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "the URL is refused whatever it names"))]
-    pub(crate) authority: Option<PathBuf>,
-    /// The files of the client's certificate and its key.
-    pub(crate) client: Option<(PathBuf, PathBuf)>,
-}
-
-/// Opens a session; encrypted if there are certificates.
+/// Opens a session; encrypted if there are options of TLS.
 pub(crate) async fn connect(
     connector: Connector,
     hosts: &str,
-    certificates: Option<&Certificates>,
+    tls: Option<&TlsOptions>,
 ) -> Result<Result<Client, Error>, LockError> {
-    match certificates {
+    match tls {
         None => Ok(connector.connect(hosts).await),
         #[cfg(feature = "tls")]
-        Some(certificates) => Ok(connector.with_tls(with::read(certificates)?).secure_connect(hosts).await),
+        Some(tls) => Ok(connector.with_tls(with::read(tls)?).secure_connect(hosts).await),
         #[cfg(not(feature = "tls"))]
         Some(_) => Err(without::left_out()),
     }
@@ -38,10 +28,10 @@ pub(crate) async fn connect(
 
 #[cfg(not(feature = "tls"))]
 mod without {
-    use super::{Certificates, LockError, invalid};
+    use super::{LockError, TlsOptions, invalid};
 
-    /// Checks that these certificates can be used for these servers.
-    pub(crate) fn check<'a>(_: &Certificates, _: impl Iterator<Item = &'a str>) -> Result<(), LockError> {
+    /// Checks that these options can be used for these servers.
+    pub(crate) fn check<'a>(_: &TlsOptions, _: impl Iterator<Item = &'a str>) -> Result<(), LockError> {
         Err(left_out())
     }
 
@@ -55,24 +45,22 @@ mod without {
 
 #[cfg(feature = "tls")]
 mod with {
-    use std::path::Path;
-
     use rustls::crypto::CryptoProvider;
     use rustls::pki_types::ServerName;
-    use zookeeper_client::TlsOptions;
+    use zookeeper_client::TlsOptions as ClientTls;
 
-    use super::{Certificates, Error, LockError, invalid};
+    use super::{Error, LockError, TlsOptions, invalid};
 
-    /// Checks that these certificates can be used for these servers.
+    /// Checks that these options can be used for these servers.
     pub(crate) fn check<'a>(
-        certificates: &Certificates,
+        tls: &TlsOptions,
         mut hosts: impl Iterator<Item = &'a str>,
     ) -> Result<(), LockError> {
         if let Some(context) = hosts.find(|context| ServerName::try_from(*context).is_err()) {
             return Err(invalid(format!("{context:?} is no name that a certificate could be for"))
                 .remedy("name the servers as their certificates do"));
         }
-        if certificates.authority.is_none() {
+        if tls.authority_file().is_none() {
             return Err(invalid("a certificate that the servers' are checked against is missing")
                 .remedy("name it with the option ca, as a file in PEM format"));
         }
@@ -81,7 +69,7 @@ mod with {
 
     /// Reads the files. The client library uses the process's default cryptography provider. If several are compiled in and the
     /// program has chosen none, this function has to choose one.
-    pub(super) fn read(certificates: &Certificates) -> Result<TlsOptions, LockError> {
+    pub(super) fn read(tls: &TlsOptions) -> Result<ClientTls, LockError> {
         let unusable = |error: Error| {
             invalid(format!("a certificate or key is of no use: {error}")).remedy(
                 "check the files that the options ca, cert and key name: they have to be in PEM format",
@@ -91,32 +79,17 @@ mod with {
             // Fails if another thread has chosen a provider at this moment.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        let mut options = match &certificates.authority {
-            None => TlsOptions::new(),
-            Some(file) => TlsOptions::new().with_pem_ca(&text_in(file)?).map_err(unusable)?,
-        };
-        if let Some((certificate, key)) = &certificates.client {
-            options = options.with_pem_identity(&text_in(certificate)?, &text_in(key)?).map_err(unusable)?;
+        let files = tls.read()?;
+        // It begins with no authorities at all: those of the file are alone.
+        let mut options = ClientTls::new();
+        if let Some(authority) = files.authority {
+            options = options.with_pem_ca(&String::from_utf8_lossy(&authority)).map_err(unusable)?;
+        }
+        if let Some(client) = files.client {
+            let [certificate, key] =
+                [&client.certificate, &client.key].map(|pem| String::from_utf8_lossy(pem));
+            options = options.with_pem_identity(&certificate, &key).map_err(unusable)?;
         }
         Ok(options)
-    }
-
-    fn text_in(file: &Path) -> Result<String, LockError> {
-        std::fs::read_to_string(file).map_err(|error| {
-            invalid(format!("the file {} cannot be read: {error}", file.display()))
-                .remedy("check the options ca, cert and key")
-        })
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn a_file_that_is_no_certificate_is_named() {
-            let missing = Certificates { authority: Some("/nonexistent/ca.pem".into()), client: None };
-            let text = read(&missing).unwrap_err().to_string();
-            assert!(text.contains("/nonexistent/ca.pem") && text.contains("ca, cert and key"), "{text}");
-        }
     }
 }

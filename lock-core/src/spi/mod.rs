@@ -27,6 +27,7 @@ mod attempt;
 mod attempt_handle;
 mod backend;
 mod backoff;
+mod connection;
 mod context;
 mod erased;
 mod grant;
@@ -36,6 +37,7 @@ pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Mode, Wait};
 pub use attempt_handle::AttemptHandle;
 pub use backend::Backend;
 pub use backoff::Backoff;
+pub use connection::{ClientCertificate, Endpoint, TlsFiles, TlsOptions, split_port};
 pub use context::BackendContext;
 pub use grant::{Grant, GroupId, LeaseState, Released, Term};
 

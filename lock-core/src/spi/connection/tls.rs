@@ -1,0 +1,221 @@
+//! The options of TLS, and the files that they name.
+
+use std::path::{Path, PathBuf};
+
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::url::UrlOptions;
+
+/// How to encrypt the connections to a server. An option that is given means the same for every backend: the
+/// connection is encrypted or fails, and the server's certificate has to be valid for its name.
+///
+/// ```
+/// use lock_core::LockUrl;
+/// use lock_core::spi::TlsOptions;
+///
+/// let mut options = LockUrl::parse("mysql://db?ca=/etc/app/ca.pem")?.options();
+/// let tls = TlsOptions::take(&mut options)?;
+/// assert_eq!(tls, Some(TlsOptions::new().authority("/etc/app/ca.pem")));
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    authority: Option<PathBuf>,
+    client: Option<(PathBuf, PathBuf)>,
+}
+
+/// The content of the files of [`TlsOptions`], in PEM format.
+#[non_exhaustive]
+pub struct TlsFiles {
+    /// The authorities that the server's certificate has to come from.
+    pub authority: Option<Vec<u8>>,
+    /// What the client proves its identity with.
+    pub client: Option<ClientCertificate>,
+}
+
+/// A certificate and its private key, in PEM format. Neither must get into an error, a log or a `Debug` text.
+#[non_exhaustive]
+pub struct ClientCertificate {
+    /// The certificate, with those between it and its authority.
+    pub certificate: Vec<u8>,
+    /// The private key.
+    pub key: Vec<u8>,
+}
+
+impl TlsOptions {
+    /// TLS with nothing but the authorities that the system trusts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the file of the authorities that the server's certificate has to come from.
+    #[must_use]
+    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
+        self.authority = Some(file.into());
+        self
+    }
+
+    /// Sets the files of the client's certificate and its key.
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.client = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Takes the options `tls` (`on`, `off`), `ca`, `cert` and `key` out of a URL. Naming a file turns TLS on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for files with `tls=off`, and the errors of [`TlsOptions::take_files`].
+    pub fn take(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
+        let switch = options.take_choice("tls", &[("on", true), ("off", false)])?;
+        match (switch, Self::take_files(options)?) {
+            (Some(false), Some(_)) => {
+                Err(invalid("there are certificates, and tls=off").remedy("leave one of them out"))
+            }
+            (Some(true), None) => Ok(Some(Self::new())),
+            (_, files) => Ok(files),
+        }
+    }
+
+    /// Takes the options `ca`, `cert` and `key` out of a URL whose scheme says whether there is TLS.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a certificate without a key, and for a key without a certificate.
+    pub fn take_files(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
+        let authority = options.take("ca").map(PathBuf::from);
+        let client = match (options.take("cert"), options.take("key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => {
+                return Err(invalid("a client certificate is a certificate and its key")
+                    .remedy("give both of the options cert and key, or none"));
+            }
+        };
+        let is_given = authority.is_some() || client.is_some();
+        Ok(is_given.then_some(Self { authority, client }))
+    }
+
+    /// Returns the file of the authorities, if one is named.
+    pub fn authority_file(&self) -> Option<&Path> {
+        self.authority.as_deref()
+    }
+
+    /// Returns the files of the client's certificate and its key, if they are named.
+    pub fn client_files(&self) -> Option<(&Path, &Path)> {
+        self.client.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()))
+    }
+
+    /// Reads the files. Read them again for each connection, so that a client takes up renewed certificates.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`], naming option and file, when a file cannot be read or has another content.
+    pub fn read(&self) -> Result<TlsFiles, LockError> {
+        const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+        let authority = self.authority.as_deref().map(|file| read("ca", file, CERTIFICATE)).transpose()?;
+        let client = match &self.client {
+            Some((certificate, key)) => Some(ClientCertificate {
+                certificate: read("cert", certificate, CERTIFICATE)?,
+                key: read("key", key, "PRIVATE KEY-----")?,
+            }),
+            None => None,
+        };
+        Ok(TlsFiles { authority, client })
+    }
+}
+
+fn read(option: &str, file: &Path, mark: &str) -> Result<Vec<u8>, LockError> {
+    let shown = file.display();
+    let content = std::fs::read(file).map_err(|error| {
+        invalid(format!("the file {shown} of the option {option:?} cannot be read: {error}"))
+            .remedy("check the files that the options ca, cert and key name")
+            .caused_by(error)
+    })?;
+    if content.windows(mark.len()).any(|part| part == mark.as_bytes()) {
+        return Ok(content);
+    }
+    let wanted = if option == "key" { "private key" } else { "certificate" };
+    Err(invalid(format!("the file {shown} of the option {option:?} has no {wanted} in it"))
+        .remedy("check the files that the options ca, cert and key name: they have to be in PEM format"))
+}
+
+fn invalid(cause: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Configure).because(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::url::LockUrl;
+
+    fn take(query: &str) -> Result<Option<TlsOptions>, LockError> {
+        let mut options = LockUrl::parse(&format!("mysql://db?{query}"))?.options();
+        let tls = TlsOptions::take(&mut options)?;
+        options.finish()?;
+        Ok(tls)
+    }
+
+    #[test]
+    fn naming_a_file_turns_tls_on() {
+        let authority = TlsOptions::new().authority("/ca.pem");
+        for (query, expected) in [
+            ("", None),
+            ("tls=off", None),
+            ("tls=on", Some(TlsOptions::new())),
+            ("ca=/ca.pem", Some(authority.clone())),
+            ("tls=on&ca=/ca.pem", Some(authority)),
+            ("cert=/c.pem&key=/k.pem", Some(TlsOptions::new().client_certificate("/c.pem", "/k.pem"))),
+        ] {
+            assert_eq!(take(query).unwrap(), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_contradicts_itself() {
+        for (query, part) in [
+            ("tls=off&ca=/ca.pem", "tls=off"),
+            ("tls=off&cert=/c.pem&key=/k.pem", "tls=off"),
+            ("cert=/c.pem", "both"),
+            ("key=/k.pem", "both"),
+            ("tls=maybe", "on, off"),
+        ] {
+            let text = take(query).unwrap_err().to_string();
+            assert!(text.contains(part), "{query}: {text}");
+        }
+    }
+
+    #[test]
+    fn an_error_about_a_file_names_option_file_and_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let certificate = write("c.pem", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n");
+        let key = write("k.pem", "-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n");
+        let missing = folder.path().join("missing.pem");
+        let tls = TlsOptions::new();
+        for (tls, option, file, what) in [
+            (tls.clone().authority(&missing), "ca", &missing, "cannot be read"),
+            (tls.clone().authority(&key), "ca", &key, "no certificate"),
+            (tls.clone().client_certificate(&missing, &key), "cert", &missing, "cannot be read"),
+            (tls.clone().client_certificate(&key, &key), "cert", &key, "no certificate"),
+            (tls.clone().client_certificate(&certificate, &missing), "key", &missing, "cannot be read"),
+            (
+                tls.clone().client_certificate(&certificate, &certificate),
+                "key",
+                &certificate,
+                "no private key",
+            ),
+        ] {
+            let error = tls.read().err().unwrap();
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            for part in [&format!("{option:?}"), &*file.to_string_lossy(), what, "ca, cert and key"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        let files = tls.authority(&certificate).client_certificate(&certificate, &key).read().unwrap();
+        assert_eq!(files.authority.unwrap(), std::fs::read(&certificate).unwrap());
+        assert_eq!(files.client.unwrap().key, std::fs::read(&key).unwrap());
+    }
+}
