@@ -91,7 +91,22 @@ pub fn lease_of(url: impl AsRef<str>) -> Result<Option<Duration>, LockError> {
     (drivers::find(url.scheme())?.lease_of)(&url)
 }
 
-/// The README's example, compiled and run.
+/// The README's program, compiled and run.
 #[cfg(all(doctest, feature = "memory"))]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
+
+/// The programs of the guide, compiled and, except for two that are examples with their own tests, run.
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../docs/guide.md")]
+pub struct Guide;
+
+/// The programs of each crate's README, compiled and, where they need no server, run.
+#[cfg(doctest)]
+#[cfg_attr(feature = "memory", doc = include_str!("../README.md"))]
+#[cfg_attr(feature = "memory", doc = include_str!("../../lock-core/README.md"))]
+#[cfg_attr(feature = "file", doc = include_str!("../../lock-file/README.md"))]
+#[cfg_attr(feature = "redis", doc = include_str!("../../lock-redis/README.md"))]
+#[cfg_attr(feature = "zookeeper", doc = include_str!("../../lock-zookeeper/README.md"))]
+#[cfg_attr(feature = "mysql", doc = include_str!("../../lock-mysql/README.md"))]
+pub struct CrateReadmes;

@@ -9,6 +9,7 @@ mod breaking;
 mod descendants;
 mod exclusion;
 mod exit_codes;
+mod guide;
 mod holding;
 mod killed;
 mod loss;

@@ -1,0 +1,144 @@
+//! The scripts of `docs/guide.md`, as they stand on the page.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{Place, Running, assert_code, until};
+
+const GUIDE: &str = include_str!("../../../docs/guide.md");
+
+/// The blocks of this language, in the order of the page.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let opening = format!("\n```{language}\n");
+    GUIDE.split(&opening).skip(1).map(|block| block.split("\n```").next().unwrap()).collect()
+}
+
+/// The script on the page that contains this text.
+fn script(text: &str) -> &'static str {
+    blocks("sh").into_iter().find(|block| block.contains(text)).unwrap()
+}
+
+/// The arrays of strings after `keyword` in the guide's Dockerfile.
+fn words(keyword: &str) -> Vec<String> {
+    let line = blocks("dockerfile")[0].lines().find_map(|line| line.strip_prefix(keyword)).unwrap();
+    serde_json::from_str(line).unwrap()
+}
+
+/// A folder with the programs that the scripts call, and with locks.
+struct Machine(Place);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self(Place::new());
+        for name in ["report.sh", "migrate.sh"] {
+            machine.program(name, "echo ran >> runs");
+        }
+        machine
+    }
+
+    fn program(&self, name: &str, script: &str) {
+        let path = self.0.file(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn runs(&self) -> usize {
+        fs::read_to_string(self.0.file("runs")).unwrap_or_default().lines().count()
+    }
+
+    /// A script that finds `distlock` and the programs of this machine first.
+    fn command(&self, script: &str) -> Command {
+        let distlock = Path::new(env!("CARGO_BIN_EXE_distlock")).parent().unwrap();
+        let folder = self.0.file("");
+        let path =
+            [folder.to_str().unwrap(), distlock.to_str().unwrap(), &std::env::var("PATH").unwrap()].join(":");
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(folder).stdin(Stdio::null());
+        command.env("PATH", path).env("DISTLOCK_URL", self.0.url());
+        command
+    }
+
+    fn run(&self, script: &str) -> Output {
+        self.command(script).output().unwrap()
+    }
+}
+
+#[test]
+fn every_block_of_the_guide_has_its_test() {
+    let counts = ["sh", "dockerfile", "ini", "make"].map(|language| blocks(language).len());
+    assert_eq!(counts, [4, 1, 1, 1]);
+    let rust = blocks("rust").len() + blocks("rust,no_run").len();
+    assert_eq!(counts.iter().sum::<usize>() + rust, GUIDE.matches("\n```\n").count(), "another language");
+}
+
+#[test]
+fn a_cron_job_does_nothing_while_the_last_one_runs() {
+    let machine = Machine::new();
+    let holder = machine.0.hold("nightly-report");
+    assert_code(&machine.run(script("-- ./report.sh")), 0, "held");
+    assert_eq!(machine.runs(), 0);
+    drop(holder);
+    assert_code(&machine.run(script("-- ./report.sh")), 0, "free");
+    assert_eq!(machine.runs(), 1);
+}
+
+#[test]
+fn a_late_clock_finds_the_lock_still_held() {
+    let machine = Machine::new();
+    machine.program("sleep", "touch asleep; while ! [ -e awake ]; do /bin/sleep 0.01; done");
+    let mut punctual = Running::start(&mut machine.command(script("sleep 120")));
+    until("the report is done", || machine.0.file("asleep").exists());
+    assert_code(&machine.run(script("sleep 120")), 0, "the late one");
+    assert_eq!(machine.runs(), 1);
+    fs::write(machine.0.file("awake"), "").unwrap();
+    assert_eq!(punctual.code(), 0);
+
+    machine.program("report.sh", "exit 3");
+    assert_code(&machine.run(script("sleep 120")), 3, "the code of the report");
+}
+
+#[test]
+fn a_recorded_night_is_not_done_again_and_a_failed_one_is() {
+    let machine = Machine::new();
+    machine.program("report.sh", "exit 3");
+    assert_code(&machine.run(script("reported")), 3, "it fails");
+    machine.program("report.sh", "echo ran >> runs");
+    for machine_of_the_night in 1..=2 {
+        assert_code(&machine.run(script("reported")), 0, machine_of_the_night);
+        assert_eq!(machine.runs(), 1);
+    }
+}
+
+#[test]
+fn a_container_runs_the_report_under_the_lock() {
+    let machine = Machine::new();
+    let words = [words("ENTRYPOINT"), words("CMD")].concat().join(" ");
+    assert_code(&machine.run(&words), 0, &words);
+    assert_eq!(machine.runs(), 1);
+    // The image's own command line, with the options that the guide gives to docker.
+    machine.program("docker", r#"[ "$1 $6" = "run DISTLOCK_URL=redis://cache" ] && [ $# = 7 ]"#);
+    assert_code(&machine.run(script("docker run")), 0, "docker");
+}
+
+#[test]
+fn a_unit_ends_with_the_code_that_it_counts_as_success() {
+    let machine = Machine::new();
+    let unit = blocks("ini")[0];
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let line = line.replace("/usr/local/bin/", "");
+    assert_code(&machine.run(&line), 0, &line);
+    assert_eq!(machine.runs(), 1);
+    let _holder = machine.0.hold("nightly-report");
+    assert!(unit.contains("\nSuccessExitStatus=75\n"));
+    assert_code(&machine.run(&line), 75, &line);
+}
+
+#[test]
+fn a_recipe_of_make_runs_under_the_lock() {
+    let machine = Machine::new();
+    let recipe = blocks("make")[0].lines().find_map(|line| line.strip_prefix('\t')).unwrap();
+    assert_code(&machine.run(recipe), 0, recipe);
+    assert_eq!(machine.runs(), 1);
+}
