@@ -26,7 +26,14 @@ pub(crate) struct Package {
     pub(crate) features: BTreeMap<String, Vec<String>>,
     /// The root file of the library, if there is one.
     pub(crate) library: Option<String>,
+    /// Whether registries may have it.
+    pub(crate) published: bool,
+    /// What the manifest does not say, and has to say in a published crate.
+    pub(crate) unsaid: Vec<&'static str>,
 }
+
+/// What the manifest of a published crate has to say.
+const TO_SAY: [&str; 6] = ["description", "license", "readme", "documentation", "keywords", "categories"];
 
 #[derive(Debug)]
 pub(crate) struct Dependency {
@@ -84,7 +91,22 @@ fn package(value: &Value, root: &Path) -> Option<Package> {
         dependencies: list(value, "dependencies").iter().filter_map(dependency).collect(),
         features: features(value),
         library: library.map(relative),
+        published: value["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
+        unsaid: unsaid(value),
     })
+}
+
+fn unsaid(package: &Value) -> Vec<&'static str> {
+    let is_said = |key: &str| match &package[key] {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        _ => false,
+    };
+    let mut unsaid: Vec<_> = TO_SAY.into_iter().filter(|key| !is_said(key)).collect();
+    if package["metadata"]["docs"]["rs"]["all-features"] != true {
+        unsaid.push("package.metadata.docs.rs.all-features");
+    }
+    unsaid
 }
 
 fn is_library(kind: &Value) -> bool {
@@ -122,7 +144,9 @@ mod tests {
         "name": "distlock", "manifest_path": "/w/distlock/Cargo.toml",
         "targets": [{"kind": ["test"], "src_path": "/w/t.rs"}, {"kind": ["lib"], "src_path": "/w/lib.rs"}],
         "dependencies": [{"name": "lock-core", "kind": null}, {"name": "proptest", "kind": "dev"}],
-        "features": {"default": ["file"], "file": ["dep:lock-file"]}
+        "features": {"default": ["file"], "file": ["dep:lock-file"]},
+        "description": "Locks", "license": "MIT", "readme": "README.md", "keywords": [], "categories": ["concurrency"],
+        "metadata": {"docs": {"rs": {"all-features": true}}}, "publish": null
     }]}"#;
 
     #[test]
@@ -132,9 +156,16 @@ mod tests {
         assert_eq!(package.manifest, "distlock/Cargo.toml");
         assert_eq!(package.library.as_deref(), Some("lib.rs"));
         assert_eq!(package.features["file"], ["dep:lock-file"]);
+        assert_eq!((package.published, &package.unsaid[..]), (true, &["documentation", "keywords"][..]));
         assert_eq!(package.dependencies[0].purpose, Purpose::Product);
         assert_eq!(package.dependencies[1].purpose, Purpose::Tests);
         assert!(metadata.has("distlock") && !metadata.has("lock-file"));
+    }
+
+    #[test]
+    fn what_no_registry_may_have_is_not_published() {
+        let private = EXAMPLE.replace("\"publish\": null", "\"publish\": []");
+        assert!(!Metadata::parse(&private).unwrap().package("distlock").unwrap().published);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod deny;
 mod features;
 mod install;
+mod package;
 mod readme;
 
 use crate::context::Context;
@@ -25,6 +26,11 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "tidy", summary: "the rules of this workspace that no compiler knows", run: tidy::run },
     Step { name: "lint", summary: "clippy on every target, warnings are errors", run: lint },
     Step { name: "docs", summary: "the API documentation builds, warnings are errors", run: docs },
+    Step {
+        name: "package",
+        summary: "each published crate can be packed, and lacks nothing",
+        run: package::run,
+    },
     Step { name: "readme", summary: "the README's first command does what it says", run: readme::run },
     Step { name: "suite", summary: "every test of the workspace, doctests included", run: suite::run },
     Step {
