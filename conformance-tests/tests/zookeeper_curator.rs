@@ -143,7 +143,7 @@ async fn the_lock_goes_from_one_side_to_the_other_and_back() {
         stage.contended(2).await;
         curator.release(hold).await.unwrap();
         guard = soon("our turn", waiting).await.unwrap();
-        assert!(guard.token().unwrap() > token, "tokens rise, whoever was in between");
+        assert!(guard.token().unwrap() > token, "tokens rise, also with another holder in between");
     }
     guard.release().await.unwrap();
     stage.nothing_is_left().await;

@@ -51,7 +51,7 @@ pub(crate) enum Task {
     /// Hold a lock until standard input closes, or until SIGINT or SIGTERM
     #[command(after_help = HOLD_EXAMPLES)]
     Hold(Hold),
-    /// Tell who holds a lock and who waits for it
+    /// Show who holds a lock and who waits for it
     #[command(after_help = status_examples())]
     Status(Status),
     /// Take a lock away from its holder
@@ -268,7 +268,7 @@ Examples:
 const BREAK_EXAMPLES: &str = "\
 Examples:
   distlock break nightly-report              (shows the holder and asks)
-  distlock break --yes nightly-report        (whoever holds it)
+  distlock break --yes nightly-report        (from any holder, without asking)
   distlock break --yes --holder ID nightly-report
 
 The program that held the lock may run on for a while. Only a fencing token keeps out what it still writes.";

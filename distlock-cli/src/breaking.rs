@@ -91,7 +91,7 @@ impl Cost {
 /// What the user should know about this lock before breaking it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Warning {
-    /// The holder has gone, so the processes that it started cannot be told to end.
+    /// The holder has ended, so it cannot stop the processes that it started.
     LeftBehind,
     /// The server can only close the connection, with every lock on it.
     EndsConnection,
@@ -116,11 +116,11 @@ impl Warning {
     }
 }
 
-const UNKNOWN_COST: &str = "its connection was ended: whatever else was locked on it is lost as well, and the server does not \
-                            tell what that is";
+const UNKNOWN_COST: &str = "its connection was ended: all other locks on it are lost as well, and the server does not \
+                            know their names";
 
-const LEFT_BEHIND: &str = "distlock itself has gone there, and the processes that it started are not told: they run on beside \
-                           the next holder until somebody ends them";
+const LEFT_BEHIND: &str = "distlock itself has ended there, and cannot stop the processes that it started: they run on beside \
+                           the next holder until a user ends them";
 
 /// Whether the user confirms the break, in advance or when asked.
 fn is_meant(arguments: &Break, holders: &[&Participant], warning: Option<Warning>) -> Result<bool, Failure> {

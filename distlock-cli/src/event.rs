@@ -167,11 +167,7 @@ fn who_is_before_us(holders: &[Participant], waiters: &[Participant], now: Syste
     match (holders, waiters) {
         ([], []) => String::new(),
         ([], [first, ..]) => {
-            format!(
-                ": nobody holds it, but {} is first in line{}",
-                people::describe(first, now),
-                remedy(first)
-            )
+            format!(": it is free, but {} is first in line{}", people::describe(first, now), remedy(first))
         }
         (holders, _) => {
             let remedies: String = holders.iter().map(remedy).collect();

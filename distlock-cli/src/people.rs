@@ -42,7 +42,7 @@ pub(crate) fn describe(participant: &Participant, now: SystemTime) -> String {
     let mut text = match (&participant.pid, &participant.host) {
         (Some(pid), Some(host)) => format!("pid {pid} on {}", printable(host)),
         (Some(pid), None) => format!("pid {pid}"),
-        (None, Some(host)) => format!("someone on {}", printable(host)),
+        (None, Some(host)) => format!("a client on {}", printable(host)),
         (None, None) => format!("holder {}", printable(participant.id.as_str())),
     };
     // Writing into a String cannot fail.

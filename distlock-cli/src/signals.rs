@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::system;
 
-/// AttemptHandle by which other processes end distlock, or tell the program under the lock something.
+/// Signals by which other processes end distlock, or notify the program under the lock.
 pub(crate) const FROM_OTHERS: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 

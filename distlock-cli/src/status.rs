@@ -126,7 +126,7 @@ mod tests {
         let text = to_text("a", &status, &sessions, SystemTime::UNIX_EPOCH);
         assert_eq!(
             text,
-            "lock \"a\" is held by someone on 10.0.0.7\n  the server knows the connection that holds it, and not whose \
+            "lock \"a\" is held by a client on 10.0.0.7\n  the server knows the connection that holds it, and not whose \
              that is\n  id connection 7\n"
         );
         status.holders[0].pid = Some(4711);

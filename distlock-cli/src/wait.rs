@@ -1,4 +1,4 @@
-//! Acquires the lock: waits for it, tells the user who holds it meanwhile, and gives up at a signal.
+//! Acquires the lock: waits for it, says who holds it meanwhile, and gives up at a signal.
 
 use std::future::pending;
 use std::pin::pin;

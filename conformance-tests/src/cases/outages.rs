@@ -177,7 +177,7 @@ async fn a_grant_that_comes_too_late_goes_back(stage: &Stage) -> Outcome {
     stage.harness().hold_reply(Operation::Acquire).await?;
     let answer = ours.mutex("room")?.try_acquire_for(SHORT).await;
     stage.harness().let_replies_go().await?;
-    is_not_refused(stage, answer, "a wait that nobody answered").await?;
+    is_not_refused(stage, answer, "a wait that the server did not answer").await?;
     stage.becomes_free(&theirs, "room").await
 }
 

@@ -33,7 +33,7 @@ impl fmt::Display for Idling {
         let until = self.until.map_or_else(|| "the end".to_owned(), |until| until.to_string());
         write!(
             formatter,
-            "lock {:?}: nobody held it from {} to {until}, and {} waited",
+            "lock {:?}: it was free from {} to {until}, and {} waited",
             self.wait.lock, self.from, self.wait.who
         )
     }

@@ -206,7 +206,7 @@ impl Harness for TableHarness {
         if self.table.delete(&self.table.key(name.as_str())) {
             Ok(())
         } else {
-            Err(Failure::new(format!("nobody holds {name:?}")))
+            Err(Failure::new(format!("{name:?} is free")))
         }
     }
 }

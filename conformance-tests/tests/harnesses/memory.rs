@@ -65,7 +65,7 @@ impl Place {
         if self.server.lose(name, loss, told) {
             Ok(())
         } else {
-            Err(Failure::new(format!("nobody holds {name:?}")))
+            Err(Failure::new(format!("{name:?} is free")))
         }
     }
 }

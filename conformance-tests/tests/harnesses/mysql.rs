@@ -116,8 +116,8 @@ impl Place {
 
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
         let physical = self.physical(name);
-        let nobody = || Failure::new(format!("nobody holds {name:?}"));
-        let holder = self.holder(&physical).await?.ok_or_else(nobody)?;
+        let free = || Failure::new(format!("{name:?} is free"));
+        let holder = self.holder(&physical).await?.ok_or_else(free)?;
         self.end(&holder).await?;
         while self.holder(&physical).await?.as_ref() == Some(&holder) {
             tokio::time::sleep(Duration::from_millis(1)).await;

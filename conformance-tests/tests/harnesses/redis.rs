@@ -86,7 +86,7 @@ impl Place {
             Removal::Expiry => self.expire(&key).await?,
             Removal::Theft => self.steal(&key).await?,
         };
-        if is_done { Ok(()) } else { Err(Failure::new(format!("nobody holds {name:?}"))) }
+        if is_done { Ok(()) } else { Err(Failure::new(format!("{name:?} is free"))) }
     }
 
     async fn expire(&self, key: &str) -> Outcome<bool> {

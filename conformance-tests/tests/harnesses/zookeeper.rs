@@ -79,7 +79,7 @@ impl Place {
     async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
         let directory = self.directory(name);
         let children = self.server.children(&directory).await?.unwrap_or_default();
-        let holder = children.first().ok_or_else(|| Failure::new(format!("nobody holds {name:?}")))?;
+        let holder = children.first().ok_or_else(|| Failure::new(format!("{name:?} is free")))?;
         let holder = format!("{directory}/{holder}");
         match removal {
             Removal::Deletion => {}
@@ -93,14 +93,15 @@ impl Place {
         if self.server.delete(&holder).await? {
             Ok(())
         } else {
-            Err(Failure::new(format!("nobody holds {name:?} any more")))
+            Err(Failure::new(format!("{name:?} is free by now")))
         }
     }
 
     async fn expire(&self, holder: &str) -> Outcome {
         let node = self.server.node(holder).await?;
         let session = node.and_then(|node| node.session);
-        let session = session.ok_or_else(|| Failure::new(format!("{holder} is gone, or nobody's")))?;
+        let session =
+            session.ok_or_else(|| Failure::new(format!("{holder} is gone, or belongs to no session")))?;
         if self.server.close_session(session).await? {
             Ok(())
         } else {

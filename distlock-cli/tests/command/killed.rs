@@ -98,7 +98,7 @@ fn a_lock_that_only_grandchildren_keep_is_told_as_such() {
     assert!(status.contains("processes that it started still keep the lock"), "{status}");
 
     let broken = told(&place.run(["break", "--yes", "job"]).stderr);
-    assert!(broken.contains("they run on beside the next holder until somebody ends them"), "{broken}");
+    assert!(broken.contains("they run on beside the next holder until a user ends them"), "{broken}");
     assert!(lives(grandchild));
     assert_eq!(place.run(["exec", "--no-wait", "job", "--", "true"]).status.code(), Some(0));
     nix::sys::signal::kill(grandchild, Signal::SIGKILL).unwrap();

@@ -18,7 +18,7 @@ fn a_stopped_waiter_that_holds_up_the_queue_is_named_with_what_to_do_about_it() 
     for wait in ["--no-wait", "--wait=200ms"] {
         let output = place.run(["exec", wait, "job", "--", "true"]);
         assert_code(&output, 75, wait);
-        let first_in_line = format!("nobody holds it, but pid {} on ", first.pid());
+        let first_in_line = format!("it is free, but pid {} on ", first.pid());
         let remedy = format!("is first in line (continue it with kill -CONT {}, or end it)", first.pid());
         assert!(said(&output).contains(&first_in_line) && said(&output).contains(&remedy), "{output:?}");
     }

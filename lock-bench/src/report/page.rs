@@ -171,7 +171,7 @@ fn cycle(report: &Report) -> String {
         table.row(cells);
     }
     format!(
-        "<h2>Cycle</h2>\n<p>One client acquires and releases, and nobody else wants the lock. The charts show which share \
+        "<h2>Cycle</h2>\n<p>One client acquires and releases, and no other client wants the lock. The charts show which share \
          of the cycles took at most how long.</p>\n{}{}",
         panels(&charts),
         table.html()

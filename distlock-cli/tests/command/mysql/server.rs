@@ -130,7 +130,7 @@ impl at_a_server::Server for Server {
 
     fn people_read(&self, holder: Pid) -> String {
         match self.tokens {
-            Tokens::Minted => "someone on 127.0.0.1".to_owned(),
+            Tokens::Minted => "a client on 127.0.0.1".to_owned(),
             Tokens::Written => format!("pid {holder} on "),
         }
     }
