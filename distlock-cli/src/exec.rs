@@ -18,7 +18,7 @@ use crate::job::Job;
 use crate::limits;
 use crate::report::Report;
 use crate::run::{Loss, Run};
-use crate::signals::{AttemptHandle, FROM_OTHERS, JOB_CONTROL};
+use crate::signals::{FROM_OTHERS, JOB_CONTROL, Signals};
 use crate::system::{self, Foreground, ParentDeath};
 use crate::wait::{Attempt, Waited, interrupted, not_waited_for};
 use crate::witness::Witness;
@@ -32,7 +32,7 @@ const LONGEST_GRACE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
     let mut signals =
-        AttemptHandle::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
+        Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
     let address = Address::find(common.url.as_deref())?;
     let grace = match exec.grace {
         Some(grace) => grace.min(LONGEST_GRACE),
@@ -52,7 +52,7 @@ async fn run_with(
     exec: &Exec,
     begun: Instant,
     grace: Duration,
-    signals: &mut AttemptHandle,
+    signals: &mut Signals,
     report: &Report,
 ) -> Result<Ending, Failure> {
     let lock = locks.mutex(&exec.name)?;
@@ -78,7 +78,7 @@ fn margin(exec: &Exec, grace: Duration) -> Duration {
 async fn run_under(
     guard: &LockGuard,
     contact: Contact,
-    signals: &mut AttemptHandle,
+    signals: &mut Signals,
     exec: &Exec,
     grace: Duration,
     report: &Report,
@@ -162,12 +162,7 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
 }
 
 /// Releases the lock after the command has ended. Returns how distlock ends, if not as the command did.
-async fn release(
-    guard: LockGuard,
-    signals: &mut AttemptHandle,
-    exec: &Exec,
-    report: &Report,
-) -> Option<Ending> {
+async fn release(guard: LockGuard, signals: &mut Signals, exec: &Exec, report: &Report) -> Option<Ending> {
     let already_lost = guard.hold().end().is_some();
     // Even if the release is unconfirmed, the command ran under the lock; that the server keeps the lock a while longer does
     // not change that.

@@ -12,7 +12,7 @@ use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
 use crate::input::{self, End};
 use crate::report::Report;
-use crate::signals::{AttemptHandle, FROM_OTHERS};
+use crate::signals::{FROM_OTHERS, Signals};
 use crate::wait::{Attempt, Waited, interrupted, not_waited_for};
 
 const LET_GO_AT_ONCE: &str =
@@ -22,7 +22,7 @@ const LET_GO_AT_ONCE: &str =
 pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
     let mut signals =
-        AttemptHandle::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
+        Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
     let address = Address::find(common.url.as_deref())?;
     let locks = tokio::select! {
         locks = address.open_within(hold.waiting.wait, Duration::ZERO) => locks?,
@@ -37,7 +37,7 @@ async fn run_with(
     locks: &LockClient,
     hold: &Hold,
     begun: Instant,
-    signals: &mut AttemptHandle,
+    signals: &mut Signals,
     report: &Report,
 ) -> Result<Ending, Failure> {
     let lock = locks.mutex(&hold.name)?;

@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::exit::{self, Ending, Failure};
 use crate::job::{AfterStop, Following, Job};
 use crate::report::Report;
-use crate::signals::AttemptHandle;
+use crate::signals::Signals;
 
 /// This clock also runs while the machine sleeps, as leases do.
 const CLOCK: Clock = Clock::system();
@@ -27,7 +27,7 @@ const DYING: Duration = Duration::from_secs(1);
 pub(crate) struct Run<'a> {
     pub(crate) child: Child,
     pub(crate) job: Job,
-    pub(crate) signals: &'a mut AttemptHandle,
+    pub(crate) signals: &'a mut Signals,
     pub(crate) contact: Contact,
     pub(crate) hold: Hold,
     pub(crate) name: &'a str,
@@ -168,7 +168,7 @@ impl Run<'_> {
             Signal::SIGCONT => self.child.signal_group(signal),
             // These have a meaning for the program itself, and would end its helpers.
             Signal::SIGUSR1 | Signal::SIGUSR2 => self.child.signal(signal),
-            // AttemptHandle that end the program must not leave its helpers behind, running without the lock.
+            // Signals that end the program must not leave its helpers behind, running without the lock.
             _ => {
                 let sent = self.child.signal_all(signal);
                 self.report_refused(signal, sent.refused);

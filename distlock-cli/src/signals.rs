@@ -15,7 +15,7 @@ use crate::system;
 pub(crate) const FROM_OTHERS: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// AttemptHandle that stop and continue; handled once there is a child that has to follow.
+/// Signals that stop and continue; handled once there is a child that has to follow.
 pub(crate) const JOB_CONTROL: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGCONT];
 
 /// How long an orderly end may take after a signal asked for it.
@@ -23,13 +23,13 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Receives signals in place of their default actions.
 #[derive(Debug)]
-pub(crate) struct AttemptHandle {
+pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
     /// When a signal asked distlock to end.
     asked: Option<Instant>,
 }
 
-impl AttemptHandle {
+impl Signals {
     /// Listens to `signals`, except those that the parent process set to be ignored.
     pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
         let mut listening = Self { streams: Vec::new(), asked: None };

@@ -12,7 +12,7 @@ use crate::arguments::Waiting;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
 use crate::report::Report;
-use crate::signals::AttemptHandle;
+use crate::signals::Signals;
 use crate::system::Reach;
 use crate::terminal::Terminal;
 
@@ -51,7 +51,7 @@ impl Attempt<'_> {
     pub(crate) async fn acquire(
         &self,
         lock: &dyn distlock::DistributedLock,
-        signals: &mut AttemptHandle,
+        signals: &mut Signals,
     ) -> Result<Waited, Failure> {
         let longest = self.waiting.longest();
         let wait = longest.map_or(Wait::Forever, |longest| {

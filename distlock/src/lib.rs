@@ -110,3 +110,8 @@ pub struct Guide;
 #[cfg_attr(feature = "zookeeper", doc = include_str!("../../lock-zookeeper/README.md"))]
 #[cfg_attr(feature = "mysql", doc = include_str!("../../lock-mysql/README.md"))]
 pub struct CrateReadmes;
+
+/// The examples of locks that users write, compiled and run.
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../docs/own-locks.md")]
+pub struct OwnLocks;

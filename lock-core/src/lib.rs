@@ -26,8 +26,10 @@ mod types;
 
 pub use api::builder::ClientBuilder;
 pub use api::client::LockClient;
+pub use api::granter::GuardedLock;
 pub use api::guard::LockGuard;
 pub use api::hold::Hold;
+pub use api::hold_control::HoldControl;
 pub use api::listener::LockListener;
 pub use api::lock::{DistributedLock, DistributedLockExt};
 

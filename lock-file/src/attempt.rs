@@ -53,7 +53,7 @@ pub(crate) struct Attempt {
     physical: Arc<str>,
     record: Record,
     busy: Busy,
-    attempt: AttemptHandle,
+    handle: AttemptHandle,
     state: Mutex<State>,
 }
 
@@ -151,11 +151,11 @@ impl Attempt {
         physical: &str,
         record: Record,
         busy: Busy,
-        attempt: AttemptHandle,
+        handle: AttemptHandle,
     ) -> Self {
         let state =
             State { phase: Phase::New, knocking: None, news: None, contact: Contact::Good, waker: None };
-        Self { means, physical: Arc::from(physical), record, busy, attempt, state: Mutex::new(state) }
+        Self { means, physical: Arc::from(physical), record, busy, handle, state: Mutex::new(state) }
     }
 
     /// The outcome, if the attempt is over.
@@ -246,7 +246,7 @@ impl Attempt {
             None => match held::take(gate, &self.physical, &self.record)? {
                 Some(taken) => {
                     let Means { watcher, poll_interval, .. } = &self.means;
-                    let hold = Hold::new(taken, self.attempt.clone(), *poll_interval, watcher);
+                    let hold = Hold::new(taken, self.handle.clone(), *poll_interval, watcher);
                     return Ok(Phase::Granted(Arc::new(hold)));
                 }
                 None => Behind::Holder,
@@ -360,9 +360,9 @@ impl Sleeper for Attempt {
         let waker = state.phase.outcome().and_then(|_| state.waker.take());
         drop(state);
         match news {
-            Some(News::Queued) => self.attempt.queued(),
+            Some(News::Queued) => self.handle.queued(),
             Some(News::Trouble(trouble)) => {
-                self.attempt.unreachable(trouble.into_error(Operation::Acquire, None));
+                self.handle.unreachable(trouble.into_error(Operation::Acquire, None));
             }
             None => {}
         }

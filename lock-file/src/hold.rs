@@ -25,20 +25,15 @@ pub(crate) struct Hold {
 /// Tells the holder when its file no longer excludes other clients.
 struct LossWatch {
     held: Held,
-    attempt: AttemptHandle,
+    handle: AttemptHandle,
     poll_interval: Duration,
     /// How the hold ended, once it has.
     end: Mutex<Option<Standing>>,
 }
 
 impl Hold {
-    pub(crate) fn new(
-        held: Held,
-        attempt: AttemptHandle,
-        poll_interval: Duration,
-        watcher: &Watcher,
-    ) -> Self {
-        let watch = Arc::new(LossWatch { held, attempt, poll_interval, end: Mutex::new(None) });
+    pub(crate) fn new(held: Held, handle: AttemptHandle, poll_interval: Duration, watcher: &Watcher) -> Self {
+        let watch = Arc::new(LossWatch { held, handle, poll_interval, end: Mutex::new(None) });
         let care = watcher.look_after(Arc::clone(&watch) as Arc<dyn Sleeper>, YOUNG);
         Self { watch, _care: care }
     }
@@ -75,7 +70,7 @@ impl Sleeper for LossWatch {
         match standing {
             Standing::Ours => Next::Watch { path: self.held.path(), otherwise: self.poll_interval },
             Standing::Lost(reason) => {
-                self.attempt.lost(reason);
+                self.handle.lost(reason);
                 Next::Over
             }
         }

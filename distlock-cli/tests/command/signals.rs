@@ -1,4 +1,4 @@
-//! AttemptHandle without a terminal.
+//! Signals without a terminal.
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;

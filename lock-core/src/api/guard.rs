@@ -4,10 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use crate::api::granter::{Granter, GuardedLock};
 use crate::api::hold::Hold;
 use crate::api::scope;
 use crate::policy::entry::Entry;
-use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::error::{ErrorKind, LockError};
 use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::owner::Owner;
 use crate::types::token::FencingToken;
@@ -21,7 +22,7 @@ use crate::types::token::FencingToken;
 /// is best effort, because the caller does not see an error; [`LockGuard::release`] returns it.
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
-    lock: Arc<Entry>,
+    lock: Granter,
     owner: Owner,
     hold: Hold,
     /// Whether this guard still has to end the entry.
@@ -35,8 +36,18 @@ enum Ends {
 }
 
 impl LockGuard {
-    pub(crate) fn new(entry: Arc<Entry>, owner: Owner, hold: Hold) -> Self {
-        Self { lock: entry, owner, hold, ends: Ends::Here }
+    /// Creates the guard of one entry of `owner` into `hold`, which `lock` has granted. For locks of your own: clients
+    /// make their guards themselves.
+    pub fn new(lock: Arc<dyn GuardedLock>, owner: Owner, hold: Hold) -> Self {
+        Self::of(Granter::Other(lock), owner, hold)
+    }
+
+    pub(crate) fn of_entry(entry: Arc<Entry>, owner: Owner, hold: Hold) -> Self {
+        Self::of(Granter::Entry(entry), owner, hold)
+    }
+
+    fn of(lock: Granter, owner: Owner, hold: Hold) -> Self {
+        Self { lock, owner, hold, ends: Ends::Here }
     }
 
     /// Returns the hold that the guard keeps.
@@ -67,10 +78,8 @@ impl LockGuard {
     /// # Errors
     /// [`ErrorKind::Lost`] when the hold has been lost.
     pub fn reenter(&self) -> Result<Self, LockError> {
-        match self.lock.local.reenter(self.owner, &self.hold.0) {
-            Ok(()) => Ok(Self::new(Arc::clone(&self.lock), self.owner, self.hold.clone())),
-            Err(reason) => Err(self.cannot_reenter(reason)),
-        }
+        self.lock.reenter(self.owner, &self.hold)?;
+        Ok(Self::of(self.lock.clone(), self.owner, self.hold.clone()))
     }
 
     /// Releases the lock, and reports whether it was held until now.
@@ -88,11 +97,11 @@ impl LockGuard {
     /// finishing in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
         self.ends = Ends::Elsewhere;
-        let released = self.lock.release(self.owner, Some(&self.hold.0)).await;
+        let released = self.lock.release(self.owner, &self.hold).await;
         match (released, self.hold.end()) {
             // The owner has seen the loss in another call; this caller has not.
             (Err(error), Some(HoldEnd::Lost(reason))) if error.kind() == ErrorKind::NotOwner => {
-                Err(self.lock.lost(Operation::Release, reason))
+                Err(self.lock.lost(&self.hold, reason))
             }
             (released, _) => released,
         }
@@ -105,20 +114,12 @@ impl LockGuard {
         scope::note_entry(self.owner, &self.lock, &self.hold);
         self.hold.clone()
     }
-
-    fn cannot_reenter(&self, reason: Option<LossReason>) -> LockError {
-        let known = match self.hold.end() {
-            Some(HoldEnd::Lost(reason)) => Some(reason),
-            _ => reason,
-        };
-        self.lock.lost(Operation::Acquire, known.unwrap_or(LossReason::Expired))
-    }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.ends == Ends::Here {
-            self.lock.leave_in_background(self.owner, &self.hold.0);
+            self.lock.release_in_background(self.owner, &self.hold);
         }
     }
 }

@@ -21,6 +21,9 @@ use crate::types::owner::Owner;
 /// Few methods are required; the others have default implementations. The trait is object safe, so
 /// `Arc<dyn DistributedLock>` works and a test can use another backend. [`DistributedLockExt`] adds guards.
 ///
+/// Anything can implement it: a decorator passes the calls on to another lock; a lock that makes its own holds creates
+/// them with [`HoldControl`](crate::HoldControl), and its guards with [`LockGuard::new`].
+///
 /// # Locking without a guard
 /// `lock`, `try_lock`, `try_lock_for` and `unlock` follow `java.util.concurrent.locks.Lock`: they are reentrant for the
 /// same [`Owner`], which is the current task. They are for code that cannot carry a guard. Where it can, prefer
@@ -51,7 +54,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError>;
 
     /// Ends one entry of `owner`, and releases the lock if that was the last one. [`unlock`](DistributedLock::unlock)
-    /// is built on this method.
+    /// is built on this method. An implementation that makes its own holds calls [`Owner::left`].
     ///
     /// # Errors
     /// [`ErrorKind::NotOwner`] when `owner` has no entry (nothing changes); [`ErrorKind::Lost`] when the hold had been

@@ -3,9 +3,11 @@
 mod announcer;
 pub(crate) mod builder;
 pub(crate) mod client;
+pub(crate) mod granter;
 pub(crate) mod guard;
 mod handle;
 pub(crate) mod hold;
+pub(crate) mod hold_control;
 pub(crate) mod listener;
 pub(crate) mod lock;
 mod memory;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::api::announcer::Announcer;
+use crate::api::granter::Granter;
 use crate::api::guard::LockGuard;
 use crate::api::handle::Handle;
 use crate::api::hold::Hold;
@@ -38,7 +39,7 @@ impl ReentrantLock {
         let owner = Owner::current()?;
         let entered = self.entry.acquire(owner, wait).await?.map(Hold);
         if let Some(hold) = &entered {
-            scope::note_entry(owner, &self.entry, hold);
+            scope::note_entry(owner, &Granter::Entry(Arc::clone(&self.entry)), hold);
         }
         Ok(entered.is_some())
     }
@@ -63,7 +64,7 @@ impl DistributedLock for ReentrantLock {
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
         let hold = self.entry.acquire(owner, wait).await?;
-        Ok(hold.map(|hold| LockGuard::new(Arc::clone(&self.entry), owner, Hold(hold))))
+        Ok(hold.map(|hold| LockGuard::of_entry(Arc::clone(&self.entry), owner, Hold(hold))))
     }
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {

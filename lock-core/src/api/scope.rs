@@ -8,8 +8,8 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio::task;
 
+use crate::api::granter::{Granter, id_of};
 use crate::api::hold::Hold;
-use crate::policy::entry::Entry;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::owner::{Kind, Owner};
@@ -47,6 +47,15 @@ impl Owner {
         let _at_end = ReleaseAtEnd(Arc::clone(&scope));
         SCOPE.scope(scope, future).await
     }
+
+    /// Records that an entry of this owner into `hold` has ended, so that the end of a [scope](Owner::scope) does not
+    /// end it again. [`DistributedLock::release_as`](crate::DistributedLock::release_as) calls this in a lock that
+    /// makes its own holds. A decorator, which calls `release_as` of another lock, does not.
+    pub fn left(self, hold: &Hold) {
+        forget_entry(self, |entries| {
+            entries.iter().find(|(_, entry)| Arc::ptr_eq(&entry.hold.0, &hold.0)).map(|(lock, _)| *lock)
+        });
+    }
 }
 
 tokio::task_local! {
@@ -57,22 +66,22 @@ tokio::task_local! {
 struct Scope {
     owner: Owner,
     outer: Option<Arc<Scope>>,
-    entries: Mutex<HashMap<u64, Entries>>,
+    entries: Mutex<HashMap<usize, Entries>>,
 }
 
 struct Entries {
-    lock: Arc<Entry>,
+    lock: Granter,
     /// The hold that was entered. The scope does not undo entries into a later hold, made after the loss of this one.
     hold: Hold,
     count: u64,
 }
 
 /// Records that `lock` entered for `owner`: if that is the owner of the current scope, the end of the scope undoes it.
-pub(crate) fn note_entry(owner: Owner, lock: &Arc<Entry>, hold: &Hold) {
+pub(crate) fn note_entry(owner: Owner, lock: &Granter, hold: &Hold) {
     let _ = SCOPE.try_with(|scope| {
         if scope.owner == owner {
             let mut entries = scope.entries.lock();
-            let fresh = || Entries { lock: Arc::clone(lock), hold: hold.clone(), count: 0 };
+            let fresh = || Entries { lock: lock.clone(), hold: hold.clone(), count: 0 };
             let entry = entries.entry(lock.id()).or_insert_with(fresh);
             if !Arc::ptr_eq(&entry.hold.0, &hold.0) {
                 *entry = fresh();
@@ -82,12 +91,18 @@ pub(crate) fn note_entry(owner: Owner, lock: &Arc<Entry>, hold: &Hold) {
     });
 }
 
-/// Records that `unlock` left for `owner`: one entry less to undo, in the innermost scope that made one.
-pub(crate) fn note_exit(owner: Owner, lock: &Entry) {
+/// Records that `unlock` left `lock` for `owner`.
+pub(crate) fn note_exit<T>(owner: Owner, lock: &Arc<T>) {
+    let id = id_of(lock);
+    forget_entry(owner, |entries| entries.contains_key(&id).then_some(id));
+}
+
+/// One entry less to undo, in the innermost scope of `owner` that made one.
+fn forget_entry(owner: Owner, find: impl Fn(&HashMap<usize, Entries>) -> Option<usize>) {
     let _ = SCOPE.try_with(|scope| {
         let mut next = Some(scope);
         while let Some(scope) = next {
-            if scope.owner == owner && scope.forget_entry(lock.id()) {
+            if scope.owner == owner && scope.forget_entry(&find) {
                 return;
             }
             next = scope.outer.as_ref();
@@ -96,14 +111,16 @@ pub(crate) fn note_exit(owner: Owner, lock: &Entry) {
 }
 
 impl Scope {
-    fn forget_entry(&self, lock: u64) -> bool {
+    fn forget_entry(&self, find: impl Fn(&HashMap<usize, Entries>) -> Option<usize>) -> bool {
         let mut entries = self.entries.lock();
-        let Some(entry) = entries.get_mut(&lock) else {
-            return false;
-        };
+        let Some(lock) = find(&entries) else { return false };
+        let Some(entry) = entries.get_mut(&lock) else { return false };
         entry.count -= 1;
         if entry.count == 0 {
-            entries.remove(&lock);
+            // Outside of the mutex: this may be the last reference to a lock of a user.
+            let last = entries.remove(&lock);
+            drop(entries);
+            drop(last);
         }
         true
     }
@@ -116,7 +133,7 @@ impl Drop for ReleaseAtEnd {
         let entries = std::mem::take(&mut *self.0.entries.lock());
         for entry in entries.into_values() {
             for _ in 0..entry.count {
-                entry.lock.leave_in_background(self.0.owner, &entry.hold.0);
+                entry.lock.release_in_background(self.0.owner, &entry.hold);
             }
         }
     }

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::policy::context::ClientContext;
@@ -27,7 +26,6 @@ pub(crate) trait Observer: Send + Sync {
 }
 
 pub(crate) struct Entry {
-    id: u64,
     name: LockName,
     physical: PhysicalName,
     pub(super) client: Arc<ClientContext>,
@@ -38,12 +36,9 @@ pub(crate) struct Entry {
     lost_unseen: Mutex<LostUnseen>,
 }
 
-static NEXT_ENTRY: AtomicU64 = AtomicU64::new(0);
-
 impl Entry {
     pub(crate) fn new(name: LockName, client: Arc<ClientContext>, observer: Arc<dyn Observer>) -> Self {
         Self {
-            id: NEXT_ENTRY.fetch_add(1, Ordering::Relaxed),
             physical: client.backend().capabilities().names.apply(&name),
             name,
             client,
@@ -52,11 +47,6 @@ impl Entry {
             lost_place: Mutex::default(),
             lost_unseen: Mutex::default(),
         }
-    }
-
-    /// Returns a number that no other entry of this process has.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
     }
 
     pub(crate) fn name(&self) -> &LockName {

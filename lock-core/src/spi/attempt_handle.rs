@@ -1,4 +1,4 @@
-//! AttemptHandle: how a backend reports to the core on an attempt, and on the hold that it leads to.
+//! How a backend reports to the core on an attempt, and on the hold that it leads to.
 
 use std::fmt;
 use std::num::NonZeroU64;

@@ -1,5 +1,6 @@
 //! The inside of a held lock: its deadline, its lease, and how it ends.
 
+pub(crate) mod detached;
 pub(crate) mod reports;
 pub(crate) mod state;
 
