@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::spi::Mutex;
+use lock_core::spi::{Mutex, within};
 use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReason, Operation};
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::SessionState;
@@ -262,10 +262,8 @@ impl Sessions {
         let clock = self.context.clock();
         let connecting = clock.now();
         let patience = connecting.plus(self.options.session_timeout);
-        let client = tokio::select! {
-            client = self.options.open() => client?,
-            () = clock.sleep_until(patience) => return Err(Failure::Silence.explain(Operation::Connect)),
-        };
+        let opened = within(clock, patience, self.options.open()).await;
+        let client = opened.unwrap_or_else(|| Err(Failure::Silence.explain(Operation::Connect)))?;
         let timeout = client.session_timeout();
         self.check_timeout(timeout)?;
         let (sender, leftovers) = mpsc::unbounded_channel();

@@ -128,6 +128,14 @@ impl Place {
 /// some signals are ignored, and processes inherit that.
 pub(crate) const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
 
+/// What `distlock` answers at this URL on a machine that trusts the authorities of this file.
+#[cfg(any(feature = "mysql", feature = "redis"))]
+pub(crate) fn status_where_the_system_trusts(authority: &Path, url: &str) -> Output {
+    let mut command = bare();
+    command.env("SSL_CERT_FILE", authority).env_remove("SSL_CERT_DIR");
+    command.args(["--url", url, "status", "job"]).output().unwrap()
+}
+
 /// `distlock` without the variables from the environment of the tests.
 pub(crate) fn bare() -> Command {
     let [env, default_signals] = DEFAULT_SIGNALS;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use nix::unistd::Pid;
 use serde_json::Value;
-use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
+use test_servers::{Certificates, MySqlFlavour, MySqlOptions, MySqlServer, TcpProxy};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;
@@ -77,6 +77,10 @@ impl Server {
     pub(super) fn place_with(&self, options: &[(&str, &str)]) -> Place {
         let options = options.iter().map(|(name, value)| format!("&{name}={value}")).collect::<Vec<_>>();
         Place::at(self.url() + &options.concat())
+    }
+
+    pub(super) fn certificates(&self) -> &Certificates {
+        self.mysql.certificates()
     }
 
     pub(super) fn tokens(&self) -> Tokens {

@@ -5,3 +5,4 @@ mod loss;
 mod secrets;
 mod server;
 mod sharing;
+mod tls;

@@ -1,6 +1,6 @@
 //! A server of one test, with blocking calls.
 
-use test_servers::{RedisOptions, RedisServer, TcpProxy, Value, left_out};
+use test_servers::{Certificates, RedisOptions, RedisServer, TcpProxy, Value, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;
@@ -30,6 +30,11 @@ impl Server {
 
     pub(super) fn url(&self) -> String {
         self.redis.url()
+    }
+
+    /// The files of a server with TLS.
+    pub(super) fn certificates(&self) -> &Certificates {
+        self.redis.certificates().unwrap()
     }
 
     pub(super) fn command(&self, words: &[&str]) -> Value {
