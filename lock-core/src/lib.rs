@@ -32,6 +32,8 @@ pub use api::hold::Hold;
 pub use api::hold_control::HoldControl;
 pub use api::listener::LockListener;
 pub use api::lock::{DistributedLock, DistributedLockExt};
+#[doc(hidden)]
+pub use api::memory::example;
 
 pub use runtime::clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;

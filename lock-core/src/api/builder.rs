@@ -43,6 +43,14 @@ impl Default for ClientBuilder {
 
 impl ClientBuilder {
     /// Creates a builder with the default settings.
+    ///
+    /// ```
+    /// # use lock_core::ClientBuilder;
+    /// # use lock_core::memory::{MemoryOptions, MemoryServer};
+    /// # lock_core::example(async |_| {
+    /// let locks = MemoryServer::new().client_with(MemoryOptions::default(), ClientBuilder::new())?;
+    /// # Ok(()) });
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
@@ -72,6 +80,13 @@ impl ClientBuilder {
     }
 
     /// Sets where the client's work runs; by default on a thread of its own.
+    ///
+    /// ```
+    /// # use lock_core::{ClientBuilder, EngineChoice};
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().engine(EngineChoice::Caller); // the runtime that connects
+    /// # Ok(()) });
+    /// ```
     #[must_use]
     pub fn engine(mut self, engine: EngineChoice) -> Self {
         self.engine = engine;
@@ -79,6 +94,16 @@ impl ClientBuilder {
     }
 
     /// Sets the clock; by default the system clock.
+    ///
+    /// ```
+    /// # use lock_core::{ClientBuilder, Clock};
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |_| {
+    /// let (clock, time) = Clock::manual();
+    /// let builder = ClientBuilder::new().clock(clock);
+    /// time.advance(Duration::from_secs(30));
+    /// # Ok(()) });
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -87,6 +112,14 @@ impl ClientBuilder {
 
     /// Sets how long a holder needs to stop after it learns of a loss; zero by default. Holds are declared lost that
     /// much earlier.
+    ///
+    /// ```
+    /// # use lock_core::ClientBuilder;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().abort_margin(Duration::from_secs(2));
+    /// # Ok(()) });
+    /// ```
     #[must_use]
     pub fn abort_margin(mut self, margin: Duration) -> Self {
         self.settings.abort_margin = margin;
@@ -95,6 +128,14 @@ impl ClientBuilder {
 
     /// Sets the longest time that a lock may be held. After that the hold is lost, even if it could still be renewed.
     /// There is no limit by default, and zero is refused.
+    ///
+    /// ```
+    /// # use lock_core::ClientBuilder;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().max_hold(Duration::from_secs(600));
+    /// # Ok(()) });
+    /// ```
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings.max_hold = Some(longest);
@@ -102,6 +143,13 @@ impl ClientBuilder {
     }
 
     /// Sets the name of this client that is shown to people who inspect a lock; at most 256 characters.
+    ///
+    /// ```
+    /// # use lock_core::ClientBuilder;
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().label("billing-7");
+    /// # Ok(()) });
+    /// ```
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -110,6 +158,13 @@ impl ClientBuilder {
 
     /// Sets the address of the server for errors and the log: host and port, database, path, but no user name and
     /// nothing secret. Backends set it; without it, errors name the backend.
+    ///
+    /// ```
+    /// # use lock_core::ClientBuilder;
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().server("lockd.example:7000/billing");
+    /// # Ok(()) });
+    /// ```
     #[must_use]
     pub fn server(mut self, server: impl Into<String>) -> Self {
         self.server = Some(server.into().into());

@@ -47,6 +47,15 @@ impl LockClient {
     /// Returns the lock called `name`, which excludes all other owners. Two locks with the same name from the same
     /// client are the same lock. Nothing is acquired yet: [`acquire`](crate::DistributedLockExt::acquire) does that.
     ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let orders = locks.mutex("orders/42")?;
+    /// let guard = orders.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
@@ -56,6 +65,16 @@ impl LockClient {
     }
 
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let status = locks.status("orders/42").await?;
+    /// assert_eq!(status.holders.len(), 1);
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the backend cannot tell; [`ErrorKind::Unreachable`].
@@ -79,6 +98,17 @@ impl LockClient {
     /// The program that held the lock keeps running until it notices. Only the fencing token stops what it still
     /// writes.
     ///
+    /// ```
+    /// # use lock_core::{DistributedLockExt, LossReason};
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// for holder in locks.status("orders/42").await?.holders {
+    ///     locks.break_holder("orders/42", &holder.id).await?;
+    /// }
+    /// assert_eq!(guard.lost().await, Some(LossReason::Broken));
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the backend cannot take a lock away; [`ErrorKind::Unreachable`].
     ///
@@ -97,11 +127,26 @@ impl LockClient {
     }
 
     /// Returns what the backend can do.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// assert_eq!(locks.capabilities().backend, "memory");
+    /// # Ok(()) });
+    /// ```
     pub fn capabilities(&self) -> &Capabilities {
         self.0.context.backend().capabilities()
     }
 
     /// Waits until the server has confirmed every release and every cancelled wait.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// drop(locks.mutex("orders/42")?.acquire().await?); // released in the background
+    /// locks.idle().await;
+    /// assert!(locks.status("orders/42").await?.holders.is_empty());
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
@@ -115,6 +160,14 @@ impl LockClient {
     /// Locks that are still held after that are lost. Their holders are notified ([`LossReason::ClientClosed`]), and
     /// the locks are released after the abort margin. The abort margin, if a lock was still held, and up to two seconds
     /// for the backend to answer come on top of `timeout`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// locks.close(Duration::from_secs(5)).await?;
+    /// assert!(locks.mutex("orders/42").is_err());
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unconfirmed`] when a lock was still held, or a release not confirmed, at the end of `timeout`.

@@ -51,21 +51,59 @@ impl LockGuard {
     }
 
     /// Returns the hold that the guard keeps.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert!(guard.hold().is_valid());
+    /// # Ok(()) });
+    /// ```
     pub fn hold(&self) -> &Hold {
         &self.hold
     }
 
     /// Returns the owner that the guard acts for. With [`Owner::scope`], code that calls `lock` can act for it too.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let guard = lock.acquire().await?;
+    /// let reentered = guard.owner().scope(async { lock.try_lock().await });
+    /// assert!(reentered.await?);
+    /// # Ok(()) });
+    /// ```
     pub fn owner(&self) -> Owner {
         self.owner
     }
 
     /// Returns the fencing token; the same as [`Hold::token`].
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let first = lock.acquire().await?.token();
+    /// assert!(lock.acquire().await?.token() > first);
+    /// # Ok(()) });
+    /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.hold.token()
     }
 
     /// Waits until the hold is lost; returns `None` if it was released instead. The same as [`Hold::lost`].
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// tokio::select! {
+    ///     Some(reason) = guard.lost() => println!("stopped: {reason}"),
+    ///     () = async { /* the work */ } => guard.release().await?,
+    /// }
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Cancel safety
     /// The future may be dropped and the method called again at any time.
@@ -74,6 +112,16 @@ impl LockGuard {
     }
 
     /// Makes a second guard of the same hold, without I/O. The lock is released when the last guard is.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let outer = locks.mutex("orders/42")?.acquire().await?;
+    /// let inner = outer.reenter()?;
+    /// outer.release().await?;
+    /// assert!(inner.hold().is_valid()); // still held
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] when the hold has been lost.
@@ -85,6 +133,14 @@ impl LockGuard {
     /// Releases the lock, and reports whether it was held until now.
     ///
     /// Renewal stops first. The future completes by the hold's deadline at the latest.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] when the lock had been lost before: what was done under it may not have been exclusive.
@@ -109,6 +165,17 @@ impl LockGuard {
 
     /// Leaves the entry to the owner, which ends it with [`unlock`](crate::DistributedLock::unlock). The default `lock`
     /// and `try_lock` methods are built on this.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let guard = lock.acquire().await?;
+    /// let owner = guard.owner();
+    /// guard.leave_to_owner();
+    /// lock.release_as(owner).await?;
+    /// # Ok(()) });
+    /// ```
     pub fn leave_to_owner(mut self) -> Hold {
         self.ends = Ends::Elsewhere;
         scope::note_entry(self.owner, &self.lock, &self.hold);

@@ -19,11 +19,28 @@ pub struct Hold(pub(crate) Arc<HoldCore>);
 
 impl Hold {
     /// Returns the name of the lock.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(guard.hold().name().as_str(), "orders/42");
+    /// # Ok(()) });
+    /// ```
     pub fn name(&self) -> &LockName {
         self.0.name()
     }
 
     /// Returns the fencing token, if the backend has fencing tokens.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let token = guard.hold().token(); // goes with each write to what the lock protects
+    /// assert!(token.is_some());
+    /// # Ok(()) });
+    /// ```
     pub fn token(&self) -> Option<FencingToken> {
         self.0.grant.token
     }
@@ -33,12 +50,31 @@ impl Hold {
     ///
     /// The process may be paused for any length of time between this answer and the next statement. Only the [fencing
     /// token](FencingToken) protects against that.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let hold = guard.hold().clone();
+    /// assert!(hold.is_valid());
+    /// guard.release().await?;
+    /// assert!(!hold.is_valid());
+    /// # Ok(()) });
+    /// ```
     pub fn is_valid(&self) -> bool {
         self.0.remaining() != Some(Duration::ZERO)
     }
 
     /// Returns how long the hold stays valid if no further renewal succeeds: `None` when there is no lease, zero when
     /// the hold has ended.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(guard.hold().remaining(), None); // memory: has no lease by default
+    /// # Ok(()) });
+    /// ```
     pub fn remaining(&self) -> Option<Duration> {
         self.0.remaining()
     }
@@ -48,16 +84,44 @@ impl Hold {
     ///
     /// After a loss, this is how late the loss was noticed, for example because the process was stopped. The holder has
     /// that much less of the abort margin left to stop its work.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert!(guard.hold().overdue().is_zero());
+    /// # Ok(()) });
+    /// ```
     pub fn overdue(&self) -> Duration {
         self.0.overdue()
     }
 
     /// Returns how long ago the lock was granted.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert!(guard.hold().age() < Duration::from_secs(60));
+    /// # Ok(()) });
+    /// ```
     pub fn age(&self) -> Duration {
         self.0.age()
     }
 
     /// Returns how the hold ended, if it has.
+    ///
+    /// ```
+    /// # use lock_core::{DistributedLockExt, HoldEnd};
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let hold = guard.hold().clone();
+    /// assert_eq!(hold.end(), None);
+    /// guard.release().await?;
+    /// assert_eq!(hold.end(), Some(HoldEnd::Released));
+    /// # Ok(()) });
+    /// ```
     pub fn end(&self) -> Option<HoldEnd> {
         ended(&self.0.phase())
     }
@@ -65,6 +129,16 @@ impl Hold {
     /// Waits until the hold is lost, and returns the reason. Returns `None` if the lock is released instead, so that a
     /// task that waits for the loss ends with the hold. In a `select!`, the pattern `Some(reason) = hold.lost()`
     /// ignores a release.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let lost = guard.hold().lost();
+    /// guard.release().await?;
+    /// assert_eq!(lost.await, None); // released
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Cancel safety
     /// The future may be dropped and the method called again at any time.
@@ -77,6 +151,16 @@ impl Hold {
 
     /// Waits until the hold has ended, by release or by loss.
     ///
+    /// ```
+    /// # use lock_core::{DistributedLockExt, HoldEnd};
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let ended = guard.hold().ended();
+    /// guard.release().await?;
+    /// assert_eq!(ended.await, HoldEnd::Released);
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Cancel safety
     /// The future may be dropped and the method called again at any time.
     pub fn ended(&self) -> impl Future<Output = HoldEnd> + Send + use<> {
@@ -85,6 +169,14 @@ impl Hold {
 
     /// Returns a file descriptor that keeps the lock held for as long as any process has it open, if the backend works
     /// that way: a child that inherits it keeps the lock even when this process is killed.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert!(guard.hold().descriptor().is_none()); // only the file backend has one
+    /// # Ok(()) });
+    /// ```
     #[cfg(unix)]
     pub fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
         self.0.grant.descriptor.as_ref()

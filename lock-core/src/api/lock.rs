@@ -31,9 +31,25 @@ use crate::types::owner::Owner;
 #[async_trait]
 pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns the name of the lock.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// assert_eq!(locks.mutex("orders/42")?.name().as_str(), "orders/42");
+    /// # Ok(()) });
+    /// ```
     fn name(&self) -> &LockName;
 
     /// Returns the clock that measures waits for this lock.
+    ///
+    /// ```
+    /// # use lock_core::{Owner, Wait};
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let deadline = lock.clock().now().plus(Duration::from_secs(2));
+    /// assert!(lock.acquire_as(Owner::new(), Wait::Until(deadline)).await?.is_some());
+    /// # Ok(()) });
+    /// ```
     fn clock(&self) -> &Clock;
 
     /// Acquires the lock for `owner`, or enters it once more if `owner` already holds it. The methods that acquire are
@@ -41,6 +57,16 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// Returns `None` when the lock could not be had in time. One deadline covers the local queue and the remote wait.
     /// A server that does not answer gets one second for its first answer, however short the wait is.
+    ///
+    /// ```
+    /// # use lock_core::{Owner, Wait};
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let (first, second) = (Owner::new(), Owner::new());
+    /// let guard = lock.acquire_as(first, Wait::Forever).await?;
+    /// assert!(lock.acquire_as(second, Wait::Try).await?.is_none());
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`] when the wait ended before the server had confirmed that another client holds the
@@ -56,6 +82,17 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Ends one entry of `owner`, and releases the lock if that was the last one. [`unlock`](DistributedLock::unlock)
     /// is built on this method. An implementation that makes its own holds calls [`Owner::left`].
     ///
+    /// ```
+    /// # use lock_core::{Owner, Wait};
+    /// # lock_core::example(async |locks| {
+    /// let (lock, owner) = (locks.mutex("orders/42")?, Owner::new());
+    /// if let Some(guard) = lock.acquire_as(owner, Wait::Forever).await? {
+    ///     guard.leave_to_owner();
+    /// }
+    /// lock.release_as(owner).await?;
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotOwner`] when `owner` has no entry (nothing changes); [`ErrorKind::Lost`] when the hold had been
     /// lost and `owner` does not know of the loss yet; [`ErrorKind::Unconfirmed`] when the server has not answered by
@@ -67,18 +104,63 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     async fn release_as(&self, owner: Owner) -> Result<(), LockError>;
 
     /// Returns the hold of `owner`, if it has one.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.hold_of(guard.owner()).is_some());
+    /// # Ok(()) });
+    /// ```
     fn hold_of(&self, owner: Owner) -> Option<Hold>;
 
     /// Returns the number of entries of `owner`.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let guard = lock.acquire().await?;
+    /// let again = guard.reenter()?;
+    /// assert_eq!(lock.hold_count_of(again.owner()), 2);
+    /// # Ok(()) });
+    /// ```
     fn hold_count_of(&self, owner: Owner) -> u64;
 
     /// Returns whether any owner holds the lock through this client.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.is_locked());
+    /// # Ok(()) });
+    /// ```
     fn is_locked(&self) -> bool;
 
     /// Sets the listener for losses and other events of this name, for the whole client; `None` removes it.
+    ///
+    /// ```
+    /// # use lock_core::{Hold, LossReason};
+    /// # use std::sync::Arc;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// lock.set_listener(Some(Arc::new(|hold: &Hold, reason: &LossReason| {
+    ///     eprintln!("{} is lost: {reason}", hold.name());
+    /// })));
+    /// # Ok(()) });
+    /// ```
     fn set_listener(&self, listener: Option<Arc<dyn LockListener>>);
 
     /// Returns the listener.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// assert!(locks.mutex("orders/42")?.listener().is_none());
+    /// # Ok(()) });
+    /// ```
     fn listener(&self) -> Option<Arc<dyn LockListener>>;
 
     /// Acquires the lock for the current owner, waiting as long as it takes.
@@ -88,6 +170,16 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     ///
     /// **A task that is cancelled between `lock` and `unlock` leaves its hold behind, renewed for ever**, unless the
     /// client limits it with `max_hold`. Guards and scopes do not have this problem.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// lock.lock().await?;
+    /// lock.lock().await?; // the same task: reentered
+    /// lock.unlock().await?;
+    /// lock.unlock().await?; // released
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// Same as [`DistributedLock::acquire_as`], and [`ErrorKind::NoOwner`] outside a runtime.
@@ -100,6 +192,15 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
 
     /// Like [`DistributedLock::lock`], without waiting: returns `false` when another owner holds the lock, or waits in
     /// this client before the caller. It takes at most the time that the backend gives a server to answer.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let _held = lock.acquire().await?;
+    /// assert!(!lock.try_lock().await?);
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// Same as [`DistributedLock::lock`].
@@ -116,6 +217,15 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// **A server that does not answer gets one second for its first answer, however short `duration` is**: only the
     /// server knows whether another client holds the lock. Put a timeout around the call if it must end earlier.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// assert!(lock.try_lock_for(Duration::from_secs(2)).await?);
+    /// lock.unlock().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// Same as [`DistributedLock::lock`].
     ///
@@ -127,6 +237,15 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
 
     /// Ends one entry of the current owner, and releases the lock if that was the last one.
     ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// lock.lock().await?;
+    /// lock.unlock().await?;
+    /// assert!(!lock.is_locked());
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// Same as [`DistributedLock::release_as`], and [`ErrorKind::NoOwner`] outside a runtime.
     ///
@@ -137,16 +256,44 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     }
 
     /// Returns the hold of the current owner, if it has one.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// lock.lock().await?;
+    /// assert!(lock.hold().is_some_and(|hold| hold.is_valid()));
+    /// lock.unlock().await?;
+    /// # Ok(()) });
+    /// ```
     fn hold(&self) -> Option<Hold> {
         Owner::current().ok().and_then(|owner| self.hold_of(owner))
     }
 
     /// Returns whether the current owner holds the lock, by the clock.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// assert!(!lock.is_held());
+    /// lock.lock().await?;
+    /// assert!(lock.is_held());
+    /// lock.unlock().await?;
+    /// # Ok(()) });
+    /// ```
     fn is_held(&self) -> bool {
         self.hold().is_some_and(|hold| hold.is_valid())
     }
 
     /// Returns how many entries the current owner has.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// lock.lock().await?;
+    /// assert_eq!(lock.hold_count(), 1);
+    /// lock.unlock().await?;
+    /// # Ok(()) });
+    /// ```
     fn hold_count(&self) -> u64 {
         Owner::current().map_or(0, |owner| self.hold_count_of(owner))
     }
@@ -160,6 +307,15 @@ async fn enter<L: DistributedLock + ?Sized>(lock: &L, wait: Wait) -> Result<bool
 /// Guards, for every [`DistributedLock`].
 pub trait DistributedLockExt: DistributedLock {
     /// Acquires the lock, waiting as long as it takes. The guard has an owner of its own.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// // … the work …
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// Same as [`DistributedLock::acquire_as`].
@@ -179,6 +335,16 @@ pub trait DistributedLockExt: DistributedLock {
 
     /// Acquires the lock without waiting: returns `None` when another owner holds it.
     ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let Some(guard) = locks.mutex("orders/42")?.try_acquire().await? else {
+    ///     return Ok(()); // another owner works on it
+    /// };
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// Same as [`DistributedLock::acquire_as`].
     ///
@@ -193,6 +359,16 @@ pub trait DistributedLockExt: DistributedLock {
     /// **A server that does not answer gets one second for its first answer, however short `duration` is**, as with
     /// [`DistributedLock::try_lock_for`].
     ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let _held = lock.acquire().await?;
+    /// assert!(lock.try_acquire_for(Duration::from_millis(10)).await?.is_none());
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// Same as [`DistributedLock::acquire_as`].
     ///
@@ -206,6 +382,14 @@ pub trait DistributedLockExt: DistributedLock {
     }
 
     /// Runs `body` under the lock and then releases it. Code in `body` that calls `lock` on the same lock reenters it.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # lock_core::example(async |locks| {
+    /// let total = locks.mutex("orders/42")?.with_lock(async |_hold| 40 + 2).await?;
+    /// assert_eq!(total, 42);
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// Before the body runs, same as [`DistributedLock::acquire_as`]. After it has run, an error means that the body

@@ -3,11 +3,22 @@
 use crate::api::builder::ClientBuilder;
 use crate::api::client::LockClient;
 use crate::memory::{MemoryOptions, MemoryServer};
-use crate::types::error::LockError;
+use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::url::LockUrl;
 
 impl MemoryServer {
     /// Creates a client without leases, with the default settings.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLockExt;
+    /// # use lock_core::memory::MemoryServer;
+    /// # lock_core::example(async |_| {
+    /// let server = MemoryServer::new();
+    /// let (ours, theirs) = (server.client()?, server.client()?);
+    /// let _held = ours.mutex("orders/42")?.acquire().await?;
+    /// assert!(theirs.mutex("orders/42")?.try_acquire().await?.is_none());
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when the system has no threads left.
@@ -16,6 +27,18 @@ impl MemoryServer {
     }
 
     /// Creates a client with settings. The builder's clock must be the server's clock.
+    ///
+    /// ```
+    /// # use lock_core::{ClientBuilder, DistributedLockExt};
+    /// # use lock_core::memory::{MemoryOptions, MemoryServer};
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |_| {
+    /// let lease = MemoryOptions::default().lease(Duration::from_secs(30));
+    /// let leased = MemoryServer::new().client_with(lease, ClientBuilder::new())?;
+    /// let guard = leased.mutex("orders/42")?.acquire().await?;
+    /// assert!(guard.hold().remaining().is_some());
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when the lease is too short for the abort margin.
@@ -30,6 +53,15 @@ impl MemoryServer {
     /// Connects to the server that a `memory:` URL names: `memory:` or `memory:name`, with `?lease=DURATION` and the
     /// common options.
     ///
+    /// ```
+    /// # use lock_core::{ClientBuilder, LockUrl};
+    /// # use lock_core::memory::MemoryServer;
+    /// # lock_core::example(async |_| {
+    /// let url = LockUrl::parse("memory:shared?lease=30s")?;
+    /// let locks = MemoryServer::connect(&url, ClientBuilder::new())?;
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.
     pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
@@ -39,4 +71,15 @@ impl MemoryServer {
         options.finish()?;
         Self::named(url.path()).client_with(memory, builder)
     }
+}
+
+/// Runs an example of the documentation with a client of a server of its own.
+#[doc(hidden)]
+pub fn example<F: AsyncFnOnce(LockClient) -> Result<(), LockError>>(body: F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ran = match runtime {
+        Ok(runtime) => runtime.block_on(async { body(MemoryServer::new().client()?).await }),
+        Err(error) => Err(LockError::new(ErrorKind::Internal, Operation::Connect).caused_by(error)),
+    };
+    assert!(ran.is_ok(), "the example failed: {ran:?}");
 }

@@ -10,7 +10,7 @@ pub(crate) mod hold;
 pub(crate) mod hold_control;
 pub(crate) mod listener;
 pub(crate) mod lock;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod reentrant;
 mod registry;
 mod scope;

@@ -17,6 +17,13 @@ use crate::types::owner::{Kind, Owner};
 impl Owner {
     /// Returns the owner that the calling code acts for: its scope, else its task, else its thread.
     ///
+    /// ```
+    /// # use lock_core::Owner;
+    /// # lock_core::example(async |_| {
+    /// assert_eq!(Owner::current()?, Owner::current()?); // the same task
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NoOwner`] outside a scope, a task and a runtime's `block_on`.
     pub fn current() -> Result<Self, LockError> {
@@ -38,6 +45,15 @@ impl Owner {
     ///
     /// Entries that `lock` made inside the scope and that no `unlock` ended are released when the future completes or
     /// is dropped. Guards are not affected. Scopes can be nested; the innermost one counts.
+    ///
+    /// ```
+    /// # use lock_core::Owner;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// Owner::new().scope(async { lock.lock().await }).await?;
+    /// assert!(!lock.is_locked()); // the scope has released it
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Cancel safety
     /// Dropping the returned future drops `future` and releases what it still holds, in the background.
