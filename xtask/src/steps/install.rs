@@ -6,12 +6,13 @@ use crate::console::Console;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::requirements::{Requirement, Source, TABLE};
+use crate::requirements::{self, Requirement, Source};
 
 pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let skip = std::env::var("DISTLOCK_SKIP").unwrap_or_default();
+    let requirements = requirements::all(&context.metadata()?)?;
     let mut missing = Vec::new();
-    for requirement in TABLE {
+    for requirement in &requirements {
         if requirement.is_left_out_by(&skip) {
             context.skip(&format!("{}, left out by DISTLOCK_SKIP", requirement.name));
         } else if !requirement.is_present() {
@@ -31,11 +32,11 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
 }
 
 /// Returns the packages that provide what is missing; an error if no package provides something of it.
-fn packages_for(missing: &[&Requirement]) -> Result<Vec<&'static str>, Failure> {
+fn packages_for<'a>(missing: &[&'a Requirement]) -> Result<Vec<&'a str>, Failure> {
     let mut packages = Vec::new();
     for requirement in missing {
-        match requirement.source {
-            Source::Package(package) => packages.push(package),
+        match &requirement.source {
+            Source::Package(package) => packages.push(package.as_str()),
             Source::Component(_) => return Err(all_remedies(missing)),
         }
     }
@@ -110,18 +111,17 @@ fn is_debian_or_ubuntu(release: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PACKAGE: Requirement = Requirement {
-        name: "flock",
-        proof: &["false"],
-        source: Source::Package("util-linux"),
-        skip_words: &[],
-    };
-    const COMPONENT: Requirement = Requirement {
-        name: "clippy",
-        proof: &["false"],
-        source: Source::Component("clippy"),
-        skip_words: &[],
-    };
+    fn missing(name: &str, source: Source) -> Requirement {
+        Requirement { name: name.to_owned(), proof: vec!["false".to_owned()], source, skip_words: Vec::new() }
+    }
+
+    fn package() -> Requirement {
+        missing("flock", Source::Package("util-linux".to_owned()))
+    }
+
+    fn component() -> Requirement {
+        missing("clippy", Source::Component("clippy".to_owned()))
+    }
 
     #[test]
     fn distributions_are_told_apart() {
@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn a_missing_component_is_named_and_not_looked_for_in_a_package() {
-        assert_eq!(packages_for(&[&PACKAGE, &PACKAGE]), Ok(vec!["util-linux"]));
-        let failure = packages_for(&[&PACKAGE, &COMPONENT]).unwrap_err().to_string();
+        assert_eq!(packages_for(&[&package(), &package()]), Ok(vec!["util-linux"]));
+        let failure = packages_for(&[&package(), &component()]).unwrap_err().to_string();
         assert!(
             failure.contains("util-linux") && failure.contains("rustup component add clippy"),
             "{failure}"
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_run_after_its_installation_is_an_error() {
-        assert!(still_missing(&[&PACKAGE]).unwrap_err().to_string().contains("flock is still missing"));
-        assert_eq!(still_missing(&[&Requirement { proof: &["true"], ..PACKAGE }]), Ok(()));
+        assert!(still_missing(&[&package()]).unwrap_err().to_string().contains("flock is still missing"));
+        assert_eq!(still_missing(&[&Requirement { proof: vec!["true".to_owned()], ..package() }]), Ok(()));
     }
 
     #[test]

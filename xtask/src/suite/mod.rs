@@ -34,7 +34,7 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     programs.push(Program::doctests(
         context.cargo(&[&["test"], &EVERYTHING[..], &["--doc", "--no-fail-fast"]].concat()),
     ));
-    let (alone, together) = order::arranged(programs)?;
+    let (alone, together) = order::arranged(programs, &metadata)?;
     let logs = metadata.target_directory.join("suite");
     fs::create_dir_all(&logs)
         .map_err(|error| Failure::new(format!("{} cannot be made: {error}", logs.display())))?;

@@ -1,39 +1,15 @@
 //! The order of the programs, and the programs that must run alone.
+//!
+//! The programs that take longest begin first: the last programs to start should be short, and programs that compute
+//! should run beside programs that wait. The table `[package.metadata.suite.order]` of a crate gives these programs
+//! their numbers: a lower one begins earlier, and a program without a number after all of them.
 
 use std::num::NonZero;
 use std::thread;
 
 use super::programs::Program;
 use crate::failure::Failure;
-
-/// The programs that take longest, in this order and before all others: the last programs to start should be short.
-/// Programs that compute run beside programs that wait.
-const FIRST: &[&str] = &[
-    "distlock-cli --test command",
-    "lock-mysql --test faults",
-    "conformance-tests --test zookeeper-closed",
-    "lock-redis --test faults",
-    "lock-redis --test protocol",
-    "conformance-tests --test zookeeper",
-    "lock-file --lib",
-    "lock-zookeeper --test faults",
-    "conformance-tests --test mysql57-table",
-    "conformance-tests --test file",
-    "conformance-tests --test zookeeper-ensemble",
-    "test-servers --lib",
-    "conformance-tests --test redis",
-    "conformance-tests --test mariadb-table",
-    "conformance-tests --test mysql57",
-    "conformance-tests --test mariadb",
-    "conformance-tests --test memory-with-lease",
-    "conformance-tests --test memory",
-    "conformance-tests --test broken",
-    "conformance-tests --test zookeeper-curator",
-    "conformance-tests --test redis-polling",
-    "lock-core --test model",
-    "distlock --example same_program",
-    "lock-core --lib",
-];
+use crate::metadata::Metadata;
 
 /// The programs that cannot run beside others, with the reason.
 const ALONE: &[(&str, &str)] = &[(
@@ -61,19 +37,40 @@ pub(super) fn at_once() -> usize {
 }
 
 /// Returns the programs that run alone, and the others in the order in which they start.
-pub(super) fn arranged(programs: Vec<Program>) -> Result<(Vec<Program>, Vec<Program>), Failure> {
-    arranged_by(programs, FIRST, ALONE)
+pub(super) fn arranged(
+    programs: Vec<Program>,
+    metadata: &Metadata,
+) -> Result<(Vec<Program>, Vec<Program>), Failure> {
+    arranged_by(programs, &numbered(metadata), ALONE)
+}
+
+/// Returns the programs that have a number, in their order.
+fn numbered(metadata: &Metadata) -> Vec<String> {
+    let orders =
+        metadata.packages.iter().filter_map(|package| Some((package, package.suite["order"].as_object()?)));
+    let mut numbered: Vec<_> = orders
+        .flat_map(|(package, order)| {
+            order
+                .iter()
+                .map(move |(program, number)| (number.as_u64(), format!("{} {program}", package.name)))
+        })
+        .collect();
+    numbered.sort();
+    numbered.into_iter().map(|(_, name)| name).collect()
 }
 
 fn arranged_by(
     mut programs: Vec<Program>,
-    first: &[&str],
+    first: &[String],
     alone: &[(&str, &str)],
 ) -> Result<(Vec<Program>, Vec<Program>), Failure> {
-    let named = first.iter().chain(alone.iter().map(|(name, _)| name));
-    if let Some(stranger) = named.copied().find(|name| programs.iter().all(|program| program.name != *name)) {
+    let named = first.iter().map(String::as_str).chain(alone.iter().map(|(name, _)| *name));
+    if let Some(stranger) =
+        named.into_iter().find(|name| programs.iter().all(|program| program.name != *name))
+    {
         return Err(Failure::new(format!(
-            "xtask/src/suite/order.rs names {stranger:?}, and there is no such test program"
+            "a crate's package.metadata.suite.order, or xtask/src/suite/order.rs, names {stranger:?}, and there is no such \
+             test program"
         )));
     }
     let place =
@@ -100,16 +97,30 @@ mod tests {
         programs.iter().map(|program| program.name.as_str()).collect()
     }
 
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn the_numbers_of_all_crates_are_one_order() {
+        let metadata = r#"{"packages": [
+            {"name": "a", "manifest_path": "", "metadata": {"suite": {"order": {"--lib": 10, "--test x": 30}}}},
+            {"name": "b", "manifest_path": "", "metadata": {"suite": {"order": {"--lib": 20}}}},
+            {"name": "c", "manifest_path": "", "metadata": null}]}"#;
+        assert_eq!(numbered(&Metadata::parse(metadata).unwrap()), ["a --lib", "b --lib", "a --test x"]);
+    }
+
     #[test]
     fn the_longest_come_first_and_the_others_as_cargo_names_them() {
-        let (alone, together) = arranged_by(programs(), &["d", "b"], &[("a", "it counts threads")]).unwrap();
+        let (alone, together) =
+            arranged_by(programs(), &owned(&["d", "b"]), &[("a", "it counts threads")]).unwrap();
         assert_eq!(names(&together), ["d", "b", "c"]);
         assert_eq!(names(&alone), ["a"]);
     }
 
     #[test]
     fn a_name_that_no_program_has_any_more_is_an_error() {
-        assert!(arranged_by(programs(), &["e"], &[]).unwrap_err().to_string().contains("\"e\""));
+        assert!(arranged_by(programs(), &owned(&["e"]), &[]).unwrap_err().to_string().contains("\"e\""));
         assert!(arranged_by(programs(), &[], &[("e", "…")]).is_err());
     }
 }
