@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use distlock::LockUrl;
+use distlock::capabilities::Reach;
+use distlock::spi::Driver;
 
 /// Run a command under a distributed lock, hold a lock, look at it, or break it.
 #[derive(Debug, Parser)]
@@ -25,7 +28,7 @@ pub(crate) struct Common {
         global = true,
         value_name = "URL",
         help = url_help(),
-        long_help = format!("{}\n\n{URL_DETAILS}", url_help())
+        long_help = url_details()
     )]
     pub(crate) url: Option<String>,
 
@@ -108,7 +111,7 @@ pub(crate) struct Exec {
     /// How long the command has to end after a loss, between SIGTERM and SIGKILL [default: 10s, at most a third of the lease]
     ///
     /// Where locks have a lease, a loss is declared so early that SIGKILL falls before the lease ends. The longer the grace,
-    /// the sooner a silent server means a loss. Of a ZooKeeper session two thirds count as the lease.
+    /// the sooner a silent server means a loss. Where locks belong to a session of the servers, two thirds of it count as the lease.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 
@@ -180,28 +183,31 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "write a number with its unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
 }
 
-/// Help text about locks on a Redis server, if that backend is compiled in.
-fn with_redis(text: &'static str) -> &'static str {
-    if cfg!(feature = "redis") { text } else { "" }
+/// Returns the backends whose locks other processes can see. A lock in the memory of the command excludes no other.
+fn backends() -> Vec<Driver> {
+    distlock::drivers().into_iter().filter(|driver| driver.reach != Reach::Process).collect()
 }
 
-/// Help text about locks on ZooKeeper, if that backend is compiled in.
-fn with_zookeeper(text: &'static str) -> &'static str {
-    if cfg!(feature = "zookeeper") { text } else { "" }
-}
-
-/// Help text about locks on MySQL and MariaDB, if that backend is compiled in.
-fn with_mysql(text: &'static str) -> &'static str {
-    if cfg!(feature = "mysql") { text } else { "" }
+/// Returns the usual URL of each backend that needs a server.
+fn servers() -> impl Iterator<Item = &'static str> {
+    let servers = backends().into_iter().filter(|driver| driver.reach == Reach::Network);
+    servers.filter_map(|driver| driver.examples.first().copied())
 }
 
 fn url_help() -> String {
+    let urls: Vec<_> = backends().iter().filter_map(|driver| driver.examples.first().copied()).collect();
     format!(
-        "Where the lock lives, such as file:/srv/locks{}{}{} [env: DISTLOCK_URL] [default: file: in a folder of yours]",
-        with_redis(" or redis://cache:6379"),
-        with_zookeeper(" or zookeeper://zoo1,zoo2,zoo3/locks"),
-        with_mysql(" or mysql://app@db")
+        "Where the lock lives, such as {} [env: DISTLOCK_URL] [default: file: in a folder of yours]",
+        urls.join(" or ")
     )
+}
+
+fn url_details() -> String {
+    let lines: String = backends()
+        .iter()
+        .map(|driver| format!("\n  {:<24}{}", format!("{}:", driver.schemes.join(":, ")), driver.summary))
+        .collect();
+    format!("{}\n\n{URL_DETAILS}\n\nThe backends:{lines}", url_help())
 }
 
 const URL_DETAILS: &str = "\
@@ -209,45 +215,46 @@ Without it the lock is one between the processes of this machine that run as the
 in it is better put into the environment than here, where every user of the machine can read it.";
 
 fn overview() -> String {
+    let servers: String =
+        servers().map(|url| format!("  distlock exec --url {url} nightly-report -- ./report.sh\n")).collect();
     format!(
         "\
 Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --url file:/srv/locks --wait 5m nightly-report -- ./report.sh
-{}{}{}  distlock status nightly-report
+{servers}  distlock status nightly-report
 
 Exit codes:
   the command's own; 128 + signal when a signal ended it; 75 lock not to be had in time; 76 lock lost;
   69 backend unreachable; 77 access refused; 64 bad usage; 126/127 command not runnable/not found; 70 anything else",
-        with_redis("  distlock exec --url redis://cache:6379 nightly-report -- ./report.sh\n"),
-        with_zookeeper("  distlock exec --url zookeeper://zoo1,zoo2,zoo3/locks nightly-report -- ./report.sh\n"),
-        with_mysql("  distlock exec --url mysql://app@db nightly-report -- ./report.sh\n")
     )
 }
 
 fn exec_examples() -> String {
+    let urls: String = backends()
+        .iter()
+        .filter(|driver| driver.reach == Reach::Network)
+        .flat_map(|driver| driver.examples)
+        .map(|url| exec_example(url))
+        .collect();
     format!(
         "\
 Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --no-wait backup -- rsync -a /srv/ backup:/srv/
   distlock exec --wait 30s --grace 2s deploy -- sh -c 'make && make install'
-{}{}{}
+{urls}
 The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.",
-        with_redis(
-            "  distlock exec --url 'redis://cache:6379?lease=60s' nightly-report -- ./report.sh
-  DISTLOCK_URL='rediss://app@cache?password_file=/etc/app/pw' distlock exec job -- ./job.sh
-"
-        ),
-        with_zookeeper(
-            "  distlock exec --url 'zookeeper://zoo1,zoo2,zoo3/locks?session_timeout=30s' job -- ./job.sh
-"
-        ),
-        with_mysql(
-            "  DISTLOCK_URL='mysql://app:password@db/app?fencing=table' distlock exec job -- ./job.sh
-"
-        )
     )
+}
+
+/// A URL that may hold a secret belongs into the environment.
+fn exec_example(url: &str) -> String {
+    if LockUrl::parse(url).is_ok_and(|url| url.has_secret()) {
+        format!("  DISTLOCK_URL='{url}' distlock exec job -- ./job.sh\n")
+    } else {
+        format!("  distlock exec --url '{url}' job -- ./job.sh\n")
+    }
 }
 
 const HOLD_EXAMPLES: &str = "\
@@ -256,12 +263,13 @@ Examples:
   distlock hold --json maintenance           (one JSON object a line on standard output)";
 
 fn status_examples() -> String {
+    let server: String =
+        servers().take(1).map(|url| format!("  distlock status --url {url} nightly-report\n")).collect();
     format!(
         "\
 Examples:
   distlock status nightly-report
-{}  distlock status --json nightly-report | jq .held",
-        with_redis("  distlock status --url redis://cache:6379 nightly-report\n")
+{server}  distlock status --json nightly-report | jq .held",
     )
 }
 
@@ -309,13 +317,9 @@ mod tests {
         command.build();
         let exec = command.find_subcommand_mut("exec").unwrap().render_long_help().to_string();
         for help in [command.render_long_help().to_string(), exec] {
-            for (scheme, is_there) in [
-                ("file:", true),
-                ("redis:", cfg!(feature = "redis")),
-                ("zookeeper:", cfg!(feature = "zookeeper")),
-                ("mysql:", cfg!(feature = "mysql")),
-            ] {
-                assert_eq!(help.contains(scheme), is_there, "{scheme}: {help}");
+            for driver in distlock::drivers() {
+                let is_shown = help.contains(&format!("{}:", driver.schemes[0]));
+                assert_eq!(is_shown, driver.reach != Reach::Process, "{}: {help}", driver.name);
             }
         }
     }

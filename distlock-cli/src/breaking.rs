@@ -3,7 +3,9 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
-use distlock::{Breaking, Broken, Capabilities, LockClient, LockName, Others, Participant, Reach, TakenAway};
+use distlock::capabilities::{Breaking, Reach};
+use distlock::status::{Broken, Others, Participant, TakenAway};
+use distlock::{Capabilities, LockClient, LockName};
 use serde_json::{Value, json};
 
 use crate::arguments::{Break, Common};

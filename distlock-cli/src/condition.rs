@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use distlock::{HolderInfo, Participant};
+use distlock::status::{HolderInfo, Participant};
 use nix::errno::Errno;
 use nix::sys::signal;
 use nix::unistd::Pid;
@@ -87,7 +87,8 @@ impl Stat {
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
-    use distlock::{HolderId, ProcessOrigin};
+    use distlock::HolderId;
+    use distlock::status::ProcessOrigin;
 
     use super::*;
 

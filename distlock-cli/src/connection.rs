@@ -4,7 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use distlock::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Reach};
+use distlock::capabilities::Reach;
+use distlock::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation};
 use tokio::time::timeout;
 
 use crate::exit::{self, Ending, Failure};
@@ -149,6 +150,8 @@ fn has_secret(url: &OsString) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use distlock::spi::{Connecting, Driver};
+
     use super::*;
 
     #[test]
@@ -157,29 +160,23 @@ mod tests {
         let seconds = Duration::from_secs;
         assert_eq!(grace_of(None).unwrap(), seconds(10));
         assert_eq!(grace_of(Some("")).unwrap(), seconds(10));
-        #[cfg(feature = "redis")]
+        let refuse = |_: LockUrl, _: ClientBuilder| -> Connecting {
+            Box::pin(async { Err(LockError::new(ErrorKind::Unreachable, Operation::Connect)) })
+        };
+        let leased = Driver::new("leased", &["leased"], refuse, |url| url.options().take_duration("lease"));
+        distlock::register(leased.reach(Reach::Process)).unwrap();
         for (url, grace) in [
-            ("redis://a", seconds(10)),
-            ("redis://a/?lease=60s", seconds(10)),
-            ("redis://a/?lease=6s", seconds(2)),
+            ("leased:", seconds(10)),
+            ("leased:?lease=60s", seconds(10)),
+            ("leased:?lease=1h", seconds(10)),
+            ("leased:?lease=9s", seconds(3)),
+            ("leased:?lease=6s", seconds(2)),
         ] {
             assert_eq!(grace_of(Some(url)).unwrap(), grace, "{url}");
         }
-        #[cfg(feature = "zookeeper")]
-        for (url, grace) in [
-            ("zookeeper://a", seconds(20) / 9),
-            ("zookeeper://a/locks?session_timeout=9s", seconds(2)),
-            ("zookeeper://a/locks?session_timeout=1m", seconds(10)),
-        ] {
-            assert!(grace_of(Some(url)).unwrap().abs_diff(grace) < Duration::from_micros(1), "{url}");
-        }
-        #[cfg(feature = "mysql")]
-        for (url, grace) in [
-            ("mysql://a", seconds(10)),
-            ("mariadb://a/locks?lease=9s", seconds(3)),
-            ("mysql://a/locks?fencing=table&lease=1h", seconds(10)),
-        ] {
-            assert_eq!(grace_of(Some(url)).unwrap(), grace, "{url}");
+        for url in distlock::drivers().iter().flat_map(|driver| driver.examples) {
+            let third = distlock::lease_of(url).unwrap().map_or(Duration::MAX, |lease| lease / 3);
+            assert_eq!(grace_of(Some(url)).unwrap(), third.min(seconds(10)), "{url}");
         }
         assert!(grace_of(Some("gopher:")).unwrap_err().message.contains("gopher"));
     }
@@ -201,12 +198,12 @@ mod tests {
     fn a_secret_is_anything_with_credentials_or_unreadable() {
         for (url, secret) in [
             ("file:/srv/locks", false),
-            ("redis://cache/?lease=6s", false),
+            ("server://db/locks?lease=6s", false),
             ("", false),
-            ("redis://user:word@cache/", true),
-            ("redis://cache/?password=word", true),
-            ("mysql://db/locks?fencing=table", false),
-            ("mysql://app:word@db/locks", true),
+            ("server://user:word@db/", true),
+            ("server://db/?password=word", true),
+            ("server://db/locks?fencing=table", false),
+            ("server://app:word@db/locks", true),
             ("no scheme", true),
         ] {
             assert_eq!(has_secret(&url.into()), secret, "{url:?}");

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{DistributedLock, Hold, LockClient, LockListener, LossReason, Reach};
+use distlock::capabilities::Reach;
+use distlock::{DistributedLock, Hold, LockClient, LockListener, LossReason};
 use tokio::sync::mpsc;
 
 use crate::event::Event;

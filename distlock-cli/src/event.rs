@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use distlock::{FencingToken, LossReason, Participant};
+use distlock::status::Participant;
+use distlock::{FencingToken, LossReason};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};

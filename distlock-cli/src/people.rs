@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use distlock::Participant;
+use distlock::status::Participant;
 use serde::Serialize;
 
 use crate::condition::Condition;
@@ -89,7 +89,8 @@ fn whole_seconds(duration: std::time::Duration) -> std::time::Duration {
 mod tests {
     use std::time::Duration;
 
-    use distlock::{HolderId, HolderInfo};
+    use distlock::HolderId;
+    use distlock::status::HolderInfo;
 
     use super::*;
 

@@ -3,7 +3,8 @@
 use std::future::pending;
 use std::time::Duration;
 
-use distlock::{Clock, Hold, LossReason, Moment};
+use distlock::spi::{Clock, Moment};
+use distlock::{Hold, LossReason};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::time::sleep;

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use distlock::{Capabilities, Inspection, LockStatus, Participant, Reach};
+use distlock::capabilities::{Inspection, Reach};
+use distlock::status::Participant;
+use distlock::{Capabilities, LockStatus};
 use serde_json::{Value, json};
 
 use crate::arguments::{Common, Status};
@@ -79,7 +81,10 @@ fn details(holder: &Participant, capabilities: &Capabilities) -> impl Iterator<I
 
 #[cfg(test)]
 mod tests {
-    use distlock::{CharacterSet, FencingToken, HolderId, HolderInfo, LockName, NameRules, Reach};
+    use distlock::capabilities::Reach;
+    use distlock::spi::{CharacterSet, NameRules};
+    use distlock::status::HolderInfo;
+    use distlock::{FencingToken, HolderId, LockName};
 
     use super::*;
 

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::memory::{MemoryOptions, MemoryServer};
+use distlock::testing::{MemoryOptions, MemoryServer};
 use distlock::{ClientBuilder, DistributedLock, DistributedLockExt, LockError};
 
 const ROUNDS: usize = 9;

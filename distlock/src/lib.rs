@@ -27,31 +27,55 @@
 //! With the filter `distlock=warn` the log stays empty as long as there are no problems.
 //!
 //! # This crate
-//! This crate is the facade: one cargo feature for each backend, [`connect`], and the types of [`lock_core`]. The
-//! documentation of `lock_core` says what a lock promises; the module of each backend here says what that backend adds.
+//! This crate is the facade: one cargo feature for each backend, [`connect`], and what users need of [`lock_core`], whose
+//! documentation says what a lock promises. The module of each backend says what that backend adds. [`spi`] has what a
+//! backend needs, which [`register`] adds; [`testing`] has what tests need.
 #![forbid(unsafe_code)]
 
-mod drivers;
+mod backends;
+mod registry;
 
 use std::time::Duration;
 
-pub use lock_core::*;
+#[allow(unused_imports, reason = "without a feature of a backend there is none")]
+pub use backends::*;
+pub use lock_core::{
+    Capabilities, ClientBuilder, DistributedLock, DistributedLockExt, EngineChoice, ErrorKind, FencingToken,
+    Hold, HoldEnd, HolderId, LockClient, LockError, LockGuard, LockListener, LockName, LockStatus, LockUrl,
+    LossReason, Operation, Owner, Secret, Wait,
+};
+pub use registry::{drivers, register};
 
-/// Locks between the processes of one machine, on Unix; see [`lock_file`].
-#[cfg(all(feature = "file", unix))]
-pub use lock_file as file;
+/// What a backend can do: the values in [`Capabilities`].
+pub mod capabilities {
+    pub use lock_core::{Breaking, Fairness, Fencing, Inspection, Reach};
+}
 
-/// Locks across machines, kept by a MySQL or MariaDB server; see [`lock_mysql`].
-#[cfg(feature = "mysql")]
-pub use lock_mysql as mysql;
+/// Who holds a lock and who waits for it: the values in [`LockStatus`], and what breaking a lock returns.
+pub mod status {
+    pub use lock_core::{Broken, HolderInfo, Others, Participant, ProcessOrigin, TakenAway};
+}
 
-/// Locks across machines, kept by a Redis server; see [`lock_redis`].
-#[cfg(feature = "redis")]
-pub use lock_redis as redis;
+/// What a backend implements and is given, the [`Driver`](spi::Driver) that [`register`] takes, and what a
+/// [`DistributedLock`] of your own needs.
+///
+/// `docs/backends/writing-one.md` goes through it. A backend's crate depends on `lock-core`, which has the same items.
+pub mod spi {
+    #[doc(no_inline)]
+    pub use crate::{capabilities::*, status::*};
+    pub use lock_core::spi::*;
+    pub use lock_core::{
+        Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, GuardedLock, HoldControl, Moment,
+        NameRules, OptionKind, PhysicalName, Sleep, UrlOption, UrlOptions, with_waker,
+    };
+}
 
-/// Locks across machines, kept by a ZooKeeper ensemble; see [`lock_zookeeper`].
-#[cfg(feature = "zookeeper")]
-pub use lock_zookeeper as zookeeper;
+/// What tests need: a clock that they set, and a server in memory that can be told to fail.
+#[cfg(feature = "memory")]
+pub mod testing {
+    pub use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told, faults};
+    pub use lock_core::{Clock, ManualClock, Moment};
+}
 
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
 ///
@@ -67,15 +91,15 @@ pub async fn connect(url: impl AsRef<str>) -> Result<LockClient, LockError> {
 /// Connects to the backend that `url` names. Options in the URL override those of the builder.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidOption`] for a URL that cannot be parsed, an unknown scheme, a scheme whose cargo feature is
-/// off, or an option that the backend does not have; any error of the backend.
+/// [`ErrorKind::InvalidOption`] for a URL that cannot be parsed, a scheme that is neither compiled in nor
+/// [registered](register), a scheme whose cargo feature is off, or an option that the backend does not have; any error of the backend.
 ///
 /// # Cancel safety
 /// Dropping the future ends the attempt to connect.
 pub async fn connect_with(url: impl AsRef<str>, builder: ClientBuilder) -> Result<LockClient, LockError> {
     let url = LockUrl::parse(url.as_ref())?;
-    let functions = drivers::find(url.scheme())?;
-    (functions.connect)(url, builder).await
+    let driver = registry::find(url.scheme())?;
+    (driver.connect)(url, builder).await
 }
 
 /// Returns the length of the lease that `url` asks for, without connecting; `None` when locks have no lease.
@@ -88,7 +112,7 @@ pub async fn connect_with(url: impl AsRef<str>, builder: ClientBuilder) -> Resul
 /// off, or a length that makes no sense. The other options are checked when connecting.
 pub fn lease_of(url: impl AsRef<str>) -> Result<Option<Duration>, LockError> {
     let url = LockUrl::parse(url.as_ref())?;
-    (drivers::find(url.scheme())?.lease_of)(&url)
+    (registry::find(url.scheme())?.lease_of)(&url)
 }
 
 /// The README's program, compiled and run.
@@ -100,16 +124,6 @@ pub struct Readme;
 #[cfg(all(doctest, feature = "memory"))]
 #[doc = include_str!("../../docs/guide.md")]
 pub struct Guide;
-
-/// The programs of each crate's README, compiled and, where they need no server, run.
-#[cfg(doctest)]
-#[cfg_attr(feature = "memory", doc = include_str!("../README.md"))]
-#[cfg_attr(feature = "memory", doc = include_str!("../../lock-core/README.md"))]
-#[cfg_attr(feature = "file", doc = include_str!("../../lock-file/README.md"))]
-#[cfg_attr(feature = "redis", doc = include_str!("../../lock-redis/README.md"))]
-#[cfg_attr(feature = "zookeeper", doc = include_str!("../../lock-zookeeper/README.md"))]
-#[cfg_attr(feature = "mysql", doc = include_str!("../../lock-mysql/README.md"))]
-pub struct CrateReadmes;
 
 /// The examples of locks that users write, compiled and run.
 #[cfg(all(doctest, feature = "memory"))]

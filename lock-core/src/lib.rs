@@ -26,12 +26,14 @@ mod types;
 
 pub use api::builder::ClientBuilder;
 pub use api::client::LockClient;
+pub use api::driver::{Connecting, Driver};
 pub use api::granter::GuardedLock;
 pub use api::guard::LockGuard;
 pub use api::hold::Hold;
 pub use api::hold_control::HoldControl;
 pub use api::listener::LockListener;
 pub use api::lock::{DistributedLock, DistributedLockExt};
+pub use api::memory::DRIVER as MEMORY_DRIVER;
 #[doc(hidden)]
 pub use api::memory::example;
 
@@ -46,6 +48,7 @@ pub use types::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspect
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};
 pub use types::name::{CharacterSet, LockName, NameRules, PhysicalName};
+pub use types::option::{OptionKind, UrlOption};
 pub use types::origin::ProcessOrigin;
 pub use types::owner::Owner;
 pub use types::secret::Secret;

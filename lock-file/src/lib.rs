@@ -70,6 +70,7 @@
 mod attempt;
 mod backend;
 mod default_folder;
+mod driver;
 mod errand;
 mod folder;
 mod gate;
@@ -90,4 +91,5 @@ mod watcher;
 
 pub use backend::{FileBackend, FileLease};
 pub use default_folder::default_folder;
+pub use driver::DRIVER;
 pub use options::{FileOptions, connect, lease_of};

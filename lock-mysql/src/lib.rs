@@ -74,6 +74,7 @@ mod address;
 mod attempt;
 mod backend;
 mod control;
+mod driver;
 mod inspection;
 mod link;
 mod mark;
@@ -88,5 +89,6 @@ mod statement;
 mod survey;
 mod trouble;
 
+pub use driver::DRIVER;
 pub use options::{MySqlOptions, TokenSource, connect, lease_of};
 pub use statement::operation_of;

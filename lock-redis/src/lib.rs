@@ -80,6 +80,7 @@
 mod address;
 mod attempt;
 mod backend;
+mod driver;
 mod earlier;
 mod groups;
 mod keys;
@@ -94,5 +95,6 @@ mod supervisor;
 mod trouble;
 mod turn;
 
+pub use driver::DRIVER;
 pub use options::{RedisOptions, connect, lease_of};
 pub use scripts::{Script, scripts};

@@ -99,6 +99,7 @@
 mod attempt;
 mod backend;
 mod contender;
+mod driver;
 mod hold;
 mod leftover;
 mod node;
@@ -114,4 +115,5 @@ mod trouble;
 mod trust;
 mod waiter;
 
+pub use driver::DRIVER;
 pub use options::{Access, Authentication, TokenSource, ZooKeeperOptions, connect, lease_of};

@@ -2,9 +2,24 @@
 
 use crate::api::builder::ClientBuilder;
 use crate::api::client::LockClient;
-use crate::memory::{MemoryOptions, MemoryServer};
+use crate::api::driver::Driver;
+use crate::memory::{MemoryOptions, MemoryServer, lease_of};
+use crate::types::capabilities::Reach;
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::option::UrlOption;
 use crate::types::url::LockUrl;
+
+/// What the facade knows of the memory backend.
+pub static DRIVER: Driver = Driver::new(
+    "memory",
+    &["memory"],
+    |url, builder| Box::pin(async move { MemoryServer::connect(&url, builder) }),
+    lease_of,
+)
+.summary("locks within one process, for tests")
+.reach(Reach::Process)
+.examples(&["memory:", "memory:orders?lease=30s"])
+.options(&[UrlOption::duration("lease", "how long a lock stays without a renewal from its holder")]);
 
 impl MemoryServer {
     /// Creates a client without leases, with the default settings.

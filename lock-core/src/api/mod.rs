@@ -3,6 +3,7 @@
 mod announcer;
 pub(crate) mod builder;
 pub(crate) mod client;
+pub(crate) mod driver;
 pub(crate) mod granter;
 pub(crate) mod guard;
 mod handle;

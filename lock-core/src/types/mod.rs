@@ -4,6 +4,7 @@ pub(crate) mod capabilities;
 pub(crate) mod error;
 pub(crate) mod loss;
 pub(crate) mod name;
+pub(crate) mod option;
 pub(crate) mod origin;
 pub(crate) mod owner;
 pub(crate) mod secret;

@@ -1,0 +1,61 @@
+//! The backends that this crate brings along, one cargo feature for each. No other code in the project chooses between
+//! them.
+
+use crate::spi::Driver;
+
+/// Locks between the processes of one machine, on Unix; see [`lock_file`].
+#[cfg(all(feature = "file", unix))]
+pub use lock_file as file;
+
+/// Locks across machines, kept by a MySQL or MariaDB server; see [`lock_mysql`].
+#[cfg(feature = "mysql")]
+pub use lock_mysql as mysql;
+
+/// Locks across machines, kept by a Redis server; see [`lock_redis`].
+#[cfg(feature = "redis")]
+pub use lock_redis as redis;
+
+/// Locks across machines, kept by a ZooKeeper ensemble; see [`lock_zookeeper`].
+#[cfg(feature = "zookeeper")]
+pub use lock_zookeeper as zookeeper;
+
+/// One backend.
+pub(crate) struct Backend {
+    /// The cargo feature that includes it, which is also its name.
+    pub(crate) feature: &'static str,
+    /// Its schemes, which are taken even when it is left out.
+    pub(crate) schemes: &'static [&'static str],
+    /// `None` when the feature is off, or when the system does not have the backend.
+    pub(crate) driver: Option<&'static Driver>,
+}
+
+macro_rules! backend {
+    ($feature:literal, $schemes:expr, $driver:path, $condition:meta) => {
+        Backend {
+            feature: $feature,
+            schemes: &$schemes,
+            #[cfg($condition)]
+            driver: Some(&$driver),
+            #[cfg(not($condition))]
+            driver: None,
+        }
+    };
+}
+
+pub(crate) static BACKENDS: &[Backend] = &[
+    backend!("memory", ["memory"], lock_core::MEMORY_DRIVER, feature = "memory"),
+    backend!("file", ["file"], lock_file::DRIVER, all(feature = "file", unix)),
+    backend!("redis", ["redis", "rediss", "unix"], lock_redis::DRIVER, feature = "redis"),
+    backend!("zookeeper", ["zookeeper"], lock_zookeeper::DRIVER, feature = "zookeeper"),
+    backend!("mysql", ["mysql", "mariadb"], lock_mysql::DRIVER, feature = "mysql"),
+];
+
+/// The programs of each crate's README, compiled and, where they need no server, run.
+#[cfg(doctest)]
+#[cfg_attr(feature = "memory", doc = include_str!("../README.md"))]
+#[cfg_attr(feature = "memory", doc = include_str!("../../lock-core/README.md"))]
+#[cfg_attr(feature = "file", doc = include_str!("../../lock-file/README.md"))]
+#[cfg_attr(feature = "redis", doc = include_str!("../../lock-redis/README.md"))]
+#[cfg_attr(feature = "zookeeper", doc = include_str!("../../lock-zookeeper/README.md"))]
+#[cfg_attr(feature = "mysql", doc = include_str!("../../lock-mysql/README.md"))]
+pub struct CrateReadmes;

@@ -1,0 +1,207 @@
+//! Finds the backend of a scheme: one that is compiled in, or one that the program has registered.
+
+use std::sync::{PoisonError, RwLock};
+
+use crate::backends::{BACKENDS, Backend};
+use crate::spi::Driver;
+use crate::{ErrorKind, LockError, LockUrl, Operation};
+
+static REGISTERED: RwLock<Vec<Driver>> = RwLock::new(Vec::new());
+
+/// Adds a backend from outside this crate. From then on, [`connect`](crate::connect),
+/// [`connect_with`](crate::connect_with) and [`lease_of`](crate::lease_of) know its schemes in the whole process.
+///
+/// A program calls this once for each backend, before it connects.
+///
+/// ```
+/// # #[cfg(feature = "memory")]
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::time::Duration;
+///
+/// use distlock::spi::{Connecting, Driver, UrlOption};
+/// use distlock::testing::{MemoryOptions, MemoryServer};
+/// use distlock::{ClientBuilder, DistributedLockExt, LockError, LockUrl};
+///
+/// /// A backend whose server is in memory: `shelf:NAME`.
+/// static SHELF: Driver = Driver::new("shelf", &["shelf"], connect, lease_of)
+///     .summary("locks on a shelf")
+///     .examples(&["shelf:top"])
+///     .options(&[UrlOption::duration("lease", "how long a lock stays without a renewal").default_value("10 s")]);
+///
+/// fn connect(url: LockUrl, builder: ClientBuilder) -> Connecting {
+///     Box::pin(async move {
+///         let mut options = url.options();
+///         let builder = builder.with_url_options(&mut options)?.server(url.to_string());
+///         let lease = options.take_duration("lease")?.unwrap_or(Duration::from_secs(10));
+///         options.finish()?; // refuses an option that no part of the program has taken
+///         MemoryServer::named(url.path()).client_with(MemoryOptions::new().lease(lease), builder)
+///     })
+/// }
+///
+/// fn lease_of(url: &LockUrl) -> Result<Option<Duration>, LockError> {
+///     Ok(Some(url.options().take_duration("lease")?.unwrap_or(Duration::from_secs(10))))
+/// }
+///
+/// distlock::register(SHELF)?;
+/// assert_eq!(distlock::lease_of("shelf:top?lease=6s")?, Some(Duration::from_secs(6)));
+///
+/// let locks = distlock::connect("shelf:top").await?;
+/// let guard = locks.mutex("orders/42")?.acquire().await?;
+/// guard.release().await?;
+/// # Ok::<(), LockError>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] when the backend has no scheme, a scheme cannot be that of a URL, or a scheme is taken:
+/// by another backend that was registered, or by one of this crate, whether or not its cargo feature is on.
+pub fn register(driver: Driver) -> Result<(), LockError> {
+    let refused = |cause: String| {
+        LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+            .because(format!("the backend {:?} cannot be registered: {cause}", driver.name))
+    };
+    if driver.schemes.is_empty() {
+        return Err(refused("it has no scheme".to_owned()).remedy("name at least one scheme"));
+    }
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    for scheme in driver.schemes {
+        if !is_scheme(scheme) {
+            return Err(refused(format!("{scheme:?} cannot be the scheme of a URL"))
+                .remedy("begin with a letter, and use lower-case letters, digits, '+', '-' and '.'"));
+        }
+        if let Some(owner) = owner_of(scheme, &registered) {
+            return Err(refused(format!("the scheme {scheme:?} is that of the backend {owner:?}"))
+                .remedy("choose another scheme, and register each backend once"));
+        }
+    }
+    registered.push(driver);
+    Ok(())
+}
+
+/// Returns the backends that URLs can name: those that are compiled in, and after them those that were registered.
+///
+/// ```
+/// for driver in distlock::drivers() {
+///     println!("{}: {}, such as {:?}", driver.name, driver.summary, driver.examples.first());
+/// }
+/// ```
+pub fn drivers() -> Vec<Driver> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    BACKENDS.iter().filter_map(|backend| backend.driver).chain(registered.iter()).copied().collect()
+}
+
+/// Returns the backend for URLs of this scheme.
+pub(crate) fn find(scheme: &str) -> Result<Driver, LockError> {
+    let drivers = drivers();
+    if let Some(driver) = drivers.iter().find(|driver| driver.schemes.contains(&scheme)) {
+        return Ok(*driver);
+    }
+    let invalid = |cause: String| LockError::new(ErrorKind::InvalidOption, Operation::Connect).because(cause);
+    Err(match built_in(scheme) {
+        Some(backend) => invalid(format!("the backend for {scheme}: URLs is not compiled in")).remedy(
+            format!("build distlock with the cargo feature {:?}, on a system that has it", backend.feature),
+        ),
+        None => {
+            let known: Vec<_> = drivers.iter().flat_map(|driver| driver.schemes).copied().collect();
+            invalid(format!("there is no backend for {scheme}: URLs"))
+                .remedy(format!("the schemes that there are: {}", known.join(", ")))
+        }
+    })
+}
+
+fn built_in(scheme: &str) -> Option<&'static Backend> {
+    BACKENDS.iter().find(|backend| backend.schemes.contains(&scheme))
+}
+
+fn owner_of(scheme: &str, registered: &[Driver]) -> Option<&'static str> {
+    let stranger = registered.iter().find(|driver| driver.schemes.contains(&scheme));
+    built_in(scheme).map(|backend| backend.feature).or(stranger.map(|driver| driver.name))
+}
+
+/// Whether a URL can begin with it.
+fn is_scheme(scheme: &str) -> bool {
+    LockUrl::parse(&format!("{scheme}:")).is_ok_and(|url| url.scheme() == scheme)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_about_an_unknown_scheme_names_those_there_are() {
+        let text = find("gopher").err().unwrap().to_string();
+        assert!(text.contains("gopher"), "{text}");
+        for scheme in BACKENDS.iter().filter_map(|backend| backend.driver).flat_map(|driver| driver.schemes) {
+            assert!(text.contains(scheme), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_known_scheme_that_is_left_out_names_its_feature() {
+        for backend in BACKENDS {
+            for scheme in backend.schemes {
+                match find(scheme) {
+                    Ok(driver) => assert_eq!(driver.name, backend.feature),
+                    Err(error) => {
+                        assert!(backend.driver.is_none());
+                        assert!(error.to_string().contains(backend.feature), "{error}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_the_drivers_say() {
+        for backend in BACKENDS {
+            let Some(driver) = backend.driver else { continue };
+            assert_eq!((driver.name, driver.schemes), (backend.feature, backend.schemes));
+        }
+    }
+
+    #[test]
+    fn a_backend_without_leases_says_so_and_a_url_can_ask_for_one() {
+        for (url, seconds) in [("memory:", None), ("memory:?lease=6s", Some(6)), ("file:", None)] {
+            let url = LockUrl::parse(url).unwrap();
+            let Ok(driver) = find(url.scheme()) else { continue };
+            assert_eq!(
+                (driver.lease_of)(&url).unwrap(),
+                seconds.map(std::time::Duration::from_secs),
+                "{url}"
+            );
+        }
+    }
+
+    const fn of(name: &'static str, schemes: &'static [&'static str]) -> Driver {
+        Driver::new(name, schemes, |_, _| Box::pin(async { Err(refusal()) }), |_| Ok(None))
+    }
+
+    fn refusal() -> LockError {
+        LockError::new(ErrorKind::Unreachable, Operation::Connect)
+    }
+
+    #[test]
+    fn a_backend_that_was_registered_is_found_and_its_schemes_are_taken() {
+        register(of("attic", &["attic", "loft+tls"])).unwrap();
+        assert_eq!(find("loft+tls").unwrap().name, "attic");
+        assert!(drivers().iter().any(|driver| driver.name == "attic"));
+        let text = register(of("other", &["cellar", "attic"])).unwrap_err().to_string();
+        assert!(text.contains("\"attic\" is that of the backend \"attic\""), "{text}");
+        assert!(find("cellar").is_err(), "a backend that is refused leaves nothing behind");
+    }
+
+    #[test]
+    fn a_scheme_of_this_crate_is_taken_even_when_its_feature_is_off() {
+        for backend in BACKENDS {
+            let text = register(of("other", backend.schemes)).unwrap_err().to_string();
+            assert!(text.contains(backend.feature), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_scheme_that_no_url_can_have_is_refused() {
+        for schemes in [&["Upper"] as &[_], &[""], &["1st"], &["a:b"], &["a b"], &[]] {
+            register(of("other", schemes)).unwrap_err();
+        }
+    }
+}
