@@ -13,8 +13,7 @@
 //! * [`CuratorPeer`]: a program in Java that locks with Apache Curator.
 //! * [`TcpProxy`]: sits between a client and a server, and cuts, refuses, swallows, delays and slices the traffic. With
 //!   a [`Conversation`] it distinguishes requests from replies, so that it can lose or hold back the next request of
-//!   one kind, or the reply to it.
-//! * [`Switch`]: sits between a client and several servers.
+//!   one kind, or the reply to it. It can also lead new connections to another server.
 //!
 //! If a program is not installed, the error says what to install. [`left_out`] returns what the user wants left out.
 //!
@@ -37,9 +36,9 @@ mod proxy;
 #[cfg(unix)]
 mod redis;
 #[cfg(unix)]
-pub mod signals;
+mod service;
 #[cfg(unix)]
-mod switch;
+pub mod signals;
 #[cfg(unix)]
 mod url;
 #[cfg(unix)]
@@ -57,28 +56,16 @@ pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySq
 #[cfg(unix)]
 pub use ports::free_port;
 #[cfg(unix)]
-pub use process::ServerProcess;
+pub use process::{Data, ServerProcess};
 #[cfg(unix)]
 pub use proxy::{Conversation, Direction, Execution, Losing, Reply, Request, Subject, TcpProxy};
 #[cfg(unix)]
 pub use redis::{Digests, RedisConversation, RedisOptions, RedisServer, Value};
 #[cfg(unix)]
-pub use switch::Switch;
-#[cfg(unix)]
 pub use zookeeper::{
     Access, NodeKind, Role, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperNode, ZooKeeperOptions,
     ZooKeeperRequest, ZooKeeperServer,
 };
-
-/// What happens to a server's data when it is restarted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Data {
-    /// The data that it has written to the disk survives: with ZooKeeper all data, with Redis what
-    /// [`RedisOptions::append_only`] makes it write.
-    Kept,
-    /// Nothing survives.
-    Lost,
-}
 
 /// The variable that lists, separated by commas, what to leave out: `DISTLOCK_SKIP=mysql,redis`.
 pub const SKIP_VARIABLE: &str = "DISTLOCK_SKIP";

@@ -68,10 +68,41 @@ pub fn free_port() -> Outcome<u16> {
     Err(Failure::new(format!("no {BLOCK} ports of {} are free", Ipv4Addr::LOCALHOST)))
 }
 
+/// How often a server is started while other programs take ports that were free.
+const STARTS: usize = 5;
+
+/// Starts a server on free ports; again, on other ones, if another program has taken one of them meanwhile, unless the
+/// port is `chosen`.
+pub(crate) async fn on_free_ports<T, F: Future<Output = Outcome<T>>>(
+    chosen: Option<u16>,
+    start: impl Fn() -> F,
+) -> Outcome<T> {
+    let starts = if chosen.is_some() { 1 } else { STARTS };
+    for _ in 1..starts {
+        match start().await {
+            Err(failure) if is_port_taken(&failure.to_string()) => {}
+            outcome => return outcome,
+        }
+    }
+    start().await
+}
+
+/// Returns whether the end of a server's log says that: the second is what MySQL says last.
+fn is_port_taken(log: &str) -> bool {
+    log.contains("Address already in use")
+        || (log.contains("Do you already have another") && log.contains("port"))
+}
+
+/// Returns a word that other users cannot guess: a port is open to every user of the machine.
+pub(crate) fn random_word() -> String {
+    format!("{:016x}{:016x}", RandomState::new().hash_one(1), RandomState::new().hash_one(2))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a test
 
+    use std::cell::Cell;
     use std::collections::HashSet;
 
     use super::*;
@@ -81,6 +112,28 @@ mod tests {
         let ports: HashSet<_> = (0..60).map(|_| free_port().unwrap()).collect();
         assert_eq!(ports.len(), 60);
         assert!(ports.iter().all(|port| CANDIDATES.contains(port)));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_finds_its_port_taken_is_started_again() {
+        let starts = Cell::new(0);
+        let fails = |log: &'static str| {
+            let starts = &starts;
+            move || {
+                starts.set(starts.get() + 1);
+                async move { Outcome::<()>::Err(Failure::new(log)) }
+            }
+        };
+        for (chosen, log, expected) in [
+            (None, "bind: Address already in use", STARTS),
+            (None, "Do you already have another mysqld server running on port: 1?", STARTS),
+            (None, "no memory", 1),
+            (Some(1), "bind: Address already in use", 1),
+        ] {
+            starts.set(0);
+            assert_eq!(on_free_ports(chosen, fails(log)).await, Err(Failure::new(log)));
+            assert_eq!(starts.get(), expected, "{log}");
+        }
     }
 
     /// Other programs see the reservation as this one does.

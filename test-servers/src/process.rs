@@ -26,14 +26,40 @@ const LINES_OF_LOG: usize = 15;
 const WATCH: &str =
     r#"read -r _; kill -KILL "$1"; for _ in 1 2 3 4 5; do rm -rf -- "$2" && break; sleep 1; done"#;
 
+/// What happens to a server's data when it is restarted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    /// The data that it has written to the disk survives: with ZooKeeper all data, with Redis what
+    /// [`RedisOptions::append_only`](crate::RedisOptions::append_only) makes it write.
+    Kept,
+    /// Nothing survives.
+    Lost,
+}
+
+impl Data {
+    /// Removes the folder of the data, unless it is kept.
+    pub(crate) fn remove_unless_kept(self, folder: &Path) -> Outcome {
+        match self {
+            Self::Lost if folder.exists() => fs::remove_dir_all(folder).during(folder.display()),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The process of a server. It is killed when this is dropped, and when the program that started it ends.
 #[derive(Debug)]
 pub struct ServerProcess {
     name: String,
-    pid: u32,
-    server: Mutex<Child>,
-    watch: Mutex<Child>,
-    log: PathBuf,
+    missing: String,
+    folder: PathBuf,
+    running: Mutex<Running>,
+}
+
+/// The process, and the one that watches over it.
+#[derive(Debug)]
+struct Running {
+    server: Child,
+    watch: Child,
 }
 
 impl ServerProcess {
@@ -42,43 +68,28 @@ impl ServerProcess {
     ///
     /// # Errors
     /// When it cannot be started; `missing` is the text for a program that does not exist.
-    pub fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
-        let log = folder.join(format!("{name}.log"));
-        let output = File::options().create(true).append(true).open(&log).during(log.display())?;
-        // In process groups of their own: signals of a terminal to the program's group are only for the program.
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
-        let mut server = command.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Failure::new(missing),
-            _ => Failure::new(format!("{name} cannot be started: {error}")),
-        })?;
-        let watch = Command::new("sh")
-            .args(["-c", WATCH, "sh", &server.id().to_string()])
-            .arg(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn();
-        match watch {
-            Ok(watch) => Ok(Self {
-                name: name.to_owned(),
-                pid: server.id(),
-                server: Mutex::new(server),
-                watch: Mutex::new(watch),
-                log,
-            }),
-            Err(error) => {
-                // Without the watch, nothing would end it.
-                let _ = server.kill();
-                let _ = server.wait();
-                Err(Failure::new(format!("nothing can watch over {name}: {error}")))
-            }
-        }
+    pub fn start(name: &str, command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
+        let running = Mutex::new(Running::start(name, command, folder, missing)?);
+        Ok(Self { name: name.to_owned(), missing: missing.to_owned(), folder: folder.to_owned(), running })
+    }
+
+    /// Kills the process, and starts `command` in its place.
+    ///
+    /// # Errors
+    /// When it cannot be killed or started.
+    pub fn restart(&self, command: Command) -> Outcome {
+        self.kill()?;
+        *self.running() = Running::start(&self.name, command, &self.folder, &self.missing)?;
+        Ok(())
     }
 
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
-        self.pid
+        self.running().server.id()
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until `check` returns without an error.
@@ -95,7 +106,8 @@ impl ServerProcess {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            if let Some(status) = lock(&self.server).try_wait()? {
+            let ended = self.running().server.try_wait()?;
+            if let Some(status) = ended {
                 return Err(self.failure(&format!("ended with {status}")));
             }
             if Instant::now() > deadline {
@@ -111,9 +123,14 @@ impl ServerProcess {
         Failure::new(format!("{name} {what}; the end of its log:\n{}", self.log_tail()))
     }
 
+    /// Returns its log file, to which it appends after a restart.
+    pub fn log(&self) -> PathBuf {
+        log(&self.name, &self.folder)
+    }
+
     /// Returns the last lines of its log.
     pub fn log_tail(&self) -> String {
-        let log = fs::read_to_string(&self.log).unwrap_or_else(|error| format!("(no log: {error})"));
+        let log = fs::read_to_string(self.log()).unwrap_or_else(|error| format!("(no log: {error})"));
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LINES_OF_LOG)..].join("\n")
     }
@@ -125,8 +142,9 @@ impl ServerProcess {
     /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
         // The watch first: later it might kill another process that has got the same process id.
-        end(&self.watch).during("end what watches over the server")?;
-        end(&self.server).during(format_args!("kill {}", self.name))
+        let mut running = self.running();
+        end(&mut running.watch).during("end what watches over the server")?;
+        end(&mut running.server).during(format_args!("kill {}", self.name))
     }
 
     /// Suspends the process. It keeps its connections, and the system accepts new ones for it.
@@ -134,7 +152,7 @@ impl ServerProcess {
     /// # Errors
     /// When it has ended.
     pub fn stop(&self) -> Outcome {
-        signals::stop(&lock(&self.server)).during(format_args!("stop {}", self.name))
+        signals::stop(&self.running().server).during(format_args!("stop {}", self.name))
     }
 
     /// Resumes a stopped process.
@@ -142,18 +160,46 @@ impl ServerProcess {
     /// # Errors
     /// When it has ended.
     pub fn resume(&self) -> Outcome {
-        signals::resume(&lock(&self.server)).during(format_args!("resume {}", self.name))
+        signals::resume(&self.running().server).during(format_args!("resume {}", self.name))
     }
 }
 
-fn end(process: &Mutex<Child>) -> io::Result<()> {
-    let mut process = lock(process);
-    process.kill()?;
-    process.wait().map(drop)
+impl Running {
+    fn start(name: &str, mut command: Command, folder: &Path, missing: &str) -> Outcome<Self> {
+        let log = log(name, folder);
+        let output = File::options().create(true).append(true).open(&log).during(log.display())?;
+        // In process groups of their own: signals of a terminal to the program's group are only for the program.
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
+        let mut server = command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Failure::new(missing),
+            _ => Failure::new(format!("{name} cannot be started: {error}")),
+        })?;
+        let watch = Command::new("sh")
+            .args(["-c", WATCH, "sh", &server.id().to_string()])
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        match watch {
+            Ok(watch) => Ok(Self { server, watch }),
+            Err(error) => {
+                // Without the watch, nothing would end it.
+                let _ = end(&mut server);
+                Err(Failure::new(format!("nothing can watch over {name}: {error}")))
+            }
+        }
+    }
 }
 
-fn lock(process: &Mutex<Child>) -> MutexGuard<'_, Child> {
-    process.lock().unwrap_or_else(PoisonError::into_inner)
+fn log(name: &str, folder: &Path) -> PathBuf {
+    folder.join(format!("{name}.log"))
+}
+
+fn end(process: &mut Child) -> io::Result<()> {
+    process.kill()?;
+    process.wait().map(drop)
 }
 
 impl Drop for ServerProcess {
@@ -162,6 +208,44 @@ impl Drop for ServerProcess {
         let _ = self.kill();
     }
 }
+
+/// Gives a server the methods that concern its `process`.
+macro_rules! process_methods {
+    ($server:ident) => {
+        impl $server {
+            /// Returns its process id.
+            pub fn pid(&self) -> u32 {
+                self.process.pid()
+            }
+
+            /// Kills it with a signal that it cannot catch, and waits until it is gone.
+            ///
+            /// # Errors
+            /// When the system does not permit it.
+            pub fn kill(&self) -> $crate::Outcome {
+                self.process.kill()
+            }
+
+            /// Suspends it: it keeps its connections, the system accepts new ones for it, and it answers none of them.
+            ///
+            /// # Errors
+            /// When it has ended.
+            pub fn stop(&self) -> $crate::Outcome {
+                self.process.stop()
+            }
+
+            /// Resumes it after `stop`.
+            ///
+            /// # Errors
+            /// When it has ended.
+            pub fn resume(&self) -> $crate::Outcome {
+                self.process.resume()
+            }
+        }
+    };
+}
+
+pub(crate) use process_methods;
 
 #[cfg(test)]
 mod tests {
@@ -223,7 +307,7 @@ mod tests {
     fn the_end_of_the_handle_is_the_end_of_the_process() {
         let folder = tempfile::tempdir().unwrap();
         let server = start(sleeper(), folder.path()).unwrap();
-        let (pid, watch) = (server.pid(), lock(&server.watch).id());
+        let (pid, watch) = (server.pid(), server.running().watch.id());
         assert!(state(pid).is_some());
         drop(server);
         assert_eq!((state(pid), state(watch)), (None, None));

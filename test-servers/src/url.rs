@@ -1,15 +1,26 @@
-//! Encodes texts as parts of URLs.
+//! Parts of URLs.
 
 use std::fmt::Write as _;
 
-/// Encodes a path, or the value of an option.
-pub(super) fn encoded(text: &str) -> String {
-    encoded_but(text, b"-_.~/")
+/// Returns the part before the host.
+pub(super) fn login(user: &str, password: &str) -> String {
+    // A slash would end them.
+    let encoded = |text| encoded_but(text, b"-_.~");
+    format!("{}:{}@", encoded(user), encoded(password))
 }
 
-/// Encodes a name or a password, which a slash would end.
-pub(super) fn encoded_login(text: &str) -> String {
-    encoded_but(text, b"-_.~")
+/// Adds options to a URL that has none.
+pub(super) fn with_options<'a>(
+    mut url: String,
+    options: impl IntoIterator<Item = (&'a str, String)>,
+) -> String {
+    let mut separator = '?';
+    for (name, value) in options {
+        // Writing to a string cannot fail.
+        let _ = write!(url, "{separator}{name}={}", encoded_but(&value, b"-_.~/"));
+        separator = '&';
+    }
+    url
 }
 
 fn encoded_but(text: &str, harmless: &[u8]) -> String {

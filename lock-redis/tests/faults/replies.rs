@@ -2,7 +2,7 @@
 
 use conformance_tests::Outcome;
 use lock_core::{DistributedLockExt, LockClient, Operation};
-use test_servers::{Direction, Losing, Switch, TcpProxy};
+use test_servers::{Direction, Losing, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
@@ -157,7 +157,7 @@ async fn of_a_renewal() -> Outcome {
 async fn an_old_request_that_arrives_late_takes_nothing() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), IMPATIENT).await?;
     stage.works(&client).await?;
     old.blackhole(Direction::ToServer);
@@ -187,7 +187,7 @@ async fn an_old_request_that_arrives_late_takes_nothing() -> Outcome {
 async fn an_old_request_takes_nothing_when_the_address_comes_back() -> Outcome {
     let (stage, elsewhere) = (Stage::new().await?, Stage::new().await?);
     let (old, between, new) = (stage.proxy()?, elsewhere.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), IMPATIENT).await?;
     stage.works(&client).await?;
     let holder = elsewhere.client(LONG).await?;
@@ -217,7 +217,7 @@ async fn an_old_request_takes_nothing_when_the_address_comes_back() -> Outcome {
 async fn an_old_release_that_arrives_late_ends_no_new_hold() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), IMPATIENT).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
     old.blackhole(Direction::ToServer);

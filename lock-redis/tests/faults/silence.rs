@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, LossReason, Operation};
-use test_servers::{Direction, Switch};
+use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
@@ -136,7 +136,7 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
 async fn a_half_open_connection_is_replaced_and_the_hold_goes_on() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), "lease=6s&timeout=500ms").await?;
     let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
@@ -155,7 +155,7 @@ async fn a_half_open_connection_is_replaced_and_the_hold_goes_on() -> Outcome {
 async fn a_waiter_on_a_half_open_connection_is_served() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let holder = stage.client(LONG).await?;
     let held = holder.mutex(ROOM)?.acquire().await?;
     let client = stage.client_at(switch.address(), "lease=5m&timeout=300ms").await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, ErrorKind, LockError, LockGuard, LossReason, Operation, TakenAway};
-use test_servers::{Switch, Value};
+use test_servers::{TcpProxy, Value};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
@@ -122,7 +122,7 @@ async fn a_primary_that_becomes_a_replica_and_a_primary_again() -> Outcome {
 /// The connection is intact. Only the next one leads to the new primary.
 async fn a_primary_that_another_has_replaced_is_left() -> Outcome {
     let (old, new) = (Stage::new().await?, Stage::new().await?);
-    let switch = Switch::to(old.server.address()).await?;
+    let switch = TcpProxy::start(old.server.address())?;
     let client = old.client_at(switch.address(), "lease=12s").await?;
     let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{DistributedLockExt, LockClient, LockGuard};
 use test_servers::{
-    Direction, Role, Switch, TcpProxy, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperOptions,
-    ZooKeeperRequest,
+    Direction, Role, TcpProxy, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperRequest,
 };
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -215,7 +214,7 @@ async fn a_creation_that_arrives_late_at_the_member_that_was_left() -> Outcome {
     let ensemble = ensemble().await?;
     let others = ensemble.others(STUBBORN);
     let (old, new) = (proxy_of(&ensemble, others[0])?, proxy_of(&ensemble, others[1])?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let url = ensemble.member(0).url_of(&[switch.address()], "/locks", &[("session_timeout", "6s")]);
     let client = connect_patiently(&url).await?;
     let observer = connect_patiently(&url_of(&ensemble, &[STUBBORN], LONG)).await?;

@@ -2,7 +2,7 @@
 
 use conformance_tests::Outcome;
 use lock_core::{DistributedLockExt, LockError};
-use test_servers::{Direction, Switch, ZooKeeperRequest};
+use test_servers::{Direction, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::stage::{IMPATIENT, LONG, ROOM, Stage, Waiter, soon, until};
@@ -23,7 +23,7 @@ const RELEASES_ANEW: &str = "session_timeout=15s";
 async fn a_delete_that_arrives_when_the_lock_is_held_anew() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), RELEASES_ANEW).await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
     old.blackhole(Direction::ToServer);
@@ -42,7 +42,7 @@ async fn a_delete_that_arrives_when_the_lock_is_held_anew() -> Outcome {
 async fn a_delete_that_arrives_when_others_hold_and_wait() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), RELEASES_ANEW).await?;
     let (second, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let guard = client.mutex(ROOM)?.acquire().await?;
@@ -65,7 +65,7 @@ async fn a_delete_that_arrives_when_others_hold_and_wait() -> Outcome {
 async fn a_creation_that_arrives_after_it_was_undone() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), IMPATIENT).await?;
     stage.works(&client).await?;
     old.blackhole(Direction::ToServer);
@@ -86,7 +86,7 @@ async fn a_creation_that_arrives_after_it_was_undone() -> Outcome {
 async fn a_creation_that_arrives_after_it_was_done_again() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
-    let switch = Switch::to(old.address()).await?;
+    let switch = TcpProxy::start(old.address())?;
     let client = stage.client_at(switch.address(), IMPATIENT).await?;
     let other = stage.client(LONG).await?;
     stage.works(&client).await?;

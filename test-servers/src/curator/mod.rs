@@ -10,7 +10,6 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
-use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -20,8 +19,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use super::ServerProcess;
+use crate::ServerProcess;
 use crate::failure::{During, Failure, Outcome};
+use crate::ports::random_word;
+use crate::process::process_methods;
 use classes::Classes;
 use conversation::Conversation;
 
@@ -143,30 +144,6 @@ impl CuratorPeer {
         self.ask::<Value>(&["count", path, file, &rounds.to_string()]).await.map(drop)
     }
 
-    /// Kills the process with a signal that it cannot catch. Its session lives on until the server ends it.
-    ///
-    /// # Errors
-    /// When the system does not permit it.
-    pub fn kill(&self) -> Outcome {
-        self.process.kill()
-    }
-
-    /// Suspends the process.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn stop(&self) -> Outcome {
-        self.process.stop()
-    }
-
-    /// Resumes it after [`CuratorPeer::stop`].
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn resume(&self) -> Outcome {
-        self.process.resume()
-    }
-
     async fn ask<T: serde::de::DeserializeOwned>(&self, words: &[&str]) -> Outcome<T> {
         let verb = words.first().copied().unwrap_or_default();
         match self.conversation.ask(words).await {
@@ -179,6 +156,8 @@ impl CuratorPeer {
     }
 }
 
+process_methods!(CuratorPeer);
+
 /// Returns the command `java`, with its classes in `folder`.
 fn java(folder: &Path) -> Command {
     let mut command = Command::new("java");
@@ -187,9 +166,4 @@ fn java(folder: &Path) -> Command {
     command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Xshare:auto"]);
     command.arg("-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.ClientCnxn=error");
     command
-}
-
-/// The port is open to every user of the machine; a client that connects has to know this word.
-fn random_word() -> String {
-    format!("{:016x}{:016x}", RandomState::new().hash_one(1), RandomState::new().hash_one(2))
 }

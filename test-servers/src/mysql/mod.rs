@@ -7,26 +7,25 @@ mod program;
 mod tests;
 mod wire;
 
-use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Operation;
 use tempfile::TempDir;
 
-use super::{Certificates, ServerProcess, TcpProxy, free_port};
-use crate::failure::{Failure, Outcome};
-use options::Encryption;
+use crate::certificates::Encryption;
+use crate::failure::Outcome;
+use crate::ports::on_free_ports;
+use crate::process::process_methods;
+use crate::{Certificates, ServerProcess, TcpProxy, free_port, url};
 use program::Program;
 
 pub use conversation::{MySqlConversation, OperationOf};
 pub use options::{MySqlFlavour, MySqlOptions};
 pub use wire::{MySqlSession, Row};
-
-/// How often another port is tried when another program has taken the free one.
-const PORTS_TRIED: usize = 5;
 
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -44,7 +43,7 @@ pub struct MySqlServer {
     port: u16,
     certificates: Certificates,
     /// Declared before the folder, so that it is dropped first.
-    process: Mutex<Arc<ServerProcess>>,
+    process: ServerProcess,
     folder: TempDir,
 }
 
@@ -71,32 +70,19 @@ impl MySqlServer {
         let flavour = options.flavour;
         // A missing program may have to be downloaded and prepared, which blocks.
         let program = tokio::task::spawn_blocking(move || Program::find(flavour)).await??;
-        let mut tried = 1;
-        loop {
-            let port = options.port.map_or_else(free_port, Ok)?;
-            match Self::start_on(&options, &program, port).await {
-                Err(failure) if options.port.is_none() && tried < PORTS_TRIED && is_port_taken(&failure) => {
-                    tried += 1;
-                }
-                outcome => return outcome,
-            }
-        }
+        on_free_ports(options.port, || Self::start_once(&options, &program)).await
     }
 
-    async fn start_on(options: &MySqlOptions, program: &Program, port: u16) -> Outcome<Self> {
+    async fn start_once(options: &MySqlOptions, program: &Program) -> Outcome<Self> {
+        let port = options.port.map_or_else(free_port, Ok)?;
         let folder = tempfile::Builder::new().prefix("distlock-mysql-").tempdir()?;
         let certificates = Certificates::make_in(folder.path())?;
         let (filled, data) = (program.clone(), folder.path().join("data"));
         tokio::task::spawn_blocking(move || filled.fill(&data)).await??;
-        let process = launch(program, options, &certificates, folder.path(), port)?;
-        let server = Self {
-            options: options.clone(),
-            program: program.clone(),
-            port,
-            certificates,
-            process: Mutex::new(Arc::new(process)),
-            folder,
-        };
+        let command = command(program, options, &certificates, folder.path(), port);
+        let process = ServerProcess::start(program.name(), command, folder.path(), program.missing())?;
+        let server =
+            Self { options: options.clone(), program: program.clone(), port, certificates, process, folder };
         server.ready().await?;
         let mut admin = MySqlSession::connect(&server.unix_socket()).await?;
         // The port is open to every user of the machine, so root, which has no password, may connect only through the
@@ -119,7 +105,7 @@ impl MySqlServer {
             let mut admin = MySqlSession::connect(&self.unix_socket()).await?;
             admin.query("SELECT 1").await.map(drop)
         };
-        self.process().ready(check).await
+        self.process.ready(check).await
     }
 
     /// Returns the address on which it listens for TCP.
@@ -144,34 +130,24 @@ impl MySqlServer {
 
     /// Returns the same URL for a client that goes through a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
-        let mut url = format!("mysql://{}@{address}/{}", self.login(), self.database());
-        let path = |path: &Path| path.display().to_string();
-        let Certificates { authority, client, .. } = &self.certificates;
-        // Writing to a string cannot fail.
-        let _ = match self.options.encryption {
-            Encryption::Offered => write!(url, "?tls=off"),
-            Encryption::Required => write!(url, "?ca={}", path(authority)),
-            Encryption::WithClientCertificates => write!(
-                url,
-                "?ca={}&cert={}&key={}",
-                path(authority),
-                path(&client.certificate),
-                path(&client.key)
-            ),
+        let options = match self.options.encryption {
+            Encryption::None => vec![("tls", "off".to_owned())],
+            encryption => encryption.url_options(&self.certificates),
         };
-        url
+        let url = format!("mysql://{}{address}/{}", self.login(), self.database());
+        url::with_options(url, options)
     }
 
     /// Returns the URL for a client on this machine that does not use TCP.
     pub fn unix_url(&self) -> String {
         let database = self.database();
-        format!("mysql://{}@localhost/{database}?socket={}", self.login(), self.unix_socket().display())
+        format!("mysql://{}localhost/{database}?socket={}", self.login(), self.unix_socket().display())
     }
 
     /// Returns the part of a URL before the host.
     fn login(&self) -> String {
         let user = self.options.login();
-        format!("{}:{}", user.name, user.password)
+        url::login(&user.name, &user.password)
     }
 
     fn database(&self) -> &str {
@@ -202,7 +178,7 @@ impl MySqlServer {
     pub async fn query(&self, statement: &str) -> Outcome<Vec<Row>> {
         let socket = self.unix_socket();
         let asked = async { MySqlSession::connect(&socket).await?.query(statement).await };
-        let explain = |what: String| self.process().failure(&what);
+        let explain = |what: String| self.process.failure(&what);
         match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(failure)) => Err(explain(format!("did not carry out {statement:?} ({failure})"))),
@@ -254,36 +230,7 @@ impl MySqlServer {
         };
         tokio::time::timeout(ENDED_WITHIN, ended)
             .await
-            .unwrap_or_else(|_| Err(self.process().failure(&format!("did not end the connection {id}"))))
-    }
-
-    /// Returns its process id.
-    pub fn pid(&self) -> u32 {
-        self.process().pid()
-    }
-
-    /// Kills it with a signal that it cannot catch. [`MySqlServer::restart`] starts it again.
-    ///
-    /// # Errors
-    /// When the system does not permit it.
-    pub fn kill(&self) -> Outcome {
-        self.process().kill()
-    }
-
-    /// Suspends it: it keeps its connections, and answers no client.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn stop(&self) -> Outcome {
-        self.process().stop()
-    }
-
-    /// Resumes it after [`MySqlServer::stop`].
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn resume(&self) -> Outcome {
-        self.process().resume()
+            .unwrap_or_else(|_| Err(self.process.failure(&format!("did not end the connection {id}"))))
     }
 
     /// Kills it, starts it again on the same port, and waits until it answers. Its tables survive; its named locks do
@@ -295,25 +242,21 @@ impl MySqlServer {
     /// # Cancel safety
     /// Dropping the future leaves a server that is about to answer, or none.
     pub async fn restart(&self) -> Outcome {
-        self.kill()?;
         let (options, folder) = (&self.options, self.folder.path());
-        let process = Arc::new(launch(&self.program, options, &self.certificates, folder, self.port)?);
-        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
+        self.process.restart(command(&self.program, options, &self.certificates, folder, self.port))?;
         self.ready().await
-    }
-
-    fn process(&self) -> Arc<ServerProcess> {
-        Arc::clone(&self.process.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn launch(
+process_methods!(MySqlServer);
+
+fn command(
     program: &Program,
     options: &MySqlOptions,
     certificates: &Certificates,
     folder: &Path,
     port: u16,
-) -> Outcome<ServerProcess> {
+) -> Command {
     let mut command = program.command(&folder.join("data"));
     let path = |name: &str| folder.join(name).display().to_string();
     command
@@ -327,9 +270,5 @@ fn launch(
         .arg(format!("--ssl-key={}", certificates.server.key.display()))
         .args(options.arguments())
         .envs(options.time_zone.iter().map(|zone| ("TZ", zone)));
-    ServerProcess::start(program.name(), command, folder, program.missing())
-}
-
-fn is_port_taken(failure: &Failure) -> bool {
-    failure.to_string().contains("Do you already have another") && failure.to_string().contains("port")
+    command
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::certificates::Encryption;
 use crate::left_out;
 
 /// The servers that speak the protocol.
@@ -44,13 +45,6 @@ pub struct MySqlOptions {
     pub(super) time_zone: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encryption {
-    Offered,
-    Required,
-    WithClientCertificates,
-}
-
 #[derive(Debug, Clone)]
 pub(super) struct User {
     pub(super) name: String,
@@ -64,7 +58,7 @@ impl MySqlOptions {
         Self {
             flavour,
             port: None,
-            encryption: Encryption::Offered,
+            encryption: Encryption::None,
             databases: Vec::new(),
             users: Vec::new(),
             settings: Vec::new(),
@@ -98,14 +92,14 @@ impl MySqlOptions {
     /// Refuses TCP connections without TLS. The certificates are those of an authority made for this server.
     #[must_use]
     pub fn tls(mut self) -> Self {
-        self.encryption = Encryption::Required;
+        self.encryption = Encryption::Tls;
         self
     }
 
     /// Like [`MySqlOptions::tls`], and requires a certificate from every client.
     #[must_use]
     pub fn tls_with_client_certificates(mut self) -> Self {
-        self.encryption = Encryption::WithClientCertificates;
+        self.encryption = Encryption::TlsWithClientCertificates;
         self
     }
 
@@ -142,9 +136,9 @@ impl MySqlOptions {
         let users = if self.users.is_empty() { &first[..] } else { &self.users };
         for user in users {
             let requires = match self.encryption {
-                Encryption::Offered => "",
-                Encryption::Required => " REQUIRE SSL",
-                Encryption::WithClientCertificates => " REQUIRE X509",
+                Encryption::None => "",
+                Encryption::Tls => " REQUIRE SSL",
+                Encryption::TlsWithClientCertificates => " REQUIRE X509",
             };
             let User { name, password, .. } = user;
             for (host, requires) in [("127.0.0.1", requires), ("localhost", "")] {

@@ -68,7 +68,7 @@ pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         // Without a server, the client sees its connection end.
-        let Ok(server) = TcpStream::connect(shared.target).await else { return };
+        let Ok(server) = TcpStream::connect(shared.target()).await else { return };
         if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
             return;
         }

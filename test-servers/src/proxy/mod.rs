@@ -7,16 +7,15 @@ mod shared;
 mod tests;
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
-use crate::failure::{During, Outcome};
+use crate::failure::Outcome;
+use crate::service::Service;
 use conversation::Opaque;
 use shared::{Door, Fault, Flows, Part, Shared, Way};
 
@@ -28,10 +27,8 @@ pub use shared::{Direction, Losing};
 ///
 /// Dropping it ends it, with all connections.
 pub struct TcpProxy {
-    address: SocketAddr,
     shared: Arc<Shared>,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    service: Service,
 }
 
 impl TcpProxy {
@@ -51,28 +48,22 @@ impl TcpProxy {
         target: SocketAddr,
         make: impl Fn() -> Box<dyn Conversation> + Send + Sync + 'static,
     ) -> Outcome<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, super::free_port()?));
-        let listener = std::net::TcpListener::bind(address).during("listen as a proxy")?;
-        listener.set_nonblocking(true)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let shared = Arc::new(Shared::new(target, Box::new(make)));
-        let (end, ended) = oneshot::channel();
         let serving = Arc::clone(&shared);
-        let serve = move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    () = serve(address, listener, &serving) => {}
-                    _ = ended => {}
-                }
-            });
-        };
-        let thread = std::thread::Builder::new().name("tcp-proxy".to_owned()).spawn(serve)?;
-        Ok(Self { address, shared, end: Some(end), thread: Some(thread) })
+        let service = Service::start("tcp-proxy", |address, listener| async move {
+            serve(address, listener, &serving).await;
+        })?;
+        Ok(Self { shared, service })
     }
 
     /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.service.address()
+    }
+
+    /// Sets the server of new connections. Existing connections stay with theirs.
+    pub fn turn_to(&self, target: SocketAddr) {
+        self.shared.turn_to(target);
     }
 
     /// Returns how many connections it has now.
@@ -207,30 +198,20 @@ impl TcpProxy {
     }
 }
 
-impl Drop for TcpProxy {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            // It does nothing that takes time, and a destructor cannot report its panic.
-            let _ = thread.join();
-        }
-    }
-}
-
 impl fmt::Debug for TcpProxy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("TcpProxy")
-            .field("address", &self.address)
-            .field("target", &self.shared.target)
+            .field("address", &self.address())
+            .field("target", &self.shared.target())
             .finish_non_exhaustive()
     }
 }
 
 /// Accepts connections while the door is open; stops listening while it is closed.
-async fn serve(address: SocketAddr, listener: std::net::TcpListener, shared: &Arc<Shared>) {
+async fn serve(address: SocketAddr, listener: TcpListener, shared: &Arc<Shared>) {
     let mut door = shared.door.subscribe();
-    let mut listener = TcpListener::from_std(listener).ok();
+    let mut listener = Some(listener);
     loop {
         let Some(open) = &listener else {
             if door.wait_for(|door| *door == Door::Open).await.is_err() {

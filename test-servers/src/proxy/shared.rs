@@ -113,7 +113,7 @@ impl Link {
 pub(super) type MakeConversation = Box<dyn Fn() -> Box<dyn Conversation> + Send + Sync>;
 
 pub(super) struct Shared {
-    pub(super) target: SocketAddr,
+    target: Mutex<SocketAddr>,
     pub(super) make_conversation: MakeConversation,
     pub(super) door: watch::Sender<Door>,
     pub(super) flows: watch::Sender<Flows>,
@@ -132,7 +132,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(target: SocketAddr, make_conversation: MakeConversation) -> Self {
         Self {
-            target,
+            target: Mutex::new(target),
             make_conversation,
             door: watch::Sender::new(Door::Open),
             flows: watch::Sender::default(),
@@ -145,6 +145,14 @@ impl Shared {
             abandoned: Mutex::default(),
             counts: Mutex::default(),
         }
+    }
+
+    pub(super) fn target(&self) -> SocketAddr {
+        *lock(&self.target)
+    }
+
+    pub(super) fn turn_to(&self, target: SocketAddr) {
+        *lock(&self.target) = target;
     }
 
     pub(super) fn arm(&self, subject: Subject, fault: Fault) {

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -386,4 +386,19 @@ async fn a_request_is_kept_back_until_it_is_let_go() {
     hears_nothing(&client);
     place.proxy.let_requests_go();
     assert_eq!(hear(&client, 12), "renew\nafter\n");
+}
+
+#[test]
+fn connections_stay_with_the_server_that_they_began_with() {
+    let (one, other) = (place(), Echo::start());
+    let client = one.client();
+    asked_and_answered(&client, "hello\n");
+    one.proxy.turn_to(other.address);
+    let late = one.client();
+    asked_and_answered(&late, "hello\n");
+    drop(late);
+    other.ended.recv_timeout(LONG).unwrap();
+    asked_and_answered(&client, "still here\n");
+    drop(client);
+    one.echo.ended.recv_timeout(LONG).unwrap();
 }

@@ -6,14 +6,11 @@ mod resp;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write as _;
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Operation;
@@ -21,10 +18,12 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::url::{encoded, encoded_login};
-use super::{Certificates, Data, ServerProcess, TcpProxy, free_port};
-use crate::failure::{During, Failure, Outcome};
-use options::{Encryption, OWN_USER};
+use crate::certificates::Encryption;
+use crate::failure::{Failure, Outcome};
+use crate::ports::{on_free_ports, random_word};
+use crate::process::process_methods;
+use crate::{Certificates, Data, ServerProcess, TcpProxy, free_port, url};
+use options::OWN_USER;
 
 pub use conversation::{Digests, RedisConversation};
 pub use options::RedisOptions;
@@ -34,9 +33,6 @@ const PROGRAM: &str = "redis-server";
 
 const MISSING: &str = "redis-server is not installed: install Redis 6.2 or newer (on Debian and Ubuntu: apt-get install \
                        redis-server), or leave its tests out with DISTLOCK_SKIP=redis";
-
-/// How often another port is tried when another program has taken the free one.
-const PORTS_TRIED: usize = 5;
 
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -48,7 +44,7 @@ pub struct RedisServer {
     certificates: Option<Certificates>,
     own_password: String,
     /// Declared before the folder, so that it is dropped first.
-    process: Mutex<Arc<ServerProcess>>,
+    process: ServerProcess,
     folder: TempDir,
 }
 
@@ -72,19 +68,11 @@ impl RedisServer {
     /// # Cancel safety
     /// Dropping the future ends the server.
     pub async fn start_with(options: RedisOptions) -> Outcome<Self> {
-        let mut tried = 1;
-        loop {
-            let port = options.port.map_or_else(free_port, Ok)?;
-            match Self::start_on(&options, port).await {
-                Err(failure) if options.port.is_none() && tried < PORTS_TRIED && is_port_taken(&failure) => {
-                    tried += 1;
-                }
-                outcome => return outcome,
-            }
-        }
+        on_free_ports(options.port, || Self::start_once(&options)).await
     }
 
-    async fn start_on(options: &RedisOptions, port: u16) -> Outcome<Self> {
+    async fn start_once(options: &RedisOptions) -> Outcome<Self> {
+        let port = options.port.map_or_else(free_port, Ok)?;
         let folder = tempfile::Builder::new().prefix("distlock-redis-").tempdir()?;
         let place = folder.path();
         let certificates = match options.encryption {
@@ -94,7 +82,7 @@ impl RedisServer {
         let own_password = random_word();
         fs::write(place.join("users.acl"), options.access_list(&own_password))?;
         fs::write(place.join("redis.conf"), options.configuration(place, port, certificates.as_ref()))?;
-        let process = Mutex::new(Arc::new(launch(place)?));
+        let process = ServerProcess::start(PROGRAM, command(place), place, MISSING)?;
         let server = Self { options: options.clone(), port, certificates, own_password, process, folder };
         server.ready().await?;
         Ok(server)
@@ -108,7 +96,7 @@ impl RedisServer {
                 other => Err(Failure::new(format!("PING was answered {other:?}"))),
             }
         };
-        self.process().ready(check).await
+        self.process.ready(check).await
     }
 
     /// Returns the address on which it listens for TCP.
@@ -134,15 +122,9 @@ impl RedisServer {
     /// Returns the same URL for a client that goes through a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
         let login = self.login();
-        let Some(certificates) = &self.certificates else { return format!("redis://{login}{address}/0") };
-        let path = |path: &Path| encoded(&path.display().to_string());
-        let mut url = format!("rediss://{login}{address}/0?ca={}", path(&certificates.authority));
-        if self.options.encryption == Encryption::TlsWithClientCertificates {
-            let client = &certificates.client;
-            // Writing to a string cannot fail.
-            let _ = write!(url, "&cert={}&key={}", path(&client.certificate), path(&client.key));
-        }
-        url
+        let scheme = if self.certificates.is_some() { "rediss" } else { "redis" };
+        let options = self.certificates.iter().flat_map(|files| self.options.encryption.url_options(files));
+        url::with_options(format!("{scheme}://{login}{address}/0"), options)
     }
 
     /// Returns the URL for a client on this machine that does not use TCP.
@@ -153,8 +135,7 @@ impl RedisServer {
     /// Returns the part of a URL before the host.
     fn login(&self) -> String {
         self.options.login.as_ref().map_or_else(String::new, |login| {
-            let user = login.user.as_deref().unwrap_or_default();
-            format!("{}:{}@", encoded_login(user), encoded_login(&login.password))
+            url::login(login.user.as_deref().unwrap_or_default(), &login.password)
         })
     }
 
@@ -184,40 +165,9 @@ impl RedisServer {
         match answer {
             Ok(Ok(Value::Error(text))) => Err(Failure::new(format!("{what} was refused: {text}"))),
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(failure)) => Err(self.process().failure(&format!("did not answer {what} ({failure})"))),
-            Err(_) => {
-                Err(self.process().failure(&format!("did not answer {what} within {ANSWERS_WITHIN:?}")))
-            }
+            Ok(Err(failure)) => Err(self.process.failure(&format!("did not answer {what} ({failure})"))),
+            Err(_) => Err(self.process.failure(&format!("did not answer {what} within {ANSWERS_WITHIN:?}"))),
         }
-    }
-
-    /// Returns its process id.
-    pub fn pid(&self) -> u32 {
-        self.process().pid()
-    }
-
-    /// Kills it with a signal that it cannot catch. [`RedisServer::restart`] starts it again.
-    ///
-    /// # Errors
-    /// When the system does not permit it.
-    pub fn kill(&self) -> Outcome {
-        self.process().kill()
-    }
-
-    /// Suspends it: it keeps its connections, accepts new ones, and answers no client.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn stop(&self) -> Outcome {
-        self.process().stop()
-    }
-
-    /// Resumes it after [`RedisServer::stop`].
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn resume(&self) -> Outcome {
-        self.process().resume()
     }
 
     /// Kills it, starts it again on the same port, and waits until it answers.
@@ -229,41 +179,18 @@ impl RedisServer {
     /// Dropping the future leaves a server that is about to answer, or none.
     pub async fn restart(&self, data: Data) -> Outcome {
         self.kill()?;
-        if data == Data::Lost {
-            self.remove_data()?;
-        }
-        let process = Arc::new(launch(self.folder.path())?);
-        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
+        data.remove_unless_kept(&self.folder.path().join("appendonlydir"))?;
+        self.process.restart(command(self.folder.path()))?;
         self.ready().await
     }
-
-    fn remove_data(&self) -> Outcome {
-        let log = self.folder.path().join("appendonlydir");
-        match fs::remove_dir_all(&log) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed.during(log.display()),
-        }
-    }
-
-    fn process(&self) -> Arc<ServerProcess> {
-        Arc::clone(&self.process.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
-fn launch(folder: &Path) -> Outcome<ServerProcess> {
+process_methods!(RedisServer);
+
+fn command(folder: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg(folder.join("redis.conf"));
-    ServerProcess::start(PROGRAM, command, folder, MISSING)
-}
-
-fn is_port_taken(failure: &Failure) -> bool {
-    failure.to_string().contains("Address already in use")
-}
-
-/// A password that other users must not know: the port is open to every user of the machine.
-fn random_word() -> String {
-    let random = RandomState::new();
-    format!("{:016x}{:016x}", random.hash_one(1), RandomState::new().hash_one(2))
+    command
 }
 
 /// Sends one request, on a connection of its own.

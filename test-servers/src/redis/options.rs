@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::Certificates;
+use crate::certificates::Encryption;
 
 /// The options for starting a Redis server. By default it allows every client everything, speaks plain text, and keeps
 /// no data when it ends.
@@ -23,14 +24,6 @@ pub struct RedisOptions {
 pub(super) struct Login {
     pub(super) user: Option<String>,
     pub(super) password: String,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Encryption {
-    #[default]
-    None,
-    Tls,
-    TlsWithClientCertificates,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,9 +7,11 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::network::{Network, PeerPorts};
-use super::{Membership, PORTS_TRIED, Role, ZooKeeperOptions, ZooKeeperServer, is_port_taken, options};
+use super::{Membership, Role, ZooKeeperOptions, ZooKeeperServer};
 use crate::Certificates;
+use crate::certificates::Encryption;
 use crate::failure::{Failure, Outcome};
+use crate::ports::on_free_ports;
 
 const MEMBERS: usize = 3;
 
@@ -66,13 +68,7 @@ impl ZooKeeperEnsemble {
     /// # Cancel safety
     /// Dropping the future ends the servers.
     pub async fn start_each(options: [ZooKeeperOptions; MEMBERS]) -> Outcome<Self> {
-        let mut tried = 1;
-        loop {
-            match Self::start_once(&options).await {
-                Err(failure) if tried < PORTS_TRIED && is_port_taken(&failure) => tried += 1,
-                outcome => return outcome,
-            }
-        }
+        on_free_ports(None, || Self::start_once(&options)).await
     }
 
     async fn start_once(options: &[ZooKeeperOptions; MEMBERS]) -> Outcome<Self> {
@@ -196,7 +192,7 @@ impl ZooKeeperEnsemble {
 fn certificates_for(
     options: &[ZooKeeperOptions; MEMBERS],
 ) -> Outcome<(Option<TempDir>, Option<Certificates>)> {
-    if options.iter().all(|options| options.encryption == options::Encryption::None) {
+    if options.iter().all(|options| options.encryption == Encryption::None) {
         return Ok((None, None));
     }
     let folder = tempfile::Builder::new().prefix("distlock-zookeeper-").tempdir()?;

@@ -13,21 +13,20 @@ mod tests;
 mod words;
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::fs;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-use super::url::{encoded, encoded_login};
-use super::{Certificates, Data, ServerProcess, TcpProxy, free_port};
-use crate::failure::{During, Failure, Outcome};
+use crate::certificates::Encryption;
+use crate::failure::Outcome;
+use crate::ports::on_free_ports;
+use crate::process::process_methods;
+use crate::{Certificates, Data, ServerProcess, TcpProxy, free_port, url};
 use access::Visit;
-use options::{DATA, Encryption, KEY_STORE, Means, Ports, USERS};
+use options::{DATA, KEY_STORE, Means, Ports, USERS};
 
 pub use conversation::{ZooKeeperConversation, ZooKeeperRequest};
 pub use ensemble::ZooKeeperEnsemble;
@@ -41,9 +40,6 @@ const CONFIGURATION: &str = "zoo.cfg";
 /// The node above the locks, in the URLs of servers.
 const ROOT: &str = "/locks";
 
-/// How often another port is tried when another program has taken the free one.
-const PORTS_TRIED: usize = 5;
-
 const CLOSES_TRIED: usize = 20;
 
 /// A ZooKeeper server on a port of its own, with its files in a temporary folder. Dropping this ends it.
@@ -54,7 +50,7 @@ pub struct ZooKeeperServer {
     certificates: Option<Certificates>,
     properties: Vec<String>,
     /// Declared before the folder, so that it is dropped first.
-    process: Mutex<Arc<ServerProcess>>,
+    process: ServerProcess,
     folder: TempDir,
 }
 
@@ -87,17 +83,12 @@ impl ZooKeeperServer {
     /// # Cancel safety
     /// Dropping the future ends the server.
     pub async fn start_with(options: ZooKeeperOptions) -> Outcome<Self> {
-        let mut tried = 1;
-        loop {
+        let start = || async {
             let server = Self::launch(&options, &Membership::default())?;
-            match server.ready().await {
-                Ok(()) => return Ok(server),
-                Err(failure) if options.port.is_none() && tried < PORTS_TRIED && is_port_taken(&failure) => {
-                    tried += 1;
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
+            server.ready().await?;
+            Ok(server)
+        };
+        on_free_ports(options.port, start).await
     }
 
     /// Starts a server without waiting for it.
@@ -120,7 +111,12 @@ impl ZooKeeperServer {
             fs::write(place.join(USERS), users)?;
         }
         let properties = [options.properties(place), membership.properties.clone()].concat();
-        let process = Mutex::new(Arc::new(launch(place, &properties)?));
+        let process = ServerProcess::start(
+            NAME,
+            java::server(&place.join(CONFIGURATION), &properties)?,
+            place,
+            java::MISSING,
+        )?;
         Ok(Self { options: options.clone(), ports, certificates, properties, process, folder })
     }
 
@@ -138,7 +134,7 @@ impl ZooKeeperServer {
             TcpStream::connect(self.address()).await?;
             Ok(())
         };
-        self.process().ready(serves).await
+        self.process.ready(serves).await
     }
 
     /// Returns its address for clients: the TLS port, if it has one.
@@ -166,31 +162,12 @@ impl ZooKeeperServer {
     pub fn url_of(&self, addresses: &[SocketAddr], path: &str, options: &[(&str, &str)]) -> String {
         let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         let login = self.options.login.as_ref();
-        let name = login.map_or_else(String::new, |login| {
-            format!("{}:{}@", encoded_login(&login.user), encoded_login(&login.password))
-        });
-        let mut url = format!("zookeeper://{name}{}{path}", hosts.join(","));
-        let mut separator = '?';
-        let mut say = |name: &str, value: &str| {
-            // Writing to a string cannot fail.
-            let _ = write!(url, "{separator}{name}={}", encoded(value));
-            separator = '&';
-        };
-        if login.is_some_and(|login| login.means == Means::Sasl) {
-            say("auth", "sasl");
-        }
-        if let Some(files) = &self.certificates {
-            let path = |path: &Path| path.display().to_string();
-            say("ca", &path(&files.authority));
-            if self.options.encryption == Encryption::TlsWithClientCertificates {
-                say("cert", &path(&files.client.certificate));
-                say("key", &path(&files.client.key));
-            }
-        }
-        for (name, value) in options {
-            say(name, value);
-        }
-        url
+        let name = login.map_or_else(String::new, |login| url::login(&login.user, &login.password));
+        let sasl = login.filter(|login| login.means == Means::Sasl).map(|_| ("auth", "sasl".to_owned()));
+        let files = self.certificates.iter().flat_map(|files| self.options.encryption.url_options(files));
+        let others = options.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let url = format!("zookeeper://{name}{}{path}", hosts.join(","));
+        url::with_options(url, sasl.into_iter().chain(files).chain(others))
     }
 
     /// Starts a proxy in front of it that recognises requests and replies, unless TLS hides them.
@@ -350,7 +327,7 @@ impl ZooKeeperServer {
             closed = Visit::close_session(address, session).await;
         }
         let closed = closed
-            .map_err(|failure| self.process().failure(&format!("did not close a session ({failure})")))?;
+            .map_err(|failure| self.process.failure(&format!("did not close a session ({failure})")))?;
         Ok(was_there || closed)
     }
 
@@ -368,41 +345,12 @@ impl ZooKeeperServer {
 
     async fn visit<T>(&self, path: &str, what: impl AsyncFnOnce(&mut Visit) -> Outcome<T>) -> Outcome<T> {
         let outcome = Visit::pay(self.plain_address(), what).await;
-        outcome.map_err(|failure| self.process().failure(&format!("did not do it at {path} ({failure})")))
-    }
-
-    /// Returns its process id.
-    pub fn pid(&self) -> u32 {
-        self.process().pid()
+        outcome.map_err(|failure| self.process.failure(&format!("did not do it at {path} ({failure})")))
     }
 
     /// Returns its log file, to which it appends after a restart.
     pub fn log(&self) -> PathBuf {
-        self.folder.path().join(format!("{NAME}.log"))
-    }
-
-    /// Kills it with a signal that it cannot catch. [`ZooKeeperServer::restart`] starts it again.
-    ///
-    /// # Errors
-    /// When the system does not permit it.
-    pub fn kill(&self) -> Outcome {
-        self.process().kill()
-    }
-
-    /// Suspends it: it keeps its connections, accepts new ones, and answers no client.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn stop(&self) -> Outcome {
-        self.process().stop()
-    }
-
-    /// Resumes it after [`ZooKeeperServer::stop`].
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn resume(&self) -> Outcome {
-        self.process().resume()
+        self.process.log()
     }
 
     /// Kills it, starts it again on the same port, and waits until it serves clients.
@@ -423,31 +371,13 @@ impl ZooKeeperServer {
     /// When it cannot be started.
     pub fn begin_restart(&self, data: Data) -> Outcome {
         self.kill()?;
-        if data == Data::Lost {
-            self.remove_data()?;
-        }
-        let process = Arc::new(launch(self.folder.path(), &self.properties)?);
-        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
-        Ok(())
-    }
-
-    fn remove_data(&self) -> Outcome {
-        let data = self.folder.path().join(DATA).join("version-2");
-        match fs::remove_dir_all(&data) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed.during(data.display()),
-        }
-    }
-
-    fn process(&self) -> Arc<ServerProcess> {
-        Arc::clone(&self.process.lock().unwrap_or_else(PoisonError::into_inner))
+        let folder = self.folder.path();
+        data.remove_unless_kept(&folder.join(DATA).join("version-2"))?;
+        self.process.restart(java::server(&folder.join(CONFIGURATION), &self.properties)?)
     }
 }
 
-fn launch(folder: &Path, properties: &[String]) -> Outcome<ServerProcess> {
-    let command = java::server(&folder.join(CONFIGURATION), properties)?;
-    ServerProcess::start(NAME, command, folder, java::MISSING)
-}
+process_methods!(ZooKeeperServer);
 
 /// Creates the certificates, and also one file with both the server's certificate and its key, as Java needs it.
 fn certificates_in(folder: &Path, membership: &Membership) -> Outcome<Certificates> {
@@ -455,8 +385,4 @@ fn certificates_in(folder: &Path, membership: &Membership) -> Outcome<Certificat
     let both = fs::read_to_string(&files.server.key)? + &fs::read_to_string(&files.server.certificate)?;
     fs::write(folder.join(KEY_STORE), both)?;
     Ok(files)
-}
-
-fn is_port_taken(failure: &Failure) -> bool {
-    failure.to_string().contains("Address already in use")
 }

@@ -2,20 +2,19 @@
 //!
 //! Proxies in the configured addresses are not enough: members tell each other their real addresses, and connect to
 //! those. But Java makes all its outgoing connections through a SOCKS proxy if it is configured to. So each member has
-//! an [`Exit`] of its own, which knows the member that makes a connection, and sends it through the [`TcpProxy`]
+//! an [`exit`] of its own, which knows the member that makes a connection, and sends it through the [`TcpProxy`]
 //! between that member and its target.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::net::TcpStream;
 
-use crate::failure::{During, Outcome};
+use crate::failure::Outcome;
+use crate::service::Service;
 use crate::{Direction, TcpProxy, free_port};
 
 /// The ports on which a member listens for the others.
@@ -38,7 +37,7 @@ impl PeerPorts {
 /// The proxies between the members.
 #[derive(Debug)]
 pub(super) struct Network {
-    exits: Vec<Exit>,
+    exits: Vec<Service>,
     /// By the member that connects and the one that it connects to.
     between: HashMap<(usize, usize), Vec<TcpProxy>>,
 }
@@ -58,14 +57,14 @@ impl Network {
                 }
                 between.insert((from, to), proxies);
             }
-            exits.push(Exit::start(routes)?);
+            exits.push(exit(routes)?);
         }
         Ok(Self { exits, between })
     }
 
     /// Returns the Java properties that send a member's connections through its exit.
     pub(super) fn properties(&self, member: usize) -> Vec<String> {
-        let address = self.exits[member].address;
+        let address = self.exits[member].address();
         vec![
             format!("-DsocksProxyHost={}", address.ip()),
             format!("-DsocksProxyPort={}", address.port()),
@@ -96,57 +95,22 @@ impl Network {
     }
 }
 
-/// A SOCKS proxy that knows a few ports, and redirects connections to them.
-#[derive(Debug)]
-struct Exit {
-    address: SocketAddr,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
 type Routes = HashMap<u16, SocketAddr>;
 
-impl Exit {
-    fn start(routes: Routes) -> Outcome<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let listener = std::net::TcpListener::bind(address).during("listen as a way out")?;
-        listener.set_nonblocking(true)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (end, ended) = oneshot::channel();
-        let serve = move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    () = serve(listener, Arc::new(routes)) => {}
-                    _ = ended => {}
-                }
-            });
-        };
-        let thread = std::thread::Builder::new().name("socks-proxy".to_owned()).spawn(serve)?;
-        Ok(Self { address, end: Some(end), thread: Some(thread) })
-    }
-}
-
-impl Drop for Exit {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            // It does nothing that takes time, and a destructor cannot report its panic.
-            let _ = thread.join();
+/// Starts a SOCKS proxy that knows a few ports, and redirects connections to them.
+fn exit(routes: Routes) -> Outcome<Service> {
+    let routes = Arc::new(routes);
+    Service::start("socks-proxy", |_, listener| async move {
+        loop {
+            if let Ok((client, _)) = listener.accept().await {
+                let routes = Arc::clone(&routes);
+                tokio::spawn(async move {
+                    // If it fails, both sides see the end of the connection.
+                    let _ = pass(client, &routes).await;
+                });
+            }
         }
-    }
-}
-
-async fn serve(listener: std::net::TcpListener, routes: Arc<Routes>) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
-    loop {
-        if let Ok((client, _)) = listener.accept().await {
-            let routes = Arc::clone(&routes);
-            tokio::spawn(async move {
-                // If it fails, both sides see the end of the connection.
-                let _ = pass(client, &routes).await;
-            });
-        }
-    }
+    })
 }
 
 /// The version of SOCKS, which is also in every answer.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::access::SUPER_DIGEST;
 use crate::Certificates;
+use crate::certificates::Encryption;
 
 /// The options for starting a ZooKeeper server. By default it allows every client everything and speaks plain text.
 /// Sessions last between one second and one minute, as their clients request. An acknowledged change has been passed to
@@ -36,14 +37,6 @@ pub(super) struct Login {
 pub(super) enum Means {
     Digest,
     Sasl,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Encryption {
-    #[default]
-    None,
-    Tls,
-    TlsWithClientCertificates,
 }
 
 /// What the server does before it acknowledges a change.
