@@ -1,6 +1,10 @@
 //! The harnesses of the MySQL backend: one real server for each test program, and a proxy in front of it for each case.
 #![allow(dead_code)] // each program uses only one of the four
 
+#[macro_use]
+#[path = "proxied.rs"]
+mod proxied;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,6 +38,7 @@ struct Place {
     server: Arc<MySqlServer>,
     proxy: TcpProxy,
     prefix: String,
+    flavour: MySqlFlavour,
     losing: Losing,
     fencing: &'static str,
     /// The session that has stolen locks, which are held as long as it exists.
@@ -41,7 +46,7 @@ struct Place {
 }
 
 /// Tries several times: no case tests connecting, and a busy machine may keep the server from answering in time.
-async fn connect_patiently(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
     for _ in 0..3 {
         match distlock::connect_with(address, builder.clone()).await {
             Err(error) if error.is_retryable() => {}
@@ -82,7 +87,11 @@ impl Place {
         let server = server(flavour).await?;
         let proxy = server.proxy(lock_mysql::operation_of)?;
         let prefix = format!("place{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        Ok(Self { server, proxy, prefix, losing, fencing, thief: Mutex::default() })
+        Ok(Self { server, proxy, prefix, flavour, losing, fencing, thief: Mutex::default() })
+    }
+
+    fn address(&self) -> String {
+        self.url(LEASE)
     }
 
     fn url(&self, lease: Duration) -> String {
@@ -133,10 +142,10 @@ impl Place {
         Ok(())
     }
 
-    /// The locks that are held or waited for, and the connections.
-    async fn leftovers(&self, flavour: MySqlFlavour) -> Outcome<Vec<String>> {
+    /// The locks that are held or waited for.
+    async fn leftovers(&self) -> Outcome<Vec<String>> {
         let (prefix, start) = (&self.prefix, self.prefix.len() + 1);
-        let locks = match flavour {
+        let locks = match self.flavour {
             MySqlFlavour::MariaDb => format!(
                 "SELECT TABLE_SCHEMA FROM information_schema.METADATA_LOCK_INFO \
                  WHERE LOCK_TYPE='User lock' AND LEFT(TABLE_SCHEMA,{start})='{prefix}:'"
@@ -153,10 +162,6 @@ impl Place {
         let mut left: Vec<_> = self.server.query(&locks).await?.into_iter().flatten().flatten().collect();
         let waiting = self.server.query(&waiters).await?.into_iter().flatten().flatten();
         left.extend(waiting.map(|statement| format!("a waiter: {statement}")));
-        let connections = self.proxy.connections();
-        if connections > 0 {
-            left.push(format!("{connections} connections"));
-        }
         Ok(left)
     }
 }
@@ -164,19 +169,11 @@ impl Place {
 /// They differ in the server, in the source of tokens, and in how a reply is lost.
 macro_rules! harness {
     ($harness:ident, $flavour:expr, $losing:expr, $fencing:expr) => {
-        #[async_trait]
-        impl Harness for $harness {
-            fn left_out() -> Option<String> {
-                $flavour.left_out()
-            }
-
-            async fn start() -> Outcome<Self> {
-                Ok(Self(Place::start($flavour, $losing, $fencing).await?))
-            }
-
-            fn lacks(&self, _: Ability) -> Option<&'static str> {
-                None
-            }
+        proxied_harness! {
+            $harness,
+            left_out: $flavour.left_out(),
+            start: Place::start($flavour, $losing, $fencing),
+            requests: Outcome::Ok,
 
             fn routes(&self) -> Routes {
                 Routes::Several
@@ -191,24 +188,8 @@ macro_rules! harness {
                 None
             }
 
-            async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                Self::connect(&self.0.url(LEASE), builder).await
-            }
-
             async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                Self::connect(&self.0.url(LASTING), builder).await
-            }
-
-            fn address(&self) -> Option<String> {
-                Some(self.0.url(LEASE))
-            }
-
-            async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                connect_patiently(address, builder).await
-            }
-
-            async fn leftovers(&self) -> Outcome<Vec<String>> {
-                self.0.leftovers($flavour).await
+                connect(&self.0.url(LASTING), builder).await
             }
 
             /// Connections are kept, as when a network fails: a lock would end with its connection.
@@ -216,35 +197,6 @@ macro_rules! harness {
                 self.0.proxy.blackhole(Direction::ToServer);
                 self.0.proxy.blackhole(Direction::ToClient);
                 Ok(())
-            }
-
-            async fn heal(&self) -> Outcome {
-                self.0.proxy.heal();
-                Ok(())
-            }
-
-            async fn lose_reply(&self, operation: Operation) -> Outcome {
-                self.0.proxy.lose_reply(operation, self.0.losing);
-                Ok(())
-            }
-
-            async fn hold_reply(&self, operation: Operation) -> Outcome {
-                self.0.proxy.hold_reply(operation);
-                Ok(())
-            }
-
-            async fn reply_is_held(&self) -> Outcome {
-                self.0.proxy.reply_is_held().await;
-                Ok(())
-            }
-
-            async fn let_replies_go(&self) -> Outcome {
-                self.0.proxy.let_replies_go();
-                Ok(())
-            }
-
-            async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
-                self.0.take_away(name, removal).await
             }
         }
     };

@@ -1,6 +1,10 @@
 //! The harness of the Redis backend: one real server for each test program, and a proxy in front of it for each case.
 #![allow(dead_code)] // each program uses only one of the two
 
+#[macro_use]
+#[path = "proxied.rs"]
+mod proxied;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -69,6 +73,10 @@ impl Place {
         Ok(Self { server, proxy, prefix, losing })
     }
 
+    fn address(&self) -> String {
+        self.url(LEASE)
+    }
+
     fn url(&self, lease: Duration) -> String {
         let url = self.server.url_at(self.proxy.address());
         format!("{url}?lease={}s&prefix={}", lease.as_secs(), self.prefix)
@@ -105,8 +113,7 @@ impl Place {
         Ok(self.server.command(&["SET", key, &stolen]).await?.as_text() == Some("OK"))
     }
 
-    /// All keys except the fences and the marks of broken holds, which stay for a while; and the subscribers and
-    /// connections.
+    /// All keys except the fences and the marks of broken holds, which stay for a while; and the subscribers.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let pattern = format!("{}:*", self.prefix);
         let keys = self.server.command(&["KEYS", &pattern]).await.during("list the keys")?;
@@ -116,91 +123,35 @@ impl Place {
         let channels = channels.items().iter().filter_map(Value::as_text);
         let mut left: Vec<_> = keys.map(str::to_owned).collect();
         left.extend(channels.map(|channel| format!("a subscription of {channel}")));
-        let connections = self.proxy.connections();
-        if connections > 0 {
-            left.push(format!("{connections} connections"));
-        }
         Ok(left)
     }
+}
+
+async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    distlock::connect_with(address, builder).await
 }
 
 /// The two harnesses differ in what the server permits, in how it loses a reply, and in how long a hand-off takes.
 macro_rules! harness {
     ($harness:ident, $rules:expr, $losing:expr, $fewer:expr) => {
-        #[async_trait]
-        impl Harness for $harness {
-            fn left_out() -> Option<String> {
-                left_out("redis")
-            }
-
-            async fn start() -> Outcome<Self> {
-                Ok(Self(Place::start($rules, $losing).await?))
-            }
-
-            fn lacks(&self, _: Ability) -> Option<&'static str> {
-                None
-            }
+        proxied_harness! {
+            $harness, left_out: left_out("redis"), start: Place::start($rules, $losing), requests: Outcome::Ok,
 
             fn lease(&self) -> Option<Duration> {
                 Some(LEASE)
             }
 
-            async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                Self::connect(&self.0.url(LEASE), builder).await
-            }
-
             async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                Self::connect(&self.0.url(LASTING), builder).await
+                connect(&self.0.url(LASTING), builder).await
             }
 
             fn rounds(&self, many: u32) -> u32 {
                 many / $fewer
             }
 
-            fn address(&self) -> Option<String> {
-                Some(self.0.url(LEASE))
-            }
-
-            async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                distlock::connect_with(address, builder).await
-            }
-
-            async fn leftovers(&self) -> Outcome<Vec<String>> {
-                self.0.leftovers().await
-            }
-
             async fn sever(&self) -> Outcome {
                 self.0.proxy.sever();
                 Ok(())
-            }
-
-            async fn heal(&self) -> Outcome {
-                self.0.proxy.heal();
-                Ok(())
-            }
-
-            async fn lose_reply(&self, operation: Operation) -> Outcome {
-                self.0.proxy.lose_reply(operation, self.0.losing);
-                Ok(())
-            }
-
-            async fn hold_reply(&self, operation: Operation) -> Outcome {
-                self.0.proxy.hold_reply(operation);
-                Ok(())
-            }
-
-            async fn reply_is_held(&self) -> Outcome {
-                self.0.proxy.reply_is_held().await;
-                Ok(())
-            }
-
-            async fn let_replies_go(&self) -> Outcome {
-                self.0.proxy.let_replies_go();
-                Ok(())
-            }
-
-            async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
-                self.0.take_away(name, removal).await
             }
         }
     };

@@ -2,6 +2,10 @@
 //! case.
 #![allow(dead_code, reason = "each program uses one of the two")]
 
+#[macro_use]
+#[path = "proxied.rs"]
+mod proxied;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -65,7 +69,7 @@ impl Place {
         Ok(Self { server, proxy, root, losing, options })
     }
 
-    fn url(&self) -> String {
+    fn address(&self) -> String {
         let session = format!("{}s", SESSION.as_secs());
         let options = [&[("session_timeout", session.as_str())], self.options].concat();
         self.server.url_of(&[self.proxy.address()], &self.root, &options)
@@ -109,17 +113,13 @@ impl Place {
         }
     }
 
-    /// All nodes in the directories of locks; the server removes the directories themselves. And the connections.
+    /// All nodes in the directories of locks; the server removes the directories themselves.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let mut left = Vec::new();
         for directory in self.server.children(&self.root).await?.unwrap_or_default() {
             let directory = format!("{}/{directory}", self.root);
             let children = self.server.children(&directory).await?.unwrap_or_default();
             left.extend(children.into_iter().map(|child| format!("{directory}/{child}")));
-        }
-        let connections = self.proxy.connections();
-        if connections > 0 {
-            left.push(format!("{connections} connections"));
         }
         Ok(left)
     }
@@ -138,7 +138,7 @@ fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
 /// How often to try to connect a client: a busy server may not answer the first time, and connecting is not under test.
 const CONNECTS_TRIED: usize = 5;
 
-async fn connect_patiently(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
     for _ in 1..CONNECTS_TRIED {
         match distlock::connect_with(address, builder.clone()).await {
             Err(error) if error.kind() == ErrorKind::Unreachable => {}
@@ -151,19 +151,8 @@ async fn connect_patiently(address: &str, builder: ClientBuilder) -> Result<Lock
 /// The two harnesses differ in the owner of the nodes, and in how a reply is lost.
 macro_rules! harness {
     ($harness:ident, $losing:expr, $options:expr) => {
-        #[async_trait]
-        impl Harness for $harness {
-            fn left_out() -> Option<String> {
-                left_out("zookeeper")
-            }
-
-            async fn start() -> Outcome<Self> {
-                Ok(Self(Place::start($losing, $options).await?))
-            }
-
-            fn lacks(&self, _: Ability) -> Option<&'static str> {
-                None
-            }
+        proxied_harness! {
+            $harness, left_out: left_out("zookeeper"), start: Place::start($losing, $options), requests: request_of,
 
             fn lease(&self) -> Option<Duration> {
                 Some(SESSION)
@@ -173,54 +162,9 @@ macro_rules! harness {
                 PATIENCE
             }
 
-            async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                Self::connect(&self.0.url(), builder).await
-            }
-
-            fn address(&self) -> Option<String> {
-                Some(self.0.url())
-            }
-
-            async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                connect_patiently(address, builder).await
-            }
-
-            async fn leftovers(&self) -> Outcome<Vec<String>> {
-                self.0.leftovers().await
-            }
-
             async fn sever(&self) -> Outcome {
                 self.0.proxy.sever();
                 Ok(())
-            }
-
-            async fn heal(&self) -> Outcome {
-                self.0.proxy.heal();
-                Ok(())
-            }
-
-            async fn lose_reply(&self, operation: Operation) -> Outcome {
-                self.0.proxy.lose_reply(request_of(operation)?, self.0.losing);
-                Ok(())
-            }
-
-            async fn hold_reply(&self, operation: Operation) -> Outcome {
-                self.0.proxy.hold_reply(request_of(operation)?);
-                Ok(())
-            }
-
-            async fn reply_is_held(&self) -> Outcome {
-                self.0.proxy.reply_is_held().await;
-                Ok(())
-            }
-
-            async fn let_replies_go(&self) -> Outcome {
-                self.0.proxy.let_replies_go();
-                Ok(())
-            }
-
-            async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
-                self.0.take_away(name, removal).await
             }
         }
     };
