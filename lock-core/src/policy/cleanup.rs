@@ -92,7 +92,7 @@ impl Cleanup {
     }
 
     /// The moment at which an owner stops waiting for the release of this hold.
-    pub(crate) fn answers_by(&self, hold: &HoldCore) -> Moment {
+    fn answers_by(&self, hold: &HoldCore) -> Moment {
         let bound = self.remote.clock.now().plus(RELEASE_TIMEOUT);
         hold.deadline().map_or(bound, |deadline| deadline.min(bound))
     }
@@ -100,9 +100,8 @@ impl Cleanup {
     /// Releases a hold that its owner has ended, and that is not renewed any more. The successor continues at the first
     /// answer.
     pub(crate) fn release(&self, hold: &Arc<HoldCore>, successor: Arc<dyn Successor>) -> Arc<Outcome> {
-        let outcome = Arc::new(Outcome::default());
-        let report =
-            Report { hold: Arc::clone(hold), outcome: Arc::clone(&outcome), due: self.answers_by(hold) };
+        let outcome = Arc::new(Outcome::new(self.answers_by(hold)));
+        let report = Report { hold: Arc::clone(hold), outcome: Arc::clone(&outcome), state: Making::Due };
         let first_answer = FirstAnswer(Some(successor));
         match hold.take_lease() {
             Some(lease) => {
@@ -329,16 +328,22 @@ enum Sent {
 struct Report {
     hold: Arc<HoldCore>,
     outcome: Arc<Outcome>,
-    /// The moment by which it reports, even if the result is not certain.
-    due: Moment,
+    state: Making,
+}
+
+/// Whether a report has been made. One that is dropped before says that the outcome is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Making {
+    Due,
+    Made,
 }
 
 /// Runs a part of a release, and meanwhile makes the report if it is due: callers that watch the hold do not wait for a
 /// server that may never answer.
 async fn report_when_due<T>(report: &mut Option<Report>, clock: &Clock, part: impl Future<Output = T>) -> T {
     let mut part = pin!(part);
-    if let Some(Report { due, .. }) = report {
-        if let Some(done) = within(clock, *due, part.as_mut()).await {
+    if let Some(Report { outcome, .. }) = report {
+        if let Some(done) = within(clock, outcome.due, part.as_mut()).await {
             return done;
         }
         drop(report.take());
@@ -347,22 +352,24 @@ async fn report_when_due<T>(report: &mut Option<Report>, clock: &Clock, part: im
 }
 
 impl Report {
-    fn certain(self, released: Released, sent: Sent) {
+    fn certain(mut self, released: Released, sent: Sent) {
         // On a repeated request "not yours" means that an earlier one arrived.
         let loss = match released {
             Released::WasLost(reason) if sent == Sent::First => Some(reason),
             Released::Clean | Released::WasLost(_) => None,
         };
+        self.state = Making::Made;
         self.hold.finish_release(loss);
         let error = |reason| self.about(LockError::lost(Operation::Release, self.hold.name(), reason));
         self.outcome.set(loss.map_or(Ok(()), |reason| Err(error(reason))));
     }
 
     /// Returns itself if the next request may succeed; otherwise reports the error to the owner now.
-    fn failed(self, error: LockError) -> Option<Self> {
+    fn failed(mut self, error: LockError) -> Option<Self> {
         if error.is_retryable() {
             return Some(self);
         }
+        self.state = Making::Made;
         self.hold.finish_release(None);
         self.outcome.set(Err(self.about(error).during(Operation::Release)));
         None
@@ -376,8 +383,10 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        self.hold.finish_release(None);
-        self.outcome.set(Err(self.about(unconfirmed())));
+        if self.state == Making::Due {
+            self.hold.finish_release(None);
+            self.outcome.set(Err(self.about(unconfirmed())));
+        }
     }
 }
 
@@ -397,8 +406,12 @@ pub(crate) fn unconfirmed() -> LockError {
 }
 
 /// The result of a release, once it is known.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome(Mutex<OutcomeState>);
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The moment by which it is known, even if it is not certain then.
+    pub(crate) due: Moment,
+    state: Mutex<OutcomeState>,
+}
 
 #[derive(Debug, Default)]
 struct OutcomeState {
@@ -407,10 +420,14 @@ struct OutcomeState {
 }
 
 impl Outcome {
+    fn new(due: Moment) -> Self {
+        Self { due, state: Mutex::default() }
+    }
+
     /// Only the first call counts.
     fn set(&self, result: Result<(), LockError>) {
         let waiting = {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             state.result.get_or_insert(result);
             std::mem::take(&mut state.waiting)
         };
@@ -421,7 +438,7 @@ impl Outcome {
 
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<(), LockError>> {
         with_waker(context, |waker| {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             if let Some(result) = &state.result {
                 return Poll::Ready(result.clone());
             }
@@ -441,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_waker_that_is_replaced_may_come_back_with_the_outcome() {
-        let outcome = Arc::new(Outcome::default());
+        let outcome = Arc::new(Outcome::new(Moment::FOREVER));
         let sets = Arc::clone(&outcome);
         let waker = waker_with_an_end(move || sets.set(Ok(())));
         assert!(outcome.poll(&mut Context::from_waker(&waker)).is_pending());

@@ -47,7 +47,7 @@ pub(crate) fn drive(
             unfinished.is(Progress::UnderWay);
             let outcome = make_attempt(&entry, &request, patience).await;
             if !matches!(outcome, Some(Attempted::Granted(_))) {
-                entry.nothing_lost_unseen();
+                entry.lost_unseen.end_row();
             }
             unfinished.is(Progress::Answered);
             next = if let Some(outcome) = outcome {
@@ -70,7 +70,7 @@ fn report(
     // the undo.
     let _counted = may_have_left_something.then(|| entry.client.cleanup.expect());
     if matches!(outcome, Attempted::Void) {
-        entry.keep_lost_place(request.handle.place());
+        entry.lost_unseen.keep_place(request.handle.place());
     }
     let (undo, next) = entry.local.attempted(outcome, |patience| entry.new_attempt(patience));
     entry.undo(undo);
@@ -255,7 +255,7 @@ impl Successor for Entry {
         let start = self.local.cleared(|patience| self.new_attempt(patience));
         if start.is_none() {
             // The waiter that the place belonged to is gone; a later one takes its place at the end.
-            self.keep_lost_place(None);
+            self.lost_unseen.keep_place(None);
         }
         self.start_there(start);
     }
@@ -294,10 +294,10 @@ impl Home for Entry {
     }
 
     fn seen(&self) {
-        self.nothing_lost_unseen();
+        self.lost_unseen.end_row();
     }
 
     fn lost_unseen(&self, hold: &HoldCore, reason: LossReason) {
-        self.add_lost_unseen(hold, reason);
+        self.lost_unseen.add(hold.number(), reason, hold.grant.place);
     }
 }

@@ -2,7 +2,6 @@
 //! entry for each client and name, which all users of that name share.
 
 use std::fmt;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use crate::policy::local::{Attempt, LocalMutex, Patience};
 use crate::policy::log;
 use crate::policy::lost_unseen::LostUnseen;
 use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::sync::Mutex;
 use crate::spi::{AcquireRequest, AttemptHandle, Mode, Wait, Waiters};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -31,9 +29,7 @@ pub(crate) struct Entry {
     pub(super) client: Arc<ClientContext>,
     pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
     pub(super) observer: Arc<dyn Observer>,
-    /// The place in the server's queue that the last attempt lost, for the attempt that replaces it.
-    lost_place: Mutex<Option<NonZeroU64>>,
-    lost_unseen: Mutex<LostUnseen>,
+    pub(super) lost_unseen: LostUnseen,
 }
 
 impl Entry {
@@ -44,8 +40,7 @@ impl Entry {
             client,
             local: LocalMutex::new(),
             observer,
-            lost_place: Mutex::default(),
-            lost_unseen: Mutex::default(),
+            lost_unseen: LostUnseen::default(),
         }
     }
 
@@ -64,7 +59,7 @@ impl Entry {
     pub(super) fn new_attempt(self: &Arc<Self>, patience: Patience) -> Arc<AcquireRequest> {
         let waiters: std::sync::Weak<Self> = Arc::downgrade(self);
         let handle = AttemptHandle::for_waiters(patience.into(), waiters);
-        if let (Some(place), Patience::Until(_)) = (self.lost_place.lock().take(), patience) {
+        if let (Some(place), Patience::Until(_)) = (self.lost_unseen.take_place(), patience) {
             handle.keep_place(place);
         }
         Arc::new(AcquireRequest {
@@ -77,23 +72,8 @@ impl Entry {
         })
     }
 
-    pub(super) fn keep_lost_place(&self, place: Option<NonZeroU64>) {
-        *self.lost_place.lock() = place;
-    }
-
-    /// A grant has reached its waiter, or there was none.
-    pub(super) fn nothing_lost_unseen(&self) {
-        *self.lost_unseen.lock() = LostUnseen::default();
-    }
-
-    /// The hold was lost before its waiter saw it: the next attempt starts from its place in the server's queue.
-    pub(super) fn add_lost_unseen(&self, hold: &HoldCore, reason: LossReason) {
-        self.keep_lost_place(hold.grant.place);
-        self.lost_unseen.lock().add(hold.number(), reason);
-    }
-
     pub(super) fn pause_after_losses(&self) -> Option<Duration> {
-        let pause = self.lost_unseen.lock().next_pause()?;
+        let pause = self.lost_unseen.next_pause()?;
         self.logged().lost_unseen(pause.reason, pause.in_a_row);
         Some(pause.length)
     }

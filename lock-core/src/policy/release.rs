@@ -30,11 +30,9 @@ impl Entry {
     }
 
     async fn release_remotely(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Result<(), LockError> {
-        let cleanup = &self.client.cleanup;
-        let until = cleanup.answers_by(hold);
         let outcome = self.give_back(hold);
         let answer = poll_fn(|context| outcome.poll(context));
-        if let Some(result) = within(self.clock(), until, answer).await {
+        if let Some(result) = within(self.clock(), outcome.due, answer).await {
             return result;
         }
         hold.finish_release(None);
