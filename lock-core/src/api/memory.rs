@@ -36,7 +36,7 @@ impl MemoryServer {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) when the system has no threads left.
+    /// [`ErrorKind::Internal`] when the system has no threads left.
     pub fn client(&self) -> Result<LockClient, LockError> {
         self.client_with(MemoryOptions::default(), ClientBuilder::new().clock(self.clock().clone()))
     }
@@ -56,7 +56,7 @@ impl MemoryServer {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when the lease is too short for the abort margin.
+    /// [`ErrorKind::InvalidOption`] when the lease is too short for the abort margin.
     pub fn client_with(
         &self,
         options: MemoryOptions,
@@ -78,7 +78,7 @@ impl MemoryServer {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.
+    /// [`ErrorKind::InvalidOption`], naming the option.
     pub fn connect(url: &LockUrl, builder: ClientBuilder) -> Result<LockClient, LockError> {
         let mut options = url.options();
         let builder = builder.with_url_options(&mut options)?.server(format!("memory:{}", url.path()));

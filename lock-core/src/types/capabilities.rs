@@ -47,8 +47,6 @@ pub enum Inspection {
     /// The session of the server that holds the lock, but not which acquisition of that session it is, and nothing that
     /// the holder says about itself; and the waiters, as far as the server shows them.
     Sessions,
-    /// The holder of the lock.
-    Holder,
     /// The holder of the lock, and the waiters, in order.
     HolderAndQueue,
 }

@@ -31,7 +31,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
-use state::{Occupancy, Sighting, State};
+use state::{Observed, Occupancy, State};
 
 /// What the mutex needs to know about a hold.
 pub(crate) trait Occupant: Clone {
@@ -90,9 +90,9 @@ impl Patience {
 }
 
 /// The owner of an entry, which the mutex compares.
-pub(crate) trait Holder: Copy + Eq + Hash {}
+pub(crate) trait EntryOwner: Copy + Eq + Hash {}
 
-impl<O: Copy + Eq + Hash> Holder for O {}
+impl<O: Copy + Eq + Hash> EntryOwner for O {}
 
 pub(crate) type Ticket = u64;
 
@@ -170,7 +170,7 @@ pub(crate) enum Exited<H: Occupant> {
     /// That was the last entry: release the hold, then call [`LocalMutex::cleared`].
     Release(H),
 }
-impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
+impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     pub(crate) fn new() -> Self {
         Self { state: Mutex::new(State::new()) }
     }
@@ -200,10 +200,10 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     pub(crate) fn reenter(&self, owner: O, hold: &H) -> Result<(), Option<H::Loss>> {
         let mut state = self.state.lock();
         match &mut state.occupancy {
-            Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.hold.is_same(hold) => {
-                tenancy.hold.verify().map_err(Some)?;
-                tenancy.entries += 1;
-                tenancy.sighting = Sighting::Seen;
+            Occupancy::Held(holder) if holder.owner == owner && holder.hold.is_same(hold) => {
+                holder.hold.verify().map_err(Some)?;
+                holder.entries += 1;
+                holder.observed = Observed::Yes;
                 Ok(())
             }
             _ => Err(None),
@@ -388,8 +388,8 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     /// Returns the hold and the number of its owner's entries, if the owner is `owner`.
     pub(crate) fn held_by(&self, owner: O) -> Option<(H, u64)> {
         match &self.state.lock().occupancy {
-            Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.entries > 0 => {
-                Some((tenancy.hold.clone(), tenancy.entries))
+            Occupancy::Held(holder) if holder.owner == owner && holder.entries > 0 => {
+                Some((holder.hold.clone(), holder.entries))
             }
             _ => None,
         }
@@ -398,7 +398,7 @@ impl<O: Holder, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     /// Returns the hold of any owner.
     pub(crate) fn held(&self) -> Option<H> {
         match &self.state.lock().occupancy {
-            Occupancy::Held(tenancy) => Some(tenancy.hold.clone()),
+            Occupancy::Held(holder) => Some(holder.hold.clone()),
             _ => None,
         }
     }

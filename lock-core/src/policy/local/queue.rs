@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::task::Waker;
 
-use super::{Holder, Patience, Ticket};
+use super::{EntryOwner, Patience, Ticket};
 
 pub(super) struct Waiter<O> {
     pub(super) owner: O,
@@ -47,7 +47,7 @@ struct Index<O> {
     ends: BTreeMap<u64, usize>,
 }
 
-impl<O: Holder> Index<O> {
+impl<O: EntryOwner> Index<O> {
     fn new() -> Self {
         Self {
             by_owner: HashMap::new(),
@@ -99,7 +99,7 @@ impl<O: Holder> Index<O> {
     }
 }
 
-impl<O: Holder> Queue<O> {
+impl<O: EntryOwner> Queue<O> {
     pub(super) const fn new() -> Self {
         Self { waiters: BTreeMap::new(), index: None }
     }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 use super::queue::{End, Queue, Time, Waiter};
-use super::{Attempt, Attempted, Entered, Exited, Holder, Occupant, Patience, Settled, Start, Ticket, Undo};
+use super::{
+    Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience, Settled, Start, Ticket, Undo,
+};
 
 pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
@@ -28,18 +30,18 @@ pub(super) enum Occupancy<O, H, A: Attempt> {
         /// Set when the answer is overdue.
         overdue: Option<A::Failure>,
     },
-    Held(Tenancy<O, H>),
+    Held(Holder<O, H>),
 }
 
-pub(super) struct Tenancy<O, H> {
+pub(super) struct Holder<O, H> {
     pub(super) owner: O,
     pub(super) hold: H,
     /// How many entries the owner has.
     pub(super) entries: u64,
-    pub(super) sighting: Sighting,
+    pub(super) observed: Observed,
     /// Waiters of the owner that the hold was granted to and that have not seen it yet. There is more than one if
     /// branches of one task wait for the same lock: the first grant is reentry for the others.
-    pub(super) promised: BTreeMap<Ticket, Waiter<O>>,
+    pub(super) unclaimed: BTreeMap<Ticket, Waiter<O>>,
 }
 
 /// A loss that its owner does not know of yet.
@@ -55,14 +57,14 @@ pub(super) struct Tombstone<O, L> {
 /// Whether the owner has ever received the hold. If so, the hold must not pass to another owner: its token has been
 /// seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sighting {
-    Unseen,
-    Seen,
+pub(super) enum Observed {
+    NotYet,
+    Yes,
 }
 
 /// The limit for tombstones; beyond it the oldest is forgotten. Owners may never come back for theirs.
 const MAX_TOMBSTONES: usize = 256;
-impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
+impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     pub(super) fn new() -> Self {
         Self {
             occupancy: Occupancy::Free,
@@ -102,17 +104,17 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     fn reenter(&mut self, owner: O, wakers: &mut Vec<Waker>) -> Option<Entered<H, A::Failure>> {
-        let tenancy = self.tenancy_of(owner)?;
-        match tenancy.hold.verify() {
+        let holder = self.holder_if(owner)?;
+        match holder.hold.verify() {
             Ok(()) => {
-                tenancy.entries += 1;
-                tenancy.sighting = Sighting::Seen;
-                Some(Entered::Reentered(tenancy.hold.clone()))
+                holder.entries += 1;
+                holder.observed = Observed::Yes;
+                Some(Entered::Reentered(holder.hold.clone()))
             }
             Err(loss) => {
-                let sighting = tenancy.sighting;
-                self.end_lost_tenancy(&loss, wakers);
-                (sighting == Sighting::Seen).then_some(Entered::Lost(loss))
+                let observed = holder.observed;
+                self.end_lost_hold(&loss, wakers);
+                (observed == Observed::Yes).then_some(Entered::Lost(loss))
             }
         }
     }
@@ -135,32 +137,32 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     pub(super) fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
-        take(&mut self.settled, ticket).or_else(|| self.take_promised(ticket).map(Settled::Granted))
+        take(&mut self.settled, ticket).or_else(|| self.claim(ticket).map(Settled::Granted))
     }
 
-    fn take_promised(&mut self, ticket: Ticket) -> Option<H> {
-        let Occupancy::Held(tenancy) = &mut self.occupancy else { return None };
-        let waiter = tenancy.promised.get(&ticket)?;
-        if tenancy.sighting == Sighting::Unseen
+    fn claim(&mut self, ticket: Ticket) -> Option<H> {
+        let Occupancy::Held(holder) = &mut self.occupancy else { return None };
+        let waiter = holder.unclaimed.get(&ticket)?;
+        if holder.observed == Observed::NotYet
             && waiter.patience != Patience::Once
-            && tenancy.hold.verify().is_err()
+            && holder.hold.verify().is_err()
         {
             // The report of the loss is on its way, and will make the waiter continue waiting.
             return None;
         }
-        take(&mut tenancy.promised, ticket);
-        tenancy.entries += 1;
-        tenancy.sighting = Sighting::Seen;
-        Some(tenancy.hold.clone())
+        take(&mut holder.unclaimed, ticket);
+        holder.entries += 1;
+        holder.observed = Observed::Yes;
+        Some(holder.hold.clone())
     }
 
     /// Returns a waiter that has not seen the result of its wait.
     pub(super) fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter<O>> {
-        let promised = match &mut self.occupancy {
-            Occupancy::Held(tenancy) => tenancy.promised.get_mut(&ticket),
+        let unclaimed = match &mut self.occupancy {
+            Occupancy::Held(holder) => holder.unclaimed.get_mut(&ticket),
             _ => None,
         };
-        promised.or_else(|| self.queue.get_mut(ticket))
+        unclaimed.or_else(|| self.queue.get_mut(ticket))
     }
 
     /// With `of`, only a tombstone of that hold.
@@ -285,15 +287,15 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         let Some(owner) = self.queue.get(ticket).map(|waiter| waiter.owner) else {
             return;
         };
-        let mut promised = BTreeMap::new();
+        let mut unclaimed = BTreeMap::new();
         for ticket in self.queue.tickets_of(owner) {
             if let Some(mut waiter) = self.queue.take(ticket) {
                 wakers.extend(waiter.waker.take());
-                promised.insert(ticket, waiter);
+                unclaimed.insert(ticket, waiter);
             }
         }
         self.occupancy =
-            Occupancy::Held(Tenancy { owner, hold, entries: 0, sighting: Sighting::Unseen, promised });
+            Occupancy::Held(Holder { owner, hold, entries: 0, observed: Observed::NotYet, unclaimed });
         self.settle_those_who_try_once(&Settled::Refused, wakers);
         // These waiters have waited for an answer from the server, and this is one.
         wakers.extend(self.queue.wakers_when_time_is_up());
@@ -312,12 +314,12 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         if take(&mut self.settled, ticket).is_some() {
             return (Undo::Nothing, None);
         }
-        let promised = match &mut self.occupancy {
-            Occupancy::Held(tenancy) => take(&mut tenancy.promised, ticket),
+        let unclaimed = match &mut self.occupancy {
+            Occupancy::Held(holder) => take(&mut holder.unclaimed, ticket),
             _ => None,
         };
-        let undo = if promised.is_some() { self.pass_on(wakers) } else { Undo::Nothing };
-        (undo, promised)
+        let undo = if unclaimed.is_some() { self.pass_on(wakers) } else { Undo::Nothing };
+        (undo, unclaimed)
     }
 
     pub(super) fn abandon_attempt(&mut self) -> Undo<H, A> {
@@ -332,14 +334,14 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     /// Handles a grant whose waiter left before it saw it: no code has used the grant, so the next in the queue may
     /// have it.
     fn pass_on(&mut self, wakers: &mut Vec<Waker>) -> Undo<H, A> {
-        let Occupancy::Held(tenancy) = &mut self.occupancy else {
+        let Occupancy::Held(holder) = &mut self.occupancy else {
             return Undo::Nothing;
         };
-        if !tenancy.promised.is_empty() || tenancy.entries > 0 {
+        if !holder.unclaimed.is_empty() || holder.entries > 0 {
             return Undo::Nothing;
         }
-        let hold = tenancy.hold.clone();
-        let is_unseen = tenancy.sighting == Sighting::Unseen;
+        let hold = holder.hold.clone();
+        let is_unseen = holder.observed == Observed::NotYet;
         if let Some(next) = self.head()
             && is_unseen
             && hold.verify().is_ok()
@@ -359,24 +361,24 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
 
     pub(super) fn exit(&mut self, owner: O, of: Option<&H>, wakers: &mut Vec<Waker>) -> Exited<H> {
         let is_meant = |hold: &H| of.is_none_or(|of| hold.is_same(of));
-        let tenancy = self.tenancy_of(owner).filter(|tenancy| tenancy.entries > 0 && is_meant(&tenancy.hold));
-        let Some(tenancy) = tenancy else {
+        let holder = self.holder_if(owner).filter(|holder| holder.entries > 0 && is_meant(&holder.hold));
+        let Some(holder) = holder else {
             return self.take_tombstone(owner, of).map_or(Exited::NotOwner, Exited::Lost);
         };
-        let is_last = tenancy.entries == 1 && tenancy.promised.is_empty();
-        let ended = if is_last { tenancy.hold.begin_release() } else { tenancy.hold.verify() };
+        let is_last = holder.entries == 1 && holder.unclaimed.is_empty();
+        let ended = if is_last { holder.hold.begin_release() } else { holder.hold.verify() };
         match ended {
             Err(loss) => {
-                self.end_lost_tenancy(&loss, wakers);
+                self.end_lost_hold(&loss, wakers);
                 Exited::Lost(loss)
             }
             Ok(()) if is_last => {
-                let hold = tenancy.hold.clone();
+                let hold = holder.hold.clone();
                 self.occupancy = Occupancy::Clearing { overdue: None };
                 Exited::Release(hold)
             }
             Ok(()) => {
-                tenancy.entries -= 1;
+                holder.entries -= 1;
                 Exited::StillHeld
             }
         }
@@ -395,9 +397,7 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
     /// Returns how many entries into this hold the owner has not ended, even if the hold is lost.
     fn entries_into(&self, owner: O, hold: &H) -> u64 {
         match &self.occupancy {
-            Occupancy::Held(tenancy) if tenancy.owner == owner && tenancy.hold.is_same(hold) => {
-                tenancy.entries
-            }
+            Occupancy::Held(holder) if holder.owner == owner && holder.hold.is_same(hold) => holder.entries,
             _ => self
                 .tombstones
                 .iter()
@@ -406,33 +406,33 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
-    pub(super) fn tenancy_of(&mut self, owner: O) -> Option<&mut Tenancy<O, H>> {
+    pub(super) fn holder_if(&mut self, owner: O) -> Option<&mut Holder<O, H>> {
         match &mut self.occupancy {
-            Occupancy::Held(tenancy) if tenancy.owner == owner => Some(tenancy),
+            Occupancy::Held(holder) if holder.owner == owner => Some(holder),
             _ => None,
         }
     }
 
     /// The owner itself has found the loss and gets it as its result now. There is no tombstone, and the later report
     /// of the loss finds nothing to do.
-    fn end_lost_tenancy(&mut self, loss: &H::Loss, wakers: &mut Vec<Waker>) {
-        let tenancy = std::mem::replace(&mut self.occupancy, Occupancy::Free);
-        if let Occupancy::Held(tenancy) = tenancy {
-            self.break_promises(tenancy, loss, wakers);
+    fn end_lost_hold(&mut self, loss: &H::Loss, wakers: &mut Vec<Waker>) {
+        let holder = std::mem::replace(&mut self.occupancy, Occupancy::Free);
+        if let Occupancy::Held(holder) = holder {
+            self.end_unclaimed(holder, loss, wakers);
         }
     }
 
-    /// The hold that was promised is lost. If the owner had not seen it, its waiters continue to wait, each in its
-    /// place; otherwise they get the loss as their result.
-    fn break_promises(&mut self, tenancy: Tenancy<O, H>, loss: &H::Loss, wakers: &mut Vec<Waker>) {
-        for (ticket, waiter) in tenancy.promised {
+    /// The hold is lost before all of its waiters have claimed it. If the owner had not seen it, its waiters continue to
+    /// wait, each in its place; otherwise they get the loss as their result.
+    fn end_unclaimed(&mut self, holder: Holder<O, H>, loss: &H::Loss, wakers: &mut Vec<Waker>) {
+        for (ticket, waiter) in holder.unclaimed {
             let settled = match &self.closed {
-                _ if tenancy.sighting == Sighting::Seen || waiter.patience == Patience::Once => {
+                _ if holder.observed == Observed::Yes || waiter.patience == Patience::Once => {
                     Settled::Lost(loss.clone())
                 }
                 Some(failure) => Settled::Failed(failure.clone()),
                 None => {
-                    tenancy.hold.lost_unseen();
+                    holder.hold.lost_unseen();
                     self.queue.insert(ticket, waiter);
                     continue;
                 }
@@ -444,9 +444,9 @@ impl<O: Holder, H: Occupant, A: Attempt> State<O, H, A> {
 
     pub(super) fn lost(&mut self, hold: &H, loss: &H::Loss, wakers: &mut Vec<Waker>) {
         match std::mem::replace(&mut self.occupancy, Occupancy::Free) {
-            Occupancy::Held(tenancy) if tenancy.hold.is_same(hold) => {
-                self.bury(tenancy.owner, hold, tenancy.entries, loss.clone());
-                self.break_promises(tenancy, loss, wakers);
+            Occupancy::Held(holder) if holder.hold.is_same(hold) => {
+                self.bury(holder.owner, hold, holder.entries, loss.clone());
+                self.end_unclaimed(holder, loss, wakers);
             }
             other => self.occupancy = other,
         }
