@@ -164,8 +164,8 @@ impl RedisOptions {
         let Self { endpoint, database, .. } = self;
         match endpoint {
             Endpoint::Socket(_) => format!("unix://{endpoint}?db={database}"),
-            _ if self.tls.is_some() => format!("rediss://{endpoint}/{database}"),
-            _ => format!("redis://{endpoint}/{database}"),
+            Endpoint::Tcp { .. } if self.tls.is_some() => format!("rediss://{endpoint}/{database}"),
+            Endpoint::Tcp { .. } => format!("redis://{endpoint}/{database}"),
         }
     }
 

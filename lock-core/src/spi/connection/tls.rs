@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::url::UrlOptions;
 
-/// How to encrypt the connections to a server. An option that is given means the same for every backend: the
-/// connection is encrypted or fails, and the server's certificate has to be valid for its name.
+/// How to encrypt the connections to a server. A connection is encrypted or fails, and the server's certificate has to be
+/// valid for its name. A backend trusts the authorities of the file alone; one whose client library trusts the system's in
+/// any case says so in its documentation.
 ///
 /// ```
 /// use lock_core::LockUrl;
