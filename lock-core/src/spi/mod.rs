@@ -21,6 +21,28 @@
 //!    inside the engine's runtime; anything that blocks has to run elsewhere. Everything else runs on the engine.
 //! 8. **The number of a lost group is not used again.** Every later grant in that group is lost too.
 //!
+//! # Errors
+//! An error says what could not be done (the core adds the lock and the server), why, and what helps. It contains no
+//! secret.
+//!
+//! ```
+//! use lock_core::{ErrorKind, LockError, LockName, Operation};
+//!
+//! let error = LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+//!     .on(&LockName::new("orders/42")?)
+//!     .because("no answer within 2s")
+//!     .remedy("check that the server runs")
+//!     .retryable(); // the same call may succeed later
+//! assert_eq!(
+//!     error.to_string(),
+//!     "cannot acquire lock \"orders/42\": the backend cannot be reached: no answer within 2s \
+//!      (check that the server runs)"
+//! );
+//! # Ok::<(), LockError>(())
+//! ```
+//! Besides these, `caused_by` attaches the error of a client library, `during` replaces the operation, and
+//! `LockError::lost` makes the error of a hold that was lost.
+//!
 //! `docs/backends/writing-one.md` goes through the in-memory backend as a worked example.
 
 mod attempt;

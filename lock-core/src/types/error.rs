@@ -112,20 +112,16 @@ impl fmt::Display for Operation {
 /// Its text names the operation, the lock, the server, the cause and, if there is one, the remedy.
 ///
 /// ```
-/// use lock_core::{ErrorKind, LockError, LockName, Operation};
-///
-/// let error = LockError::new(ErrorKind::Unreachable, Operation::Acquire)
-///     .on(&LockName::new("orders/42")?)
-///     .because("no answer within 2s")
-///     .remedy("check that the server runs")
-///     .retryable();
-/// assert_eq!(
-///     error.to_string(),
-///     "cannot acquire lock \"orders/42\": the backend cannot be reached: no answer within 2s \
-///      (check that the server runs)"
-/// );
-/// assert!(error.is_retryable());
-/// # Ok::<(), LockError>(())
+/// # use lock_core::{DistributedLockExt, ErrorKind};
+/// # lock_core::example(async |locks| {
+/// let lock = locks.mutex("orders/42")?;
+/// match lock.acquire().await {
+///     Ok(guard) => guard.release().await?,
+///     Err(error) if error.kind() == ErrorKind::Lost => eprintln!("stop: {error}"),
+///     Err(error) if error.is_retryable() => eprintln!("later: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct LockError(Arc<Details>);
@@ -168,8 +164,10 @@ impl Details {
     }
 }
 
+/// How backends, and locks of your own, make errors. The documentation of [`spi`](crate::spi) shows it.
 impl LockError {
     /// Creates an error that has only a kind and the operation that failed.
+    #[doc(hidden)]
     pub fn new(kind: ErrorKind, operation: Operation) -> Self {
         Self(Arc::new(Details {
             kind,
@@ -185,6 +183,7 @@ impl LockError {
     }
 
     /// Creates the error of a hold that was lost for `reason`.
+    #[doc(hidden)]
     pub fn lost(operation: Operation, name: &LockName, reason: LossReason) -> Self {
         Self::new(ErrorKind::Lost, operation).on(name).with(|details| details.loss = Some(reason))
     }
@@ -195,6 +194,7 @@ impl LockError {
     }
 
     /// Sets the lock that the failed operation was about.
+    #[doc(hidden)]
     #[must_use]
     pub fn on(self, name: &LockName) -> Self {
         self.with(|details| details.name = Some(name.clone()))
@@ -206,24 +206,28 @@ impl LockError {
     }
 
     /// Replaces the operation, where the caller knows it better than the code that made the error.
+    #[doc(hidden)]
     #[must_use]
     pub fn during(self, operation: Operation) -> Self {
         self.with(|details| details.operation = operation)
     }
 
     /// Sets the cause, in words. The text must not contain a secret.
+    #[doc(hidden)]
     #[must_use]
     pub fn because(self, cause: impl Into<Cow<'static, str>>) -> Self {
         self.with(|details| details.cause = cause.into())
     }
 
     /// Sets what the reader can do about it.
+    #[doc(hidden)]
     #[must_use]
     pub fn remedy(self, remedy: impl Into<Cow<'static, str>>) -> Self {
         self.with(|details| details.remedy = remedy.into())
     }
 
     /// Marks the error as retryable: the same call may succeed later.
+    #[doc(hidden)]
     #[must_use]
     pub fn retryable(self) -> Self {
         self.with(|details| details.retryable = true)
@@ -231,11 +235,14 @@ impl LockError {
 
     /// Attaches the underlying error, for [`LockError::underlying`]. Put its text into [`LockError::because`] as well.
     /// Its `Display` and `Debug` must not contain a secret.
+    #[doc(hidden)]
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.with(|details| details.underlying = Some(Arc::new(source)))
     }
+}
 
+impl LockError {
     /// Returns the address of the server that the operation was about, if any. It never contains a user name.
     pub fn server(&self) -> Option<&str> {
         self.0.server.as_deref()
