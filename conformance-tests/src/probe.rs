@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
+use lock_core::spi::Mutex;
 use lock_core::{DistributedLock, Hold, LockListener, LossReason};
 use tokio::sync::Notify;
 
@@ -107,16 +108,12 @@ impl Diary {
         diary
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Event, Instant)>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn events(&self) -> Vec<Event> {
-        self.lock().iter().map(|(event, _)| *event).collect()
+        self.events.lock().iter().map(|(event, _)| *event).collect()
     }
 
     pub(crate) fn count(&self, wanted: impl Fn(&Event) -> bool) -> usize {
-        self.lock().iter().filter(|(event, _)| wanted(event)).count()
+        self.events.lock().iter().filter(|(event, _)| wanted(event)).count()
     }
 
     pub(crate) fn aborts(&self) -> usize {
@@ -132,7 +129,7 @@ impl Diary {
     pub(crate) async fn has_at<T>(&self, wanted: impl Fn(&Event) -> Option<T>) -> (T, Instant) {
         loop {
             let changed = self.changed.notified();
-            let found = self.lock().iter().find_map(|(event, at)| Some((wanted(event)?, *at)));
+            let found = self.events.lock().iter().find_map(|(event, at)| Some((wanted(event)?, *at)));
             if let Some(found) = found {
                 return found;
             }
@@ -141,7 +138,7 @@ impl Diary {
     }
 
     fn note(&self, event: Event) {
-        self.lock().push((event, Instant::now()));
+        self.events.lock().push((event, Instant::now()));
         self.changed.notify_waiters();
     }
 }

@@ -1,10 +1,10 @@
 //! What a case works with: clients, workers, and ways to wait for what has to happen.
 
 use std::future::Future;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use lock_core::{
     ClientBuilder, DistributedLockExt, Fencing, Hold, Inspection, LockClient, LockName, LockStatus,
     LossReason, Participant,
@@ -60,9 +60,7 @@ impl Stage {
     }
 
     fn opened(&self, client: LockClient) -> LockClient {
-        if let Ok(mut opened) = self.opened.lock() {
-            opened.0.push(client.clone());
-        }
+        self.opened.lock().0.push(client.clone());
         client
     }
 
@@ -118,7 +116,7 @@ impl Stage {
     /// Ends an outage, and waits until all clients of the case have contact again: each notices that in its own time.
     pub(crate) async fn heal(&self) -> Outcome {
         self.harness.heal().await?;
-        let clients = self.opened.lock().map(|opened| opened.0.clone()).unwrap_or_default();
+        let clients = self.opened.lock().0.clone();
         for client in clients {
             let lock = client.mutex("tried after an outage")?;
             self.until("contact after an outage", || async {
@@ -211,8 +209,8 @@ impl Stage {
 
     /// Ends the case: closes its clients, and waits until nothing is left behind.
     pub(crate) async fn finish(&self) -> Outcome {
-        let clients = self.opened.lock().map(|mut opened| std::mem::take(&mut opened.0));
-        for client in clients.unwrap_or_default() {
+        let clients = std::mem::take(&mut self.opened.lock().0);
+        for client in clients {
             client.close(self.patience()).await.during("close a client at the end")?;
         }
         let deadline = Instant::now() + self.patience();

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use lock_core::ClientBuilder;
+use lock_core::spi::Mutex;
 use test_servers::{During, Failure, Outcome};
 
 use crate::case::{Case, contradiction};
@@ -64,7 +65,7 @@ fn run_all<H: Harness>(arguments: &Arguments) -> ExitCode {
     if conclusion.has_failed() || is_partial(arguments) {
         return conclusion.exit_code();
     }
-    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended = ended.lock();
     let missing = missing(all(), &ended);
     if missing.is_empty() {
         return ExitCode::SUCCESS;
@@ -79,7 +80,7 @@ fn trial<H: Harness>(case: Case, ended: Arc<Mutex<BTreeSet<&'static str>>>) -> T
             || run_case(&case, || async { Ok(Box::new(H::start().await?) as Box<dyn Harness>) }),
             Verdict::Ignored,
         );
-        ended.lock().unwrap_or_else(PoisonError::into_inner).insert(case.name);
+        ended.lock().insert(case.name);
         match verdict {
             Verdict::Passed => Ok(Completion::Completed),
             Verdict::Failed(failure) => Err(failure.into()),

@@ -32,16 +32,6 @@ pub struct Certificates {
     pub client: Pair,
 }
 
-/// How a server encrypts its connections.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Encryption {
-    /// Not, or only if the client asks for it.
-    #[default]
-    None,
-    Tls,
-    TlsWithClientCertificates,
-}
-
 impl Certificates {
     /// Creates new files in `folder`.
     ///
@@ -60,22 +50,6 @@ impl Certificates {
         let server = signed(folder, "server", &names, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
         let client = signed(folder, "client", &[], ExtendedKeyUsagePurpose::ClientAuth, &issuer)?;
         Ok(Self { authority: path, server, client })
-    }
-}
-
-impl Encryption {
-    /// Returns the options of a URL for a client of a server that has these files.
-    pub(crate) fn url_options(self, files: &Certificates) -> Vec<(&'static str, String)> {
-        let path = |path: &Path| path.display().to_string();
-        let Certificates { authority, client, .. } = files;
-        let trusts = ("ca", path(authority));
-        match self {
-            Self::None => Vec::new(),
-            Self::Tls => vec![trusts],
-            Self::TlsWithClientCertificates => {
-                vec![trusts, ("cert", path(&client.certificate)), ("key", path(&client.key))]
-            }
-        }
     }
 }
 

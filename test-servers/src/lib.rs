@@ -28,6 +28,8 @@ mod failure;
 #[cfg(unix)]
 mod mysql;
 #[cfg(unix)]
+mod options;
+#[cfg(unix)]
 mod ports;
 #[cfg(unix)]
 mod process;

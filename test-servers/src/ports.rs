@@ -3,7 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+
+use lock_core::spi::Mutex;
 
 use crate::failure::{Failure, Outcome};
 
@@ -50,7 +51,7 @@ impl Block {
 /// # Errors
 /// When none of many is free.
 pub fn free_port() -> Outcome<u16> {
-    let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut blocks = BLOCKS.lock();
     if let Some(port) = blocks.last_mut().and_then(Block::next) {
         return Ok(port);
     }

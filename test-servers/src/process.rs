@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use tokio::time::Instant;
 
 use crate::failure::{During, Failure, Outcome};
@@ -79,17 +79,13 @@ impl ServerProcess {
     /// When it cannot be killed or started.
     pub fn restart(&self, command: Command) -> Outcome {
         self.kill()?;
-        *self.running() = Running::start(&self.name, command, &self.folder, &self.missing)?;
+        *self.running.lock() = Running::start(&self.name, command, &self.folder, &self.missing)?;
         Ok(())
     }
 
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
-        self.running().server.id()
-    }
-
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().server.id()
     }
 
     /// Waits until `check` returns without an error.
@@ -106,7 +102,7 @@ impl ServerProcess {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let ended = self.running().server.try_wait()?;
+            let ended = self.running.lock().server.try_wait()?;
             if let Some(status) = ended {
                 return Err(self.failure(&format!("ended with {status}")));
             }
@@ -142,7 +138,7 @@ impl ServerProcess {
     /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
         // The watch first: later it might kill another process that has got the same process id.
-        let mut running = self.running();
+        let mut running = self.running.lock();
         end(&mut running.watch).during("end what watches over the server")?;
         end(&mut running.server).during(format_args!("kill {}", self.name))
     }
@@ -152,7 +148,7 @@ impl ServerProcess {
     /// # Errors
     /// When it has ended.
     pub fn stop(&self) -> Outcome {
-        signals::stop(&self.running().server).during(format_args!("stop {}", self.name))
+        signals::stop(&self.running.lock().server).during(format_args!("stop {}", self.name))
     }
 
     /// Resumes a stopped process.
@@ -160,7 +156,7 @@ impl ServerProcess {
     /// # Errors
     /// When it has ended.
     pub fn resume(&self) -> Outcome {
-        signals::resume(&self.running().server).during(format_args!("resume {}", self.name))
+        signals::resume(&self.running.lock().server).during(format_args!("resume {}", self.name))
     }
 }
 
@@ -307,7 +303,7 @@ mod tests {
     fn the_end_of_the_handle_is_the_end_of_the_process() {
         let folder = tempfile::tempdir().unwrap();
         let server = start(sleeper(), folder.path()).unwrap();
-        let (pid, watch) = (server.pid(), server.running().watch.id());
+        let (pid, watch) = (server.pid(), server.running.lock().watch.id());
         assert!(state(pid).is_some());
         drop(server);
         assert_eq!((state(pid), state(watch)), (None, None));

@@ -1,8 +1,8 @@
 //! Keeps everything that the program logs, so that tests can check which lines are in it and which are not.
 
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 
+use lock_core::spi::Mutex;
 use tracing_subscriber::filter::LevelFilter;
 
 static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
@@ -11,7 +11,7 @@ struct Keeping;
 
 impl Write for Keeping {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LINES.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        LINES.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -37,7 +37,7 @@ pub fn keep() {
 #[must_use]
 pub fn lines_with(texts: &[&str]) -> Vec<String> {
     let Some((rare, others)) = texts.split_last() else { return Vec::new() };
-    let log = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let log = LINES.lock();
     let log = String::from_utf8_lossy(&log);
     // The log is long, and no thread can log meanwhile, so most of it is searched for only one text.
     let mut found = Vec::new();
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn lines_are_found_by_all_texts() {
-        LINES.lock().unwrap_or_else(PoisonError::into_inner).extend(b"a b\nb\nb a a\nb a");
+        LINES.lock().extend(b"a b\nb\nb a a\nb a");
         assert_eq!(lines_with(&["b", "a"]), ["a b", "b a a", "b a"]);
         assert_eq!(lines_with(&["c", "a"]), Vec::<String>::new());
     }

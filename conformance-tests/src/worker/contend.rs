@@ -2,15 +2,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use lock_core::{DistributedLockExt, Hold, LockError, LockGuard};
 use tokio::time::Instant;
 
 use super::protocol::{Count, End, Report, Visit};
-use super::serve::{Desk, count_up, lock, stamp};
+use super::serve::{Desk, count_up, stamp};
 
 /// How often a holder checks whether it still holds the lock.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -31,7 +31,7 @@ impl Contest {
     }
 
     pub(super) fn cling(&self, at_most: Duration) {
-        *lock(&self.clings) = Some(at_most);
+        *self.clings.lock() = Some(at_most);
     }
 }
 
@@ -66,7 +66,7 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
     /// Holds the lock for as long as it was told to, and while the hold is valid. Returns when the hold was last valid,
     /// and why it ended.
     async fn believe(&self, guard: &LockGuard, acquired: u64) -> (u64, End) {
-        let clings = lock(&self.contest.clings).take();
+        let clings = self.contest.clings.lock().take();
         if clings.is_some() {
             (self.tell)(Report::Clings);
         }

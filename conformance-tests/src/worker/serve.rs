@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use lock_core::{
     Clock, DistributedLock, DistributedLockExt, Hold, LockClient, LockError, LockGuard, LossReason,
 };
@@ -64,7 +65,7 @@ pub(super) async fn serve(
             Command::Quit => break,
         }
     }
-    lock(&desk.held).clear();
+    desk.held.lock().clear();
     let closed = desk.client.close(CLOSE_WITHIN).await;
     desk.answer(closed.map(|()| Report::Closed));
 }
@@ -98,7 +99,7 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
         let (seen, tell) = (Arc::clone(&losses), self.tell.clone());
         lock.set_listener(Some(Arc::new(move |_: &Hold, reason: &LossReason| {
             let at = stamp();
-            self::lock(&seen).push(at);
+            seen.lock().push(at);
             tell(Report::Lost { reason: spell(*reason), at });
         })));
         Ok((lock, losses))
@@ -116,13 +117,13 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
         let acquired = stamp();
         Ok(guard.map_or(Report::Refused, |guard| {
             let token = guard.token().map(lock_core::FencingToken::get);
-            self::lock(&self.held).insert(name.to_owned(), Held { guard, losses });
+            self.held.lock().insert(name.to_owned(), Held { guard, losses });
             Report::Acquired(Visit { asked, acquired, ended: None, token })
         }))
     }
 
     async fn release(&self, name: &str) {
-        let held = lock(&self.held).remove(name);
+        let held = self.held.lock().remove(name);
         let answer = match held {
             Some(held) => held.guard.release().await.map(|()| Report::Released),
             None => Ok(not_held(name)),
@@ -131,9 +132,9 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
     }
 
     fn look(&self, name: &str) {
-        let report = match lock(&self.held).get(name) {
+        let report = match self.held.lock().get(name) {
             Some(held) => {
-                Report::Standing { is_valid: held.guard.hold().is_valid(), losses: lock(&held.losses).len() }
+                Report::Standing { is_valid: held.guard.hold().is_valid(), losses: held.losses.lock().len() }
             }
             None => not_held(name),
         };
@@ -167,7 +168,7 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
         }
         let token = guard.token().map(lock_core::FencingToken::get);
         let released = stamp();
-        let ended = self::lock(&losses).first().map_or(released, |lost| released.min(*lost));
+        let ended = losses.lock().first().map_or(released, |lost| released.min(*lost));
         guard.release().await.map_err(text)?;
         Ok(Visit { asked, acquired, ended: Some(ended), token })
     }
@@ -183,8 +184,4 @@ pub(super) fn count_up(file: &Path) -> io::Result<()> {
     let number: u64 = std::fs::read_to_string(file)?.trim().parse().unwrap_or_default();
     thread::yield_now();
     std::fs::write(file, (number + 1).to_string())
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

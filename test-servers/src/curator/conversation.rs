@@ -1,10 +1,11 @@
 //! The protocol between a test and the Java program: each line is a number and a message, in both directions.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -56,7 +57,7 @@ impl Conversation {
     pub(super) async fn ask(&self, words: &[&str]) -> Result<Value, Option<String>> {
         let number = self.said.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        lock(&self.awaited).as_mut().ok_or(None)?.insert(number, sender);
+        self.awaited.lock().as_mut().ok_or(None)?.insert(number, sender);
         let line = format!("{number}\t{}\n", words.join("\t"));
         self.output.lock().await.write_all(line.as_bytes()).await.map_err(|_| None)?;
         let answer = receiver.await.map_err(|_| None)?;
@@ -105,15 +106,11 @@ async fn read(mut lines: Lines<BufReader<OwnedReadHalf>>, awaited: Awaited) {
     while let Ok(Some(line)) = lines.next_line().await {
         let Some((number, answer)) = line.split_once('\t') else { break };
         let (Ok(number), Ok(answer)) = (number.parse(), serde_json::from_str(answer)) else { break };
-        let sender = lock(&awaited).as_mut().and_then(|awaited| awaited.remove(&number));
+        let sender = awaited.lock().as_mut().and_then(|awaited| awaited.remove(&number));
         if let Some(sender) = sender {
             // The caller may have stopped waiting.
             let _ = sender.send(answer);
         }
     }
-    *lock(&awaited) = None;
-}
-
-fn lock<T>(awaited: &Mutex<T>) -> MutexGuard<'_, T> {
-    awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    *awaited.lock() = None;
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use lock_core::Operation;
 use tempfile::TempDir;
 
-use crate::certificates::Encryption;
 use crate::failure::Outcome;
+use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::process::process_methods;
 use crate::{Certificates, ServerProcess, TcpProxy, free_port, url};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::certificates::Encryption;
 use crate::left_out;
+use crate::options::{Encryption, common_options};
 
 /// The servers that speak the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +52,12 @@ pub(super) struct User {
     grants: Vec<String>,
 }
 
+common_options!(
+    MySqlOptions,
+    tls: "Refuses TCP connections without TLS. The certificates are those of an authority made for this server.",
+    setting: r#"Adds an option of the server's command line: `("max_connections", "5")`."#
+);
+
 impl MySqlOptions {
     /// Creates the default options.
     pub fn new(flavour: MySqlFlavour) -> Self {
@@ -64,13 +70,6 @@ impl MySqlOptions {
             settings: Vec::new(),
             time_zone: None,
         }
-    }
-
-    /// Sets the port, instead of a free one.
-    #[must_use]
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = Some(port);
-        self
     }
 
     /// Adds an empty database.
@@ -86,27 +85,6 @@ impl MySqlOptions {
     pub fn user(mut self, name: &str, password: &str, grants: &[&str]) -> Self {
         let grants = grants.iter().map(|&grant| grant.to_owned()).collect();
         self.users.push(User { name: name.to_owned(), password: password.to_owned(), grants });
-        self
-    }
-
-    /// Refuses TCP connections without TLS. The certificates are those of an authority made for this server.
-    #[must_use]
-    pub fn tls(mut self) -> Self {
-        self.encryption = Encryption::Tls;
-        self
-    }
-
-    /// Like [`MySqlOptions::tls`], and requires a certificate from every client.
-    #[must_use]
-    pub fn tls_with_client_certificates(mut self) -> Self {
-        self.encryption = Encryption::TlsWithClientCertificates;
-        self
-    }
-
-    /// Adds an option of the server's command line: `("max_connections", "5")`.
-    #[must_use]
-    pub fn setting(mut self, name: &str, value: &str) -> Self {
-        self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 

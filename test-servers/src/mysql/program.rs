@@ -5,8 +5,8 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
+use lock_core::spi::Mutex;
 use sha2::{Digest, Sha512};
 
 use super::MySqlFlavour;
@@ -104,7 +104,7 @@ impl Program {
     }
 
     fn version(&self) -> Outcome<String> {
-        let mut versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut versions = VERSIONS.lock();
         if let Some(version) = versions.get(&self.path) {
             return Ok(version.clone());
         }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use rustix::net::Shutdown;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -113,10 +114,6 @@ impl Connection {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn read_requests(&self, queue: UnboundedSender<Item>) -> Result<(), Ended> {
         let mut bytes = Vec::new();
         while read(&self.client, &mut bytes).await? {
@@ -148,7 +145,7 @@ impl Connection {
 
     /// Returns the length of the first request and its fault, after recording the fault of its reply.
     fn take_request(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let request = state.conversation.request(bytes)?;
         let noted = request.subject.and_then(|subject| Some((subject, self.shared.note_request(subject)?)));
         let way = match noted {
@@ -199,7 +196,7 @@ impl Connection {
 
     /// Returns the length of the first reply and its fault.
     fn take_reply(&self, bytes: &[u8]) -> Option<(usize, Option<Way>)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let reply = state.conversation.reply(bytes)?;
         let fault = reply.answers.and_then(|number| state.faults.remove(&number));
         let way = fault.and_then(|(subject, fault)| match reply.execution {

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::spi::Mutex;
 use rustix::net::Shutdown;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -148,24 +149,24 @@ impl Shared {
     }
 
     pub(super) fn target(&self) -> SocketAddr {
-        *lock(&self.target)
+        *self.target.lock()
     }
 
     pub(super) fn turn_to(&self, target: SocketAddr) {
-        *lock(&self.target) = target;
+        *self.target.lock() = target;
     }
 
     pub(super) fn arm(&self, subject: Subject, fault: Fault) {
-        lock(&self.armed).push((subject, fault));
+        self.armed.lock().push((subject, fault));
     }
 
     /// Applies a fault that did not happen to one reply to the next one.
     pub(super) fn arm_again(&self, subject: Subject, fault: Fault) {
-        lock(&self.armed).insert(0, (subject, fault));
+        self.armed.lock().insert(0, (subject, fault));
     }
 
     pub(super) fn disarm_all(&self) {
-        lock(&self.armed).clear();
+        self.armed.lock().clear();
         self.resets_next_reply.store(false, Ordering::SeqCst);
     }
 
@@ -179,14 +180,14 @@ impl Shared {
 
     /// Counts a request, and takes the fault for it or for its reply.
     pub(super) fn note_request(&self, subject: Subject) -> Option<Fault> {
-        *lock(&self.counts).entry(subject).or_default() += 1;
-        let mut armed = lock(&self.armed);
+        *self.counts.lock().entry(subject).or_default() += 1;
+        let mut armed = self.armed.lock();
         let position = armed.iter().position(|(wanted, _)| *wanted == subject)?;
         Some(armed.remove(position).1)
     }
 
     pub(super) fn count(&self, subject: Subject) -> u64 {
-        lock(&self.counts).get(&subject).copied().unwrap_or_default()
+        self.counts.lock().get(&subject).copied().unwrap_or_default()
     }
 
     /// Registers a connection, so that it can be cut with all others. Returns whether it may continue: the door may
@@ -198,7 +199,7 @@ impl Shared {
         server: &Arc<TcpStream>,
         task: AbortHandle,
     ) -> bool {
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         let is_open = *self.door.borrow() == Door::Open;
         if is_open {
             links.insert(id, Link { client: Arc::clone(client), server: Arc::clone(server), task });
@@ -207,22 +208,22 @@ impl Shared {
     }
 
     pub(super) fn forget(&self, id: u64) {
-        lock(&self.links).remove(&id);
+        self.links.lock().remove(&id);
     }
 
     pub(super) fn connections(&self) -> usize {
-        lock(&self.links).len()
+        self.links.lock().len()
     }
 
     /// Ends every connection, immediately and on both sides.
     pub(super) fn cut(&self) {
-        lock(&self.links).drain().for_each(|(_, link)| link.cut());
+        self.links.lock().drain().for_each(|(_, link)| link.cut());
     }
 
     /// Ends every connection at the server, and leaves its client waiting.
     pub(super) fn cut_at_server(&self) {
-        let mut abandoned = lock(&self.abandoned);
-        for (_, Link { client, server, task }) in lock(&self.links).drain() {
+        let mut abandoned = self.abandoned.lock();
+        for (_, Link { client, server, task }) in self.links.lock().drain() {
             task.abort();
             // It may already have ended.
             let _ = rustix::net::shutdown(&server, Shutdown::Both);
@@ -231,7 +232,7 @@ impl Shared {
     }
 
     pub(super) fn forget_abandoned(&self) {
-        for client in lock(&self.abandoned).drain(..) {
+        for client in self.abandoned.lock().drain(..) {
             // It may already have ended.
             let _ = rustix::net::shutdown(&client, Shutdown::Both);
         }
@@ -239,13 +240,9 @@ impl Shared {
 
     /// Ends the connection that reaches the server from `port`. Returns whether there was one.
     pub(super) fn cut_from(&self, port: u16) -> bool {
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         let comes_from = |link: &Link| link.server.local_addr().is_ok_and(|address| address.port() == port);
         let id = links.iter().find(|(_, link)| comes_from(link)).map(|(id, _)| *id);
         id.and_then(|id| links.remove(&id)).map(|link| link.cut()).is_some()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

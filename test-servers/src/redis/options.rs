@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::Certificates;
-use crate::certificates::Encryption;
+use crate::options::{Encryption, common_options};
 
 /// The options for starting a Redis server. By default it allows every client everything, speaks plain text, and keeps
 /// no data when it ends.
@@ -44,17 +44,16 @@ enum DefaultUser {
 /// The user of the fixture itself.
 pub(super) const OWN_USER: &str = "fixture";
 
+common_options!(
+    RedisOptions,
+    tls: "Speaks only TLS, with certificates of an authority made for this server.",
+    setting: r#"Adds a line to the server's configuration: `("maxmemory", "10mb")`, `("rename-command", "CLIENT \"\"")`, `("enable-debug-command", "yes")`."#
+);
+
 impl RedisOptions {
     /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Sets the port, instead of a free one.
-    #[must_use]
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = Some(port);
-        self
     }
 
     /// Requires this password from every client. The server's URL contains it.
@@ -78,32 +77,10 @@ impl RedisOptions {
         self
     }
 
-    /// Speaks only TLS, with certificates of an authority made for this server.
-    #[must_use]
-    pub fn tls(mut self) -> Self {
-        self.encryption = Encryption::Tls;
-        self
-    }
-
-    /// Speaks only TLS, and requires a certificate from every client.
-    #[must_use]
-    pub fn tls_with_client_certificates(mut self) -> Self {
-        self.encryption = Encryption::TlsWithClientCertificates;
-        self
-    }
-
     /// Writes every change to the disk before it answers.
     #[must_use]
     pub fn append_only(mut self) -> Self {
         self.persistence = Persistence::AppendOnly;
-        self
-    }
-
-    /// Adds a line to the server's configuration: `("maxmemory", "10mb")`, `("rename-command", "CLIENT \"\"")`,
-    /// `("enable-debug-command", "yes")`.
-    #[must_use]
-    pub fn setting(mut self, name: &str, value: &str) -> Self {
-        self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 

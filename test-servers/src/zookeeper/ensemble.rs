@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::network::{Network, PeerPorts};
 use super::{Membership, Role, ZooKeeperOptions, ZooKeeperServer};
 use crate::Certificates;
-use crate::certificates::Encryption;
 use crate::failure::{Failure, Outcome};
+use crate::options::Encryption;
 use crate::ports::on_free_ports;
 
 const MEMBERS: usize = 3;

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-use crate::certificates::Encryption;
 use crate::failure::Outcome;
+use crate::options::Encryption;
 use crate::ports::on_free_ports;
 use crate::process::process_methods;
 use crate::{Certificates, Data, ServerProcess, TcpProxy, free_port, url};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::access::SUPER_DIGEST;
 use crate::Certificates;
-use crate::certificates::Encryption;
+use crate::options::{Encryption, common_options};
 
 /// The options for starting a ZooKeeper server. By default it allows every client everything and speaks plain text.
 /// Sessions last between one second and one minute, as their clients request. An acknowledged change has been passed to
@@ -63,17 +63,16 @@ impl Default for ZooKeeperOptions {
     }
 }
 
+common_options!(
+    ZooKeeperOptions,
+    tls: "Speaks TLS, on a second port beside the one for plain text, with certificates of an authority made for this server. The server's address and URL are those of the TLS port.",
+    setting: r#"Adds a line to the server's configuration: `("syncLimit", "4")`. The last line of a name counts."#
+);
+
 impl ZooKeeperOptions {
     /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Sets the port, instead of a free one: the TLS port, if TLS is on.
-    #[must_use]
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = Some(port);
-        self
     }
 
     /// Sets the server's unit of time: sessions end at a multiple of it, and the members of an ensemble ping each other
@@ -89,21 +88,6 @@ impl ZooKeeperOptions {
     pub fn sessions_between(mut self, shortest: Duration, longest: Duration) -> Self {
         self.shortest_session = shortest;
         self.longest_session = longest;
-        self
-    }
-
-    /// Speaks TLS, on a second port beside the one for plain text, with certificates of an authority made for this
-    /// server. The server's address and URL are those of the TLS port.
-    #[must_use]
-    pub fn tls(mut self) -> Self {
-        self.encryption = Encryption::Tls;
-        self
-    }
-
-    /// Like `tls`, and requires a certificate from every client of that port.
-    #[must_use]
-    pub fn tls_with_client_certificates(mut self) -> Self {
-        self.encryption = Encryption::TlsWithClientCertificates;
         self
     }
 
@@ -146,13 +130,6 @@ impl ZooKeeperOptions {
     #[must_use]
     pub fn synced(mut self) -> Self {
         self.writing = Writing::OnTheDisk;
-        self
-    }
-
-    /// Adds a line to the server's configuration: `("syncLimit", "4")`. The last line of a name counts.
-    #[must_use]
-    pub fn setting(mut self, name: &str, value: &str) -> Self {
-        self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 
