@@ -1,71 +1,13 @@
-//! The command line.
+//! The options of the command line, which are the same for every server.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::Args;
 
-use crate::mysql::Flavour;
 use crate::plan::{EngineChoice, Extent, Wishes, Workload};
 use crate::runtimes::RuntimeKind;
-use crate::workload::worker::{URL_VARIABLE, Work};
-
-const EXAMPLES: &str = "\
-Examples:
-  Everything, against a server that is started for it, with a page to look at:
-    lock-bench redis --html report.html --json report.json
-
-  One workload, more rounds, a server that runs already:
-    lock-bench redis --url redis://127.0.0.1:6379 --workload cycle --rounds 20
-
-  Hand-off with work in the section and a pause after it:
-    lock-bench redis --workload handoff --hold 2ms --think 5ms
-
-  Whether it runs at all, in a few seconds:
-    lock-bench redis --quick
-
-  Locks at ZooKeeper, without Curator, which needs Java:
-    lock-bench zookeeper --contender distlock-own,raw-thread,lock-client
-
-  Locks at MariaDB alone, not at MySQL:
-    lock-bench mysql --server mariadb
-";
-
-/// Measures distlock beside raw commands and other lock crates, in turns, in one run.
-#[derive(Debug, Parser)]
-#[command(name = "lock-bench", version, after_help = EXAMPLES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Measures locks at a Redis server
-    #[command(after_help = EXAMPLES)]
-    Redis(Options),
-    /// Measures locks at a ZooKeeper server
-    #[command(after_help = EXAMPLES)]
-    Zookeeper(Options),
-    /// Measures locks at a MariaDB and at a MySQL server, one after the other
-    #[command(after_help = EXAMPLES)]
-    Mysql {
-        /// Which of them, unless --url names another server
-        #[arg(
-            long = "server",
-            value_name = "NAMES",
-            value_enum,
-            value_delimiter = ',',
-            default_value = "mariadb,mysql57"
-        )]
-        servers: Vec<Flavour>,
-        #[command(flatten)]
-        options: Options,
-    },
-    /// The process that many clients live in; started by the others
-    #[command(hide = true)]
-    Worker { subject: String, contender: String, work: Work, count: usize, lease_ms: u64 },
-}
+use crate::workload::worker::URL_VARIABLE;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -101,11 +43,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     contender: Vec<String>,
 
-    /// How often each contender has its turn [default: 5, mysql 3, quick 2]
+    /// How often each contender has its turn [default: the server's, 2 to 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
-    /// The lease of every lock [default: redis 30s, quick 12s; zookeeper 10s; mysql 20s, quick 12s]
+    /// The lease of every lock [default: the server's, 10s to 30s]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     lease: Option<Duration>,
 

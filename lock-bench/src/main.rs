@@ -28,11 +28,69 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
-use arguments::{Arguments, Command};
+use arguments::Options;
 use failure::{Context, Outcome};
 use subject::Subject;
+use workload::worker::Work;
+
+const EXAMPLES: &str = "\
+Examples:
+  Everything, against a server that is started for it, with a page to look at:
+    lock-bench redis --html report.html --json report.json
+
+  One workload, more rounds, a server that runs already:
+    lock-bench redis --url redis://127.0.0.1:6379 --workload cycle --rounds 20
+
+  Hand-off with work in the section and a pause after it:
+    lock-bench redis --workload handoff --hold 2ms --think 5ms
+
+  Whether it runs at all, in a few seconds:
+    lock-bench redis --quick
+
+  Locks at ZooKeeper, without Curator, which needs Java:
+    lock-bench zookeeper --contender distlock-own,raw-thread,lock-client
+
+  Locks at MariaDB alone, not at MySQL:
+    lock-bench mysql --server mariadb
+";
+
+/// Measures distlock beside raw commands and other lock crates, in turns, in one run.
+#[derive(Debug, Parser)]
+#[command(name = "lock-bench", version, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measures locks at a Redis server
+    #[command(after_help = EXAMPLES)]
+    Redis(Options),
+    /// Measures locks at a ZooKeeper server
+    #[command(after_help = EXAMPLES)]
+    Zookeeper(Options),
+    /// Measures locks at a MariaDB and at a MySQL server, one after the other
+    #[command(after_help = EXAMPLES)]
+    Mysql {
+        /// Which of them, unless --url names another server
+        #[arg(
+            long = "server",
+            value_name = "NAMES",
+            value_enum,
+            value_delimiter = ',',
+            default_value = "mariadb,mysql57"
+        )]
+        servers: Vec<mysql::Flavour>,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// The process that many clients live in; started by the others
+    #[command(hide = true)]
+    Worker { subject: String, contender: String, work: Work, count: usize, lease_ms: u64 },
+}
 
 /// Every kind of server that can be measured.
 static SUBJECTS: &[&Subject] =

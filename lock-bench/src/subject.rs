@@ -1,5 +1,5 @@
 //! A subject: a kind of server that is measured, with its contenders, its start, and its statistics. To add one, add a
-//! module beside `redis` and a row in the command line.
+//! module beside the others and a row in `main`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

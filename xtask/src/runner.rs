@@ -45,7 +45,8 @@ pub(crate) fn choose(arguments: &[String]) -> Chosen {
 pub(crate) fn help() -> String {
     let rows: Vec<String> = steps::ALL.iter().map(|step| row(step.name, step.summary)).collect();
     let everything = row("test", "all of the following, in this order; also called ci");
-    let servers = row(SERVERS, "starts a server to try things with, until Ctrl-C; such as `servers redis`");
+    let servers =
+        row(SERVERS, "starts a server to try things with, until Ctrl-C; `servers --help` lists them");
     format!("Usage: cargo xtask STEP…\n\n{everything}\n\n{}\n\n{servers}", rows.join("\n"))
 }
 

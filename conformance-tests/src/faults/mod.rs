@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn options_stand_behind_those_that_are_there() {
-        assert_eq!(with_options("redis://here", "lease=1s"), "redis://here?lease=1s");
-        assert_eq!(with_options("redis://here?prefix=a", "lease=1s"), "redis://here?prefix=a&lease=1s");
-        assert_eq!(with_options("redis://here", ""), "redis://here");
+        assert_eq!(with_options("server://here", "lease=1s"), "server://here?lease=1s");
+        assert_eq!(with_options("server://here?prefix=a", "lease=1s"), "server://here?prefix=a&lease=1s");
+        assert_eq!(with_options("server://here", ""), "server://here");
     }
 }

@@ -85,7 +85,7 @@ async fn server(flavour: MySqlFlavour) -> Outcome<Arc<MySqlServer>> {
 impl Place {
     async fn start(flavour: MySqlFlavour, losing: Losing, fencing: &'static str) -> Outcome<Self> {
         let server = server(flavour).await?;
-        let proxy = server.proxy(lock_mysql::operation_of)?;
+        let proxy = server.proxy(distlock::mysql::operation_of)?;
         let prefix = format!("place{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         Ok(Self { server, proxy, prefix, flavour, losing, fencing, thief: Mutex::default() })
     }

@@ -66,7 +66,7 @@ async fn server(rules: &str) -> Outcome<Arc<RedisServer>> {
 impl Place {
     async fn start(rules: &str, losing: Losing) -> Outcome<Self> {
         let server = server(rules).await?;
-        let scripts = lock_redis::scripts().iter();
+        let scripts = distlock::redis::scripts().iter();
         let proxy = server.proxy(scripts.map(|script| (script.digest().to_owned(), script.operation())))?;
         // A part of the keys that the rules permit; the channels are not divided.
         let prefix = format!("distlock:{}", NUMBER.fetch_add(1, Ordering::Relaxed));

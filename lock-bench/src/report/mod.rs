@@ -57,6 +57,6 @@ mod tests {
         let wanted = Path::new("/tmp/report.json");
         assert_eq!(Files::AsNamed.path(wanted, "mariadb"), wanted);
         assert_eq!(Files::OneForEach.path(wanted, "mariadb"), Path::new("/tmp/report.mariadb.json"));
-        assert_eq!(Files::OneForEach.path(Path::new("report"), "mysql57"), Path::new("report.mysql57"));
+        assert_eq!(Files::OneForEach.path(Path::new("report"), "other"), Path::new("report.other"));
     }
 }

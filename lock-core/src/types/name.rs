@@ -1,7 +1,7 @@
 //! Names of locks, and the rule that maps them to names that a server accepts.
 //!
-//! A lock can have any name: any UTF-8 text of 1 to 512 bytes. Servers accept less (a file name has no `/`, MySQL
-//! allows only 64 characters), so every backend declares its [`NameRules`], and the core maps a [`LockName`] to a
+//! A lock can have any name: any UTF-8 text of 1 to 512 bytes. Servers accept less (a file name has no `/`, some
+//! servers allow only 64 characters), so every backend declares its [`NameRules`], and the core maps a [`LockName`] to a
 //! [`PhysicalName`] with one rule that never gives two names the same result:
 //!
 //! * a name stays as it is if all its characters are in the set, it has no `~`, it is short enough and it does not

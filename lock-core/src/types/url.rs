@@ -17,11 +17,11 @@ use crate::types::secret::Secret;
 /// ```
 /// use lock_core::LockUrl;
 ///
-/// let url = LockUrl::parse("redis://admin:secret@cache:6379/0?lease=30s")?;
-/// assert_eq!(url.scheme(), "redis");
+/// let url = LockUrl::parse("server://admin:secret@cache:6379/0?lease=30s")?;
+/// assert_eq!(url.scheme(), "server");
 /// assert_eq!(url.hosts(), "cache:6379");
 /// assert_eq!(url.path(), "/0");
-/// assert_eq!(url.to_string(), "redis://cache:6379/0");
+/// assert_eq!(url.to_string(), "server://cache:6379/0");
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 #[derive(Clone)]

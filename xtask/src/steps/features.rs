@@ -1,7 +1,7 @@
 //! Checks each feature of the facade by itself: it compiles without warnings, its backend is included, and no other
 //! backend is.
 //!
-//! The name connects the two: the feature `redis` includes the crate `lock-redis`. The feature `memory`, which is part
+//! The name connects the two: the feature `NAME` includes the crate `lock-NAME`. The feature `memory`, which is part
 //! of the core, and features that only combine others, such as `default`, include no crate of their own.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,7 +14,7 @@ use crate::process::Process;
 
 #[derive(Debug)]
 pub(super) struct Program {
-    /// The words that select it, as in `lock-redis --test faults`.
+    /// The words that select it, as in `lock-core --test model`.
     pub(super) name: String,
     /// The command that builds and runs it alone.
     pub(super) repeat: String,

@@ -1,6 +1,7 @@
 //! Rules that the compiler does not check: what must exist, and above all what must not. Each is one row in [`RULES`],
 //! and `docs/architecture.md` explains them.
 
+mod backends;
 mod dependencies;
 mod layers;
 mod links;
@@ -61,6 +62,7 @@ const RULES: &[Rule] = &[
     ("crates depend on each other in one direction", dependencies::direction),
     ("only programs with arguments depend on an argument parser", dependencies::argument_parser),
     ("the folders of the core import downwards", layers::import_downwards),
+    ("few files know a backend, and a page lists them", backends::are_known_by_few_files),
     ("the core depends on no client crate, and on little else", dependencies::core_stays_small),
     ("every crate takes the lints of the workspace", text_files::lints_of_the_workspace),
     ("no file is too long to be one room", text_files::length),

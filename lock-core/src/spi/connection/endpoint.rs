@@ -12,8 +12,8 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 /// use lock_core::LockUrl;
 /// use lock_core::spi::Endpoint;
 ///
-/// let url = LockUrl::parse("redis://[::1]:7000/0")?;
-/// let endpoint = Endpoint::parse(url.hosts(), 6379, "redis://host:6379")?;
+/// let url = LockUrl::parse("server://[::1]:7000/0")?;
+/// let endpoint = Endpoint::parse(url.hosts(), 6379, "server://host:6379")?;
 /// assert_eq!(endpoint, Endpoint::Tcp { host: "::1".to_owned(), port: 7000 });
 /// assert_eq!(endpoint.to_string(), "[::1]:7000");
 /// # Ok::<(), lock_core::LockError>(())
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn parse(hosts: &str) -> Result<Endpoint, LockError> {
-        Endpoint::parse(hosts, 6379, "redis://host:6379")
+        Endpoint::parse(hosts, 6379, "server://host:6379")
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn refuses_what_is_no_server_and_says_what_to_write() {
         for (hosts, part) in [
-            ("", "redis://host:6379"),
+            ("", "server://host:6379"),
             (":6379", "names no server"),
             ("a,b", "primary"),
             ("cache:", "no number"),

@@ -13,7 +13,7 @@ use crate::types::url::UrlOptions;
 /// use lock_core::LockUrl;
 /// use lock_core::spi::TlsOptions;
 ///
-/// let mut options = LockUrl::parse("mysql://db?ca=/etc/app/ca.pem")?.options();
+/// let mut options = LockUrl::parse("server://db?ca=/etc/app/ca.pem")?.options();
 /// let tls = TlsOptions::take(&mut options)?;
 /// assert_eq!(tls, Some(TlsOptions::new().authority("/etc/app/ca.pem")));
 /// # Ok::<(), lock_core::LockError>(())
@@ -148,7 +148,7 @@ mod tests {
     use crate::types::url::LockUrl;
 
     fn take(query: &str) -> Result<Option<TlsOptions>, LockError> {
-        let mut options = LockUrl::parse(&format!("mysql://db?{query}"))?.options();
+        let mut options = LockUrl::parse(&format!("server://db?{query}"))?.options();
         let tls = TlsOptions::take(&mut options)?;
         options.finish()?;
         Ok(tls)

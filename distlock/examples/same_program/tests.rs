@@ -1,0 +1,68 @@
+//! The program runs on every backend, and its page shows it.
+#![allow(clippy::unwrap_used)] // tests
+
+use super::*;
+
+#[cfg(feature = "memory")]
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_in_memory() {
+    assert_eq!(count_at("memory:").await.unwrap(), TASKS * ROUNDS);
+}
+
+#[cfg(all(feature = "file", unix))]
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_in_a_folder() {
+    let folder = std::env::temp_dir().join(format!("distlock-same-program-{}", std::process::id()));
+    let counted = count_at(&format!("file:{}", folder.display())).await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(counted, TASKS * ROUNDS);
+}
+
+#[cfg(all(feature = "redis", unix))]
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_at_redis() {
+    use test_servers::{RedisServer, left_out};
+    if let Some(reason) = left_out("redis") {
+        return eprintln!("redis: {reason}");
+    }
+    let server = RedisServer::start().await.unwrap();
+    assert_eq!(count_at(&server.url()).await.unwrap(), TASKS * ROUNDS);
+}
+
+#[cfg(all(feature = "zookeeper", unix))]
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_at_zookeeper() {
+    use test_servers::{ZooKeeperServer, left_out};
+    if let Some(reason) = left_out("zookeeper") {
+        return eprintln!("zookeeper: {reason}");
+    }
+    let server = ZooKeeperServer::start().await.unwrap();
+    assert_eq!(count_at(&server.url()).await.unwrap(), TASKS * ROUNDS);
+}
+
+#[cfg(all(feature = "mysql", unix))]
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_at_mariadb_and_mysql() {
+    use test_servers::{MySqlFlavour, MySqlOptions, MySqlServer};
+    for (flavour, scheme) in [(MySqlFlavour::MariaDb, "mariadb:"), (MySqlFlavour::MySql57, "mysql:")] {
+        if let Some(reason) = flavour.left_out() {
+            eprintln!("{flavour:?}: {reason}");
+            continue;
+        }
+        let options = MySqlOptions::new(flavour).database("locks");
+        let options = options.user("app", "password", &["ALL ON locks.*"]);
+        let server = MySqlServer::start_with(options).await.unwrap();
+        let url = server.url().replace("mysql:", scheme);
+        for tokens in ["uuid", "table"] {
+            assert_eq!(count_at(&format!("{url}&fencing={tokens}")).await.unwrap(), TASKS * ROUNDS);
+        }
+    }
+}
+
+#[test]
+fn the_page_shows_this_program() {
+    let (source, page) = (include_str!("main.rs"), include_str!("../../../docs/same-program.md"));
+    let (program, _) = source.split_once("#[cfg(test)]").unwrap();
+    let (_, program) = program.split_once("\n\n").unwrap();
+    assert!(page.contains(&format!("```rust\n{}\n```", program.trim())));
+}

@@ -1,0 +1,155 @@
+//! Which files know a backend by its name: few, and the page for authors of backends lists them.
+
+use std::collections::BTreeSet;
+
+use super::tree::File;
+use super::{Finding, Workspace};
+
+const PAGE: &str = "docs/backends/writing-one.md";
+/// The title of the list on that page, whose rows begin with a path.
+const TITLE: &str = "## In this repository";
+/// So many files, besides those that are its own, may know a backend.
+const MOST: usize = 12;
+
+/// Crates that are called like a backend's and are none.
+const NO_BACKENDS: [&str; 2] = ["lock-core", "lock-bench"];
+/// Backends whose name is a word of every text: the name of the crate is looked for in its place.
+const COMMON_WORDS: [&str; 1] = ["file"];
+
+pub(super) fn are_known_by_few_files(workspace: &Workspace) -> Vec<Finding> {
+    let Some(page) = workspace.tree.file(PAGE) else {
+        return vec![Finding::in_file(PAGE, "is missing")];
+    };
+    let listed = listed(&page.text);
+    let mut findings = Vec::new();
+    let mut useful = BTreeSet::new();
+    for backend in backends(workspace) {
+        let knowing = knowing(backend, workspace);
+        if knowing.len() > MOST {
+            let problem = format!("{} files know it, and at most {MOST} should", knowing.len());
+            findings.push(Finding::in_file(&format!("lock-{backend}"), problem));
+        }
+        for (file, line) in knowing {
+            useful.insert(file.path.as_str());
+            if !listed.contains(file.path.as_str()) {
+                let problem = format!("knows the backend {backend}, and {PAGE} does not list it");
+                findings.push(Finding::at(&file.path, line, problem));
+            }
+        }
+    }
+    let idle = listed.iter().filter(|path| !useful.contains(*path));
+    findings.extend(idle.map(|path| Finding::in_file(PAGE, format!("lists {path}, which knows no backend"))));
+    findings
+}
+
+fn listed(page: &str) -> BTreeSet<&str> {
+    let rows =
+        page.lines().skip_while(|line| *line != TITLE).skip(1).take_while(|line| !line.starts_with('#'));
+    let cells = rows.filter_map(|line| line.strip_prefix('|')?.split('|').next());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+}
+
+fn backends(workspace: &Workspace) -> impl Iterator<Item = &str> {
+    let names = workspace.metadata.packages.iter().map(|package| package.name.as_str());
+    names.filter(|name| !NO_BACKENDS.contains(name)).filter_map(|name| name.strip_prefix("lock-"))
+}
+
+/// Returns the files that know the backend and are not its own, each with the first line that does.
+fn knowing<'a>(backend: &str, workspace: &'a Workspace) -> Vec<(&'a File, usize)> {
+    let others = workspace.tree.files().iter().filter(|file| !is_own(&file.path, backend));
+    others.filter_map(|file| Some((file, first_line_with(backend, file)?))).collect()
+}
+
+/// Whether a file is the backend's own: its crate, its page, a test, a server for tests, or what is measured of it.
+fn is_own(path: &str, backend: &str) -> bool {
+    let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders);
+    let is_in = |folder: &str| folders.split('/').any(|part| part == folder);
+    is_in(&format!("lock-{backend}"))
+        || is_in(backend)
+        || is_in("tests")
+        || path.ends_with("/tests.rs")
+        || path == format!("docs/backends/{backend}.md")
+        || path.starts_with("test-servers/")
+        || path.starts_with("lock-bench/") && folders != "lock-bench/src"
+}
+
+fn first_line_with(backend: &str, file: &File) -> Option<usize> {
+    let words = if COMMON_WORDS.contains(&backend) {
+        [format!("lock-{backend}"), format!("lock_{backend}")]
+    } else {
+        [backend.to_owned(), backend.to_owned()]
+    };
+    let product = file.text.lines().take_while(|line| !(file.has_ending("rs") && *line == "#[cfg(test)]"));
+    let mut lines = product.map(str::to_lowercase);
+    lines.position(|line| words.iter().any(|word| has_word(&line, word))).map(|index| index + 1)
+}
+
+/// Whether a word of the line begins with it.
+fn has_word(line: &str, beginning: &str) -> bool {
+    line.match_indices(beginning).any(|(at, _)| !line[..at].ends_with(char::is_alphanumeric))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Metadata;
+    use crate::tidy::tree::Tree;
+
+    const LIST: &str = "# Page\n| `other.md` | not in the list |\n## In this repository\n\n| file | |\n|---|---|\n\
+                        | `Cargo.toml`, `CHANGELOG.md` | a row |\n## Next\n| `more.md` | not either |\n";
+
+    fn found(page: &str, files: &[(&str, &str)]) -> Vec<String> {
+        let packages = ["lock-core", "lock-bench", "lock-gopher", "lock-file", "distlock"]
+            .map(|name| format!(r#"{{"name": "{name}", "manifest_path": "{name}/Cargo.toml"}}"#));
+        let metadata = Metadata::parse(&format!(r#"{{"packages": [{}]}}"#, packages.join(","))).unwrap();
+        let tree = Tree::of(&[files, &[(PAGE, page)]].concat());
+        are_known_by_few_files(&Workspace { tree, metadata }).iter().map(ToString::to_string).collect()
+    }
+
+    const ROW: (&str, &str) = ("Cargo.toml", "a\nlock-gopher = 1\n");
+    const NEWS: (&str, &str) = ("CHANGELOG.md", "The backend gopher\n");
+
+    #[test]
+    fn files_on_the_list_and_its_own_may_know_a_backend() {
+        let own = [
+            ROW,
+            ("lock-gopher/src/a.rs", "gopher"),
+            ("docs/backends/gopher.md", "Gopher"),
+            ("lock-bench/src/gopher/mod.rs", "Gopher"),
+            ("distlock-cli/tests/command/x.rs", "gopher"),
+            ("xtask/src/a.rs", "fn a() {}\n#[cfg(test)]\nmod tests { gopher }"),
+            ("docs/a.md", "a file, file:, the file backend, and the thread distlock-file"),
+            NEWS,
+        ];
+        assert_eq!(found(LIST, &own), Vec::<String>::new());
+    }
+
+    #[test]
+    fn another_file_that_knows_one_is_found_with_its_line() {
+        let text = "x\nThe Gopher backend\n";
+        assert_eq!(
+            found(LIST, &[ROW, NEWS, ("docs/a.md", text)]),
+            [format!("docs/a.md:2: knows the backend gopher, and {PAGE} does not list it")]
+        );
+        assert_eq!(found(LIST, &[ROW, NEWS, ("docs/a.md", "lock_file")]).len(), 1);
+        assert_eq!(
+            found(LIST, &[ROW, NEWS, ("lock-file/src/a.rs", "gopher")]).len(),
+            1,
+            "one backend knows another"
+        );
+    }
+
+    #[test]
+    fn a_file_on_the_list_that_knows_none_is_found() {
+        assert_eq!(found(LIST, &[NEWS]), [format!("{PAGE}: lists Cargo.toml, which knows no backend")]);
+    }
+
+    #[test]
+    fn more_files_than_the_limit_are_found_even_if_the_page_lists_them() {
+        let paths: Vec<String> = (0..=MOST).map(|number| format!("file{number}.md")).collect();
+        let rows: String = paths.iter().map(|path| format!("| `{path}` | |\n")).collect();
+        let files: Vec<_> = paths.iter().map(|path| (path.as_str(), "gopher")).collect();
+        let problems = found(&format!("{TITLE}\n{rows}"), &files);
+        assert_eq!(problems, ["lock-gopher: 13 files know it, and at most 12 should"]);
+    }
+}
