@@ -16,7 +16,7 @@ use crate::terminal::Screen;
 /// Known only with a table.
 const NOT_KNOWN: &str = "the server knows the connection that holds it, and not whose that is";
 /// The warning if the server ends a connection without knowing which locks are on it.
-const COST: &str = "whatever else was locked on it is lost as well";
+const COST: &str = "all other locks on it are lost as well";
 
 fn status_tells_holder_and_queue(server: &Server) {
     let seen = holder_and_queue(server);
