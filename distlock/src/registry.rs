@@ -104,7 +104,7 @@ pub(crate) fn find(scheme: &str) -> Result<Driver, LockError> {
         None => {
             let known: Vec<_> = drivers.iter().flat_map(|driver| driver.schemes).copied().collect();
             invalid(format!("there is no backend for {scheme}: URLs"))
-                .remedy(format!("the schemes that there are: {}", known.join(", ")))
+                .remedy(format!("the schemes are: {}", known.join(", ")))
         }
     })
 }

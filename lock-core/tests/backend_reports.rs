@@ -400,7 +400,7 @@ async fn a_renewal_lasts_from_the_moment_that_the_backend_names() {
 async fn what_a_backend_cannot_do_is_refused_before_it_is_asked() {
     let client = ClientBuilder::new().build(|context| Ok(Odd::new(context, Arc::default()))).unwrap();
     assert_eq!(client.status("orders/42").await.unwrap_err().kind(), ErrorKind::Unsupported);
-    let holder = lock_core::HolderId::new("somebody");
+    let holder = lock_core::HolderId::new("another");
     let error = client.break_holder("orders/42", &holder).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("\"orders/42\"") && error.to_string().contains("odd"), "{error}");

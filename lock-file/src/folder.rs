@@ -296,7 +296,7 @@ fn check_mode(stat: &Stat, path: &Path, remedy: &str) -> Result<(), Trouble> {
     let path = path.display();
     Err(Trouble::refused(
         format!("{path} has mode {:04o}, so that others can get at it", mode.bits() & 0o7777),
-        format!("`{remedy} {path}`, if nobody else has written to it"),
+        format!("`{remedy} {path}`, if no other user has written to it"),
     ))
 }
 

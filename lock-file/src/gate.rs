@@ -66,7 +66,7 @@ impl Gate {
             place.reopen()?;
         }
         Err(Trouble::Broken {
-            cause: format!("somebody keeps replacing {}", place.folder().path_of(GATE).display()),
+            cause: format!("another program keeps replacing {}", place.folder().path_of(GATE).display()),
             remedy: "find out who, and end it".into(),
         })
     }
@@ -85,7 +85,7 @@ impl Gate {
         let number =
             last.max(floor).checked_add(1).map(|next| next.max(clock())).ok_or_else(|| Trouble::Broken {
                 cause: format!("the counter in {} has reached its end", path.display()),
-                remedy: "remove the folder when nobody holds or awaits a lock in it".into(),
+                remedy: "remove the folder when no process holds or awaits a lock in it".into(),
             })?;
         write_all(&self.file, &encode(number), &path)?;
         Ok(number)

@@ -96,7 +96,7 @@ pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Optio
         }));
     }
     Err(Trouble::Broken {
-        cause: format!("somebody keeps replacing {}", folder.path_of(&relative).display()),
+        cause: format!("another program keeps replacing {}", folder.path_of(&relative).display()),
         remedy: "find out who, and end it".into(),
     })
 }

@@ -126,7 +126,7 @@ impl<'a> Queue<'a> {
         let relative = self.file(number);
         let path = self.folder.path_of(&relative);
         let in_use = |what: &str| Trouble::Broken {
-            cause: format!("somebody else has {what} {}", path.display()),
+            cause: format!("another program has {what} {}", path.display()),
             remedy: "use a folder that nothing else uses".into(),
         };
         let file = self.folder.create(&relative)?.ok_or_else(|| in_use("made"))?;

@@ -316,7 +316,7 @@ impl Actor {
         match checked(text, self.session.number, self.session.mark, names.len()).map_err(Trouble::Broken)? {
             Checked::States(states) => Ok(states),
             Checked::ReadOnly => {
-                tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become read-only: its locks exclude nobody");
+                tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
                 Ok(vec![LeaseState::Lost(LossReason::SessionClosed); names.len()])
             }
         }
@@ -382,7 +382,7 @@ impl Actor {
                     Some("0") => return Ok(Released::WasLost(LossReason::Taken)),
                     // Either no client holds the lock, or the statement was interrupted. After a repetition, no client holds it.
                     _ if trouble.is_some() => return Ok(Released::WasLost(LossReason::Deleted)),
-                    _ => trouble = Some(nonsense(operation, "nobody holds the lock")),
+                    _ => trouble = Some(nonsense(operation, "the lock is free")),
                 },
                 Err(Trouble::Broken(error)) => return Err(Broken(error)),
                 Err(refused) => trouble = Some(refused.into_error()),

@@ -134,7 +134,7 @@ impl<'a> Attempt<'a> {
                     target: "distlock",
                     lock = %self.request.name(),
                     max_connections = self.backend.settings.max_connections,
-                    "no connection is free to wait on: the lock is tried now and then, and whoever waits at the server comes first"
+                    "no connection is free to wait on: the client tries the lock now and then, and waiters at the server come first"
                 );
             }
             started = pool.take(&self.claim);

@@ -235,10 +235,10 @@ impl MySqlOptions {
                 .remedy("make the lease shorter: a living holder renews it"));
         }
         if self.request_timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(invalid("a request has no time at all").remedy("make the timeout longer"));
+            return Err(invalid("the timeout is zero").remedy("make the timeout longer"));
         }
         if self.validation_interval.is_some_and(|interval| interval < Duration::from_millis(10)) {
-            return Err(invalid("a validation_interval below 10ms leaves the server no peace")
+            return Err(invalid("a validation_interval below 10ms would overload the server")
                 .remedy("make the validation_interval longer"));
         }
         // A colon would end the prefix.
@@ -257,7 +257,7 @@ impl MySqlOptions {
             .remedy(format!("lower locks_per_connection to {MOST_LOCKS_PER_CONNECTION} or less")));
         }
         if self.max_connections < 2 {
-            return Err(invalid("whoever waits has a connection, and one more is needed for the others")
+            return Err(invalid("each waiter has a connection, and the other requests need one more")
                 .remedy("raise max_connections to 2 or more"));
         }
         if self.fencing == TokenSource::Table && self.database.is_none() {
@@ -270,7 +270,7 @@ impl MySqlOptions {
     /// Checks that there is a user and that the files can be read. Without a user, the client crate would log in as `root`.
     fn check_login(&self) -> Result<(), LockError> {
         if self.user.is_none() {
-            return Err(invalid("nobody says as which user to come").remedy("write mysql://user@host"));
+            return Err(invalid("the URL names no user").remedy("write mysql://user@host"));
         }
         self.tls.as_ref().map_or(Ok(()), |tls| tls.read().map(drop))
     }
@@ -286,7 +286,7 @@ impl MySqlOptions {
         let database = url.path().trim_start_matches('/');
         if database.contains('/') {
             // The error does not quote it: after a slash in a password that is not encoded, it is the rest of the password.
-            return Err(invalid("the database has a slash in it")
+            return Err(invalid("the database contains a slash")
                 .remedy("write mysql://user@host/database, and %2F for a slash in a password"));
         }
         options.database = (!database.is_empty()).then(|| database.to_owned());
@@ -316,7 +316,7 @@ impl MySqlOptions {
 
 fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Option<usize>, LockError> {
     let Some(text) = given.take(key) else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| invalid(format!("the option {key:?} is no number")))
+    text.parse().map(Some).map_err(|_| invalid(format!("the option {key:?} is not a number")))
 }
 
 /// Connects to the server that `url` names: `mysql://[user[:password]@]host[:port][/database]`, `mariadb://…` for the same, with
@@ -402,7 +402,7 @@ mod tests {
         for (url, part) in [
             ("mysql://", "mysql://user@host:3306"),
             ("mysql://a,b", "primary"),
-            ("mysql://db:port", "no number"),
+            ("mysql://db:port", "not a number"),
             ("mysql://db/a/b", "slash"),
             ("mysql://db?lease=500ms", "longer"),
             ("mysql://db?lease=25h", "shorter"),
@@ -422,7 +422,7 @@ mod tests {
             ("mysql://db?fencing=table", "database"),
             ("mysql://db?fencing=maybe", "uuid"),
             ("mysql://db?max_connections=1", "max_connections"),
-            ("mysql://db?max_connections=x", "no number"),
+            ("mysql://db?max_connections=x", "not a number"),
             ("mysql://db?locks_per_connection=0", "locks_per_connection"),
             ("mysql://db?locks_per_connection=4097", "4096"),
         ] {

@@ -92,7 +92,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
             .remedy("check user, password, and from where and how the user may connect"),
         1142 | 1143 | 1227 => server(ErrorKind::Denied)
             .remedy("give the user the permissions that docs/backends/mysql.md lists"),
-        1049 | 1046 => server(ErrorKind::InvalidOption).remedy("name a database that there is"),
+        1049 | 1046 => server(ErrorKind::InvalidOption).remedy("name a database that exists"),
         1040 | 1203 | 1226 => server(ErrorKind::Unreachable)
             .remedy("raise max_connections at the server, or lower ?max_connections= of the clients")
             .retryable(),
@@ -117,7 +117,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
             .retryable(),
         INTERRUPTED | 1205 | 3024 | 1969 => server(ErrorKind::Server).retryable(),
         code if FAREWELLS.contains(&code) => server(ErrorKind::Unreachable)
-            .remedy("somebody has ended the connection at the server, or it shuts down")
+            .remedy("an operator has ended the connection at the server, or the server shuts down")
             .retryable(),
         _ => server(ErrorKind::Server),
     }
@@ -166,7 +166,7 @@ pub(crate) fn gone(operation: Operation) -> LockError {
 pub(crate) fn read_only(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Unreachable, operation)
         .because(
-            "the server is read-only, as a replica is: a lock that is held there excludes nobody elsewhere",
+            "the server is read-only, as a replica is: a lock that is held there excludes no client of another server",
         )
         .remedy("connect to the primary")
         .retryable()

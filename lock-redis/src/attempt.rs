@@ -258,7 +258,7 @@ impl<'a> Attempt<'a> {
             return Ok(());
         }
         Err(LockError::new(ErrorKind::Unreachable, Operation::Acquire)
-            .because("the server was started recently, and may have forgotten locks that their holders still believe in")
+            .because("the server was started recently, and may have forgotten locks that are still held")
             .remedy("wait for the restart_delay to pass")
             .retryable())
     }

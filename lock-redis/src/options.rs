@@ -180,7 +180,7 @@ impl RedisOptions {
                 .remedy("make the lease shorter: a living holder renews it"));
         }
         if self.request_timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(invalid("a request has no time at all").remedy("make the timeout longer"));
+            return Err(invalid("the timeout is zero").remedy("make the timeout longer"));
         }
         let is_plain = |character: char| character.is_ascii_graphic() && !matches!(character, '{' | '}');
         if self.prefix.is_empty() || self.prefix.len() > LONGEST_PREFIX || !self.prefix.chars().all(is_plain)
@@ -276,11 +276,11 @@ fn database_of(url: &LockUrl, option: Option<&str>) -> Result<Option<u32>, LockE
         ("", None) => return Ok(None),
         ("", Some(text)) => text,
         (path, None) => path,
-        (_, Some(_)) => return Err(invalid("the database stands twice").remedy("leave ?db= out")),
+        (_, Some(_)) => return Err(invalid("the database is given twice").remedy("leave ?db= out")),
     };
     text.parse().map(Some).map_err(|_| {
         // The text must not appear in the error: after an unencoded slash in a password it is the rest of the password.
-        invalid("the database is no number")
+        invalid("the database is not a number")
             .remedy("write for example redis://host/0, and %2F for a slash in a password")
     })
 }
@@ -325,8 +325,8 @@ mod tests {
         for (url, part) in [
             ("redis://", "redis://host:6379"),
             ("redis://a,b", "primary"),
-            ("redis://cache:port", "no number"),
-            ("redis://cache/first", "no number"),
+            ("redis://cache:port", "not a number"),
+            ("redis://cache/first", "not a number"),
             ("redis://cache/0?db=1", "twice"),
             ("redis://cache?lease=500ms", "longer"),
             ("redis://cache?lease=25h", "shorter"),

@@ -330,7 +330,7 @@ impl Supervisor {
             }
         }
         self.warn(
-            "the server sends no messages (RESP3 or SUBSCRIBE is refused): whoever waits for a lock asks for it \
+            "the server sends no messages (RESP3 or SUBSCRIBE is refused): waiters ask for their locks \
              again and again"
                 .to_owned(),
         );

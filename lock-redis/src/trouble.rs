@@ -13,7 +13,7 @@ const PASSING: &[(&str, &str)] = &[
     ("MASTERDOWN", "the replica has lost its primary: connect to the primary"),
     ("MAXCLIENTS", "the server has no room for another connection: raise maxclients"),
     ("MISCONF", "the server cannot save its data: look into its log"),
-    ("NOSCRIPT", "somebody has the server forget scripts again and again: see SCRIPT FLUSH"),
+    ("NOSCRIPT", "a client makes the server forget its scripts again and again: see SCRIPT FLUSH"),
     ("TRYAGAIN", "the server moves its keys: wait"),
     ("CLUSTERDOWN", "the cluster is down: look into its state"),
 ];

@@ -163,7 +163,7 @@ impl<'a> Attempt<'a> {
 
 fn deleted_by_others() -> LockError {
     LockError::new(ErrorKind::Server, Operation::Acquire)
-        .because("the attempt's node was deleted by somebody else")
+        .because("another client deleted the attempt's node")
         .remedy("find out who deletes nodes of locks, and try again")
         .retryable()
 }

@@ -227,7 +227,7 @@ impl ZooKeeperOptions {
         let has_identity =
             self.user.is_some() || self.tls.as_ref().is_some_and(|tls| tls.client_files().is_some());
         if self.access == Access::Creator && !has_identity {
-            return Err(invalid("nodes cannot belong to their creator when nobody says who that is")
+            return Err(invalid("acl=creator needs to know who the creator is")
                 .remedy("give user and password or a client certificate, or leave out acl=creator"));
         }
         Ok(())
@@ -342,7 +342,7 @@ async fn check_who_we_are(client: &Client) -> Result<(), LockError> {
     match client.list_auth_users().await {
         Ok(users) if users.iter().any(|user| user.scheme() == "sasl") => Ok(()),
         Ok(_) => Err(LockError::new(ErrorKind::Denied, Operation::Connect)
-            .because("the server does not know SASL, and takes this client for nobody in particular")
+            .because("the server does not support SASL, and treats this client as anonymous")
             .remedy("give the servers a JAAS configuration, or leave out auth=sasl")),
         Err(Error::Unimplemented) => {
             tracing::warn!(

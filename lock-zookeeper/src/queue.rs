@@ -32,7 +32,7 @@ pub(crate) struct Predecessors {
 pub(crate) enum Next {
     Watched(Watching),
     /// No predecessor is left.
-    Nobody,
+    None,
 }
 
 impl Predecessors {
@@ -94,7 +94,7 @@ impl Predecessors {
                 return Ok(Next::Watched(watched.watching));
             }
         }
-        Ok(Next::Nobody)
+        Ok(Next::None)
     }
 
     /// Looks at all predecessors but the nearest, and sets a watch on the nearest at the same time. Returns that watch if the

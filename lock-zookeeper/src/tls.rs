@@ -57,7 +57,7 @@ mod with {
         mut hosts: impl Iterator<Item = &'a str>,
     ) -> Result<(), LockError> {
         if let Some(context) = hosts.find(|context| ServerName::try_from(*context).is_err()) {
-            return Err(invalid(format!("{context:?} is no name that a certificate could be for"))
+            return Err(invalid(format!("{context:?} cannot be the name in a certificate"))
                 .remedy("name the servers as their certificates do"));
         }
         if tls.authority_file().is_none() {
@@ -71,7 +71,7 @@ mod with {
     /// program has chosen none, this function has to choose one.
     pub(super) fn read(tls: &TlsOptions) -> Result<ClientTls, LockError> {
         let unusable = |error: Error| {
-            invalid(format!("a certificate or key is of no use: {error}")).remedy(
+            invalid(format!("a certificate or key cannot be used: {error}")).remedy(
                 "check the files that the options ca, cert and key name: they have to be in PEM format",
             )
         };

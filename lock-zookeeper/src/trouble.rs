@@ -95,13 +95,13 @@ impl Failure {
             }
             Error::SessionExpired | Error::ClientClosed => {
                 new(ErrorKind::Unreachable, "the session has ended")
-                    .remedy("another one is opened: try again")
+                    .remedy("the client opens another one: try again")
             }
             Error::BadArguments(reason) => new(ErrorKind::InvalidOption, "the client library refuses")
                 .because(format!("the client library refuses it: {reason}"))
                 .remedy("check the hosts and the folder in the URL"),
             Error::Unimplemented => new(ErrorKind::Unsupported, "the server does not know this request")
-                .remedy("update the server: ZooKeeper 3.6 is the oldest that will do"),
+                .remedy("update the server: ZooKeeper 3.6 is the oldest version that works"),
             Error::NoHosts => new(ErrorKind::Unreachable, "none of the servers could be connected to")
                 .remedy("check that they run and can be reached"),
             Error::Timeout => new(ErrorKind::Unreachable, "no server answered in time")
@@ -110,7 +110,7 @@ impl Failure {
                 .remedy("check that the servers run and can be reached"),
             Error::NoNode | Error::NodeExists | Error::NotEmpty | Error::BadVersion => {
                 new(ErrorKind::Server, "")
-                    .because(format!("somebody else changes the nodes: {error}"))
+                    .because(format!("another client changes the nodes: {error}"))
                     .remedy("find out who changes nodes of locks, and try again")
             }
             Error::Custom(custom) => new(ErrorKind::Unreachable, "")
@@ -155,7 +155,7 @@ fn stranger(operation: Operation, name: &str) -> LockError {
              share its locks"
         ))
         .remedy(
-            "use a folder of your own for the locks, delete that node if nobody needs it, or write accept=kazoo if all of them come \
+            "use a folder of your own for the locks, delete that node if no program needs it, or write accept=kazoo if all of them come \
              from kazoo",
         )
 }

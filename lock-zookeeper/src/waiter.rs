@@ -89,7 +89,7 @@ impl<'a> Waiter<'a> {
                     self.attempt().queued();
                     self.until_next_moves(&mut before, watching).await?
                 }
-                Ok(Next::Nobody) => return self.confirm().await,
+                Ok(Next::None) => return self.confirm().await,
                 Err(failure) => {
                     self.recover(failure).await?;
                     Place::Kept

@@ -28,7 +28,7 @@ pub fn keep() {
         .with_writer(|| Keeping)
         .finish();
     if tracing::subscriber::set_global_default(subscriber).is_err() {
-        eprintln!("somebody else keeps the log");
+        eprintln!("another subscriber keeps the log");
     }
 }
 

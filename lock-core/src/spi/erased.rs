@@ -35,7 +35,7 @@ impl<B: Backend> Erased<B> {
     fn recall(lease: &AnyLease) -> Result<Arc<B::Lease>, LockError> {
         Arc::clone(lease).downcast().map_err(|_| {
             LockError::new(ErrorKind::Internal, Operation::Renew)
-                .because("a lease of another backend was handed in")
+                .because("the lease belongs to another backend")
         })
     }
 }

@@ -11,7 +11,7 @@ pub enum LossReason {
     #[error("what stood for it was deleted")]
     Deleted,
     /// Another client has the lock.
-    #[error("someone else has taken it")]
+    #[error("another client has taken it")]
     Taken,
     /// The session that the hold belonged to has ended.
     #[error("its session was closed")]

@@ -174,7 +174,7 @@ impl UrlOptions {
             })?;
             let key = decode(key)?;
             if options.pairs.iter().any(|(other, _)| *other == key) {
-                return Err(invalid(format!("the option {key:?} stands twice")));
+                return Err(invalid(format!("the option {key:?} is given twice")));
             }
             options.pairs.push((key, decode(value)?));
         }
@@ -197,7 +197,7 @@ impl UrlOptions {
             return Ok(None);
         };
         humantime::parse_duration(&text).map(Some).map_err(|error| {
-            invalid(format!("the option {key:?} is no length of time: {error}"))
+            invalid(format!("the option {key:?} is not a length of time: {error}"))
                 .remedy("write for example 500ms or 30s")
         })
     }

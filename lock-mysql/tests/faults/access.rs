@@ -104,7 +104,7 @@ async fn what_a_server_sets_for_everybody_is_set_right(flavour: MySqlFlavour) ->
     for options in ["lease=10m", "lease=10m&fencing=table"] {
         let client = stage.client(options).await?;
         stage.works(&client).await?;
-        ensure!(client.status(ROOM).await?.holders.is_empty(), "somebody holds it");
+        ensure!(client.status(ROOM).await?.holders.is_empty(), "it is held");
     }
     Ok(())
 }

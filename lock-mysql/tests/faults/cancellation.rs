@@ -27,7 +27,7 @@ const LATE: Duration = Duration::from_secs(10);
 
 async fn nothing_is_left(stage: &Stage, client: &LockClient, when: &str) -> Outcome {
     soon("the undoing", client.idle()).await?;
-    ensure!(stage.waiting().await? == 0, "{when}: somebody waits");
+    ensure!(stage.waiting().await? == 0, "{when}: a client waits");
     ensure!(stage.holder_of(ROOM).await?.is_none(), "{when}: the lock is held");
     Ok(())
 }

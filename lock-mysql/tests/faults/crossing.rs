@@ -33,7 +33,7 @@ async fn two_locks_in_opposite_order(flavour: MySqlFlavour) -> Outcome {
     our_left.release().await?;
     their_right.release().await?;
     soon("the undoing", async { tokio::join!(ours.idle(), theirs.idle()) }).await?;
-    ensure!(stage.waiting().await? == 0, "somebody waits");
+    ensure!(stage.waiting().await? == 0, "a client waits");
     Ok(())
 }
 

@@ -68,7 +68,7 @@ async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome
     let connection = stage.holder_of("first").await?.unwrap_or_default();
     ensure!(stage.holder_of("second").await? == Some(connection.clone()), "each has a connection");
     stage.server.end_connection(&connection).await?;
-    ensure!(second.hold().is_valid(), "told before anybody could notice");
+    ensure!(second.hold().is_valid(), "the loss is reported before it can be noticed");
     // An error reports that the lock was lost.
     let _ = soon("the release", first.release()).await?;
     let reason = soon("the loss", second.lost()).await?;

@@ -63,7 +63,7 @@ async fn an_empty_prefix_meets_other_programs(flavour: MySqlFlavour) -> Outcome 
     let client = stage.client("lease=10m&prefix=").await?;
     let mut session = stage.server.session().await?;
     session.query("SELECT GET_LOCK('orders/42', 0)").await?;
-    ensure!(client.mutex("orders/42")?.try_acquire().await?.is_none(), "somebody else holds it");
+    ensure!(client.mutex("orders/42")?.try_acquire().await?.is_none(), "another client holds it");
     session.query("SELECT RELEASE_LOCK('orders/42')").await?;
     ensure!(client.mutex("orders/42")?.try_acquire().await?.is_some(), "it is free");
     Ok(())

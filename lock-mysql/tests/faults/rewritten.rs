@@ -57,7 +57,7 @@ async fn what_was_granted_and_interrupted_is_given_back(flavour: MySqlFlavour) -
         stage.queued(1).await?;
     }
     soon("the undoing", client.idle()).await?;
-    ensure!(stage.waiting().await? == 0, "somebody waits");
+    ensure!(stage.waiting().await? == 0, "a client waits");
     ensure!(stage.holder_of(ROOM).await?.is_none(), "undone, and held");
     let guard = other.mutex(ROOM)?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");

@@ -144,7 +144,7 @@ impl Stage {
 
     /// The connection that holds the lock `room`.
     pub async fn holder(&self) -> Outcome<String> {
-        self.holder_of(ROOM).await?.ok_or_else(|| Failure::new("nobody holds the room"))
+        self.holder_of(ROOM).await?.ok_or_else(|| Failure::new("the room is free"))
     }
 
     /// How many connections wait for a lock.

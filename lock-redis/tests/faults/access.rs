@@ -227,7 +227,7 @@ async fn a_permission_that_is_taken_away_meanwhile() -> Outcome {
     let guard = lock.acquire().await?;
     stage.server.command(&["ACL", "SETUSER", "app", "resetkeys"]).await?;
     let answer = client.mutex("another room")?.try_acquire_for(Duration::from_secs(20)).await;
-    let error = answer.err().ok_or_else(|| Failure::new("nobody may do that"))?;
+    let error = answer.err().ok_or_else(|| Failure::new("no client may do that"))?;
     ensure!(error.kind() == ErrorKind::Denied && !error.is_retryable(), "{error:?}");
     diary.abort().await?;
     drop(guard);

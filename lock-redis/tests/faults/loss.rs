@@ -144,7 +144,7 @@ async fn a_break_before_the_holder_has_read_of_its_grant_counts() -> Outcome {
     has_stopped.await.map_err(|_| Failure::new("it never stood in line"))?;
     let last_in_line = Waiter::of(&last)?;
     stage.queued(2).await?;
-    let (before, _) = stage.holder().await?.ok_or_else(|| Failure::new("nobody holds the lock"))?;
+    let (before, _) = stage.holder().await?.ok_or_else(|| Failure::new("the lock is free"))?;
     held.release().await?;
     let (granted, _) = stage.holder().await?.ok_or_else(|| Failure::new("the lock was not handed over"))?;
     ensure!(granted != before, "the lock was not handed over");
@@ -174,7 +174,7 @@ fn stand_still_while_waiting(
         let waiter = Waiter::of(&client)?;
         until("it waits", || async { Ok(client.status(ROOM).await?.waiters.len() == 1) }).await?;
         let _ = stands_still.send(());
-        go_on.recv().map_err(|_| Failure::new("nobody said to go on"))?;
+        go_on.recv().map_err(|_| Failure::new("the test did not say to go on"))?;
         until("it is in line again", || async {
             ensure!(!waiter.is_finished(), "it believes that it holds what was taken from it");
             Ok(client.status(ROOM).await?.waiters.len() == 1)

@@ -107,7 +107,7 @@ async fn in_another_database() -> Outcome {
 async fn nowhere() -> Outcome {
     let port = test_servers::free_port()?;
     let error = connect(&format!("redis://127.0.0.1:{port}/0")).await;
-    let error = error.err().ok_or_else(|| Failure::new("nobody let us in"))?;
+    let error = error.err().ok_or_else(|| Failure::new("no place let us in"))?;
     ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
     Ok(())
 }

@@ -99,7 +99,7 @@ async fn somebody_who_listens_to_everything_keeps_no_dead_waiter_alive() -> Outc
     stage.queued(2).await?;
     let mut curious = tokio::net::TcpStream::connect(stage.server.address()).await?;
     tokio::io::AsyncWriteExt::write_all(&mut curious, b"PSUBSCRIBE *\r\n").await?;
-    until("somebody listens to everything", || async { Ok(stage.number(&["PUBSUB", "NUMPAT"]).await? == 1) })
+    until("a client listens to everything", || async { Ok(stage.number(&["PUBSUB", "NUMPAT"]).await? == 1) })
         .await?;
     proxy.sever();
     until("the server has noticed", || async { Ok(stage.connections().await?.len() == 2) }).await?;

@@ -38,11 +38,12 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     stage.queued(2).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
-    let (ours, _) = stage.holder().await?.ok_or_else(|| Failure::new("nobody holds the lock"))?;
+    let (ours, _) = stage.holder().await?.ok_or_else(|| Failure::new("the lock is free"))?;
     held.release().await?;
     let asked = Instant::now();
     let left = stage.lease_left().await?;
-    let (silents, _) = stage.holder().await?.ok_or_else(|| Failure::new("nobody was granted the lock"))?;
+    let (silents, _) =
+        stage.holder().await?.ok_or_else(|| Failure::new("the lock was granted to no client"))?;
     ensure!(ours != silents, "the lock was not handed over");
     ensure!(left <= Duration::from_secs(3), "the silent waiter was given {left:?}");
     let (guard, granted) = second.granted().await?;
@@ -185,7 +186,7 @@ async fn a_grant_that_was_pushed_into_silence_is_found() -> Outcome {
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
     proxy.blackhole(Direction::ToClient);
-    let (before, _) = stage.holder().await?.ok_or_else(|| Failure::new("nobody holds the lock"))?;
+    let (before, _) = stage.holder().await?.ok_or_else(|| Failure::new("the lock is free"))?;
     held.release().await?;
     let (owner, token) = stage.holder().await?.ok_or_else(|| Failure::new("the lock was not handed over"))?;
     ensure!(owner != before, "the lock was not handed over");

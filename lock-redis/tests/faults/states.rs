@@ -36,7 +36,7 @@ async fn empty(stage: &Stage) -> Outcome {
 
 fn refusal(answer: Result<Option<LockGuard>, LockError>, parts: &[&str]) -> Outcome {
     let Err(error) = answer else {
-        return Err(Failure::new("the server refuses, and nobody was told"));
+        return Err(Failure::new("the server refuses, and no caller has learnt of it"));
     };
     let text = error.to_string();
     ensure!(error.kind() == ErrorKind::Server && error.is_retryable(), "{error:?}");

@@ -38,7 +38,7 @@ mutants! {
         ACQUIRE, "intent ~= 'beat' and" => "", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat of a place that is gone leaves the lock free":
         ACQUIRE, "    if not hold then promote(now) end\n" => "", beat::a_heartbeat_of_a_place_that_is_gone_passes_the_lock_on;
-    "a newcomer queues and promotes nobody":
+    "a newcomer queues and promotes no waiter":
         ACQUIRE, "local owner, token = promote(now, id)" => "local owner, token",
         queue::a_newcomer_gets_a_free_lock_past_the_dead;
     "a newcomer promotes before it is in the queue":
@@ -47,15 +47,15 @@ mutants! {
         queue::a_newcomer_gets_a_free_lock_past_the_dead;
     "a newcomer overtakes the queue when the lock is free":
         ACQUIRE, "and call('EXISTS', QUEUE) == 0" => "", queue::a_free_lock_is_the_first_waiters;
-    "a heartbeat promotes nobody":
+    "a heartbeat promotes no waiter":
         ACQUIRE, "local owner, token = promote(now, id)" => "local owner, token", beat::a_heartbeat_takes_a_free_lock;
-    "a try promotes nobody":
+    "a try promotes no waiter":
         ACQUIRE, "local owner, more = promote(now)" => "local owner, more = nil, 1",
         queue::a_try_gets_a_free_lock_past_the_dead;
-    "a try leaves an expired lock to nobody":
+    "a try leaves an expired lock to no waiter":
         ACQUIRE, "local owner, more = promote(now)" => "local owner, more = nil, 1",
         handoff::a_try_hands_an_expired_lock_over;
-    "a try takes the lock from those whom nobody has looked at":
+    "a try takes the lock from those that no script has looked at":
         ACQUIRE, "if not owner and more == 0" => "if not owner", queue::many_dead_waiters_are_looked_at_in_pieces;
     "a try takes a place":
         ACQUIRE, "if intent == 'try' then" => "if false then", acquire::a_try_never_waits;
@@ -102,7 +102,7 @@ mutants! {
         "call('DEL', BROKEN) local score = call('ZSCORE', QUEUE, id)", faults::without_memory_nothing_is_acquired;
 
     // Hand-offs.
-    "whoever subscribes to everything counts as the waiter":
+    "a subscriber to everything counts as the waiter":
         PROMOTE, "local count = redis.pcall('PUBSUB', 'NUMSUB', channel)" =>
         "local count = {channel, redis.call('PUBLISH', channel, 'x')}",
         handoff::a_subscriber_to_everything_keeps_no_dead_head;
@@ -112,7 +112,7 @@ mutants! {
         PROMOTE, "channel == '-' or" => "", handoff::a_waiter_that_polls_is_granted;
     "a newcomer must have a channel that is heard":
         PROMOTE, "id == me or channel" => "channel", queue::a_newcomer_is_granted_without_a_message;
-    "a newcomer is told twice":
+    "a newcomer is notified twice":
         PROMOTE, "if id ~= me then tell" => "if true then tell", queue::a_newcomer_is_granted_without_a_message;
     "a waiter past its deadline is granted":
         PROMOTE, "tonumber(ends) > now / 1000" => "true", handoff::a_head_past_its_deadline_is_skipped;
@@ -136,7 +136,7 @@ mutants! {
         PROMOTE, "for _ = 1, MOST_LOOKED_AT do" => "for _ = 1, 1 do", handoff::a_head_without_connection_is_skipped;
     "a call looks at all, however many they are":
         PROMOTE, "MOST_LOOKED_AT = 100" => "MOST_LOOKED_AT = 1e9", queue::many_dead_waiters_are_looked_at_in_pieces;
-    "nobody is told that there are more":
+    "no client learns that there are more":
         PROMOTE, "return nil, 1" => "return nil, 0", queue::many_dead_waiters_are_looked_at_in_pieces;
     "the state of a waiter that was granted stays":
         PROMOTE, "    call('HDEL', WAITERS, id)\n" => "", handoff::release_hands_over_with_a_message;
@@ -178,9 +178,9 @@ mutants! {
         fence::the_fence_outlasts_its_own_value_by_a_day;
 
     // Ends of a hold.
-    "everybody renews":
+    "every client renews":
         RENEW, "if hold and string.find(hold, id, 1, true) == 1 then" => "if hold then", lease::only_the_owner_renews;
-    "everybody renews, also what somebody else has meanwhile":
+    "every client renews, also what another client has meanwhile":
         RENEW, "if hold and string.find(hold, id, 1, true) == 1 then" => "if hold then",
         lease::a_late_renewal_does_not_revive;
     "a renewal does not look at the whole id":
@@ -188,7 +188,7 @@ mutants! {
         acquire::an_id_inside_of_the_hold_is_not_the_owner;
     "a renewal of a lost hold leaves the lock free":
         RENEW, "if not hold then promote() end" => "", handoff::renewal_of_a_lost_hold_hands_over;
-    "everybody releases":
+    "every client releases":
         RELEASE, "hold and string.find(hold, id, 1, true) == 1" => "hold", lease::release_by_another_changes_nothing;
     "a release does not look at the whole id":
         RELEASE, "string.find(hold, id, 1, true) == 1" => "string.find(hold, id, 1, true)",
@@ -203,9 +203,9 @@ mutants! {
     "a release deletes after it has written":
         RELEASE, "  call('DEL', HOLD)\n" => "  call('SET', BROKEN, id, 'PX', 1) call('DEL', HOLD)\n",
         faults::without_memory_a_release_hands_over;
-    "a broken holder is told that its hold is gone":
+    "a broken holder learns that its hold is gone":
         PROMOTE, "if redis.pcall('GET', BROKEN) == id .. ' broken' then return 3 end" => "", lease::a_broken_holder_is_told_why;
-    "everybody is told that the hold was broken":
+    "every client learns that the hold was broken":
         PROMOTE, "redis.pcall('GET', BROKEN) == id .. ' broken'" => "redis.pcall('GET', BROKEN)", lease::a_broken_holder_is_told_why;
     "a cancel leaves the lock free":
         CANCEL, "local owner, more = promote()" => "local owner, more = nil, 0", handoff::cancel_of_a_hold_hands_over;
@@ -308,7 +308,7 @@ mutants! {
         GRANT, "pcall('SET', FENCE, text" => "pcall('SET', 'fence', text", keys::one_node_of_a_cluster_has_them_all;
     "a hold does not say since when":
         GRANT, "' ' .. since .. ' ' .. who" => "' 0 ' .. who", acquire::a_hold_says_who_and_since_when;
-    "a waiter holds as somebody else":
+    "a waiter holds as another client":
         PROMOTE, "grant(id, who," => "grant(id, channel .. ' ' .. id,", inspect::it_shows_who_was_granted;
     "the lock is given for ever":
         GRANT, "' ' .. who, 'NX', expiry, ends)" => "' ' .. who, 'NX')", acquire::a_free_lock_is_granted_in_one_call;

@@ -193,7 +193,7 @@ async fn who_does_not_hold_is_not_broken() -> Outcome {
         let broken = first.break_holder(ROOM, &HolderId::new(id)).await?;
         ensure!(broken.taken_away == TakenAway::No, "{id:?}: {broken:?}");
     }
-    ensure!(stage.nodes().await? == nodes, "somebody has lost a place");
+    ensure!(stage.nodes().await? == nodes, "a client has lost a place");
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
     Ok(guard.release().await?)

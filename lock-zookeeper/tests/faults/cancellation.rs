@@ -188,7 +188,7 @@ async fn while_there_is_no_contact() -> Outcome {
     proxy.sever();
     waiter.give_up().await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    ensure!(stage.nodes().await?.len() == 2, "it is gone without anybody having asked for it");
+    ensure!(stage.nodes().await?.len() == 2, "it is gone although no client asked for it");
     proxy.heal();
     until("contact", || async { Ok(proxy.requests(ZooKeeperRequest::Connect) > connected) }).await?;
     stage.nodes_are(1).await?;

@@ -96,7 +96,7 @@ async fn a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that
     // For a machine that stalls when contact is about to return.
     ensure!(stage.server.prolong_session(session).await?, "the session has ended already");
     diary.abort().await?;
-    ensure!(stage.nodes().await?.len() == 2, "nobody was there to remove it");
+    ensure!(stage.nodes().await?.len() == 2, "no client was there to remove it");
     proxy.heal();
     let (next, _) = waiter.granted().await?;
     ensure!(stage.knows_session(session).await?, "only the end of its session has removed the node");
@@ -129,7 +129,7 @@ async fn a_hold_is_given_back_by_a_session_that_recovers_after_any_lease_would_h
     // Four thirds of the session without the margin are over by then. The client has not given the session up yet: it tries to
     // connect after 25 seconds, and would give up after 28.
     tokio::time::sleep(Duration::from_secs(23).saturating_sub(severed.elapsed())).await;
-    ensure!(!waiter.is_finished(), "somebody else has removed the node");
+    ensure!(!waiter.is_finished(), "another client has removed the node");
     proxy.heal();
     let (next, _) = waiter.granted().await?;
     ensure!(stage.knows_session(session).await?, "only the end of its session has removed the node");
@@ -349,7 +349,7 @@ async fn a_server_that_is_started_again_keeps_holds_and_places() -> Outcome {
     stage.server.restart(Data::Kept).await?;
     until("contact", || async { Ok(first.status(ROOM).await.is_ok()) }).await?;
     stage.is_held_by(&held, "after the restart").await?;
-    ensure!(stage.nodes().await? == nodes, "somebody has lost a place");
+    ensure!(stage.nodes().await? == nodes, "a client has lost a place");
     held.release().await?;
     let (guard, _) = next.granted().await?;
     ensure!(!last.is_finished(), "both hold");

@@ -56,7 +56,7 @@ async fn a_delete_that_arrives_when_others_hold_and_wait() -> Outcome {
     old.heal();
     until("what was on its way has arrived", || async { Ok(old.connections() == 0) }).await?;
     stage.is_held_by(&held, "after the late delete").await?;
-    ensure!(stage.nodes().await? == nodes && !last.is_finished(), "somebody else lost a place");
+    ensure!(stage.nodes().await? == nodes && !last.is_finished(), "another client lost a place");
     held.release().await?;
     let (guard, _) = last.granted().await?;
     Ok(guard.release().await?)

@@ -85,7 +85,7 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
         ("mysql://", "mysql://user@host:3306/database"),
         ("mariadb:///locks", "mysql://user@host:3306/database"),
         ("mysql://one,two", "primary"),
-        ("mysql://db:port", "no number"),
+        ("mysql://db:port", "not a number"),
         ("mysql://db/one/two", "%2F"),
         ("mysql://db?lease=soon", "30s"),
         ("mysql://db?lease=500ms", "longer"),

@@ -38,8 +38,8 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
     for (url, part) in [
         ("redis://", "redis://host:6379"),
         ("redis://one,two", "primary"),
-        ("redis://cache:port", "no number"),
-        ("redis://cache/first", "no number"),
+        ("redis://cache:port", "not a number"),
+        ("redis://cache/first", "not a number"),
         ("redis://cache?lease=soon", "30s"),
         ("redis://cache?lease=500ms", "longer"),
         ("redis://cache?frobnicate=1", "frobnicate"),

@@ -110,7 +110,7 @@ pub(crate) enum Settled<H: Occupant, F> {
 }
 
 /// An attempt that the caller must now make, and report with [`LocalMutex::attempted`].
-#[must_use = "nobody else makes this attempt"]
+#[must_use = "no other caller makes this attempt"]
 #[derive(Debug)]
 pub(crate) struct Start<A> {
     pub(crate) attempt: A,
@@ -153,7 +153,7 @@ pub(crate) enum Attempted<H, F> {
 }
 
 /// What the caller must undo after [`LocalMutex::attempted`] or [`LocalMutex::leave`]; [`LocalMutex::cleared`] follows.
-#[must_use = "what nobody wants must be given back"]
+#[must_use = "an unclaimed grant must be given back"]
 pub(crate) enum Undo<H, A> {
     Nothing,
     /// Stop the attempt and undo it.

@@ -50,7 +50,7 @@ impl Endpoint {
         let port =
             if is_bare_address { None } else { port.map_or(Some(default_port), |port| port.parse().ok()) };
         let Some(port) = port else {
-            return Err(invalid("the port is no number")
+            return Err(invalid("the port is not a number")
                 .remedy(format!("write {example}, and an IPv6 address in brackets")));
         };
         Ok(Self::Tcp { host: host.to_owned(), port })
@@ -83,7 +83,7 @@ impl fmt::Display for Endpoint {
 pub fn split_port(server: &str) -> (&str, Option<&str>) {
     match server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),
-        // Without a colon in between, there is a port that is no number.
+        // Without a colon in between, there is a port that is not a number.
         Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or("?"))),
         None => server.rsplit_once(':').map_or((server, None), |(host, port)| (host, Some(port))),
     }
@@ -121,10 +121,10 @@ mod tests {
             ("", "server://host:6379"),
             (":6379", "names no server"),
             ("a,b", "primary"),
-            ("cache:", "no number"),
-            ("cache:port", "no number"),
-            ("cache:70000", "no number"),
-            ("[::1]7000", "no number"),
+            ("cache:", "not a number"),
+            ("cache:port", "not a number"),
+            ("cache:70000", "not a number"),
+            ("[::1]7000", "not a number"),
             ("fe80::1:7000", "brackets"),
         ] {
             let text = parse(hosts).unwrap_err().to_string();

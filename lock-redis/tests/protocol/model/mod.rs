@@ -31,10 +31,10 @@ const WITH_RESTARTS: Bounds = Bounds { with_restarts: true, ..TWO_CLIENTS };
 
 const TWO_BELIEVE: &str = "two believe that they hold the lock";
 const LEFT: &str = "something is left of an attempt that ended";
-const FREE: &str = "a script leaves the lock free while somebody waits";
-const FOR_EVER: &str = "somebody waits for ever although nothing fails";
+const FREE: &str = "a script leaves the lock free while a client waits";
+const FOR_EVER: &str = "a client waits for ever although nothing fails";
 const TOKEN: &str = "a fencing token does not rise";
-const PASSED_OVER: &str = "somebody who is there is passed over";
+const PASSED_OVER: &str = "a client that is there is passed over";
 const OVER: &str = "a grant is over when it is given";
 const CLOSED: &str = "the lock is given to a connection that the server knows to be closed";
 

@@ -57,7 +57,7 @@ pub(crate) fn search(rules: &Rules, bounds: Bounds, most: usize) -> Found {
     }
     match search.never_done() {
         Some(index) => Found::Flaw {
-            what: "somebody waits for ever although nothing fails",
+            what: "a client waits for ever although nothing fails",
             trace: search.trace(index, None),
         },
         None => Found::Nothing { states: search.reached.len() },

@@ -27,7 +27,7 @@ impl World {
         };
         let is_forgotten = |place: &Place| place.left > 0 && place.line != Line::Closed;
         if self.server.hold.is_none() && self.server.queue.iter().any(is_forgotten) {
-            return Err("a script leaves the lock free while somebody waits");
+            return Err("a script leaves the lock free while a client waits");
         }
         Ok(reply)
     }
@@ -127,7 +127,7 @@ impl World {
                 if place.line == Line::Closed {
                     continue;
                 }
-                return Err("somebody who is there is passed over");
+                return Err("a client that is there is passed over");
             }
             if place.left == 0 {
                 return Err("a grant is over when it is given");

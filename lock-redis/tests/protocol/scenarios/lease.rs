@@ -18,7 +18,7 @@ pub(crate) fn a_late_renewal_does_not_revive(scripts: &Scripts, server: &Server)
     let mut stage = Stage::new(scripts, server)?;
     stage.must_get(&tries("holder").lease(20))?;
     stage.until_hold_ends()?;
-    same("renewal when nobody holds", &stage.renew("holder", LONG)?, &0)?;
+    same("renewal of a free lock", &stage.renew("holder", LONG)?, &0)?;
     same("the holder", &stage.holder()?, &None)?;
     stage.must_get(&tries("next").lease(LONG / 2))?;
     same("renewal when another holds", &stage.renew("holder", LONG)?, &2)?;

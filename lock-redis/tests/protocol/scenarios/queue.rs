@@ -131,7 +131,7 @@ pub(crate) fn many_dead_waiters_are_looked_at_in_pieces(scripts: &Scripts, serve
     same("a try", &answer, &Acquired::Waits { remaining: -2, rank: 0, score: 0 })?;
     same("what is left", &stage.queue()?.len(), &(MANY - 100))?;
     let Acquired::Waits { remaining: -2, rank: 50, .. } = stage.acquire(&waits("new"))? else {
-        return Err(failure("the newcomer is not behind those whom nobody has looked at"));
+        return Err(failure("the newcomer is not behind those that no script has looked at"));
     };
     stage.must_get(&beats("new"))?;
 
