@@ -203,11 +203,9 @@ fn url_help() -> String {
 }
 
 fn url_details() -> String {
-    let lines: String = backends()
-        .iter()
-        .map(|driver| format!("\n  {:<24}{}", format!("{}:", driver.schemes.join(":, ")), driver.summary))
-        .collect();
-    format!("{}\n\n{URL_DETAILS}\n\nThe backends:{lines}", url_help())
+    let line = |driver: &Driver| format!("\n  {:<24}{}", driver.schemes.join(", "), driver.summary);
+    let lines: Vec<_> = backends().iter().map(line).collect();
+    format!("{}\n\n{URL_DETAILS}\n\nThe backends, by their schemes:{}", url_help(), lines.concat())
 }
 
 const URL_DETAILS: &str = "\
@@ -215,8 +213,8 @@ Without it the lock is one between the processes of this machine that run as the
 in it is better put into the environment than here, where every user of the machine can read it.";
 
 fn overview() -> String {
-    let servers: String =
-        servers().map(|url| format!("  distlock exec --url {url} nightly-report -- ./report.sh\n")).collect();
+    let line = |url| format!("  distlock exec --url {url} nightly-report -- ./report.sh\n");
+    let servers = servers().map(line).collect::<Vec<_>>().concat();
     format!(
         "\
 Examples:
@@ -263,8 +261,8 @@ Examples:
   distlock hold --json maintenance           (one JSON object a line on standard output)";
 
 fn status_examples() -> String {
-    let server: String =
-        servers().take(1).map(|url| format!("  distlock status --url {url} nightly-report\n")).collect();
+    let line = |url| format!("  distlock status --url {url} nightly-report\n");
+    let server = servers().next().map(line).unwrap_or_default();
     format!(
         "\
 Examples:

@@ -97,16 +97,15 @@ pub(crate) fn find(scheme: &str) -> Result<Driver, LockError> {
         return Ok(*driver);
     }
     let invalid = |cause: String| LockError::new(ErrorKind::InvalidOption, Operation::Connect).because(cause);
-    Err(match built_in(scheme) {
-        Some(backend) => invalid(format!("the backend for {scheme}: URLs is not compiled in")).remedy(
-            format!("build distlock with the cargo feature {:?}, on a system that has it", backend.feature),
-        ),
-        None => {
-            let known: Vec<_> = drivers.iter().flat_map(|driver| driver.schemes).copied().collect();
-            invalid(format!("there is no backend for {scheme}: URLs"))
-                .remedy(format!("the schemes are: {}", known.join(", ")))
-        }
-    })
+    if let Some(backend) = built_in(scheme) {
+        return Err(invalid(format!("the backend for {scheme}: URLs is not compiled in")).remedy(format!(
+            "build distlock with the cargo feature {:?}, on a system that has it",
+            backend.feature
+        )));
+    }
+    let known: Vec<_> = drivers.iter().flat_map(|driver| driver.schemes).copied().collect();
+    Err(invalid(format!("there is no backend for {scheme}: URLs"))
+        .remedy(format!("the schemes are: {}", known.join(", "))))
 }
 
 fn built_in(scheme: &str) -> Option<&'static Backend> {

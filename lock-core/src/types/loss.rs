@@ -29,6 +29,7 @@ pub enum LossReason {
 
 /// How a hold ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HoldEnd {
     /// The owner released the lock.
     Released,
