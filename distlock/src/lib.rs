@@ -37,7 +37,7 @@ mod registry;
 
 use std::time::Duration;
 
-#[allow(unused_imports, reason = "without a feature of a backend there is none")]
+#[allow(unused_imports, unreachable_pub, reason = "without a feature of a backend there is none")]
 pub use backends::*;
 pub use lock_core::{
     Capabilities, ClientBuilder, DistributedLock, DistributedLockExt, EngineChoice, ErrorKind, FencingToken,
