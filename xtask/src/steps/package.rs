@@ -45,7 +45,7 @@ fn problems_of(package: &Package, context: &Context) -> Result<Vec<String>, Fail
     for file in FILES.into_iter().filter(|file| !files.contains(file)) {
         problems.push(format!("the package has no {file}"));
     }
-    for &source in files.iter().filter(|file| file.starts_with("src/") && file.ends_with(".rs")) {
+    for &source in files.iter().filter(|file| is_source(file)) {
         let text = fs::read_to_string(folder.join(source))
             .map_err(|error| Failure::new(format!("{}/{source} cannot be read: {error}", package.name)))?;
         let missing = included(&text).into_iter().map(|path| resolved(source, path));
@@ -54,6 +54,10 @@ fn problems_of(package: &Package, context: &Context) -> Result<Vec<String>, Fail
         }
     }
     Ok(problems)
+}
+
+fn is_source(file: &str) -> bool {
+    file.starts_with("src/") && Path::new(file).extension().is_some_and(|ending| ending == "rs")
 }
 
 /// Returns the files that a source includes when its crate is built: not for its tests alone.
