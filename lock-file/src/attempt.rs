@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use lock_core::spi::Mutex;
 use lock_core::{AttemptHandle, Operation, with_waker};
 
+use crate::failure::Failure;
 use crate::folder::Place;
 use crate::gate::Gate;
 use crate::held;
 use crate::hold::Hold;
 use crate::queue::{Queue, Ticket};
 use crate::record::Record;
-use crate::trouble::Trouble;
 use crate::watcher::{Next, Sleeper, Watcher};
 
 /// What an attempt needs.
@@ -72,7 +72,7 @@ struct State {
 #[derive(Debug)]
 enum News {
     Queued,
-    Trouble(Trouble),
+    Failure(Failure),
 }
 
 /// What the core assumes.
@@ -89,7 +89,7 @@ enum Phase {
     Waiting { ticket: Ticket, behind: Behind },
     Granted(Arc<Hold>),
     Refused,
-    Failed(Trouble),
+    Failed(Failure),
     Withdrawn,
 }
 
@@ -105,7 +105,7 @@ enum Behind {
 pub(crate) enum Outcome {
     Granted(Arc<Hold>),
     Refused,
-    Failed(Trouble),
+    Failed(Failure),
 }
 
 /// Repeated attempts to enter the gate while another process or thread is in it.
@@ -212,12 +212,12 @@ impl Attempt {
                 drop(ticket);
             }
             // The folder was removed after this attempt entered the gate: enter the gate of the new folder.
-            Err(trouble) if trouble.is_missing() => return self.knock(state),
-            Err(trouble) => {
+            Err(failure) if failure.is_missing() => return self.knock(state),
+            Err(failure) => {
                 if let Some(ticket) = ticket {
                     state.phase = Phase::Waiting { ticket, behind };
                 }
-                return self.fail(state, trouble);
+                return self.fail(state, failure);
             }
         }
         match &state.phase {
@@ -230,7 +230,7 @@ impl Attempt {
     }
 
     /// Decides what the state of the lock means for this attempt. Removes a ticket that is of no more use.
-    fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>) -> Result<Phase, Trouble> {
+    fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>) -> Result<Phase, Failure> {
         let queue = Queue::of(gate.folder(), &self.physical);
         let numbers = queue.numbers()?;
         // A ticket whose file is gone has no place in the order: draw another.
@@ -262,13 +262,13 @@ impl Attempt {
         Ok(Phase::Waiting { ticket, behind })
     }
 
-    /// A shortage that passes costs a waiter only time: it keeps its place. Any other trouble ends the attempt.
-    fn fail(&self, state: &mut State, trouble: Trouble) -> Next {
-        if self.busy == Busy::Queue && trouble.is_passing() {
-            state.tell(News::Trouble(trouble));
+    /// A shortage that passes costs a waiter only time: it keeps its place. Any other failure ends the attempt.
+    fn fail(&self, state: &mut State, failure: Failure) -> Next {
+        if self.busy == Busy::Queue && failure.is_passing() {
+            state.tell(News::Failure(failure));
             return Next::Again(WHEN_TROUBLED);
         }
-        state.phase = Phase::Failed(trouble);
+        state.phase = Phase::Failed(failure);
         Next::Over
     }
 
@@ -285,7 +285,7 @@ impl Attempt {
             // If the wait ends now, it is unknown whether the lock was free: let the wait end with this error.
             Busy::Queue if lasts >= Knocking::REMARKABLE && knocking.reported == Reported::No => {
                 knocking.reported = Reported::Yes;
-                state.tell(News::Trouble(Gate::busy(&self.means.place)));
+                state.tell(News::Failure(Gate::busy(&self.means.place)));
             }
             Busy::Leave | Busy::Queue => {}
         }
@@ -321,7 +321,7 @@ impl State {
     fn tell(&mut self, news: News) {
         self.contact = match &news {
             News::Queued => Contact::Good,
-            News::Trouble(_) => Contact::Troubled,
+            News::Failure(_) => Contact::Troubled,
         };
         self.news = Some(news);
     }
@@ -332,7 +332,7 @@ impl Phase {
         match self {
             Self::New | Self::Waiting { .. } => None,
             Self::Granted(hold) => Some(Outcome::Granted(Arc::clone(hold))),
-            Self::Failed(trouble) => Some(Outcome::Failed(trouble.clone())),
+            Self::Failed(failure) => Some(Outcome::Failed(failure.clone())),
             Self::Refused | Self::Withdrawn => Some(Outcome::Refused),
         }
     }
@@ -353,7 +353,7 @@ impl Sleeper for Attempt {
             match Gate::enter(&self.means.place) {
                 Ok(Some(gate)) => self.step(gate, &mut state),
                 Ok(None) => self.knock(&mut state),
-                Err(trouble) => self.fail(&mut state, trouble),
+                Err(failure) => self.fail(&mut state, failure),
             }
         };
         let news = state.news.take();
@@ -361,8 +361,8 @@ impl Sleeper for Attempt {
         drop(state);
         match news {
             Some(News::Queued) => self.handle.queued(),
-            Some(News::Trouble(trouble)) => {
-                self.handle.unreachable(trouble.into_error(Operation::Acquire, None));
+            Some(News::Failure(failure)) => {
+                self.handle.unreachable(failure.into_error(Operation::Acquire, None));
             }
             None => {}
         }

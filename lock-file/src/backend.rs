@@ -16,6 +16,7 @@ use lock_core::{
 
 use crate::attempt::{Attempt, Busy, Means, Outcome};
 use crate::errand;
+use crate::failure::Failure;
 use crate::folder::Place;
 use crate::gate::Gate;
 use crate::held::{self, Standing};
@@ -24,7 +25,6 @@ use crate::options::FileOptions;
 use crate::queue::Queue;
 use crate::record::Record;
 use crate::tidier::{self, Tidier};
-use crate::trouble::Trouble;
 use crate::watcher::{Care, Sleeper, Watcher};
 
 /// Longer names become a readable prefix and a hash. File systems allow 255 bytes, some encrypted ones 143.
@@ -65,7 +65,7 @@ impl FileBackend {
     /// absolute or a `poll_interval` of zero; [`ErrorKind::Server`] when a system call fails, for example on a full disk.
     pub fn open(options: &FileOptions, context: BackendContext) -> Result<Self, LockError> {
         options.check()?;
-        let connect = |trouble: Trouble| trouble.into_error(Operation::Connect, None);
+        let connect = |failure: Failure| failure.into_error(Operation::Connect, None);
         let means = Means {
             place: Arc::new(Place::open(&options.folder).map_err(connect)?),
             watcher: Watcher::of_process().map_err(connect)?,
@@ -112,7 +112,7 @@ impl FileBackend {
 
     /// Gives a lock back. Never waits long for the gate: the lock becomes free in any case, and only its file may stay for a
     /// while.
-    fn give_back(&self, hold: &Hold, physical: &str) -> Result<Standing, Trouble> {
+    fn give_back(&self, hold: &Hold, physical: &str) -> Result<Standing, Failure> {
         let gate = enter_soon(&self.means.place);
         let standing = hold.release(gate.as_ref())?;
         let tidied = gate.as_ref().map(|gate| Queue::of(gate.folder(), physical).tidy());
@@ -145,7 +145,7 @@ fn capabilities() -> Capabilities {
         .with_breaking(Breaking::Supported)
 }
 
-fn status(gate: &Gate, name: LockName, physical: &str) -> Result<(LockStatus, Vec<u64>), Trouble> {
+fn status(gate: &Gate, name: LockName, physical: &str) -> Result<(LockStatus, Vec<u64>), Failure> {
     let mut status = LockStatus::free(name);
     status.holders = held::holder(gate, physical)?.into_iter().collect();
     let waiting = Queue::of(gate.folder(), physical).numbers()?;
@@ -173,9 +173,9 @@ impl Backend for FileBackend {
                 self.forget(request.id());
                 return Ok(None);
             }
-            Outcome::Failed(trouble) => {
+            Outcome::Failed(failure) => {
                 self.forget(request.id());
-                return Err(trouble.into_error(Operation::Acquire, Some(request.name())));
+                return Err(failure.into_error(Operation::Acquire, Some(request.name())));
             }
         };
         let token = hold.token();
@@ -195,7 +195,7 @@ impl Backend for FileBackend {
         };
         if let Some(hold) = entry.withdraw() {
             self.give_back(&hold, request.physical().as_str())
-                .map_err(|trouble| trouble.into_error(Operation::Cancel, Some(request.name())))?;
+                .map_err(|failure| failure.into_error(Operation::Cancel, Some(request.name())))?;
         }
         self.forget(request.id());
         Ok(())
@@ -209,7 +209,7 @@ impl Backend for FileBackend {
     async fn release(&self, lease: &FileLease) -> Result<Released, LockError> {
         let standing = self
             .give_back(&lease.hold, &lease.physical)
-            .map_err(|trouble| trouble.into_error(Operation::Release, None))?;
+            .map_err(|failure| failure.into_error(Operation::Release, None))?;
         self.forget(lease.id);
         Ok(match standing {
             Standing::Ours => Released::Clean,
@@ -218,7 +218,7 @@ impl Backend for FileBackend {
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        let error = |trouble: Trouble| trouble.into_error(Operation::Inspect, Some(request.name()));
+        let error = |failure: Failure| failure.into_error(Operation::Inspect, Some(request.name()));
         let (name, physical) = (request.name().clone(), request.physical().as_str().to_owned());
         let (mut status, waiting) =
             errand::run(&self.means, move |gate| status(gate, name, &physical)).await.map_err(error)?;
@@ -232,7 +232,7 @@ impl Backend for FileBackend {
         let (id, physical) = (holder.as_str().to_owned(), request.physical().as_str().to_owned());
         let taken = errand::run(&self.means, move |gate| held::break_holder(gate, &physical, &id))
             .await
-            .map_err(|trouble| trouble.into_error(Operation::Break, Some(request.name())))?;
+            .map_err(|failure| failure.into_error(Operation::Break, Some(request.name())))?;
         Ok(if taken { Broken::taken_away() } else { Broken::not_held() })
     }
 
@@ -243,8 +243,8 @@ impl Backend for FileBackend {
             tidier::sweep(gate);
             Ok(())
         });
-        if let Err(trouble) = work.await {
-            tracing::debug!(target: "distlock", ?trouble, "files of locks were left to be tidied up by others");
+        if let Err(failure) = work.await {
+            tracing::debug!(target: "distlock", ?failure, "files of locks were left to be tidied up by others");
         }
     }
 }

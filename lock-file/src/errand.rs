@@ -9,12 +9,12 @@ use lock_core::spi::Mutex;
 use lock_core::with_waker;
 
 use crate::attempt::{Knocking, Means};
+use crate::failure::Failure;
 use crate::folder::Place;
 use crate::gate::Gate;
-use crate::trouble::Trouble;
 use crate::watcher::{Next, Sleeper};
 
-type Action<T> = Box<dyn FnOnce(&Gate) -> Result<T, Trouble> + Send>;
+type Action<T> = Box<dyn FnOnce(&Gate) -> Result<T, Failure> + Send>;
 
 struct Errand<T> {
     place: Arc<Place>,
@@ -25,7 +25,7 @@ struct Errand<T> {
 struct State<T> {
     action: Option<Action<T>>,
     knocking: Knocking,
-    result: Option<Result<T, Trouble>>,
+    result: Option<Result<T, Failure>>,
     waker: Option<Waker>,
 }
 
@@ -35,8 +35,8 @@ struct State<T> {
 /// A future that is dropped after its first poll may or may not have run the action, and will not run it any more.
 pub(crate) async fn run<T: Send + 'static>(
     means: &Means,
-    action: impl FnOnce(&Gate) -> Result<T, Trouble> + Send + 'static,
-) -> Result<T, Trouble> {
+    action: impl FnOnce(&Gate) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let state = State {
         action: Some(Box::new(action)),
         knocking: Knocking::since(Instant::now()),
@@ -82,7 +82,7 @@ impl<T: Send> Sleeper for Errand<T> {
                 return Next::Again(state.knocking.pause());
             }
             Ok(None) => Err(Gate::busy(&self.place)),
-            Err(trouble) => Err(trouble),
+            Err(failure) => Err(failure),
         };
         state.result = Some(result);
         let waker = state.waker.take();

@@ -20,8 +20,8 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::failure::Failure;
 use crate::network;
-use crate::trouble::Trouble;
 
 /// Identifies a file whatever its name: two descriptors of one file have the same identity, and no other file has it while one
 /// of them is open.
@@ -59,7 +59,7 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// Opens the folder, creates what is missing, and checks that it belongs to the user and is local.
-    pub(crate) fn open(path: &Path) -> Result<Self, Trouble> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         // Without a trailing slash, which would make the system follow a symbolic link.
         let path: PathBuf = path.components().collect();
         make_with_parents(&path)?;
@@ -67,10 +67,10 @@ impl Folder {
             rustix::fs::open(&path, CAREFULLY | OFlags::DIRECTORY, Mode::empty()).map_err(|errno| {
                 refuse_link(&path)
                     .or_else(|| refuse_closed(&path))
-                    .unwrap_or_else(|| Trouble::system("open the folder", &path, errno))
+                    .unwrap_or_else(|| Failure::system("open the folder", &path, errno))
             })?;
         let stat = rustix::fs::fstat(&directory)
-            .map_err(|errno| Trouble::system("look at the folder", &path, errno))?;
+            .map_err(|errno| Failure::system("look at the folder", &path, errno))?;
         check_owner(&stat, &path)?;
         check_mode(&stat, &path, "chmod 700")?;
         check_owners_bits(&stat, &path)?;
@@ -97,21 +97,21 @@ impl Folder {
     }
 
     /// Creates a subfolder if it does not exist.
-    pub(crate) fn make_folder(&self, relative: &str) -> Result<(), Trouble> {
+    pub(crate) fn make_folder(&self, relative: &str) -> Result<(), Failure> {
         match make(self.directory.as_fd(), Path::new(relative)) {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => {
                 let path = self.path_of(relative);
                 let stat =
-                    self.stat(relative)?.ok_or_else(|| Trouble::system("find", &path, Errno::NOENT))?;
+                    self.stat(relative)?.ok_or_else(|| Failure::system("find", &path, Errno::NOENT))?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-                    return Err(Trouble::refused(format!("{} is not a folder", path.display()), "remove it"));
+                    return Err(Failure::refused(format!("{} is not a folder", path.display()), "remove it"));
                 }
                 check_owner(&stat, &path)?;
                 check_mode(&stat, &path, "chmod 700")?;
                 check_owners_bits(&stat, &path)
             }
-            Err(errno) => Err(Trouble::system("make the folder", &self.path_of(relative), errno)),
+            Err(errno) => Err(Failure::system("make the folder", &self.path_of(relative), errno)),
         }
     }
 
@@ -121,17 +121,17 @@ impl Folder {
     }
 
     /// The names in a subfolder, or `None` if it does not exist.
-    pub(crate) fn list(&self, relative: &str) -> Result<Option<Vec<String>>, Trouble> {
+    pub(crate) fn list(&self, relative: &str) -> Result<Option<Vec<String>>, Failure> {
         let flags = CAREFULLY | OFlags::DIRECTORY;
-        let trouble = |errno| Trouble::system("list", &self.path_of(relative), errno);
+        let failure = |errno| Failure::system("list", &self.path_of(relative), errno);
         let directory = match rustix::fs::openat(&self.directory, relative, flags, Mode::empty()) {
             Ok(directory) => directory,
             Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(trouble(errno)),
+            Err(errno) => return Err(failure(errno)),
         };
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(directory).map_err(trouble)? {
-            let entry = entry.map_err(trouble)?;
+        for entry in rustix::fs::Dir::new(directory).map_err(failure)? {
+            let entry = entry.map_err(failure)?;
             match entry.file_name().to_str() {
                 Ok("." | "..") | Err(_) => {}
                 Ok(name) => names.push(name.to_owned()),
@@ -141,67 +141,67 @@ impl Folder {
     }
 
     /// Creates a file and the folders that contain it; `None` if the file exists.
-    pub(crate) fn create(&self, relative: &str) -> Result<Option<OwnedFd>, Trouble> {
+    pub(crate) fn create(&self, relative: &str) -> Result<Option<OwnedFd>, Failure> {
         let flags = CAREFULLY | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         for _ in 0..ATTEMPTS {
             match rustix::fs::openat(&self.directory, relative, flags, FILE_MODE) {
                 Ok(file) => {
                     // The umask may have removed permissions of the owner.
                     rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| {
-                        Trouble::system("change the mode of", &self.path_of(relative), errno)
+                        Failure::system("change the mode of", &self.path_of(relative), errno)
                     })?;
                     return Ok(Some(file));
                 }
                 Err(Errno::EXIST) => return Ok(None),
                 // The last waiter may remove a queue's folder at any moment.
                 Err(Errno::NOENT) => self.make_folders_of(relative)?,
-                Err(errno) => return Err(Trouble::system("create", &self.path_of(relative), errno)),
+                Err(errno) => return Err(Failure::system("create", &self.path_of(relative), errno)),
             }
         }
-        Err(Trouble::system("create", &self.path_of(relative), Errno::NOENT))
+        Err(Failure::system("create", &self.path_of(relative), Errno::NOENT))
     }
 
-    fn make_folders_of(&self, relative: &str) -> Result<(), Trouble> {
+    fn make_folders_of(&self, relative: &str) -> Result<(), Failure> {
         relative.match_indices('/').try_for_each(|(end, _)| self.make_folder(&relative[..end]))
     }
 
     /// Opens a file for reading and writing, or creates it.
-    pub(crate) fn open_or_create(&self, relative: &str) -> Result<OwnedFd, Trouble> {
+    pub(crate) fn open_or_create(&self, relative: &str) -> Result<OwnedFd, Failure> {
         for _ in 0..ATTEMPTS {
             match self.open_file(relative, OFlags::RDWR) {
-                Err(trouble) if trouble.is_missing() => {}
+                Err(failure) if failure.is_missing() => {}
                 result => return result,
             }
             if let Some(file) = self.create(relative)? {
                 return Ok(file);
             }
         }
-        Err(Trouble::system("open", &self.path_of(relative), Errno::NOENT))
+        Err(Failure::system("open", &self.path_of(relative), Errno::NOENT))
     }
 
     /// Opens a file for reading only, or returns `None` if it does not exist.
     ///
     /// Closing such a descriptor wakes no waiter: the watchers wait for [`CLOSE_WRITE`](rustix::fs::inotify::WatchFlags).
-    pub(crate) fn open_to_look(&self, relative: &str) -> Result<Option<OwnedFd>, Trouble> {
+    pub(crate) fn open_to_look(&self, relative: &str) -> Result<Option<OwnedFd>, Failure> {
         match self.open_file(relative, OFlags::RDONLY) {
-            Err(trouble) if trouble.is_missing() => Ok(None),
+            Err(failure) if failure.is_missing() => Ok(None),
             result => result.map(Some),
         }
     }
 
-    fn open_file(&self, relative: &str, flags: OFlags) -> Result<OwnedFd, Trouble> {
+    fn open_file(&self, relative: &str, flags: OFlags) -> Result<OwnedFd, Failure> {
         rustix::fs::openat(&self.directory, relative, CAREFULLY | flags, Mode::empty()).map_err(|errno| {
             let path = self.path_of(relative);
-            refuse_link(&path).unwrap_or_else(|| Trouble::system("open", &path, errno))
+            refuse_link(&path).unwrap_or_else(|| Failure::system("open", &path, errno))
         })
     }
 
     /// Checks that an open file is a plain file of this user, and returns its status.
-    pub(crate) fn check(&self, file: impl AsFd, relative: &str) -> Result<Stat, Trouble> {
+    pub(crate) fn check(&self, file: impl AsFd, relative: &str) -> Result<Stat, Failure> {
         let path = || self.path_of(relative);
-        let stat = rustix::fs::fstat(file).map_err(|errno| Trouble::system("look at", &path(), errno))?;
+        let stat = rustix::fs::fstat(file).map_err(|errno| Failure::system("look at", &path(), errno))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Trouble::refused(format!("{} is not a plain file", path().display()), "remove it"));
+            return Err(Failure::refused(format!("{} is not a plain file", path().display()), "remove it"));
         }
         check_owner(&stat, &path())?;
         check_mode(&stat, &path(), "chmod 600")?;
@@ -209,23 +209,23 @@ impl Folder {
     }
 
     /// The identity of the file at a path in the folder, if there is one.
-    pub(crate) fn identity_at(&self, relative: &str) -> Result<Option<Identity>, Trouble> {
+    pub(crate) fn identity_at(&self, relative: &str) -> Result<Option<Identity>, Failure> {
         Ok(self.stat(relative)?.as_ref().map(Identity::of))
     }
 
-    fn stat(&self, relative: &str) -> Result<Option<Stat>, Trouble> {
+    fn stat(&self, relative: &str) -> Result<Option<Stat>, Failure> {
         match rustix::fs::statat(&self.directory, relative, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(Trouble::system("look at", &self.path_of(relative), errno)),
+            Err(errno) => Err(Failure::system("look at", &self.path_of(relative), errno)),
         }
     }
 
     /// Removes a file. It is no error if the file does not exist.
-    pub(crate) fn remove(&self, relative: &str) -> Result<(), Trouble> {
+    pub(crate) fn remove(&self, relative: &str) -> Result<(), Failure> {
         match rustix::fs::unlinkat(&self.directory, relative, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(Trouble::system("remove", &self.path_of(relative), errno)),
+            Err(errno) => Err(Failure::system("remove", &self.path_of(relative), errno)),
         }
     }
 }
@@ -243,25 +243,25 @@ fn make(parent: BorrowedFd<'_>, path: &Path) -> Result<(), Errno> {
 }
 
 /// Creates a folder and its parents, if they do not exist.
-fn make_with_parents(path: &Path) -> Result<(), Trouble> {
-    let trouble =
-        |errno| refuse_obstacle(path).unwrap_or_else(|| Trouble::system("make the folder", path, errno));
+fn make_with_parents(path: &Path) -> Result<(), Failure> {
+    let failure =
+        |errno| refuse_obstacle(path).unwrap_or_else(|| Failure::system("make the folder", path, errno));
     match (make(CWD, path), path.parent()) {
         (Err(Errno::NOENT), Some(parent)) => {
             make_with_parents(parent)?;
             match make(CWD, path) {
                 Err(Errno::EXIST) => Ok(()),
-                result => result.map_err(trouble),
+                result => result.map_err(failure),
             }
         }
         // Even if creating it fails with another error, on a read-only file system for example.
         (Err(_), _) if path.is_dir() => Ok(()),
-        (result, _) => result.map_err(trouble),
+        (result, _) => result.map_err(failure),
     }
 }
 
 /// The refusal if something that is no folder, and leads to none, is in the way to `path`.
-fn refuse_obstacle(path: &Path) -> Option<Trouble> {
+fn refuse_obstacle(path: &Path) -> Option<Failure> {
     let look = |path| rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
     let (found, stat) = path.ancestors().find_map(|path| look(path).ok().map(|stat| (path, stat)))?;
     if found.is_dir() {
@@ -269,61 +269,61 @@ fn refuse_obstacle(path: &Path) -> Option<Trouble> {
     }
     let found = found.display();
     Some(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Symlink => Trouble::refused(
+        FileType::Symlink => Failure::refused(
             format!("{found} is a symbolic link, and leads to no folder"),
             "name the real folder",
         ),
-        _ => Trouble::refused(format!("{found} is not a folder"), "name another folder, or remove it"),
+        _ => Failure::refused(format!("{found} is not a folder"), "name another folder, or remove it"),
     })
 }
 
-fn check_owner(stat: &Stat, path: &Path) -> Result<(), Trouble> {
+fn check_owner(stat: &Stat, path: &Path) -> Result<(), Failure> {
     let user = geteuid().as_raw();
     if stat.st_uid == user {
         return Ok(());
     }
-    Err(Trouble::refused(
+    Err(Failure::refused(
         format!("{} belongs to user {}, and this process runs as user {user}", path.display(), stat.st_uid),
         "use a folder that belongs to this user; every user has locks of their own",
     ))
 }
 
-fn check_mode(stat: &Stat, path: &Path, remedy: &str) -> Result<(), Trouble> {
+fn check_mode(stat: &Stat, path: &Path, remedy: &str) -> Result<(), Failure> {
     let mode = Mode::from_raw_mode(stat.st_mode);
     if !mode.intersects(OF_OTHERS) {
         return Ok(());
     }
     let path = path.display();
-    Err(Trouble::refused(
+    Err(Failure::refused(
         format!("{path} has mode {:04o}, so that others can get at it", mode.bits() & 0o7777),
         format!("`{remedy} {path}`, if no other user has written to it"),
     ))
 }
 
 /// Refuses a folder that belongs to the user, but whose mode does not let the user use it.
-fn check_owners_bits(stat: &Stat, path: &Path) -> Result<(), Trouble> {
+fn check_owners_bits(stat: &Stat, path: &Path) -> Result<(), Failure> {
     let mode = Mode::from_raw_mode(stat.st_mode);
     if mode.contains(FOLDER_MODE) {
         return Ok(());
     }
     let path = path.display();
-    Err(Trouble::refused(
+    Err(Failure::refused(
         format!("{path} has mode {:04o}, so that its owner cannot use it", mode.bits() & 0o7777),
         format!("`chmod 700 {path}`"),
     ))
 }
 
 /// The refusal if the folder at `path` belongs to the user and cannot be opened because of its mode.
-fn refuse_closed(path: &Path) -> Option<Trouble> {
+fn refuse_closed(path: &Path) -> Option<Failure> {
     let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     check_owner(&stat, path).and_then(|()| check_owners_bits(&stat, path)).err()
 }
 
 /// The refusal if there is a symbolic link at `path`. The system has several errors for that.
-fn refuse_link(path: &Path) -> Option<Trouble> {
+fn refuse_link(path: &Path) -> Option<Failure> {
     let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     (FileType::from_raw_mode(stat.st_mode) == FileType::Symlink).then(|| {
-        Trouble::refused(
+        Failure::refused(
             format!("{} is a symbolic link", path.display()),
             "name the real folder, and remove links inside it",
         )
@@ -338,7 +338,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn open(path: &Path) -> Result<Self, Trouble> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let folder = Folder::open(path)?;
         Ok(Self { path: path.to_owned(), folder: Mutex::new(Arc::new(folder)) })
     }
@@ -349,7 +349,7 @@ impl Place {
     }
 
     /// Opens the folder again, after the open one is no longer at the path.
-    pub(crate) fn reopen(&self) -> Result<(), Trouble> {
+    pub(crate) fn reopen(&self) -> Result<(), Failure> {
         let mut folder = self.folder.lock();
         if !folder.is_current()
             || folder.make_folder("held").and_then(|()| folder.make_folder("queue")).is_err()

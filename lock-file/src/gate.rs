@@ -12,12 +12,12 @@ use std::time::SystemTime;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+#[cfg(target_os = "linux")]
+use crate::failure::Activity;
+use crate::failure::{Failure, Occupant};
 use crate::folder::{Folder, Identity, Place};
 use crate::pause::{self, Point};
 use crate::record::write_all;
-#[cfg(target_os = "linux")]
-use crate::trouble::Activity;
-use crate::trouble::{Occupant, Trouble};
 
 const GATE: &str = "gate";
 
@@ -33,20 +33,20 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Enters the gate, or returns `None` if another process or thread is in it.
-    pub(crate) fn enter(place: &Place) -> Result<Option<Self>, Trouble> {
+    pub(crate) fn enter(place: &Place) -> Result<Option<Self>, Failure> {
         for _ in 0..ATTEMPTS {
             let folder = place.folder();
             let file = match folder.open_or_create(GATE) {
                 Ok(file) => file,
-                Err(trouble) if trouble.is_missing() => {
+                Err(failure) if failure.is_missing() => {
                     place.reopen()?;
                     continue;
                 }
-                Err(trouble) => return Err(trouble),
+                Err(failure) => return Err(failure),
             };
             pause::at(Point::BeforeGate);
             if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)
-                .map_err(|errno| Trouble::system("lock", &folder.path_of(GATE), errno))?
+                .map_err(|errno| Failure::system("lock", &folder.path_of(GATE), errno))?
             {
                 if folder.is_current() {
                     return Ok(None);
@@ -65,7 +65,7 @@ impl Gate {
             }
             place.reopen()?;
         }
-        Err(Trouble::Broken {
+        Err(Failure::Broken {
             cause: format!("another program keeps replacing {}", place.folder().path_of(GATE).display()),
             remedy: "find out who, and end it".into(),
         })
@@ -79,11 +79,11 @@ impl Gate {
     /// The next number of the folder's only counter: above all earlier ones, above `floor`, and not below the clock.
     ///
     /// The clock (in microseconds since 1970) keeps the numbers rising when the counter's file is lost.
-    pub(crate) fn next_number(&self, floor: u64) -> Result<u64, Trouble> {
+    pub(crate) fn next_number(&self, floor: u64) -> Result<u64, Failure> {
         let path = self.folder.path_of(GATE);
-        let last = self.last_number().map_err(|errno| Trouble::system("read", &path, errno))?;
+        let last = self.last_number().map_err(|errno| Failure::system("read", &path, errno))?;
         let number =
-            last.max(floor).checked_add(1).map(|next| next.max(clock())).ok_or_else(|| Trouble::Broken {
+            last.max(floor).checked_add(1).map(|next| next.max(clock())).ok_or_else(|| Failure::Broken {
                 cause: format!("the counter in {} has reached its end", path.display()),
                 remedy: "remove the folder when no process holds or awaits a lock in it".into(),
             })?;
@@ -107,10 +107,10 @@ impl Gate {
     }
 
     /// The error for a gate that did not become free in time. It names the process in the gate if the system can tell.
-    pub(crate) fn busy(place: &Place) -> Trouble {
+    pub(crate) fn busy(place: &Place) -> Failure {
         let folder = place.folder();
         let occupant = folder.open_to_look(GATE).ok().flatten().and_then(|file| occupant(&file));
-        Trouble::GateBusy { path: folder.path_of(GATE), occupant }
+        Failure::GateBusy { path: folder.path_of(GATE), occupant }
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
         let gate = Gate::enter(&place).unwrap().unwrap();
         assert_eq!(gate.next_number(u64::MAX - 2).unwrap(), u64::MAX - 1);
         assert_eq!(gate.next_number(0).unwrap(), u64::MAX);
-        assert!(matches!(gate.next_number(0), Err(Trouble::Broken { .. })));
+        assert!(matches!(gate.next_number(0), Err(Failure::Broken { .. })));
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         #[cfg(target_os = "linux")]
         assert!(matches!(
             Gate::busy(&place),
-            Trouble::GateBusy { occupant: Some(Occupant { pid, activity: Activity::Running }), .. }
+            Failure::GateBusy { occupant: Some(Occupant { pid, activity: Activity::Running }), .. }
                 if pid == std::process::id()
         ));
         drop(gate);

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use lock_core::{HolderId, LossReason, Participant};
 use rustix::fs::{FlockOperation, Mode, Stat, Timespec, Timestamps, UTIME_NOW};
 
+use crate::failure::Failure;
 use crate::folder::{Folder, Identity};
 use crate::gate::{Gate, try_lock};
 use crate::pause::{self, Point};
 use crate::record::Record;
-use crate::trouble::Trouble;
 
 /// The mode that tells a holder that its hold was broken; a mere removal would not show whether it was a break. Changing a mode
 /// needs no space on the disk, and wakes the holder. The sticky bit means nothing on a file, and a `chmod -R` of the folder
@@ -57,7 +57,7 @@ pub(crate) fn relative(physical: &str) -> String {
 }
 
 /// Takes the lock if it is free.
-pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Option<Held>, Trouble> {
+pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Option<Held>, Failure> {
     let folder = gate.folder();
     let relative = relative(physical);
     for _ in 0..ATTEMPTS {
@@ -69,7 +69,7 @@ pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Optio
         let path = || folder.path_of(&relative);
         pause::at(Point::BeforeHeld);
         let locked = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|errno| Trouble::system("lock", &path(), errno))?;
+            .map_err(|errno| Failure::system("lock", &path(), errno))?;
         if !locked {
             return Ok(None);
         }
@@ -81,10 +81,10 @@ pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Optio
         pause::at(Point::BeforeRecord);
         let token = match inscribe(gate, &file, &stat, record, &path()) {
             Ok(token) => token,
-            Err(trouble) => {
+            Err(failure) => {
                 let _ = folder.remove(&relative);
                 let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
-                return Err(trouble);
+                return Err(failure);
             }
         };
         return Ok(Some(Held {
@@ -95,7 +95,7 @@ pub(crate) fn take(gate: &Gate, physical: &str, record: &Record) -> Result<Optio
             token,
         }));
     }
-    Err(Trouble::Broken {
+    Err(Failure::Broken {
         cause: format!("another program keeps replacing {}", folder.path_of(&relative).display()),
         remedy: "find out who, and end it".into(),
     })
@@ -108,15 +108,15 @@ fn inscribe(
     stat: &Stat,
     record: &Record,
     path: &std::path::Path,
-) -> Result<u64, Trouble> {
+) -> Result<u64, Failure> {
     let mut floor = 0;
     if stat.st_size > 0 {
         floor = Record::read(file).and_then(|predecessor| predecessor.token()).unwrap_or(0);
-        rustix::fs::ftruncate(file, 0).map_err(|errno| Trouble::system("write", path, errno))?;
+        rustix::fs::ftruncate(file, 0).map_err(|errno| Failure::system("write", path, errno))?;
     }
     if is_marked_broken(stat) {
         rustix::fs::fchmod(file, WHOLE)
-            .map_err(|errno| Trouble::system("change the mode of", path, errno))?;
+            .map_err(|errno| Failure::system("change the mode of", path, errno))?;
     }
     let token = gate.next_number(floor)?;
     record.of_holder(token).write(file, path)?;
@@ -128,19 +128,19 @@ fn is_marked_broken(stat: &Stat) -> bool {
 }
 
 /// Whether the lock is free. To be called in the gate only.
-fn is_free(folder: &Folder, relative: &str) -> Result<bool, Trouble> {
+fn is_free(folder: &Folder, relative: &str) -> Result<bool, Failure> {
     let Some(file) = folder.open_to_look(relative)? else {
         return Ok(true);
     };
     let free = try_lock(&file, FlockOperation::NonBlockingLockShared)
-        .map_err(|errno| Trouble::system("lock", &folder.path_of(relative), errno))?;
+        .map_err(|errno| Failure::system("lock", &folder.path_of(relative), errno))?;
     // Closing does not unlock while a child that is being started has a copy of the descriptor.
     let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
     Ok(free)
 }
 
 /// The holder's record, if the lock is held.
-pub(crate) fn holder(gate: &Gate, physical: &str) -> Result<Option<Participant>, Trouble> {
+pub(crate) fn holder(gate: &Gate, physical: &str) -> Result<Option<Participant>, Failure> {
     let folder = gate.folder();
     let relative = relative(physical);
     if is_free(folder, &relative)? {
@@ -153,7 +153,7 @@ pub(crate) fn holder(gate: &Gate, physical: &str) -> Result<Option<Participant>,
 }
 
 /// Takes the lock away from the holder with that id. Returns whether that holder held it.
-pub(crate) fn break_holder(gate: &Gate, physical: &str, id: &str) -> Result<bool, Trouble> {
+pub(crate) fn break_holder(gate: &Gate, physical: &str, id: &str) -> Result<bool, Failure> {
     let folder = gate.folder();
     let relative = relative(physical);
     if is_free(folder, &relative)? {
@@ -167,13 +167,13 @@ pub(crate) fn break_holder(gate: &Gate, physical: &str, id: &str) -> Result<bool
     }
     pause::at(Point::BeforeBreak);
     rustix::fs::fchmod(&file, BROKEN)
-        .map_err(|errno| Trouble::system("change the mode of", &folder.path_of(&relative), errno))?;
+        .map_err(|errno| Failure::system("change the mode of", &folder.path_of(&relative), errno))?;
     folder.remove(&relative)?;
     Ok(true)
 }
 
 /// Removes the file that a dead holder left, or one whose release could not enter the gate.
-pub(crate) fn tidy(gate: &Gate, physical: &str) -> Result<(), Trouble> {
+pub(crate) fn tidy(gate: &Gate, physical: &str) -> Result<(), Failure> {
     let relative = relative(physical);
     let folder = gate.folder();
     let Some(file) = folder.open_to_look(&relative)? else {
@@ -182,7 +182,7 @@ pub(crate) fn tidy(gate: &Gate, physical: &str) -> Result<(), Trouble> {
     // The file is locked while it is removed: a process that locks it afterwards finds that it is no longer in its place, even
     // if the gate file was removed and that process is in another gate.
     let free = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|errno| Trouble::system("lock", &folder.path_of(&relative), errno))?;
+        .map_err(|errno| Failure::system("lock", &folder.path_of(&relative), errno))?;
     if free {
         pause::at(Point::BeforeTidy);
         let locked = rustix::fs::fstat(&file).ok().as_ref().map(Identity::of);
@@ -223,14 +223,14 @@ impl Held {
 
     /// Releases the lock, in the gate if one is given, and returns whether this process held it until now. Afterwards the lock
     /// is free, even if a child still has the descriptor.
-    pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Trouble> {
+    pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Failure> {
         let standing = self.standing();
         if gate.is_some() && standing == Standing::Ours {
             // A file that cannot be removed is reused, or tidied away later.
             let _ = self.folder.remove(&self.relative);
         }
         rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock)
-            .map_err(|errno| Trouble::system("unlock", &self.path(), errno))?;
+            .map_err(|errno| Failure::system("unlock", &self.path(), errno))?;
         if gate.is_none() && standing == Standing::Ours {
             // Unlocking wakes no waiter; new times do. The next holder may be writing already, so this changes nothing else.
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };

@@ -7,9 +7,9 @@ use std::time::Duration;
 use lock_core::spi::Mutex;
 use lock_core::{AttemptHandle, FencingToken};
 
+use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::held::{Held, Standing};
-use crate::trouble::Trouble;
 use crate::watcher::{Care, Next, Sleeper, Watcher};
 
 /// How long a new hold is not watched. Most holds end earlier, and cost neither a watch nor a thread's wake-up.
@@ -48,7 +48,7 @@ impl Hold {
     }
 
     /// Releases the lock, and returns whether it was held until now. A second call returns the same again.
-    pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Trouble> {
+    pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Failure> {
         let mut end = self.watch.end.lock();
         if let Some(standing) = *end {
             return Ok(standing);

@@ -72,6 +72,7 @@ mod backend;
 mod default_folder;
 mod driver;
 mod errand;
+mod failure;
 mod folder;
 mod gate;
 mod held;
@@ -86,7 +87,6 @@ mod record;
 #[cfg(target_os = "linux")]
 mod tests;
 mod tidier;
-mod trouble;
 mod watcher;
 
 pub use backend::{FileBackend, FileLease};

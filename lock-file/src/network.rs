@@ -6,17 +6,17 @@ use std::path::Path;
 
 use rustix::fs::Stat;
 
-use crate::trouble::Trouble;
+use crate::failure::Failure;
 
 /// Refuses a folder on a network file system.
-pub(crate) fn check(directory: impl AsFd, stat: &Stat, path: &Path) -> Result<(), Trouble> {
+pub(crate) fn check(directory: impl AsFd, stat: &Stat, path: &Path) -> Result<(), Failure> {
     refuse(system::network_file_system(directory, stat), path)
 }
 
-fn refuse(network_file_system: Option<String>, path: &Path) -> Result<(), Trouble> {
+fn refuse(network_file_system: Option<String>, path: &Path) -> Result<(), Failure> {
     match network_file_system {
         None => Ok(()),
-        Some(kind) => Err(Trouble::refused(
+        Some(kind) => Err(Failure::refused(
             format!(
                 "{} is on a network file system ({kind}), where locks of files are not to be relied on",
                 path.display()

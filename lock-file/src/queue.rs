@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 
+use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::gate::{Gate, try_lock};
 use crate::pause::{self, Point};
 use crate::record::Record;
-use crate::trouble::Trouble;
 
 /// The queue of one lock.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ impl<'a> Queue<'a> {
     }
 
     /// The numbers of all tickets, dead ones too, in order.
-    pub(crate) fn numbers(&self) -> Result<Vec<u64>, Trouble> {
+    pub(crate) fn numbers(&self) -> Result<Vec<u64>, Failure> {
         let names = self.folder.list(&self.directory())?.unwrap_or_default();
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.parse().ok()).collect();
         numbers.sort_unstable();
@@ -70,7 +70,7 @@ impl<'a> Queue<'a> {
     }
 
     /// The last of `numbers` whose waiter is alive. Removes the dead ones behind it.
-    pub(crate) fn last_alive(&self, numbers: &[u64]) -> Result<Option<u64>, Trouble> {
+    pub(crate) fn last_alive(&self, numbers: &[u64]) -> Result<Option<u64>, Failure> {
         for &number in numbers.iter().rev() {
             if self.is_alive(number)? {
                 return Ok(Some(number));
@@ -81,7 +81,7 @@ impl<'a> Queue<'a> {
     }
 
     /// Removes the tickets that dead waiters left at the end of the queue, and the queue's folder if it is empty.
-    pub(crate) fn tidy(&self) -> Result<(), Trouble> {
+    pub(crate) fn tidy(&self) -> Result<(), Failure> {
         let Some(names) = self.folder.list(&self.directory())? else {
             return Ok(());
         };
@@ -94,22 +94,22 @@ impl<'a> Queue<'a> {
     }
 
     /// Whether the waiter with that ticket is alive.
-    pub(crate) fn is_alive(&self, number: u64) -> Result<bool, Trouble> {
+    pub(crate) fn is_alive(&self, number: u64) -> Result<bool, Failure> {
         Ok(self.look_at(number)?.0 == Life::Alive)
     }
 
-    fn look_at(&self, number: u64) -> Result<(Life, Option<OwnedFd>), Trouble> {
+    fn look_at(&self, number: u64) -> Result<(Life, Option<OwnedFd>), Failure> {
         let relative = self.file(number);
         let Some(file) = self.folder.open_to_look(&relative)? else {
             return Ok((Life::Gone, None));
         };
         let unlocked = try_lock(&file, FlockOperation::NonBlockingLockShared)
-            .map_err(|errno| Trouble::system("lock", &self.folder.path_of(&relative), errno))?;
+            .map_err(|errno| Failure::system("lock", &self.folder.path_of(&relative), errno))?;
         Ok((if unlocked { Life::Dead } else { Life::Alive }, Some(file)))
     }
 
     /// The records of the living waiters among `numbers`.
-    pub(crate) fn records(&self, numbers: &[u64]) -> Result<Vec<Record>, Trouble> {
+    pub(crate) fn records(&self, numbers: &[u64]) -> Result<Vec<Record>, Failure> {
         let mut records = Vec::new();
         for &number in numbers {
             if let (Life::Alive, Some(file)) = self.look_at(number)? {
@@ -120,12 +120,12 @@ impl<'a> Queue<'a> {
     }
 
     /// Draws a ticket behind all `numbers`.
-    pub(crate) fn join(&self, gate: &Gate, numbers: &[u64], record: &Record) -> Result<Ticket, Trouble> {
+    pub(crate) fn join(&self, gate: &Gate, numbers: &[u64], record: &Record) -> Result<Ticket, Failure> {
         let number = gate.next_number(numbers.last().copied().unwrap_or(0))?;
         pause::at(Point::BeforeTicket);
         let relative = self.file(number);
         let path = self.folder.path_of(&relative);
-        let in_use = |what: &str| Trouble::Broken {
+        let in_use = |what: &str| Failure::Broken {
             cause: format!("another program has {what} {}", path.display()),
             remedy: "use a folder that nothing else uses".into(),
         };
@@ -133,7 +133,7 @@ impl<'a> Queue<'a> {
         let ticket =
             Ticket { folder: Arc::clone(self.folder), physical: Arc::from(self.physical), number, file };
         let locked = try_lock(&ticket.file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|errno| Trouble::system("lock", &path, errno))?;
+            .map_err(|errno| Failure::system("lock", &path, errno))?;
         if !locked {
             return Err(in_use("locked"));
         }

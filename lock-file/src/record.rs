@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use lock_core::{FencingToken, HolderId, HolderInfo, Participant, ProcessOrigin};
 use serde::{Deserialize, Serialize};
 
-use crate::trouble::Trouble;
+use crate::failure::Failure;
 
 /// One holder or waiter, as JSON on one line. Readers ignore fields that they do not know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +60,8 @@ impl Record {
     }
 
     /// Writes the record into an empty file.
-    pub(crate) fn write(&self, file: impl AsFd, path: &Path) -> Result<(), Trouble> {
-        let mut line = serde_json::to_vec(self).map_err(|error| Trouble::Broken {
+    pub(crate) fn write(&self, file: impl AsFd, path: &Path) -> Result<(), Failure> {
+        let mut line = serde_json::to_vec(self).map_err(|error| Failure::Broken {
             cause: format!("a record cannot be written: {error}"),
             remedy: "".into(),
         })?;
@@ -104,14 +104,14 @@ fn unix_milliseconds() -> u64 {
 }
 
 /// Writes `bytes` at the beginning of a file.
-pub(crate) fn write_all(file: impl AsFd, bytes: &[u8], path: &Path) -> Result<(), Trouble> {
+pub(crate) fn write_all(file: impl AsFd, bytes: &[u8], path: &Path) -> Result<(), Failure> {
     let mut written = 0;
     while written < bytes.len() {
         match rustix::io::pwrite(file.as_fd(), &bytes[written..], written as u64) {
-            Ok(0) => return Err(Trouble::system("write", path, rustix::io::Errno::NOSPC)),
+            Ok(0) => return Err(Failure::system("write", path, rustix::io::Errno::NOSPC)),
             Ok(count) => written += count,
             Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Trouble::system("write", path, errno)),
+            Err(errno) => return Err(Failure::system("write", path, errno)),
         }
     }
     Ok(())

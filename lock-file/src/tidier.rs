@@ -7,11 +7,11 @@ use std::time::Instant;
 use lock_core::spi::Mutex;
 
 use crate::attempt::{Knocking, Means};
+use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::gate::Gate;
 use crate::held;
 use crate::queue::Queue;
-use crate::trouble::Trouble;
 use crate::watcher::{Care, Next, Sleeper};
 
 /// How many locks a client looks at when it opens or closes. Other clients find the rest. It is a small number, because a
@@ -90,7 +90,7 @@ impl Sleeper for Tidier {
 }
 
 /// Removes the files of a lock, if it is free and has no waiters.
-fn tidy(gate: &Gate, physical: &str) -> Result<(), Trouble> {
+fn tidy(gate: &Gate, physical: &str) -> Result<(), Failure> {
     held::tidy(gate, physical)?;
     Queue::of(gate.folder(), physical).tidy()
 }
@@ -112,7 +112,7 @@ pub(crate) fn sweep(gate: &Gate) {
     }
 }
 
-fn names(folder: &Folder) -> Result<Vec<String>, Trouble> {
+fn names(folder: &Folder) -> Result<Vec<String>, Failure> {
     let mut names = folder.list("held")?.unwrap_or_default();
     names.extend(folder.list("queue")?.unwrap_or_default());
     names.sort_unstable();

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use lock_core::spi::Mutex;
 
+use crate::failure::Failure;
 use crate::notices::{Notice, Notices, WatchId, Watching};
 use crate::pause::{self, Point};
-use crate::trouble::Trouble;
 
 /// Something that waits for files to change.
 pub(crate) trait Sleeper: Send + Sync {
@@ -110,7 +110,7 @@ pub(crate) struct Care {
 
 impl Watcher {
     /// The only watcher of this process.
-    pub(crate) fn of_process() -> Result<Arc<Self>, Trouble> {
+    pub(crate) fn of_process() -> Result<Arc<Self>, Failure> {
         static OF_PROCESS: Mutex<Weak<Watcher>> = Mutex::new(Weak::new());
         let mut of_process = OF_PROCESS.lock();
         if let Some(watcher) = of_process.upgrade() {
@@ -121,13 +121,13 @@ impl Watcher {
         Ok(watcher)
     }
 
-    fn start() -> Result<Self, Trouble> {
-        let trouble = |errno| Trouble::system("start the watcher of", Path::new("lock files"), errno);
-        let notices = Notices::new().map_err(trouble)?;
+    fn start() -> Result<Self, Failure> {
+        let failure = |errno| Failure::system("start the watcher of", Path::new("lock files"), errno);
+        let notices = Notices::new().map_err(failure)?;
         let shared = Arc::new(Shared { notices, state: Mutex::default() });
         let of_thread = Arc::clone(&shared);
         thread::Builder::new().name("distlock-files".to_owned()).spawn(move || of_thread.run()).map_err(
-            |error| trouble(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN)),
+            |error| failure(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN)),
         )?;
         Ok(Self { shared })
     }

@@ -12,13 +12,13 @@ use lock_core::spi::within;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
 use tokio::sync::oneshot;
 
+use crate::failure::{Failure, nonsense, read_only};
 use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray, Waiting};
 use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::pool::Pool;
 use crate::session::{Answer, Session};
 use crate::statement::{self, Answered, Checked, checked};
-use crate::trouble::{Trouble, nonsense, read_only};
 
 /// How long the server has to interrupt a wait. After that the client drops the connection, which the server notices within a
 /// second.
@@ -133,7 +133,7 @@ impl Actor {
 
     /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
     /// until the holds may end at the server, because dropping the connection would lose all of them.
-    async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Trouble> {
+    async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
         let clock = self.pool.context.clock();
         let sent = clock.now();
         let usual = sent.plus(self.pool.settings.request_timeout);
@@ -142,8 +142,8 @@ impl Actor {
         self.link.is_asking(sent);
         let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
         self.link.has_asked(self.now());
-        let answer = answer.unwrap_or_else(|| Err(Trouble::silence(operation)));
-        if !matches!(answer, Err(Trouble::Broken(_))) {
+        let answer = answer.unwrap_or_else(|| Err(Failure::silence(operation)));
+        if !matches!(answer, Err(Failure::Broken(_))) {
             self.heard = sent;
         }
         answer
@@ -189,7 +189,7 @@ impl Actor {
         &mut self,
         stop: impl Future<Output = ()>,
         statement: String,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, Failure> {
         let (pool, number, run) = (&self.pool, self.session.number, self.session.run.clone());
         let clock = pool.context.clock();
         let sent = clock.now();
@@ -197,7 +197,7 @@ impl Actor {
         tokio::select! {
             biased;
             answer = &mut asking => {
-                if !self.held.is_empty() && !matches!(answer, Err(Trouble::Broken(_))) {
+                if !self.held.is_empty() && !matches!(answer, Err(Failure::Broken(_))) {
                     self.heard = sent;
                 }
                 return answer;
@@ -211,10 +211,10 @@ impl Actor {
         let interrupted = within(clock, deadline, pool.control.interrupt(number, &run)).await;
         match interrupted {
             Some(Ok(())) => {}
-            Some(Err(trouble)) => return Err(Trouble::Broken(trouble.into_error())),
-            None => return Err(Trouble::silence(Operation::Cancel)),
+            Some(Err(failure)) => return Err(Failure::Broken(failure.into_error())),
+            None => return Err(Failure::silence(Operation::Cancel)),
         }
-        within(clock, deadline, asking).await.unwrap_or_else(|| Err(Trouble::silence(Operation::Cancel)))
+        within(clock, deadline, asking).await.unwrap_or_else(|| Err(Failure::silence(Operation::Cancel)))
     }
 
     /// Turns the server's answer into the answer for the caller that asked for the lock.
@@ -222,7 +222,7 @@ impl Actor {
         &mut self,
         claim: Claim,
         sent: Moment,
-        said: Result<Answer, Trouble>,
+        said: Result<Answer, Failure>,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         let Claim { name, id, .. } = &claim;
@@ -233,32 +233,32 @@ impl Actor {
                 self.confirm(&claim, token, sent).await
             }
             Said::Refused => Ok(Taken::Refused),
-            Said::BySomebodyElse => Err(Trouble::Broken(nonsense(
+            Said::BySomebodyElse => Err(Failure::Broken(nonsense(
                 Operation::Acquire,
                 "another session has answered than was asked, or others have it, too",
             ))),
             Said::ReadOnly => {
                 self.held.insert(Arc::clone(&name), id);
-                Err(Trouble::Refused { code: 0, error: read_only(Operation::Acquire) })
+                Err(Failure::Refused { code: 0, error: read_only(Operation::Acquire) })
             }
             // The server may have granted the lock before the statement was interrupted.
             Said::Nothing => {
                 self.held.insert(Arc::clone(&name), id);
                 match said {
-                    Err(trouble @ Trouble::Broken(_)) => Err(trouble),
-                    Err(trouble) if !trouble.is_interruption() => Err(trouble),
+                    Err(failure @ Failure::Broken(_)) => Err(failure),
+                    Err(failure) if !failure.is_interruption() => Err(failure),
                     _ => Ok(Taken::Interrupted),
                 }
             }
         };
-        if let Err(Trouble::Broken(error)) = taken {
+        if let Err(Failure::Broken(error)) = taken {
             // No caller has learned of the grant.
             self.held.remove(&name);
             return Err(Broken(error));
         }
         let is_granted = matches!(taken, Ok(Taken::Granted { .. }));
         if is_granted {
-            if answer.send(taken.map_err(Trouble::into_error)).is_err() {
+            if answer.send(taken.map_err(Failure::into_error)).is_err() {
                 self.give_back(&name, Operation::Cancel).await?;
             }
             return Ok(());
@@ -269,12 +269,12 @@ impl Actor {
             self.pool.vacate(self.link.group, &name);
         }
         // Sending fails if the caller has gone.
-        let _ = answer.send(taken.map_err(Trouble::into_error));
+        let _ = answer.send(taken.map_err(Failure::into_error));
         Ok(())
     }
 
     /// Completes a grant: mints a token if that takes a statement of its own, and checks the lock again if the answer took long.
-    async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Trouble> {
+    async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Failure> {
         let token = match (self.pool.settings.fencing, &claim.holder) {
             (TokenSource::Clock, _) => Some(token),
             (TokenSource::Table, Some(holder)) => {
@@ -297,7 +297,7 @@ impl Actor {
 
     /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it: so
     /// it has its timeout, and is interrupted then.
-    async fn write(&mut self, statement: String) -> Result<Answer, Trouble> {
+    async fn write(&mut self, statement: String) -> Result<Answer, Failure> {
         let clock = self.pool.context.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
@@ -308,12 +308,12 @@ impl Actor {
     }
 
     /// The state of these locks.
-    async fn look(&mut self, names: &[Name]) -> Result<Vec<LeaseState>, Trouble> {
+    async fn look(&mut self, names: &[Name]) -> Result<Vec<LeaseState>, Failure> {
         let statement = statement::check(names.iter().map(|name| &**name));
         let answer = self.ask(Operation::Renew, statement).await?;
         let text = answer.value().unwrap_or_default();
         // An answer of another session means that this connection is unusable.
-        match checked(text, self.session.number, self.session.mark, names.len()).map_err(Trouble::Broken)? {
+        match checked(text, self.session.number, self.session.mark, names.len()).map_err(Failure::Broken)? {
             Checked::States(states) => Ok(states),
             Checked::ReadOnly => {
                 tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
@@ -333,9 +333,9 @@ impl Actor {
         let names: Vec<_> = leases.iter().map(|(name, _)| Arc::clone(name)).collect();
         let states = match self.look(&names).await {
             Ok(states) => states,
-            Err(Trouble::Broken(error)) => return Err(Broken(error)),
-            Err(trouble) => {
-                let _ = answer.send(Err(trouble.into_error()));
+            Err(Failure::Broken(error)) => return Err(Broken(error)),
+            Err(failure) => {
+                let _ = answer.send(Err(failure.into_error()));
                 return Ok(());
             }
         };
@@ -374,22 +374,22 @@ impl Actor {
     }
 
     async fn send_release(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
-        let mut trouble = None;
+        let mut failure = None;
         for _ in 0..RELEASES_SENT {
             match self.ask(operation, statement::release(name, operation)).await {
                 Ok(answer) => match answer.value() {
                     Some("1") => return Ok(Released::Clean),
                     Some("0") => return Ok(Released::WasLost(LossReason::Taken)),
                     // Either no client holds the lock, or the statement was interrupted. After a repetition, no client holds it.
-                    _ if trouble.is_some() => return Ok(Released::WasLost(LossReason::Deleted)),
-                    _ => trouble = Some(nonsense(operation, "the lock is free")),
+                    _ if failure.is_some() => return Ok(Released::WasLost(LossReason::Deleted)),
+                    _ => failure = Some(nonsense(operation, "the lock is free")),
                 },
-                Err(Trouble::Broken(error)) => return Err(Broken(error)),
-                Err(refused) => trouble = Some(refused.into_error()),
+                Err(Failure::Broken(error)) => return Err(Broken(error)),
+                Err(refused) => failure = Some(refused.into_error()),
             }
         }
         // Ending the connection certainly frees the lock.
-        Err(Broken(trouble.unwrap_or_else(|| crate::trouble::gone(operation))))
+        Err(Broken(failure.unwrap_or_else(|| crate::failure::gone(operation))))
     }
 }
 
@@ -403,7 +403,7 @@ enum Said {
     Nothing,
 }
 
-fn read(said: &Result<Answer, Trouble>, expected: Mark) -> Said {
+fn read(said: &Result<Answer, Failure>, expected: Mark) -> Said {
     let text = said.as_ref().ok().and_then(Answer::value);
     let Some(answered) = text.and_then(Answered::read) else { return Said::Nothing };
     match answered {

@@ -8,11 +8,11 @@ use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Term, Wait}
 
 use crate::backend::{Lease, MySqlBackend};
 use crate::control::Seen;
+use crate::failure::{gone, no_answer};
 use crate::link::{Claim, Link, Taken, Waiting};
 use crate::options::TokenSource;
 use crate::pool::{OwnLink, Started};
 use crate::statement::{self, Holder, Waiter};
-use crate::trouble::{gone, no_answer};
 
 /// The pause before the next look at a wait if the lock was free or ours, or the server did not answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

@@ -16,6 +16,7 @@ use lock_core::{
 
 use crate::attempt::Attempt;
 use crate::control::Control;
+use crate::failure::{Failure, gone, no_answer};
 use crate::inspection;
 use crate::link::{Claim, Link, Name, Waiting};
 use crate::opener::Opener;
@@ -24,7 +25,6 @@ use crate::pool::Pool;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::statement::{self, LONGEST_WAIT};
-use crate::trouble::{Trouble, gone, no_answer};
 
 /// The longest name that every server takes.
 const LONGEST_NAME: usize = 64;
@@ -186,12 +186,12 @@ async fn prepare_table(
         }
         let created = session.ask(Operation::Connect, statement::create_table()).await;
         // A user who may not write to the existing table does not have to create it.
-        created.map(drop).map_err(|trouble| if missing.is_missing_table() { trouble } else { missing })
+        created.map(drop).map_err(|failure| if missing.is_missing_table() { failure } else { missing })
     };
     // A blocked write fails after a second.
     let deadline = clock.now().plus(settings.time_to_connect());
     match within(clock, deadline, prepared).await {
-        Some(prepared) => prepared.map_err(Trouble::into_error),
+        Some(prepared) => prepared.map_err(Failure::into_error),
         None => Err(no_answer(Operation::Connect)),
     }
 }

@@ -12,6 +12,7 @@ use lock_core::spi::within;
 use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::failure::{Failure, gone};
 use crate::link::{Link, Name, Stage};
 use crate::mark::Mark;
 use crate::opener::Opener;
@@ -19,7 +20,6 @@ use crate::run::Run;
 use crate::session::{Answer, Session};
 use crate::settings::Settings;
 use crate::statement;
-use crate::trouble::{Trouble, gone};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ const MOST_WAITS: usize = 500;
 struct Question {
     operation: Operation,
     subject: Subject,
-    answer: oneshot::Sender<Result<Answer, Trouble>>,
+    answer: oneshot::Sender<Result<Answer, Failure>>,
 }
 
 enum Subject {
@@ -69,11 +69,11 @@ impl Control {
         Arc::new(Self { context, settings, questions })
     }
 
-    async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Trouble> {
+    async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Failure> {
         let (answer, answered) = oneshot::channel();
         // If the desk has ended, it drops the answer's sender with the question, which reports this.
         let _ = self.questions.send(Question { operation, subject, answer });
-        answered.await.unwrap_or_else(|_| Err(Trouble::Broken(gone(operation))))
+        answered.await.unwrap_or_else(|_| Err(Failure::Broken(gone(operation))))
     }
 
     /// Ends the connection for good.
@@ -84,7 +84,7 @@ impl Control {
 
     /// Carries out a statement that changes nothing, or that may be carried out twice.
     pub(crate) async fn ask(&self, operation: Operation, statement: String) -> Result<Answer, LockError> {
-        self.put(operation, Subject::Statement(statement)).await.map_err(Trouble::into_error)
+        self.put(operation, Subject::Statement(statement)).await.map_err(Failure::into_error)
     }
 
     /// The same; also returns the run of the server that has answered.
@@ -104,7 +104,7 @@ impl Control {
         run: &Run,
         operation: Operation,
         statement: String,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, Failure> {
         self.put(operation, Subject::OfRun(run.clone(), statement)).await
     }
 
@@ -114,15 +114,15 @@ impl Control {
         let deadline = clock.now().plus(self.settings.request_timeout);
         let subject = Subject::Wait(link.run.clone(), Arc::clone(name), link.mark);
         let asked = within(clock, deadline, self.put(Operation::Acquire, subject)).await;
-        let answer = asked.unwrap_or_else(|| Err(Trouble::silence(Operation::Acquire)));
-        let answer = answer.map_err(Trouble::into_error)?;
+        let answer = asked.unwrap_or_else(|| Err(Failure::silence(Operation::Acquire)));
+        let answer = answer.map_err(Failure::into_error)?;
         let number = |column: usize| answer.rows.first()?.get(column)?.as_deref()?.parse().ok();
         let holder = number(0).filter(|number| *number != 0);
         Ok(Seen { holder, is_waiter_there: number(1) == Some(link.connection) })
     }
 
     /// Interrupts what a connection waits for. After an error it is unknown whether the wait is interrupted, or will be.
-    pub(crate) async fn interrupt(&self, connection: u64, run: &Run) -> Result<(), Trouble> {
+    pub(crate) async fn interrupt(&self, connection: u64, run: &Run) -> Result<(), Failure> {
         self.ask_of(run, Operation::Cancel, statement::interrupt(connection)).await.map(drop)
     }
 
@@ -162,15 +162,15 @@ impl Control {
                 Some(_) if answer.value() == Some("User lock") => Remains::Waiter,
                 Some(_) => Remains::Reader,
             }),
-            Err(trouble) if trouble.is_unknown_thread() => Ok(Remains::Nothing),
-            Err(trouble) => Err(trouble.into_error()),
+            Err(failure) if failure.is_unknown_thread() => Ok(Remains::Nothing),
+            Err(failure) => Err(failure.into_error()),
         }
     }
 
     async fn end(&self, link: &Link) {
         let end = statement::end(link.connection, Operation::Cancel);
-        if let Err(trouble) = self.ask_of(&link.run, Operation::Cancel, end).await {
-            let error = trouble.into_error();
+        if let Err(failure) = self.ask_of(&link.run, Operation::Cancel, end).await {
+            let error = failure.into_error();
             tracing::debug!(target: "distlock", connection = link.connection, %error, "a connection was not ended");
         }
     }
@@ -271,7 +271,7 @@ impl Desk {
             _ => None,
         });
         let statement = statement::holders(names.flatten());
-        let answer = self.carry_out(Operation::Acquire, &statement).await.map_err(Trouble::into_error);
+        let answer = self.carry_out(Operation::Acquire, &statement).await.map_err(Failure::into_error);
         let run = self.session.as_ref().map(|session| session.run.clone());
         let holders = answer.as_ref().ok().and_then(Answer::value).unwrap_or_default();
         let mut holders = holders.split(' ').map(str::to_owned);
@@ -284,7 +284,7 @@ impl Desk {
             let said = match &answer {
                 Ok(_) if is_of_run => Ok(Answer { rows: vec![seen], ..Answer::default() }),
                 Ok(_) => Ok(Answer::default()),
-                Err(error) => Err(Trouble::Broken(error.clone())),
+                Err(error) => Err(Failure::Broken(error.clone())),
             };
             // Sending fails if the caller has gone.
             let _ = question.answer.send(said);
@@ -308,29 +308,29 @@ impl Desk {
         run: &Run,
         operation: Operation,
         statement: &str,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, Failure> {
         for _ in 0..2 {
-            let session = self.connected().await.map_err(Trouble::Broken)?;
+            let session = self.connected().await.map_err(Failure::Broken)?;
             if !session.run.is_same_as(run) {
-                return Err(Trouble::unknown_thread(operation));
+                return Err(Failure::unknown_thread(operation));
             }
             match self.ask_session(operation, statement).await {
                 // The server may have closed it meanwhile; a new connection shows which run this is.
-                Err(Trouble::Broken(error)) if self.session.is_none() => {
+                Err(Failure::Broken(error)) if self.session.is_none() => {
                     tracing::debug!(target: "distlock", %error, "the connection for control has ended");
                 }
                 answer => return answer,
             }
         }
-        Err(Trouble::Broken(gone(operation)))
+        Err(Failure::Broken(gone(operation)))
     }
 
-    async fn carry_out(&mut self, operation: Operation, statement: &str) -> Result<Answer, Trouble> {
+    async fn carry_out(&mut self, operation: Operation, statement: &str) -> Result<Answer, Failure> {
         let was_open = self.session.is_some();
-        self.connected().await.map_err(Trouble::Broken)?;
+        self.connected().await.map_err(Failure::Broken)?;
         match self.ask_session(operation, statement).await {
-            Err(Trouble::Broken(_)) if was_open => {
-                self.connected().await.map_err(Trouble::Broken)?;
+            Err(Failure::Broken(_)) if was_open => {
+                self.connected().await.map_err(Failure::Broken)?;
                 self.ask_session(operation, statement).await
             }
             answer => answer,
@@ -345,15 +345,15 @@ impl Desk {
     }
 
     /// Asks, and drops the connection if it breaks or stays silent.
-    async fn ask_session(&mut self, operation: Operation, statement: &str) -> Result<Answer, Trouble> {
+    async fn ask_session(&mut self, operation: Operation, statement: &str) -> Result<Answer, Failure> {
         let Some(mut session) = self.session.take() else {
-            return Err(Trouble::Broken(gone(operation)));
+            return Err(Failure::Broken(gone(operation)));
         };
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
         let asked = within(clock, deadline, session.ask(operation, statement.to_owned())).await;
-        let answer = asked.unwrap_or_else(|| Err(Trouble::silence(operation)));
-        if !matches!(answer, Err(Trouble::Broken(_))) {
+        let answer = asked.unwrap_or_else(|| Err(Failure::silence(operation)));
+        if !matches!(answer, Err(Failure::Broken(_))) {
             self.session = Some(session);
         }
         answer

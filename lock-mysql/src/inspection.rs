@@ -14,13 +14,13 @@ use lock_core::{
 };
 
 use crate::backend::MySqlBackend;
+use crate::failure::{no_answer, nonsense};
 use crate::link::Name;
 use crate::options::TokenSource;
 use crate::run::Run;
 use crate::session::Row;
 use crate::statement::{self, Holder, Waiter};
 use crate::survey::{self, Belongings};
-use crate::trouble::{no_answer, nonsense};
 
 /// The pause between two questions whether a connection has ended after the command to end it.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -221,8 +221,8 @@ async fn end_connection_of(
     match backend.control.ask_of(&run, Operation::Break, end).await {
         Ok(_) => {}
         // It has ended by itself meanwhile.
-        Err(trouble) if trouble.is_unknown_thread() => return Ok(Broken::not_held()),
-        Err(trouble) => return Err(trouble.into_error()),
+        Err(failure) if failure.is_unknown_thread() => return Ok(Broken::not_held()),
+        Err(failure) => return Err(failure.into_error()),
     }
     freed(backend, &name, connection).await?;
     let mut broken = Broken::taken_away();

@@ -75,6 +75,7 @@ mod attempt;
 mod backend;
 mod control;
 mod driver;
+mod failure;
 mod inspection;
 mod link;
 mod mark;
@@ -87,7 +88,6 @@ mod session;
 mod settings;
 mod statement;
 mod survey;
-mod trouble;
 
 pub use driver::DRIVER;
 pub use options::{MySqlOptions, TokenSource, connect, lease_of};

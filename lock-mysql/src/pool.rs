@@ -17,11 +17,11 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::actor::Actor;
 use crate::control::Control;
+use crate::failure::gone;
 use crate::link::{Asked, Claim, GivenBack, Link, Name, Order, Waiting};
 use crate::opener::Opener;
 use crate::session::Session;
 use crate::settings::Settings;
-use crate::trouble::gone;
 
 /// How long an order may stay in the queue of a connection before the pool uses or opens another one.
 const LONGEST_QUEUE: Duration = Duration::from_millis(250);

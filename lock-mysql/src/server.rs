@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError, Operation};
 
+use crate::failure::read_only;
 use crate::mark::Mark;
 use crate::run::Run;
 use crate::session::Row;
 use crate::statement::{self, MARK, READ_ONLY};
-use crate::trouble::read_only;
 
 /// The oldest `MySQL` on which a session holds several locks.
 const OLDEST_MYSQL: Version = Version(5, 7, 5);

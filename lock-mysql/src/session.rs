@@ -8,10 +8,10 @@ use lock_core::{Clock, ErrorKind, LockError, Operation};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Row as _};
 
+use crate::failure::{Failure, no_answer, nonsense};
 use crate::mark::Mark;
 use crate::run::Run;
 use crate::server::{Facts, question};
-use crate::trouble::{Trouble, no_answer, nonsense};
 
 /// The client drops the connection if the server does not answer the farewell in this time.
 const LONGEST_FAREWELL: Duration = Duration::from_millis(500);
@@ -74,7 +74,7 @@ impl Session {
         lease_seconds: u64,
         clock: &Clock,
     ) -> Result<Self, LockError> {
-        let failed = |error| crate::trouble::explain(Operation::Connect, error);
+        let failed = |error| crate::failure::explain(Operation::Connect, error);
         let mut connection = options.connect().await.map_err(failed)?;
         let about = ask(&mut connection, question()).await.map_err(failed)?;
         let facts = Facts::read(&about.rows)
@@ -117,9 +117,9 @@ impl Session {
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the session is no longer usable.
-    pub(crate) async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Trouble> {
+    pub(crate) async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
         let answer = ask(&mut self.connection, statement).await;
-        let answer = answer.map_err(|error| Trouble::of(operation, error))?;
+        let answer = answer.map_err(|error| Failure::of(operation, error))?;
         Ok(Answer { run: Some(self.run.clone()), ..answer })
     }
 

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use lock_core::{AttemptId, LeaseState, LockError, LossReason, Operation};
 use serde::{Deserialize, Serialize};
 
+use crate::failure::nonsense;
 use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::run::Run;
-use crate::trouble::nonsense;
 
 /// How long a wait lasts at the server, in seconds: longer than a usual wait, and short enough for any server. A wait that reaches
 /// this end begins anew.

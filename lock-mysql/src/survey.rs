@@ -13,12 +13,12 @@ use std::time::Duration;
 use lock_core::{LockError, LockName, Operation};
 
 use crate::backend::MySqlBackend;
+use crate::failure::Failure;
 use crate::link::Name;
 use crate::mark::Mark;
 use crate::run::Run;
 use crate::session::Row;
 use crate::statement;
-use crate::trouble::Trouble;
 
 /// The locks of a connection, and for how long it has had each, if that is known.
 pub(crate) struct Belongings(BTreeMap<String, Option<Duration>>);
@@ -84,8 +84,8 @@ async fn told(
 ) -> Result<Option<Vec<Row>>, LockError> {
     match backend.control.ask_of(run, operation, statement).await {
         Ok(answer) => Ok(Some(answer.rows)),
-        Err(trouble @ Trouble::Refused { .. }) if !trouble.is_unknown_thread() => Ok(None),
-        Err(trouble) => Err(trouble.into_error()),
+        Err(failure @ Failure::Refused { .. }) if !failure.is_unknown_thread() => Ok(None),
+        Err(failure) => Err(failure.into_error()),
     }
 }
 

@@ -8,8 +8,8 @@ use redis::{
     TlsCertificates,
 };
 
+use crate::failure::explain;
 use crate::options::RedisOptions;
-use crate::trouble::explain;
 
 /// The version of the protocol to speak with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::backend::{Lease, RedisBackend};
 use crate::keys::Keys;
 use crate::line::Line;
 use crate::link::Link;
-use crate::mail::{Address, Expected};
+use crate::push_router::{Address, Expected};
 use crate::record::Acquired;
 use crate::scripts::ACQUIRE;
 use crate::supervisor::Contact;
@@ -87,7 +87,7 @@ impl<'a> Attempt<'a> {
 
     async fn try_once(self, link: &Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         // Before the request: the hold may be broken before the client reads the reply.
-        let address = self.backend.mail.hold(self.request.id(), self.request.attempt());
+        let address = self.backend.router.hold(self.request.id(), self.request.attempt());
         loop {
             let turn = link.turn(Intent::Try.line(), Operation::Acquire).await?;
             let sent = self.now();
@@ -105,7 +105,7 @@ impl<'a> Attempt<'a> {
     async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         let mut contact = self.backend.supervisor.watch();
         // Before the first request: the server may push the grant before the client reads the reply.
-        let expected = self.backend.mail.expect_grant(self.request.id(), self.request.attempt());
+        let expected = self.backend.router.expect_grant(self.request.id(), self.request.attempt());
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut intent = Intent::Wait;
         loop {
@@ -150,7 +150,7 @@ impl<'a> Attempt<'a> {
         expected: &Expected,
     ) -> Result<(Acquired, Moment), LockError> {
         let turn = link.turn(intent.line(), Operation::Acquire).await?;
-        let (beat, sent) = (self.backend.mail.next_beat(), self.now());
+        let (beat, sent) = (self.backend.router.next_beat(), self.now());
         expected.sent(beat, sent);
         Ok((self.ask(link, turn, intent, beat).await?, sent))
     }

@@ -14,15 +14,15 @@ use lock_core::{
 use redis::Value;
 
 use crate::attempt::Attempt;
+use crate::failure::{explain, is_forgotten_script, nonsense};
 use crate::groups::{Groups, Membership};
 use crate::keys::Keys;
 use crate::link::Link;
-use crate::mail::{Address, Mail};
 use crate::options::RedisOptions;
+use crate::push_router::{Address, PushRouter};
 use crate::record::{self, handed_over, holder_text, loss};
 use crate::scripts::{BREAK, CANCEL, INSPECT, RELEASE, RENEW};
 use crate::supervisor::{Concerned, Supervisor};
-use crate::trouble::{explain, is_forgotten_script, nonsense};
 
 /// A brace would end the hash tag; a control character is nothing that people can read.
 pub(crate) const NAMES: NameRules = NameRules::new(
@@ -39,7 +39,7 @@ const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
 pub(crate) struct RedisBackend {
     pub(crate) context: BackendContext,
     pub(crate) supervisor: Arc<Supervisor>,
-    pub(crate) mail: Arc<Mail>,
+    pub(crate) router: Arc<PushRouter>,
     pub(crate) groups: Arc<Groups>,
     pub(crate) lease: Duration,
     pub(crate) request_timeout: Duration,
@@ -71,10 +71,10 @@ impl RedisBackend {
         // Shorter than the interval in which a renewal has to succeed, so that a silent server ends the connection before the
         // core gives up the renewal.
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
-        let (mail, groups) = (Arc::<Mail>::default(), Arc::<Groups>::default());
+        let (router, groups) = (Arc::<PushRouter>::default(), Arc::<Groups>::default());
         let (lease, prefix) = (options.lease, options.prefix.clone());
         let holder = holder_text(context.holder())?.into();
-        let concerned = Concerned { mail: Arc::clone(&mail), groups: Arc::clone(&groups) };
+        let concerned = Concerned { router: Arc::clone(&router), groups: Arc::clone(&groups) };
         let supervisor =
             Supervisor::start(context.clone(), options, concerned, request_timeout, interval).await?;
         let capabilities = Capabilities::new("redis", Reach::Network, NAMES)
@@ -86,7 +86,7 @@ impl RedisBackend {
         Ok(Self {
             context,
             supervisor,
-            mail,
+            router,
             groups,
             lease,
             request_timeout,

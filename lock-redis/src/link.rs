@@ -14,9 +14,9 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use tokio::sync::Notify;
 
 use crate::earlier::Identity;
+use crate::failure::{breaks_connection, broken, is_no_primary};
 use crate::line::{Line, Lines};
 use crate::scripts::Script;
-use crate::trouble::{breaks_connection, broken, is_no_primary};
 use crate::turn::Turn;
 
 /// A connection, good until it is [broken](Link::broken). It is never repaired: its replacement is another link.

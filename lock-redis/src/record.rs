@@ -9,7 +9,7 @@ use lock_core::{
 use redis::Value;
 use serde::{Deserialize, Serialize};
 
-use crate::trouble::nonsense;
+use crate::failure::nonsense;
 
 /// What a client says about itself.
 #[derive(Serialize, Deserialize)]

@@ -18,14 +18,14 @@ use tokio::sync::{Notify, watch};
 
 use crate::address::{Language, client};
 use crate::earlier::Earlier;
+use crate::failure::{broken, explain, is_refused};
 use crate::groups::Groups;
 use crate::link::{Breakage, Link};
-use crate::mail::Mail;
 use crate::options::RedisOptions;
+use crate::push_router::PushRouter;
 use crate::record::Message;
 use crate::scripts::scripts;
 use crate::server::Facts;
-use crate::trouble::{broken, explain, is_refused};
 
 /// Each attempt to connect to a server that accepts the connection and then says nothing costs this much.
 const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ pub(crate) enum Contact {
 
 /// The parts of a client that use its connection.
 pub(crate) struct Concerned {
-    pub(crate) mail: Arc<Mail>,
+    pub(crate) router: Arc<PushRouter>,
     pub(crate) groups: Arc<Groups>,
 }
 
@@ -239,9 +239,9 @@ impl Supervisor {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(NOT_WRITTEN_YET);
         if language == Language::Resp3 {
-            let (mail, breakage) = (Arc::clone(&self.concerned.mail), Arc::clone(&breakage));
+            let (router, breakage) = (Arc::clone(&self.concerned.router), Arc::clone(&breakage));
             config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
-                receive(&mail, &breakage, &push);
+                receive(&router, &breakage, &push);
                 Ok(())
             });
         }
@@ -361,7 +361,7 @@ fn new_backoff() -> Backoff {
 }
 
 /// Handles a message, on the task that reads the connection: it must not block.
-fn receive(mail: &Mail, breakage: &Breakage, push: &PushInfo) {
+fn receive(router: &PushRouter, breakage: &Breakage, push: &PushInfo) {
     match push.kind {
         PushKind::Disconnection => breakage.notice(),
         PushKind::Message => {
@@ -369,7 +369,7 @@ fn receive(mail: &Mail, breakage: &Breakage, push: &PushInfo) {
                 && let Ok(text) = std::str::from_utf8(bytes)
                 && let Some(message) = Message::read(text)
             {
-                mail.deliver(&message);
+                router.deliver(&message);
             }
         }
         _ => {}

@@ -10,9 +10,9 @@ use redis::{Cmd, FromRedisValue, RedisResult, Value};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::coop::unconstrained;
 
+use crate::failure::{explain, is_forgotten_script};
 use crate::link::Link;
 use crate::scripts::Script;
-use crate::trouble::{explain, is_forgotten_script};
 
 /// The right to have a request under way. It ends with the reply, even if no caller waits for that any more.
 pub(crate) struct Turn {

@@ -6,13 +6,13 @@ use lock_core::{AcquireRequest, ErrorKind, FencingToken, Grant, LockError, Opera
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Mark;
+use crate::failure::Failure;
 use crate::hold::Lease;
 use crate::node::{Node, without_doubles};
+use crate::node_claim::NodeClaim;
 use crate::proof::{Place, prove};
 use crate::queue::Predecessors;
 use crate::session::Watching;
-use crate::trace::Trace;
-use crate::trouble::Failure;
 use crate::waiter::Waiter;
 
 pub(crate) struct Attempt<'a> {
@@ -26,112 +26,112 @@ impl<'a> Attempt<'a> {
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
-        let trace = self.trace().await?;
-        let (node, children) = self.node(&trace).await?;
+        let claim = self.claim().await?;
+        let (node, children) = self.node(&claim).await?;
         let made = if self.request.wait() == Wait::Try {
-            self.try_once(&trace, &node, children).await?
+            self.try_once(&claim, &node, children).await?
         } else if node.is_alone {
-            self.grant(&trace, &node, None).await?
+            self.grant(&claim, &node, None).await?
         } else {
-            self.wait(&trace, &node, children).await?
+            self.wait(&claim, &node, children).await?
         };
         if made.is_none() {
             // The session removes what is left: no caller asks for this attempt again.
-            self.backend.traces.forget(self.request.id());
+            self.backend.claims.forget(self.request.id());
         }
         Ok(made)
     }
 
     async fn try_once(
         &self,
-        trace: &Arc<Trace>,
+        claim: &Arc<NodeClaim>,
         node: &Node,
         children: Option<Vec<String>>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
         if !node.is_alone {
-            let before = self.look_before(trace, node, children).await?.ok_or_else(deleted_by_others)?;
+            let before = self.look_before(claim, node, children).await?.ok_or_else(deleted_by_others)?;
             if !before.is_empty() {
-                self.step_back(trace).await;
+                self.step_back(claim).await;
                 return Ok(None);
             }
         }
-        self.grant(trace, node, None).await?.ok_or_else(deleted_by_others).map(Some)
+        self.grant(claim, node, None).await?.ok_or_else(deleted_by_others).map(Some)
     }
 
     async fn wait(
         &self,
-        trace: &Arc<Trace>,
+        claim: &Arc<NodeClaim>,
         node: &Node,
         children: Option<Vec<String>>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
         // Before looking at the others, so that the waiter misses no loss of contact from then on.
-        let mut waiter = Waiter::new(self.request, trace, trace.path_of(&node.contender.name))?;
-        let Some(before) = self.look_before(trace, node, children).await? else { return Ok(None) };
+        let mut waiter = Waiter::new(self.request, claim, claim.path_of(&node.contender.name))?;
+        let Some(before) = self.look_before(claim, node, children).await? else { return Ok(None) };
         match waiter.wait(before).await? {
-            Place::Kept => self.grant(trace, node, waiter.own).await,
+            Place::Kept => self.grant(claim, node, waiter.own).await,
             Place::Lost => Ok(None),
         }
     }
 
-    /// The trace of an earlier call for the same attempt, or a new one.
-    async fn trace(&self) -> Result<Arc<Trace>, LockError> {
-        if let Some(trace) = self.backend.traces.living(self.request.id()) {
-            return Ok(trace);
+    /// The claim of an earlier call for the same attempt, or a new one.
+    async fn claim(&self) -> Result<Arc<NodeClaim>, LockError> {
+        if let Some(claim) = self.backend.claims.living(self.request.id()) {
+            return Ok(claim);
         }
         let directory = self.backend.directory(self.request.physical());
         let seat = self.backend.sessions.seat(&directory, Operation::Acquire).await?;
-        let trace = Arc::new(Trace::new(directory, new_mark()?, seat));
+        let claim = Arc::new(NodeClaim::new(directory, new_mark()?, seat));
         // Before the first request: whatever becomes of it, the node can be found.
-        self.backend.traces.add(self.request.id(), &trace);
-        Ok(trace)
+        self.backend.claims.add(self.request.id(), &claim);
+        Ok(claim)
     }
 
     /// The attempt's node: a new one, or that of an earlier call. The latter comes with the names of all children.
-    async fn node(&self, trace: &Trace) -> Result<(Node, Option<Vec<String>>), LockError> {
-        if trace.has_left_something()
-            && let Some((node, children)) = self.backend.recipe.find(trace).await?
+    async fn node(&self, claim: &NodeClaim) -> Result<(Node, Option<Vec<String>>), LockError> {
+        if claim.has_left_something()
+            && let Some((node, children)) = self.backend.recipe.find(claim).await?
         {
             return Ok((node, Some(children)));
         }
-        Ok((self.backend.recipe.create(trace).await?, None))
+        Ok((self.backend.recipe.create(claim).await?, None))
     }
 
     /// Lists the predecessors of the node once. None if the node is gone.
     async fn look_before(
         &self,
-        trace: &Trace,
+        claim: &NodeClaim,
         node: &Node,
         children: Option<Vec<String>>,
     ) -> Result<Option<Predecessors>, LockError> {
         let looking = async {
             let children = match children {
                 Some(children) => children,
-                None => trace.session().list(trace.directory()).await?,
+                None => claim.session().list(claim.directory()).await?,
             };
-            let children = without_doubles(trace, &node.contender, children).await?;
-            Predecessors::of(trace, &node.contender, &children, self.backend.recipe.accepted).await
+            let children = without_doubles(claim, &node.contender, children).await?;
+            Predecessors::of(claim, &node.contender, &children, self.backend.recipe.accepted).await
         };
         looking.await.map_err(|failure: Failure| failure.explain(Operation::Acquire))
     }
 
     /// Removes the node of an attempt that does not wait, so that it blocks no other client when the caller gets its answer.
-    async fn step_back(&self, trace: &Trace) {
-        if let Err(failure) = trace.remove().await {
+    async fn step_back(&self, claim: &NodeClaim) {
+        if let Err(failure) = claim.remove().await {
             // The session goes on trying.
             let error = failure.explain(Operation::Cancel);
             tracing::debug!(target: "distlock", lock = %self.request.name(), %error, "a node could not be removed yet");
         }
-        self.backend.traces.forget(self.request.id());
+        self.backend.claims.forget(self.request.id());
     }
 
     async fn grant(
         &self,
-        trace: &Arc<Trace>,
+        claim: &Arc<NodeClaim>,
         node: &Node,
         watching: Option<Watching>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
-        let session = trace.session();
-        let path = trace.path_of(&node.contender.name);
+        let session = claim.session();
+        let path = claim.path_of(&node.contender.name);
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
         if prove(session, &path).await.map_err(explained)? == Place::Lost {
             return Ok(None);
@@ -144,14 +144,14 @@ impl<'a> Attempt<'a> {
                 None => return Ok(None),
             },
         };
-        trace.become_hold();
+        claim.become_hold();
         let lease = Lease::new(
             self.request.id(),
-            Arc::clone(&self.backend.traces),
-            Arc::clone(trace),
+            Arc::clone(&self.backend.claims),
+            Arc::clone(claim),
             self.request.attempt().clone(),
         );
-        self.backend.context.spawn(lease.watch().over(Arc::downgrade(trace), path, watching));
+        self.backend.context.spawn(lease.watch().over(Arc::downgrade(claim), path, watching));
         let term = Term::Leased { anchor: session.anchor(), length: session.term() };
         let grant = Grant::new(lease, session.group, term);
         Ok(Some(match token {

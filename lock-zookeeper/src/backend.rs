@@ -15,15 +15,15 @@ use zookeeper_client::{Error, MultiReadResult};
 
 use crate::attempt::Attempt;
 use crate::contender::Contender;
+use crate::failure::{Failure, Outcome};
 use crate::hold::Lease;
 use crate::node::Recipe;
+use crate::node_claim::NodeClaims;
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::queue::{in_order, refuse_strangers};
 use crate::record::{broken, broken_unread, participant, stops_within, text_of};
 use crate::session::{Session, Told};
 use crate::sessions::Sessions;
-use crate::trace::Traces;
-use crate::trouble::{Failure, Outcome};
 
 /// Whether a part of a path may contain this character. The servers' rule is about the 16-bit units of Java's strings.
 pub(crate) fn is_accepted(character: char) -> bool {
@@ -46,7 +46,7 @@ const TOLD_BEFORE: Duration = Duration::from_secs(1);
 pub(crate) struct ZooKeeperBackend {
     pub(crate) context: BackendContext,
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) traces: Arc<Traces>,
+    pub(crate) claims: Arc<NodeClaims>,
     pub(crate) recipe: Recipe,
     root: String,
     capabilities: Capabilities,
@@ -75,7 +75,7 @@ impl ZooKeeperBackend {
         Ok(Self {
             context,
             sessions,
-            traces: Arc::default(),
+            claims: Arc::default(),
             recipe,
             root,
             capabilities,
@@ -125,10 +125,10 @@ impl Backend for ZooKeeperBackend {
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        for trace in self.traces.all(request.id()) {
-            trace.undo().await?;
+        for claim in self.claims.all(request.id()) {
+            claim.undo().await?;
         }
-        self.traces.forget(request.id());
+        self.claims.forget(request.id());
         Ok(())
     }
 
@@ -141,9 +141,9 @@ impl Backend for ZooKeeperBackend {
         // of a node that the user may not read any more reports nothing.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         for position in (0..leases.len()).map(|offset| (turn + offset) % leases.len()) {
-            let trace = &leases[position].trace;
-            let Some(node) = trace.node().filter(|_| states[position].is_none()) else { continue };
-            match session.beat(&trace.path_of(&node.name)).await {
+            let claim = &leases[position].claim;
+            let Some(node) = claim.node().filter(|_| states[position].is_none()) else { continue };
+            match session.beat(&claim.path_of(&node.name)).await {
                 Ok(()) => {
                     self.repeat_when_worthwhile(&session);
                     let held = LeaseState::HeldFrom(session.anchor());
@@ -164,13 +164,13 @@ impl Backend for ZooKeeperBackend {
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         lease.begin_release();
-        let session = lease.trace.session();
+        let session = lease.claim.session();
         if session.is_over() {
             return Ok(Released::WasLost(LossReason::SessionClosed));
         }
-        let node = lease.trace.node();
+        let node = lease.claim.node();
         session.reach().await;
-        let released = match lease.trace.remove().await {
+        let released = match lease.claim.remove().await {
             Ok(true) => Released::Clean,
             Ok(false) => Released::WasLost(LossReason::Deleted),
             Err(failure) if failure.outcome() == Outcome::EndsWithSession => {
@@ -178,7 +178,7 @@ impl Backend for ZooKeeperBackend {
             }
             Err(failure) if failure.outcome() == Outcome::Refused => {
                 // The caller may keep the lease: what becomes of the node must not depend on that.
-                lease.trace.leave();
+                lease.claim.leave();
                 lease.forget();
                 return Err(failure.explain(Operation::Release));
             }
@@ -188,7 +188,7 @@ impl Backend for ZooKeeperBackend {
         if node.is_some_and(|node| node.is_worth_resetting()) {
             // A new directory makes the numbers begin anew. While clients wait, the servers refuse the deletion, which does no
             // harm.
-            let _ = session.delete(lease.trace.directory()).await;
+            let _ = session.delete(lease.claim.directory()).await;
         }
         Ok(released)
     }
@@ -290,7 +290,7 @@ async fn until_gone(session: &Session, path: &str, give_up: Moment) {
 /// Looks at the nodes of several holds in one request, and notes those that are gone.
 async fn note_the_gone(session: &Session, leases: &[Arc<Lease>], states: &mut [Option<LeaseState>]) {
     let paths = |leases: &[Arc<Lease>]| -> Vec<String> {
-        let names = leases.iter().filter_map(|lease| Some(lease.trace.path_of(&lease.trace.node()?.name)));
+        let names = leases.iter().filter_map(|lease| Some(lease.claim.path_of(&lease.claim.node()?.name)));
         names.collect()
     };
     for (leases, states) in leases.chunks(READ_TOGETHER).zip(states.chunks_mut(READ_TOGETHER)) {

@@ -13,10 +13,10 @@ use std::time::Duration;
 use lock_core::{AttemptHandle, AttemptId, LossReason};
 use tokio::sync::Notify;
 
+use crate::failure::Outcome;
+use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::record::is_broken;
 use crate::session::{Told, Watching};
-use crate::trace::{Trace, Traces};
-use crate::trouble::Outcome;
 
 /// The age from which a node is no longer new, and is watched.
 pub(crate) const SHORT_HOLD: Duration = Duration::from_millis(20);
@@ -27,8 +27,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What the client needs to renew and release a hold.
 pub(crate) struct Lease {
     id: AttemptId,
-    traces: Arc<Traces>,
-    pub(crate) trace: Arc<Trace>,
+    claims: Arc<NodeClaims>,
+    pub(crate) claim: Arc<NodeClaim>,
     watch: Arc<Watch>,
 }
 
@@ -41,9 +41,14 @@ pub(crate) struct Watch {
 }
 
 impl Lease {
-    pub(crate) fn new(id: AttemptId, traces: Arc<Traces>, trace: Arc<Trace>, attempt: AttemptHandle) -> Self {
+    pub(crate) fn new(
+        id: AttemptId,
+        claims: Arc<NodeClaims>,
+        claim: Arc<NodeClaim>,
+        attempt: AttemptHandle,
+    ) -> Self {
         let watch = Watch { attempt, is_over: AtomicBool::new(false), ended: Notify::new() };
-        Self { id, traces, trace, watch: Arc::new(watch) }
+        Self { id, claims, claim, watch: Arc::new(watch) }
     }
 
     pub(crate) fn watch(&self) -> Arc<Watch> {
@@ -56,10 +61,10 @@ impl Lease {
         self.watch.is_over.store(true, Ordering::Release);
     }
 
-    /// Called when nothing is left of the hold: ends the watch and forgets the traces.
+    /// Called when nothing is left of the hold: ends the watch and forgets the claims.
     pub(crate) fn forget(&self) {
         self.watch.ended.notify_one();
-        self.traces.forget(self.id);
+        self.claims.forget(self.id);
     }
 }
 
@@ -75,23 +80,28 @@ impl fmt::Debug for Lease {
         formatter
             .debug_struct("Lease")
             .field("id", &self.id)
-            .field("trace", &self.trace)
+            .field("claim", &self.claim)
             .finish_non_exhaustive()
     }
 }
 
 impl Watch {
     /// Watches the node until the hold ends, or until the node is gone, which it reports to the holder.
-    pub(crate) async fn over(self: Arc<Self>, trace: Weak<Trace>, path: String, watching: Option<Watching>) {
+    pub(crate) async fn over(
+        self: Arc<Self>,
+        claim: Weak<NodeClaim>,
+        path: String,
+        watching: Option<Watching>,
+    ) {
         tokio::select! {
             biased;
             () = self.ended.notified() => {}
-            () = self.until_gone(&trace, &path, watching) => {}
+            () = self.until_gone(&claim, &path, watching) => {}
         }
     }
 
-    async fn until_gone(&self, trace: &Weak<Trace>, path: &str, mut watching: Option<Watching>) {
-        if watching.is_none() && !pause(trace, SHORT_HOLD).await {
+    async fn until_gone(&self, claim: &Weak<NodeClaim>, path: &str, mut watching: Option<Watching>) {
+        if watching.is_none() && !pause(claim, SHORT_HOLD).await {
             return;
         }
         loop {
@@ -103,8 +113,8 @@ impl Watch {
                     Told::Changed => {}
                 },
             }
-            let looked = match trace.upgrade() {
-                Some(trace) => trace.session().watch(path).await,
+            let looked = match claim.upgrade() {
+                Some(claim) => claim.session().watch(path).await,
                 None => return,
             };
             match looked {
@@ -112,7 +122,7 @@ impl Watch {
                 Ok(Some(node)) => watching = Some(node.watching),
                 Ok(None) => return self.lost(LossReason::Deleted),
                 Err(failure) if failure.outcome() == Outcome::EndsWithSession => return,
-                Err(_) if pause(trace, PAUSE).await => {}
+                Err(_) if pause(claim, PAUSE).await => {}
                 Err(_) => return,
             }
         }
@@ -125,9 +135,9 @@ impl Watch {
     }
 }
 
-/// Waits without keeping the trace alive. Returns whether the trace still exists.
-async fn pause(trace: &Weak<Trace>, pause: Duration) -> bool {
-    let Some(clock) = trace.upgrade().map(|trace| trace.session().clock().clone()) else { return false };
+/// Waits without keeping the claim alive. Returns whether the claim still exists.
+async fn pause(claim: &Weak<NodeClaim>, pause: Duration) -> bool {
+    let Some(clock) = claim.upgrade().map(|claim| claim.session().clock().clone()) else { return false };
     clock.sleep_until(clock.now().plus(pause)).await;
-    trace.strong_count() > 0
+    claim.strong_count() > 0
 }

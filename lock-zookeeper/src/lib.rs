@@ -24,7 +24,7 @@
 //! * *Sessions.* When a session has ended, another one replaces it. A hold is never replaced.
 //!
 //! # How a loss is noticed
-//! The core ends a hold that is not renewed before the servers can give the lock away. `trust.rs` works out what a heartbeat proves
+//! The core ends a hold that is not renewed before the servers can give the lock away. `liveness.rs` works out what a heartbeat proves
 //! and from when on a hold lasts; it has the formula and its reason. The core does not wait for the client library, which reports
 //! the end of a session after 1.4 timeouts: the core's deadline comes before two thirds of one.
 //!
@@ -100,19 +100,19 @@ mod attempt;
 mod backend;
 mod contender;
 mod driver;
+mod failure;
 mod hold;
-mod leftover;
+mod liveness;
 mod node;
+mod node_claim;
 mod options;
+mod orphan;
 mod proof;
 mod queue;
 mod record;
 mod session;
 mod sessions;
 mod tls;
-mod trace;
-mod trouble;
-mod trust;
 mod waiter;
 
 pub use driver::DRIVER;

@@ -10,10 +10,10 @@ use lock_core::{ErrorKind, LockError, Operation};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteResult};
 
 use crate::contender::{Accepted, Contender, contenders};
+use crate::failure::{Failure, Outcome, nonsense};
+use crate::liveness::Proof;
+use crate::node_claim::NodeClaim;
 use crate::options::Access;
-use crate::trace::Trace;
-use crate::trouble::{Failure, Outcome, nonsense};
-use crate::trust::Proof;
 
 /// What all nodes of a client have in common.
 #[derive(Debug)]
@@ -55,26 +55,26 @@ impl Recipe {
         }
     }
 
-    /// Creates the node. After an error that leaves the outcome unknown, the trace stays in doubt.
-    pub(crate) async fn create(&self, trace: &Trace) -> Result<Node, LockError> {
+    /// Creates the node. After an error that leaves the outcome unknown, the claim stays in doubt.
+    pub(crate) async fn create(&self, claim: &NodeClaim) -> Result<Node, LockError> {
         let mut way = Way::InDirectory;
         for _ in 0..MOST_ROUNDS {
-            trace.about_to_create();
-            let (index, failure) = match self.create_once(trace, way).await {
+            claim.about_to_create();
+            let (index, failure) = match self.create_once(claim, way).await {
                 Ok(node) => {
-                    trace.made(node.contender.clone());
+                    claim.made(node.contender.clone());
                     return Ok(node);
                 }
                 Err(failed) => failed,
             };
             if failure.outcome() != Outcome::Unknown {
-                trace.created_nothing();
+                claim.created_nothing();
             }
             way = match (way, index, &failure) {
                 (Way::InDirectory | Way::Alone, _, Failure::Told(Error::NoNode)) => Way::WithDirectory,
                 (Way::WithDirectory, 0, Failure::Told(Error::NodeExists)) => Way::InDirectory,
                 (Way::WithDirectory, 0, Failure::Told(Error::NoNode)) => {
-                    self.make_ancestors(trace).await?;
+                    self.make_ancestors(claim).await?;
                     Way::WithDirectory
                 }
                 (Way::InDirectory, 1, Failure::Told(Error::NoAuth)) => Way::Alone,
@@ -87,14 +87,14 @@ impl Recipe {
             .retryable())
     }
 
-    async fn create_once(&self, trace: &Trace, way: Way) -> Result<Node, (usize, Failure)> {
-        let directory = &**trace.directory();
-        let prefix = trace.path_of(&trace.mark().prefix());
+    async fn create_once(&self, claim: &NodeClaim, way: Way) -> Result<Node, (usize, Failure)> {
+        let directory = &**claim.directory();
+        let prefix = claim.path_of(&claim.mark().prefix());
         let contender = CreateMode::EphemeralSequential.with_acls(self.access());
         if way == Way::Alone {
-            return self.create_alone(trace, &prefix).await.map_err(|failure| (0, failure));
+            return self.create_alone(claim, &prefix).await.map_err(|failure| (0, failure));
         }
-        let changes = trace.session().change(|writer| {
+        let changes = claim.session().change(|writer| {
             if way == Way::WithDirectory {
                 writer.add_create(directory, &[], &CreateMode::Container.with_acls(self.access()))?;
             }
@@ -106,52 +106,52 @@ impl Recipe {
     }
 
     /// Creates the node where the user may not write the directory's data.
-    async fn create_alone(&self, trace: &Trace, prefix: &str) -> Result<Node, Failure> {
+    async fn create_alone(&self, claim: &NodeClaim, prefix: &str) -> Result<Node, Failure> {
         let options = CreateMode::EphemeralSequential.with_acls(self.access());
         let creating = |client: Arc<Client>| async move { client.create(prefix, &self.data, &options).await };
-        let (stat, sequence) = trace.session().ask(Proof::Committed, creating).await?;
-        let name = format!("{}{sequence}", trace.mark().prefix());
+        let (stat, sequence) = claim.session().ask(Proof::Committed, creating).await?;
+        let name = format!("{}{sequence}", claim.mark().prefix());
         let contender = Contender { sequence: sequence.into_i64(), name };
         let created_by = (!stat.is_invalid()).then_some(stat.czxid);
         Ok(Node { contender, created_by, is_alone: false })
     }
 
     /// Creates the directories above the lock's own.
-    async fn make_ancestors(&self, trace: &Trace) -> Result<(), LockError> {
-        let Some((parent, _)) = trace.directory().rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
+    async fn make_ancestors(&self, claim: &NodeClaim) -> Result<(), LockError> {
+        let Some((parent, _)) = claim.directory().rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
         else {
             return Err(nonsense(Operation::Acquire, "the root has no node"));
         };
         let options = CreateMode::Container.with_acls(self.access());
         let making = |client: Arc<Client>| async move { client.mkdir(parent, &options).await };
-        let made = trace.session().ask(Proof::Committed, making).await;
+        let made = claim.session().ask(Proof::Committed, making).await;
         made.map_err(|failure: Failure| failure.explain(Operation::Acquire))
     }
 
     /// Looks for the node of a request with an unknown outcome. Returns none, or the lowest of the nodes found together with the
     /// names of all children. Removes the other nodes of the attempt.
-    pub(crate) async fn find(&self, trace: &Trace) -> Result<Option<(Node, Vec<String>)>, LockError> {
-        self.look_for(trace).await.map_err(|failure| failure.explain(Operation::Acquire))
+    pub(crate) async fn find(&self, claim: &NodeClaim) -> Result<Option<(Node, Vec<String>)>, LockError> {
+        self.look_for(claim).await.map_err(|failure| failure.explain(Operation::Acquire))
     }
 
-    async fn look_for(&self, trace: &Trace) -> Result<Option<(Node, Vec<String>)>, Failure> {
-        let session = trace.session();
-        trace.doubt();
-        session.barrier(trace.directory()).await?;
-        let children = session.list(trace.directory()).await?;
-        let own: Vec<_> = children.iter().filter(|name| trace.mark().is_on(name)).cloned().collect();
+    async fn look_for(&self, claim: &NodeClaim) -> Result<Option<(Node, Vec<String>)>, Failure> {
+        let session = claim.session();
+        claim.doubt();
+        session.barrier(claim.directory()).await?;
+        let children = session.list(claim.directory()).await?;
+        let own: Vec<_> = children.iter().filter(|name| claim.mark().is_on(name)).cloned().collect();
         let Some(contender) = contenders(&own, self.accepted).into_iter().next() else {
-            trace.created_nothing();
+            claim.created_nothing();
             return Ok(None);
         };
-        let children = without_doubles(trace, &contender, children).await?;
-        let stat = session.stat(&trace.path_of(&contender.name)).await?;
+        let children = without_doubles(claim, &contender, children).await?;
+        let stat = session.stat(&claim.path_of(&contender.name)).await?;
         let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.number) else {
             // The node has gone meanwhile.
-            trace.created_nothing();
+            claim.created_nothing();
             return Ok(None);
         };
-        trace.made(contender.clone());
+        claim.made(contender.clone());
         Ok(Some((Node { contender, created_by: Some(stat.czxid), is_alone: false }, children)))
     }
 }
@@ -159,14 +159,14 @@ impl Recipe {
 /// Removes doubles of the attempt's own node, and returns the other children of the lock's directory. An attempt that waited for
 /// itself would wait for ever.
 pub(crate) async fn without_doubles(
-    trace: &Trace,
+    claim: &NodeClaim,
     own: &Contender,
     mut children: Vec<String>,
 ) -> Result<Vec<String>, Failure> {
-    let is_double = |name: &String| trace.mark().is_on(name) && *name != own.name;
+    let is_double = |name: &String| claim.mark().is_on(name) && *name != own.name;
     for double in children.iter().filter(|name| is_double(name)) {
-        trace.doubt();
-        trace.session().delete(&trace.path_of(double)).await?;
+        claim.doubt();
+        claim.session().delete(&claim.path_of(double)).await?;
     }
     children.retain(|name| !is_double(name));
     Ok(children)

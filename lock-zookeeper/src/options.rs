@@ -9,9 +9,9 @@ use zookeeper_client::{Client, Error, SaslOptions};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Accepted;
+use crate::failure::Failure;
 use crate::session::term;
 use crate::tls;
-use crate::trouble::Failure;
 
 /// The servers, the folder of the locks on them, and how the client keeps locks there.
 ///

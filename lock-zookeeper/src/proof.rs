@@ -2,8 +2,8 @@
 
 use zookeeper_client::Error;
 
+use crate::failure::Failure;
 use crate::session::Session;
-use crate::trouble::Failure;
 
 /// Whether the attempt's node still exists.
 #[derive(PartialEq)]

@@ -13,9 +13,9 @@
 //! This is ZooKeeper's recipe for locks, except that there is no second listing and that another node is watched first.
 
 use crate::contender::{Accepted, Contender, contenders, stranger_before};
+use crate::failure::Failure;
+use crate::node_claim::NodeClaim;
 use crate::session::{Session, Watched, Watching};
-use crate::trace::Trace;
-use crate::trouble::Failure;
 
 /// How many nodes one request looks at.
 const READ_TOGETHER: usize = 300;
@@ -39,14 +39,14 @@ impl Predecessors {
     /// The predecessors of `own` among the children of its directory; none if `own` is not among them. Fails if a stranger is
     /// before `own`.
     pub(crate) async fn of(
-        trace: &Trace,
+        claim: &NodeClaim,
         own: &Contender,
         children: &[String],
         accepted: Accepted,
     ) -> Result<Option<Self>, Failure> {
         refuse_strangers(Some(own), children, accepted)?;
         let mut names = Vec::new();
-        for contender in in_order(trace.session(), trace.directory(), children, accepted).await? {
+        for contender in in_order(claim.session(), claim.directory(), children, accepted).await? {
             if contender.name == own.name {
                 return Ok(Some(Self { names, is_to_be_looked_at: false }));
             }
@@ -79,12 +79,12 @@ impl Predecessors {
     ///
     /// # Cancel safety
     /// May be dropped at every await: it keeps what it has found out.
-    pub(crate) async fn watch_next(&mut self, trace: &Trace) -> Result<Next, Failure> {
+    pub(crate) async fn watch_next(&mut self, claim: &NodeClaim) -> Result<Next, Failure> {
         while let Some(name) = self.names.get(self.watched()) {
             let watched = if self.is_to_be_looked_at {
-                self.look_at_all(trace).await?
+                self.look_at_all(claim).await?
             } else {
-                let watched = trace.session().watch(&trace.path_of(name)).await?;
+                let watched = claim.session().watch(&claim.path_of(name)).await?;
                 if watched.is_none() {
                     self.watched_is_gone();
                 }
@@ -99,11 +99,11 @@ impl Predecessors {
 
     /// Looks at all predecessors but the nearest, and sets a watch on the nearest at the same time. Returns that watch if the
     /// nearest is the only one left.
-    async fn look_at_all(&mut self, trace: &Trace) -> Result<Option<Watched>, Failure> {
+    async fn look_at_all(&mut self, claim: &NodeClaim) -> Result<Option<Watched>, Failure> {
         let Some((nearest, others)) = self.names.split_last() else { return Ok(None) };
-        let nearest_path = trace.path_of(nearest);
+        let nearest_path = claim.path_of(nearest);
         let (left, nearest) =
-            tokio::join!(how_many_are_left(trace, others), trace.session().watch(&nearest_path));
+            tokio::join!(how_many_are_left(claim, others), claim.session().watch(&nearest_path));
         let (left, nearest) = (left?, nearest?);
         self.is_to_be_looked_at = false;
         self.names.drain(left..self.names.len() - 1);
@@ -115,12 +115,12 @@ impl Predecessors {
 }
 
 /// How many of these are left, up to and including the last one that still exists.
-async fn how_many_are_left(trace: &Trace, names: &[String]) -> Result<usize, Failure> {
+async fn how_many_are_left(claim: &NodeClaim, names: &[String]) -> Result<usize, Failure> {
     let mut left = names.len();
     while left > 0 {
         let first = left.saturating_sub(READ_TOGETHER);
-        let paths: Vec<_> = names[first..left].iter().map(|name| trace.path_of(name)).collect();
-        let are_there = trace.session().which_are_there(&paths).await?;
+        let paths: Vec<_> = names[first..left].iter().map(|name| claim.path_of(name)).collect();
+        let are_there = claim.session().which_are_there(&paths).await?;
         if let Some(last) = are_there.iter().rposition(|is_there| *is_there) {
             return Ok(first + last + 1);
         }

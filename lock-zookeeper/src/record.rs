@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use zookeeper_client::Stat;
 
 use crate::contender::Contender;
-use crate::trouble::nonsense;
+use crate::failure::nonsense;
 
 /// What `break_holder` writes into the node of another program's holder before deleting it.
 const BROKEN: &[u8] = b"broken";

@@ -1,4 +1,4 @@
-//! One session with the servers: its requests, its heartbeat, and its leftovers.
+//! One session with the servers: its requests, its heartbeat, and its orphans.
 
 use std::fmt;
 use std::future::Future;
@@ -14,9 +14,9 @@ use zookeeper_client::{
     Client, Error, EventType, MultiReadResult, MultiWriteError, MultiWriteResult, Stat, WatchedEvent,
 };
 
-use crate::leftover::Leftover;
-use crate::trouble::Failure;
-use crate::trust::{Acknowledged, Proof, Trust};
+use crate::failure::Failure;
+use crate::liveness::{Acknowledged, Liveness, Proof};
+use crate::orphan::Orphan;
 
 /// The contact of a session with the servers.
 #[derive(Debug, Clone)]
@@ -40,13 +40,13 @@ pub(crate) struct Session {
     clock: Clock,
     /// None when the session has ended. The library's client closes once the last request that is under way on it is answered.
     client: Mutex<Option<Arc<Client>>>,
-    trust: Mutex<Trust>,
+    liveness: Mutex<Liveness>,
     contact: watch::Sender<Contact>,
     /// The total length, in bytes, of the paths that it may have to name at once.
     load: AtomicUsize,
     /// Whether it contains a node that the servers do not let it remove.
     is_condemned: AtomicBool,
-    leftovers: mpsc::UnboundedSender<Leftover>,
+    orphans: mpsc::UnboundedSender<Orphan>,
 }
 
 #[derive(Clone, Copy)]
@@ -96,7 +96,7 @@ pub(crate) struct Making {
     pub(crate) connecting: Moment,
     pub(crate) tick: Duration,
     pub(crate) request_timeout: Duration,
-    pub(crate) leftovers: mpsc::UnboundedSender<Leftover>,
+    pub(crate) orphans: mpsc::UnboundedSender<Orphan>,
 }
 
 impl Session {
@@ -108,13 +108,13 @@ impl Session {
             number: client.session_id().0,
             timeout,
             request_timeout: making.request_timeout,
-            trust: Mutex::new(Trust::new(connecting, timeout, making.tick)),
+            liveness: Mutex::new(Liveness::new(connecting, timeout, making.tick)),
             clock: making.clock,
             client: Mutex::new(Some(Arc::new(client))),
             contact: watch::Sender::new(Contact::Good),
             load: AtomicUsize::new(0),
             is_condemned: AtomicBool::new(false),
-            leftovers: making.leftovers,
+            orphans: making.orphans,
         }
     }
 
@@ -193,7 +193,7 @@ impl Session {
 
     fn acknowledged(&self, sent: Moment, proof: Proof) {
         let request = Acknowledged { sent, heard: self.clock.now() };
-        self.trust.lock().acknowledged(request, proof);
+        self.liveness.lock().acknowledged(request, proof);
     }
 
     /// Sends a request and waits for its answer.
@@ -366,17 +366,17 @@ impl Session {
 
     /// The moment from which the core may count the term of a hold in this session.
     pub(crate) fn anchor(&self) -> Moment {
-        self.trust.lock().anchor()
+        self.liveness.lock().anchor()
     }
 
     /// When another heartbeat would prove more than the last one, if it would.
     pub(crate) fn worth_repeating_at(&self) -> Option<Moment> {
-        self.trust.lock().worth_repeating_at()
+        self.liveness.lock().worth_repeating_at()
     }
 
     /// When the client sent the last request that has been answered.
     pub(crate) fn last_answer(&self) -> Moment {
-        self.trust.lock().last_answer()
+        self.liveness.lock().last_answer()
     }
 
     /// How long a hold lasts from its anchor.
@@ -410,10 +410,10 @@ impl Session {
         seated.then(|| Seat { session: Arc::clone(self), cost: path, paths: AtomicUsize::new(2) })
     }
 
-    /// Hands over a leftover that nothing else will remove.
-    pub(crate) fn leave(&self, leftover: Leftover) {
+    /// Hands over an orphan that nothing else will remove.
+    pub(crate) fn leave(&self, orphan: Orphan) {
         // Sending fails only after the receiver has ended with the session.
-        let _ = self.leftovers.send(leftover);
+        let _ = self.orphans.send(orphan);
     }
 }
 

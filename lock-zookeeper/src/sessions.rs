@@ -14,10 +14,10 @@ use lock_core::{BackendContext, Backoff, ErrorKind, GroupId, LockError, LossReas
 use tokio::sync::{mpsc, watch};
 use zookeeper_client::SessionState;
 
-use crate::leftover;
+use crate::failure::Failure;
 use crate::options::ZooKeeperOptions;
+use crate::orphan;
 use crate::session::{Contact, Making, Seat, Session, term};
-use crate::trouble::Failure;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -266,17 +266,17 @@ impl Sessions {
         let client = opened.unwrap_or_else(|| Err(Failure::Silence.explain(Operation::Connect)))?;
         let timeout = client.session_timeout();
         self.check_timeout(timeout)?;
-        let (sender, leftovers) = mpsc::unbounded_channel();
+        let (sender, orphans) = mpsc::unbounded_channel();
         let making = Making {
             group: GroupId::new(self.next_group.fetch_add(1, Ordering::Relaxed)),
             clock: clock.clone(),
             connecting,
             tick: longest_tick(self.options.session_timeout, timeout),
             request_timeout: request_timeout(timeout, self.context.renewal_interval(term(timeout))?),
-            leftovers: sender,
+            orphans: sender,
         };
         let session = Arc::new(Session::new(client, making));
-        self.context.spawn(leftover::clean(Arc::clone(&session), leftovers));
+        self.context.spawn(orphan::clean(Arc::clone(&session), orphans));
         Ok(session)
     }
 

@@ -7,13 +7,13 @@ use lock_core::{AcquireRequest, AttemptHandle, Backoff, LockError, Moment, Opera
 use tokio::sync::watch;
 use zookeeper_client::{Error, StateWatcher};
 
+use crate::failure::{Failure, Outcome};
 use crate::hold::SHORT_HOLD;
+use crate::node_claim::NodeClaim;
 use crate::proof::{Place, is_fresh, is_there, prove};
 use crate::queue::{Next, Predecessors};
 use crate::record::is_broken;
 use crate::session::{Contact, Session, Told, Watching};
-use crate::trace::Trace;
-use crate::trouble::{Failure, Outcome};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// An attempt with predecessors in the queue.
 pub(crate) struct Waiter<'a> {
     request: &'a AcquireRequest,
-    trace: &'a Arc<Trace>,
+    claim: &'a Arc<NodeClaim>,
     own_path: String,
     /// The watch over the attempt's own node; none as long as the node is new.
     pub(crate) own: Option<Watching>,
@@ -51,14 +51,14 @@ enum Woken {
 impl<'a> Waiter<'a> {
     pub(crate) fn new(
         request: &'a AcquireRequest,
-        trace: &'a Arc<Trace>,
+        claim: &'a Arc<NodeClaim>,
         own_path: String,
     ) -> Result<Self, LockError> {
-        let session = trace.session();
+        let session = claim.session();
         let Some(states) = session.state_watcher() else { return Err(session_over()) };
         Ok(Self {
             request,
-            trace,
+            claim,
             own_path,
             own: None,
             watched_by: session.clock().now().plus(SHORT_HOLD),
@@ -69,7 +69,7 @@ impl<'a> Waiter<'a> {
     }
 
     fn session(&self) -> &'a Arc<Session> {
-        self.trace.session()
+        self.claim.session()
     }
 
     fn attempt(&self) -> &'a AttemptHandle {
@@ -83,7 +83,7 @@ impl<'a> Waiter<'a> {
     /// Waits until the node has no predecessor and certainly exists.
     pub(crate) async fn wait(&mut self, mut before: Predecessors) -> Result<Place, LockError> {
         loop {
-            let place = match before.watch_next(self.trace).await {
+            let place = match before.watch_next(self.claim).await {
                 Ok(Next::Watched(watching)) => {
                     self.backoff = new_backoff();
                     self.attempt().queued();
@@ -197,7 +197,7 @@ impl<'a> Waiter<'a> {
 
     /// Looks whether the own node and the watched one exist: servers report nothing of a node that the user may not read any more.
     async fn look_at_own_and_next(&mut self, before: &Predecessors) -> Result<(Place, Place), LockError> {
-        let next = before.watched_name().map(|name| self.trace.path_of(name));
+        let next = before.watched_name().map(|name| self.claim.path_of(name));
         let paths: Vec<_> = std::iter::once(self.own_path.clone()).chain(next).collect();
         let place =
             |is_there: Option<&bool>| if is_there == Some(&false) { Place::Lost } else { Place::Kept };

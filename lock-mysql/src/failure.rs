@@ -20,14 +20,14 @@ const FAREWELLS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 19
 
 /// Why the server did not carry out a statement completely.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum Failure {
     /// The server answered with an error; the connection is in order.
     Refused { code: u16, error: LockError },
     /// The connection is no longer usable, and the outcome of the statement is unknown.
     Broken(LockError),
 }
 
-impl Trouble {
+impl Failure {
     pub(crate) fn of(operation: Operation, error: sqlx::Error) -> Self {
         match code_of(&error) {
             Some(code) if !FAREWELLS.contains(&code) => {

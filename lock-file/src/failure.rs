@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 /// What went wrong. Becomes a [`LockError`] where the operation and the lock are known.
 #[derive(Debug, Clone)]
-pub(crate) enum Trouble {
+pub(crate) enum Failure {
     /// A system call failed.
     System { doing: &'static str, path: PathBuf, errno: Errno },
     /// The folder or a file in it is not what it must be.
@@ -33,7 +33,7 @@ pub(crate) enum Activity {
     Running,
 }
 
-impl Trouble {
+impl Failure {
     pub(crate) fn system(doing: &'static str, path: &Path, errno: Errno) -> Self {
         Self::System { doing, path: path.to_owned(), errno }
     }

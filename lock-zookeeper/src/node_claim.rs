@@ -7,9 +7,9 @@ use lock_core::spi::Mutex;
 use lock_core::{AttemptId, LockError, Operation};
 
 use crate::contender::{Contender, Mark};
-use crate::leftover::Leftover;
+use crate::failure::{Failure, Outcome};
+use crate::orphan::Orphan;
 use crate::session::{Seat, Session};
-use crate::trouble::{Failure, Outcome};
 
 /// The state of an attempt's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,8 @@ enum Node {
 
 /// One attempt in one session.
 #[derive(Debug)]
-pub(crate) struct Trace {
-    leftover: Leftover,
+pub(crate) struct NodeClaim {
+    orphan: Orphan,
     seat: Seat,
     state: Mutex<State>,
 }
@@ -39,10 +39,10 @@ struct State {
     is_doubtful: bool,
 }
 
-impl Trace {
+impl NodeClaim {
     pub(crate) fn new(directory: Arc<str>, mark: Mark, seat: Seat) -> Self {
         Self {
-            leftover: Leftover { directory, mark },
+            orphan: Orphan { directory, mark },
             seat,
             state: Mutex::new(State { node: Node::None, is_doubtful: false }),
         }
@@ -58,16 +58,16 @@ impl Trace {
     }
 
     pub(crate) fn directory(&self) -> &Arc<str> {
-        &self.leftover.directory
+        &self.orphan.directory
     }
 
     pub(crate) fn mark(&self) -> &Mark {
-        &self.leftover.mark
+        &self.orphan.mark
     }
 
     /// The path of a node in the lock's directory.
     pub(crate) fn path_of(&self, name: &str) -> String {
-        format!("{}/{name}", self.leftover.directory)
+        format!("{}/{name}", self.orphan.directory)
     }
 
     /// Records that the client is about to send a request to create the node.
@@ -104,7 +104,7 @@ impl Trace {
         }
     }
 
-    /// From here on the trace takes no seat in its session, even if it is kept.
+    /// From here on the claim takes no seat in its session, even if it is kept.
     fn gone(&self) {
         self.state.lock().node = Node::Gone;
         self.seat.give_back();
@@ -120,7 +120,7 @@ impl Trace {
         let was_there = self.session().delete(&self.path_of(&node.name)).await?;
         self.gone();
         if self.state.lock().is_doubtful {
-            self.session().leave(self.leftover.clone());
+            self.session().leave(self.orphan.clone());
         }
         Ok(was_there)
     }
@@ -128,7 +128,7 @@ impl Trace {
     /// Leaves the node to the session, which removes it as soon as the servers let it, or ends.
     pub(crate) fn leave(&self) {
         self.gone();
-        self.session().leave(self.leftover.clone());
+        self.session().leave(self.orphan.clone());
     }
 
     /// Makes sure that nothing is left, once. If the servers refuse the removal, the session takes over, so that other clients do
@@ -161,14 +161,12 @@ impl Trace {
                     Err(failure) => Err(failure.explain(Operation::Cancel)),
                 }
             }
-            Node::None | Node::Made(_) | Node::Perhaps => {
-                self.leftover.sweep(session, Operation::Cancel).await
-            }
+            Node::None | Node::Made(_) | Node::Perhaps => self.orphan.sweep(session, Operation::Cancel).await,
         }
     }
 }
 
-impl Drop for Trace {
+impl Drop for NodeClaim {
     /// Leaves to the session what has not been undone.
     fn drop(&mut self) {
         let is_clean = {
@@ -181,29 +179,29 @@ impl Drop for Trace {
     }
 }
 
-/// The traces of a client's attempts that have left any.
+/// The claims of a client's attempts that have left any.
 #[derive(Debug, Default)]
-pub(crate) struct Traces(Mutex<HashMap<u128, Vec<Arc<Trace>>>>);
+pub(crate) struct NodeClaims(Mutex<HashMap<u128, Vec<Arc<NodeClaim>>>>);
 
-impl Traces {
-    pub(crate) fn add(&self, id: AttemptId, trace: &Arc<Trace>) {
-        self.0.lock().entry(id.get()).or_default().push(Arc::clone(trace));
+impl NodeClaims {
+    pub(crate) fn add(&self, id: AttemptId, claim: &Arc<NodeClaim>) {
+        self.0.lock().entry(id.get()).or_default().push(Arc::clone(claim));
     }
 
-    /// The trace of an earlier call for the same attempt, in a session that is not over.
-    pub(crate) fn living(&self, id: AttemptId) -> Option<Arc<Trace>> {
-        let traces = self.0.lock();
-        traces.get(&id.get())?.iter().find(|trace| !trace.session().is_over()).cloned()
+    /// The claim of an earlier call for the same attempt, in a session that is not over.
+    pub(crate) fn living(&self, id: AttemptId) -> Option<Arc<NodeClaim>> {
+        let claims = self.0.lock();
+        claims.get(&id.get())?.iter().find(|claim| !claim.session().is_over()).cloned()
     }
 
-    pub(crate) fn all(&self, id: AttemptId) -> Vec<Arc<Trace>> {
+    pub(crate) fn all(&self, id: AttemptId) -> Vec<Arc<NodeClaim>> {
         self.0.lock().get(&id.get()).cloned().unwrap_or_default()
     }
 
-    /// Drops an attempt's traces. The session then removes what they have left.
+    /// Drops an attempt's claims. The session then removes what they have left.
     pub(crate) fn forget(&self, id: AttemptId) {
         let forgotten = self.0.lock().remove(&id.get());
-        // Outside of the mutex: dropping the last of them hands its leftovers to its session.
+        // Outside of the mutex: dropping the last of them hands its orphans to its session.
         drop(forgotten);
     }
 }

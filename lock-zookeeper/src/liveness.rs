@@ -44,7 +44,7 @@ const MOMENTS_IN_A_TICK: u32 = 8;
 const MOST_MOMENTS: usize = 3 * MOMENTS_IN_A_TICK as usize;
 
 #[derive(Debug)]
-pub(crate) struct Trust {
+pub(crate) struct Liveness {
     timeout: Duration,
     /// The longest possible tick of the servers.
     tick: Duration,
@@ -65,8 +65,8 @@ pub(crate) struct Acknowledged {
     pub(crate) heard: Moment,
 }
 
-impl Trust {
-    /// The trust in a session with this timeout that the client asked for at `connecting`.
+impl Liveness {
+    /// What is known of a session with this timeout that the client asked for at `connecting`.
     pub(crate) fn new(connecting: Acknowledged, timeout: Duration, tick: Duration) -> Self {
         Self {
             timeout,
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     /// A session of 12 s with ticks of 3 s; moments are in tenths of a second.
-    fn trust() -> Trust {
-        Trust::new(answered(0, 0), Duration::from_secs(12), Duration::from_secs(3))
+    fn liveness() -> Liveness {
+        Liveness::new(answered(0, 0), Duration::from_secs(12), Duration::from_secs(3))
     }
 
     fn answered(sent: u64, heard: u64) -> Acknowledged {
@@ -144,81 +144,81 @@ mod tests {
 
     #[test]
     fn in_steady_state_the_last_heartbeat_counts() {
-        let mut trust = trust();
+        let mut liveness = liveness();
         for beat in (20..=200).step_by(20) {
-            trust.acknowledged(quick(beat), Proof::Committed);
+            liveness.acknowledged(quick(beat), Proof::Committed);
             if beat >= 40 {
                 // The heartbeat before the previous one is a tick older.
-                assert_eq!(trust.anchor(), third_after(at(beat - 40)).min(at(beat)), "{beat}");
+                assert_eq!(liveness.anchor(), third_after(at(beat - 40)).min(at(beat)), "{beat}");
             }
         }
     }
 
     #[test]
     fn a_new_session_counts_from_its_beginning() {
-        let mut trust = trust();
-        assert_eq!(trust.anchor(), at(0));
-        trust.acknowledged(quick(1), Proof::Committed);
-        assert_eq!(trust.anchor(), at(1));
+        let mut liveness = liveness();
+        assert_eq!(liveness.anchor(), at(0));
+        liveness.acknowledged(quick(1), Proof::Committed);
+        assert_eq!(liveness.anchor(), at(1));
     }
 
     #[test]
     fn after_a_pause_one_heartbeat_proves_little_and_a_second_a_tick_later_the_rest() {
-        let mut trust = trust();
-        trust.acknowledged(quick(20), Proof::Committed);
-        trust.acknowledged(quick(90), Proof::Committed);
-        assert_eq!(trust.anchor(), third_after(at(20)));
-        assert_eq!(trust.worth_repeating_at(), Some(at(120)));
+        let mut liveness = liveness();
+        liveness.acknowledged(quick(20), Proof::Committed);
+        liveness.acknowledged(quick(90), Proof::Committed);
+        assert_eq!(liveness.anchor(), third_after(at(20)));
+        assert_eq!(liveness.worth_repeating_at(), Some(at(120)));
         // Too early to prove more.
-        trust.acknowledged(quick(100), Proof::Committed);
-        assert_eq!(trust.anchor(), third_after(at(20)));
-        trust.acknowledged(quick(120), Proof::Committed);
-        assert_eq!(trust.anchor(), at(120));
-        assert_eq!(trust.worth_repeating_at(), None);
+        liveness.acknowledged(quick(100), Proof::Committed);
+        assert_eq!(liveness.anchor(), third_after(at(20)));
+        liveness.acknowledged(quick(120), Proof::Committed);
+        assert_eq!(liveness.anchor(), at(120));
+        assert_eq!(liveness.worth_repeating_at(), None);
     }
 
     #[test]
     fn an_answer_is_no_commit_but_shows_that_the_session_was_reported() {
-        let mut trust = trust();
+        let mut liveness = liveness();
         for answer in (20..=600).step_by(20) {
-            trust.acknowledged(quick(answer), Proof::Answered);
+            liveness.acknowledged(quick(answer), Proof::Answered);
         }
-        assert_eq!(trust.anchor(), at(0));
-        assert_eq!(trust.last_answer(), at(600));
-        trust.acknowledged(quick(620), Proof::Committed);
-        assert_eq!(trust.anchor(), third_after(at(580)).min(at(620)));
+        assert_eq!(liveness.anchor(), at(0));
+        assert_eq!(liveness.last_answer(), at(600));
+        liveness.acknowledged(quick(620), Proof::Committed);
+        assert_eq!(liveness.anchor(), third_after(at(580)).min(at(620)));
     }
 
     #[test]
     fn a_request_that_was_under_way_for_long_was_reported_only_a_tick_after_its_answer() {
-        let mut trust = trust();
-        trust.acknowledged(answered(40, 90), Proof::Answered);
-        trust.acknowledged(quick(100), Proof::Committed);
-        assert_eq!(trust.anchor(), third_after(at(0)));
-        trust.acknowledged(answered(110, 118), Proof::Committed);
-        assert_eq!(trust.worth_repeating_at(), Some(at(148)));
-        trust.acknowledged(quick(120), Proof::Committed);
-        assert_eq!(trust.anchor(), third_after(at(40)));
+        let mut liveness = liveness();
+        liveness.acknowledged(answered(40, 90), Proof::Answered);
+        liveness.acknowledged(quick(100), Proof::Committed);
+        assert_eq!(liveness.anchor(), third_after(at(0)));
+        liveness.acknowledged(answered(110, 118), Proof::Committed);
+        assert_eq!(liveness.worth_repeating_at(), Some(at(148)));
+        liveness.acknowledged(quick(120), Proof::Committed);
+        assert_eq!(liveness.anchor(), third_after(at(40)));
     }
 
     #[test]
     fn a_late_acknowledgement_of_an_old_request_takes_nothing_away() {
-        let mut trust = trust();
-        trust.acknowledged(quick(60), Proof::Committed);
-        trust.acknowledged(quick(100), Proof::Committed);
-        let anchor = trust.anchor();
-        trust.acknowledged(quick(80), Proof::Committed);
-        assert_eq!(trust.anchor(), anchor);
+        let mut liveness = liveness();
+        liveness.acknowledged(quick(60), Proof::Committed);
+        liveness.acknowledged(quick(100), Proof::Committed);
+        let anchor = liveness.anchor();
+        liveness.acknowledged(quick(80), Proof::Committed);
+        assert_eq!(liveness.anchor(), anchor);
     }
 
     #[test]
     fn many_requests_do_not_push_out_the_one_that_is_a_tick_old() {
-        let mut trust = trust();
+        let mut liveness = liveness();
         for thousandth in 0..100_000 {
             let moment = Moment::from_nanoseconds(thousandth * 1_000_000);
-            trust.acknowledged(Acknowledged { sent: moment, heard: moment }, Proof::Committed);
+            liveness.acknowledged(Acknowledged { sent: moment, heard: moment }, Proof::Committed);
         }
-        assert!(trust.answered.len() <= MOST_MOMENTS);
-        assert_eq!(trust.anchor(), Moment::from_nanoseconds(99_999 * 1_000_000));
+        assert!(liveness.answered.len() <= MOST_MOMENTS);
+        assert_eq!(liveness.anchor(), Moment::from_nanoseconds(99_999 * 1_000_000));
     }
 }

@@ -12,8 +12,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::contender::Mark;
+use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::trouble::{Failure, Outcome};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -23,12 +23,12 @@ const REMOVED_TOGETHER: usize = 16;
 
 /// The nodes with one mark in one directory: at most one, unless a request was carried out twice.
 #[derive(Debug, Clone)]
-pub(crate) struct Leftover {
+pub(crate) struct Orphan {
     pub(crate) directory: Arc<str>,
     pub(crate) mark: Mark,
 }
 
-impl Leftover {
+impl Orphan {
     /// Removes the nodes, once. If it succeeds, none is left, and none will appear.
     pub(crate) async fn remove(&self, session: &Session) -> Result<(), Failure> {
         session.barrier(&self.directory).await?;
@@ -54,15 +54,15 @@ impl Leftover {
     }
 }
 
-/// Removes the leftovers that the session receives, until it is certain that nothing is left or the session has ended.
-pub(crate) async fn clean(session: Arc<Session>, mut leftovers: mpsc::UnboundedReceiver<Leftover>) {
+/// Removes the orphans that the session receives, until it is certain that nothing is left or the session has ended.
+pub(crate) async fn clean(session: Arc<Session>, mut orphans: mpsc::UnboundedReceiver<Orphan>) {
     let cleaning = async {
         // Each in a task of its own: one that cannot be removed delays no other.
         let mut removals = JoinSet::new();
         let turns = Arc::new(Semaphore::new(REMOVED_TOGETHER));
-        while let Some(leftover) = leftovers.recv().await {
+        while let Some(orphan) = orphans.recv().await {
             while removals.try_join_next().is_some() {}
-            removals.spawn(remove_for_certain(Arc::clone(&session), leftover, Arc::clone(&turns)));
+            removals.spawn(remove_for_certain(Arc::clone(&session), orphan, Arc::clone(&turns)));
         }
     };
     tokio::select! {
@@ -71,17 +71,17 @@ pub(crate) async fn clean(session: Arc<Session>, mut leftovers: mpsc::UnboundedR
     }
 }
 
-async fn remove_for_certain(session: Arc<Session>, leftover: Leftover, turns: Arc<Semaphore>) {
+async fn remove_for_certain(session: Arc<Session>, orphan: Orphan, turns: Arc<Semaphore>) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let clock = session.clock();
     loop {
         let swept = {
             // The semaphore is never closed.
             let _turn = turns.acquire().await;
-            leftover.sweep(&session, Operation::Cancel).await
+            orphan.sweep(&session, Operation::Cancel).await
         };
         let Err(error) = swept else { return };
-        let directory = &leftover.directory;
+        let directory = &orphan.directory;
         if error.is_retryable() {
             tracing::debug!(target: "distlock", %directory, %error, "a node could not be removed yet");
         } else if !session.is_condemned() {

@@ -12,8 +12,8 @@ use crate::record::Message;
 
 /// Knows every waiting attempt and every hold of a client.
 #[derive(Default)]
-pub(crate) struct Mail {
-    boxes: Mutex<HashMap<u128, Addressee>>,
+pub(crate) struct PushRouter {
+    addressees: Mutex<HashMap<u128, Addressee>>,
     last_beat: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ enum Addressee {
     Holder(AttemptHandle),
 }
 
-impl Mail {
+impl PushRouter {
     /// A number for a request that no other request of this client has, so that a push that answers an old request is not taken
     /// for an answer to a new one.
     pub(crate) fn next_beat(&self) -> u64 {
@@ -33,14 +33,14 @@ impl Mail {
     /// From now on keeps grants that the server pushes to the attempt.
     pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Expected {
         let waiter = Arc::new(Waiter::default());
-        self.boxes.lock().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
-        Expected { address: Address { mail: Arc::clone(self), id: id.get() }, waiter }
+        self.addressees.lock().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
+        Expected { address: Address { router: Arc::clone(self), id: id.get() }, waiter }
     }
 
     /// From now on tells the hold when it is broken.
     pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Address {
-        self.boxes.lock().insert(id.get(), Addressee::Holder(attempt.clone()));
-        Address { mail: Arc::clone(self), id: id.get() }
+        self.addressees.lock().insert(id.get(), Addressee::Holder(attempt.clone()));
+        Address { router: Arc::clone(self), id: id.get() }
     }
 
     /// Delivers a message. Drops one with an unknown address: either the attempt was given up and its cancel is on the way, or
@@ -48,14 +48,14 @@ impl Mail {
     pub(crate) fn deliver(&self, message: &Message) {
         match message {
             Message::Granted { id, beat, token } => {
-                let waiter = match self.boxes.lock().get(id) {
+                let waiter = match self.addressees.lock().get(id) {
                     Some(Addressee::Waiter(waiter, _)) => Arc::clone(waiter),
                     _ => return,
                 };
                 waiter.grant(*beat, *token);
             }
             Message::Broken { id } => {
-                let attempt = match self.boxes.lock().get(id) {
+                let attempt = match self.addressees.lock().get(id) {
                     Some(Addressee::Holder(attempt) | Addressee::Waiter(_, attempt)) => attempt.clone(),
                     None => return,
                 };
@@ -65,16 +65,16 @@ impl Mail {
     }
 }
 
-/// An address in the client's mail, until it is dropped.
+/// An address in the client's router, until it is dropped.
 pub(crate) struct Address {
-    mail: Arc<Mail>,
+    router: Arc<PushRouter>,
     id: u128,
 }
 
 impl Drop for Address {
     fn drop(&mut self) {
-        let gone = self.mail.boxes.lock().remove(&self.id);
-        // Dropped after the mutex is unlocked: its drop may call this mail again.
+        let gone = self.router.addressees.lock().remove(&self.id);
+        // Dropped after the mutex is unlocked: its drop may call the router again.
         drop(gone);
     }
 }
@@ -104,7 +104,7 @@ impl Expected {
     /// Turns the attempt's address into that of a hold.
     pub(crate) fn into_hold(self, attempt: &AttemptHandle) -> Address {
         let previous =
-            self.address.mail.boxes.lock().insert(self.address.id, Addressee::Holder(attempt.clone()));
+            self.address.router.addressees.lock().insert(self.address.id, Addressee::Holder(attempt.clone()));
         drop(previous);
         self.address
     }
@@ -160,13 +160,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_grant_lasts_from_the_request_that_it_names() {
-        let (mail, request) = (Arc::new(Mail::default()), request());
-        let expected = mail.expect_grant(AttemptId::new(1), request.attempt());
+        let (router, request) = (Arc::new(PushRouter::default()), request());
+        let expected = router.expect_grant(AttemptId::new(1), request.attempt());
         for beat in 1..=6 {
             expected.sent(beat, Moment::from_nanoseconds(beat * 100));
         }
         for (beat, anchor) in [(6, Some(600)), (5, Some(500)), (2, None), (7, None)] {
-            mail.deliver(&Message::Granted { id: 1, beat, token: FencingToken::new(9) });
+            router.deliver(&Message::Granted { id: 1, beat, token: FencingToken::new(9) });
             let (found, token) = expected.granted().await;
             assert_eq!((found, token), (anchor.map(Moment::from_nanoseconds), FencingToken::new(9)));
         }
@@ -174,16 +174,16 @@ mod tests {
 
     #[test]
     fn what_is_for_nobody_is_dropped() {
-        let (mail, request) = (Arc::new(Mail::default()), request());
-        drop(mail.expect_grant(AttemptId::new(1), request.attempt()));
-        mail.deliver(&Message::Granted { id: 1, beat: 1, token: FencingToken::new(9) });
-        mail.deliver(&Message::Broken { id: 1 });
-        assert!(mail.boxes.lock().is_empty());
+        let (router, request) = (Arc::new(PushRouter::default()), request());
+        drop(router.expect_grant(AttemptId::new(1), request.attempt()));
+        router.deliver(&Message::Granted { id: 1, beat: 1, token: FencingToken::new(9) });
+        router.deliver(&Message::Broken { id: 1 });
+        assert!(router.addressees.lock().is_empty());
     }
 
     #[test]
     fn no_two_requests_have_one_number() {
-        let mail = Mail::default();
-        assert_ne!(mail.next_beat(), mail.next_beat());
+        let router = PushRouter::default();
+        assert_ne!(router.next_beat(), router.next_beat());
     }
 }
