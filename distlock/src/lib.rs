@@ -20,7 +20,7 @@
 //! | level | event |
 //! |---|---|
 //! | `ERROR` | `lost`: a held lock has been lost (`reason`, `held`). Another holder may have what it protects |
-//! | `WARN` | `suspect`: contact is lost, and the lock is still held, for `remaining` if contact does not return. `renewals failed`: for this number of `locks`, some of which it `names`; at most every ten seconds for each connection or session. `a grant was lost before its waiter had it`, for the second time `in_a_row` or more, with the `reason` and a `remedy`. `given up`: the client ends before the server has answered a release. Also what a server cannot do, and lost contact |
+//! | `WARN` | `suspect`: contact is lost, and the lock is still held, for `remaining` if contact does not return. `renewals failed`: for this number of `locks`, some of which it `names`; at most every ten seconds for each connection or session. `a grant was lost before its waiter had it`, for the second time `in_a_row` or more, with the `reason` and a `remedy`. `given up`: the client ends before the server has answered a release. `the release after a body is repeated`: `with_lock` has its result, and the server has not confirmed the release. Also what a server cannot do, and lost contact |
 //! | `INFO` | `restored`: contact has returned in time |
 //! | `DEBUG` | `waiting`, `granted` (`holder`, `waited`), `not granted` (`why`), `released` (`held`); requests that are repeated |
 //!

@@ -19,12 +19,11 @@
 //!   everything.
 //! * *The connection.* A client has one. A broken connection is never repaired but replaced, and before the client uses the new
 //!   one it has the server close all earlier ones that the server knows: **no request of an old connection is carried out after
-//!   its cancel**. The number of requests under way is bounded, whether or not their replies are still awaited. Renewals, and
+//!   its cancel**. The number of unanswered requests is bounded, including requests whose callers have given up. Renewals, and
 //!   requests that end a hold or a wait, overtake the requests that are waiting for their turn.
 //!
-//! Redis's own description of locks, and the discussion of Redlock between Martin Kleppmann and Salvatore Sanfilippo, are the
-//! source of the idea of a lease that a script compares and deletes, and of what is wrong with it under pauses and failover.
-//! Fencing tokens are older, Chubby's sequencers among others. Nothing here relies on several independent servers.
+//! The lease that a script compares and deletes comes from Redis's documentation; the debate on Redlock between Martin Kleppmann
+//! and Salvatore Sanfilippo covers its limits. Fencing tokens go back at least to Chubby's sequencers. Nothing here relies on several independent servers.
 //!
 //! # How a loss is noticed
 //! The core ends a hold that is not renewed before the server can give the lock away; nothing in this crate decides whether a
@@ -73,8 +72,8 @@
 //! | client closed or dropped | its connection ends for good | `connections::a_closed_client_makes_no_new_one`, `connections::a_dropped_client_has_none` |
 //! | server's clock behind the fence | tokens rise above the last one | protocol `tokens_rise_when_the_clock_is_behind` |
 //!
-//! No test can force the cases that the backend does not promise to survive: a paused process, a step of the server's clock, a
-//! failover that loses the last writes.
+//! The backend does not promise exclusion through a pause of the holder that outlasts the lease, a step of the server's clock, or
+//! a failover that loses the last writes, so no test expects it there.
 #![forbid(unsafe_code)]
 
 mod address;

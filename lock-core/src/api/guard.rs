@@ -132,7 +132,7 @@ impl LockGuard {
 
     /// Releases the lock, and reports whether it was held until now.
     ///
-    /// Renewal stops first. The future completes by the hold's deadline at the latest.
+    /// Renewal stops first. The future completes by the hold's deadline, and within ten seconds.
     ///
     /// ```
     /// # use lock_core::DistributedLockExt;
@@ -146,7 +146,7 @@ impl LockGuard {
     /// [`ErrorKind::Lost`] when the lock had been lost before: what was done under it may not have been exclusive.
     /// [`ErrorKind::NotOwner`] when code that acts for the same owner has already ended this guard's entry with
     /// `unlock`: the lock was free from then on. [`ErrorKind::Unconfirmed`] when the server has not answered by the
-    /// deadline; the release continues in the background.
+    /// deadline, or for ten seconds if that is sooner; the release continues in the background.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock as well: before the first poll by dropping the guard, afterwards by

@@ -18,7 +18,7 @@ use crate::types::owner::Owner;
 
 /// A lock that excludes all other users of the same name on the same server.
 ///
-/// Few methods are required; the others have default implementations. The trait is object safe, so
+/// The methods that act for the current owner have default implementations. The trait is object safe, so
 /// `Arc<dyn DistributedLock>` works and a test can use another backend. [`DistributedLockExt`] adds guards.
 ///
 /// Anything can implement it: a decorator passes the calls on to another lock; a lock that makes its own holds creates
@@ -75,8 +75,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// of the server.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it is ready, it leaves nothing held or queued, here or on the server; requests
-    /// that are already under way are undone in the background.
+    /// Dropping the future cancels the wait. What has already been requested from the server is undone in the
+    /// background.
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError>;
 
     /// Ends one entry of `owner`, and releases the lock if that was the last one. [`unlock`](DistributedLock::unlock)
@@ -96,7 +96,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`ErrorKind::NotOwner`] when `owner` has no entry (nothing changes); [`ErrorKind::Lost`] when the hold had been
     /// lost and `owner` does not know of the loss yet; [`ErrorKind::Unconfirmed`] when the server has not answered by
-    /// the hold's deadline.
+    /// the hold's deadline, or for ten seconds if that is sooner.
     ///
     /// # Cancel safety
     /// Before the first poll, dropping the future changes nothing. The first poll ends the entry, and the rest
@@ -410,7 +410,10 @@ pub trait DistributedLockExt: DistributedLock {
             match guard.release().await {
                 Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => Err(error),
                 Err(error) => {
-                    tracing::warn!(target: "distlock", %error, "the release after a body is repeated in the background");
+                    tracing::warn!(
+                        target: "distlock", lock = %self.name(), %error,
+                        "the release after a body is repeated in the background"
+                    );
                     Ok(result)
                 }
                 Ok(()) => Ok(result),

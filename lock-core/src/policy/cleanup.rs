@@ -46,7 +46,7 @@ pub(crate) struct Cleanup {
     contact: Arc<Contact>,
     abort_margin: Duration,
     pending: Arc<PendingWork>,
-    /// The moment by which the last holder whose hold the core has ended must have stopped.
+    /// When every holder whose hold the core has ended must have stopped.
     stopped_by: Mutex<Option<Moment>>,
     end: Arc<ClientEnd>,
 }
@@ -86,7 +86,7 @@ impl Cleanup {
         self.pending.count()
     }
 
-    /// The moment by which all holders whose holds the core has ended must have stopped, if there was such a hold.
+    /// When every holder whose hold the core has ended must have stopped, if there was such a hold.
     pub(crate) fn stopped_by(&self) -> Option<Moment> {
         *self.stopped_by.lock()
     }
@@ -270,7 +270,8 @@ async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, first_an
     loop {
         let cancelling = contained(Operation::Cancel, remote.backend.cancel(&request));
         let Err(error) = first_answer.awaiting(&remote.clock, cancelling).await else { return };
-        tracing::debug!(target: "distlock", lock = %request.name, %error, "an attempt could not be undone yet");
+        let lock = log::Lock { name: &request.name, server: &remote.server };
+        lock.repeated("an attempt could not be undone yet", &error);
         first_answer.answered();
         if pauses.next().await.is_none() {
             return;
@@ -304,7 +305,8 @@ impl Releasing {
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(target: "distlock", lock = %hold.name(), %error, "a release failed");
+                    log::Lock { name: hold.name(), server: hold.server() }
+                        .repeated("a release failed", &error);
                     report = report.and_then(|report| report.failed(error));
                 }
             }
@@ -448,7 +450,7 @@ impl Outcome {
     }
 }
 
-/// How long an owner waits for a release that no lease limits.
+/// How long an owner waits for a release at most, even if its lease is longer.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ async fn make_attempt(
             Ok(Some(grant)) => return Some(hold_of(entry, request, grant)),
             Ok(None) => return Some(refused(entry, request)),
             Err(error) if error.is_retryable() && patience != Patience::Once => {
-                tracing::debug!(target: "distlock", lock = %entry.name(), %error, "an attempt failed and is repeated");
+                entry.logged().repeated("an attempt failed and is repeated", &error);
                 request.handle.unreachable(error);
             }
             Err(error) => return Some(Attempted::Failed(error)),

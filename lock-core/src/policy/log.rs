@@ -10,6 +10,7 @@ use tracing::field::debug as debug_value;
 use tracing::{Span, debug, error, info, warn};
 
 use crate::runtime::clock::Moment;
+use crate::types::error::LockError;
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
 use crate::types::status::HolderInfo;
@@ -64,6 +65,12 @@ impl Lock<'_> {
             lock = %name, %reason, in_a_row, remedy, %server,
             "a grant was lost before its waiter had it; the attempt is repeated"
         );
+    }
+
+    /// A request for the lock has failed, and is repeated.
+    pub(crate) fn repeated(self, what: &'static str, error: &LockError) {
+        let Self { name, server } = self;
+        debug!(target: "distlock", lock = %name, %error, %server, "{what}");
     }
 
     /// The client ends, and may leave data of the lock at the server.

@@ -3,8 +3,8 @@
 //! A group has one task, which lives as long as the group has holds with a lease, and a little longer. The task sleeps
 //! until the first of them is due and then renews all of them in one call, so that the holds of a group get the same
 //! rhythm. The task reads the clock before the call; that moment is the anchor of the leases that the server
-//! acknowledges. A call that takes longer than the interval between renewals is dropped and repeated: it counts as one
-//! of the three that a lease has time for.
+//! acknowledges. A call that takes longer than the interval between renewals is dropped and repeated: a lease has
+//! time for few such calls.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

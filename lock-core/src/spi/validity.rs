@@ -11,8 +11,9 @@
 //! * `J` = 100 ms: how late the deadline thread may be woken;
 //! * `C` = the abort margin: how long the holder needs to stop before another client can have the lock.
 //!
-//! It is renewed every `H = min(V/4, (V·(1 − 2ρ) − J − C)/3)`, so that three renewals in a row may fail. A lease that
-//! leaves too little time between renewals is refused.
+//! It is renewed every `H = min(V/4, (V·(1 − 2ρ) − J − C)/3)`. A renewal may take `H`, so a lease has time for a second
+//! one after one that was not answered, and without an abort margin for most of a third. A lease that leaves too little
+//! time between renewals is refused.
 
 use std::time::Duration;
 

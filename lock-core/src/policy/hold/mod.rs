@@ -157,7 +157,7 @@ impl HoldCore {
         self.state.phase() == Phase::Standing
     }
 
-    /// Returns how long the hold is valid without a renewal: `None` when there is no lease, zero when it has ended.
+    /// Returns how long the hold is valid without a renewal: `None` when nothing limits it, zero when it has ended.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         match self.state.remaining(|| self.now()) {
             u64::MAX => None,
@@ -261,7 +261,7 @@ impl HoldCore {
         self.grant.lease.lock().take()
     }
 
-    /// Until when the server may believe that this client holds the lock, if it is not renewed.
+    /// Until when the hold is valid if its lease is not renewed; `None` when there is no lease.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.grant.lasting {
             Lasting::UntilReported => None,

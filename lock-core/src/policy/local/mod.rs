@@ -7,9 +7,9 @@
 //!            enter            granted               exit
 //!   Free ──────────▶ Attempting ───────▶ Held ──────────────▶ Clearing ──▶ Free
 //!     ▲                 │   ▲              │                     ▲
-//!     └── refused, ─────┘   └─ next head   └── lost ──▶ Free     │
-//!         failed            │                                    │
-//!                           └── the last waiter left ────────────┘
+//!     └── refused ──────┘   └─ next head   └── lost ──▶ Free     │
+//!                           │                                    │
+//!                           └── failed, or the last waiter left ─┘
 //! ```
 //!
 //! * *Attempting*: one attempt at the remote lock, for the waiter that is at the head of the queue **when it is
