@@ -109,7 +109,7 @@ async fn a_session_is_closed_also_where_the_answer_is_lost() {
         assert_eq!(server.knows_session(session).await, Ok(true));
         proxy.lose_reply(lost, Losing::Cut);
         assert_eq!(server.close_session_at(proxy.address(), session).await, Ok(true), "{lost:?}");
-        assert_eq!((server.node("/e").await, server.knows_session(session).await), (Ok(None), Ok(false)));
+        assert_eq!((server.node("/e").await, server.prolong_session(session).await), (Ok(None), Ok(false)));
         drop(client);
     }
     // Twice for each, and once more if a busy server was slow.
