@@ -119,6 +119,9 @@ impl Backend for TableBackend {
 
     async fn release(&self, lease: &TableLease) -> Result<Released, LockError> {
         self.table.reach(Operation::Release)?;
+        while !self.table.is_settled(&lease.key) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
         let was_held = self.table.release(&lease.key, lease.id);
         self.table.reply(Operation::Release)?;
         Ok(if was_held { Released::Clean } else { Released::WasLost(LossReason::Deleted) })

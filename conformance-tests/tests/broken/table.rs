@@ -87,6 +87,8 @@ struct Held {
     by: Waiting,
     token: u64,
     until: Option<Instant>,
+    /// Whether its attempt knows of the grant.
+    is_known: bool,
 }
 
 #[derive(Clone)]
@@ -146,7 +148,11 @@ impl Table {
         match &lock.holder {
             Some(held) if held.by.id == who.id && knows_attempts => return Answer::Granted(held.token),
             Some(held) if generous => return Answer::Granted(held.token + 1_000_000),
-            None if lock.queue.is_empty() => return Answer::Granted(self.give(&mut state, key, who)),
+            None if lock.queue.is_empty() => {
+                let token = self.give(&mut state, key, who);
+                know(&mut state, key);
+                return Answer::Granted(token);
+            }
             _ => {}
         }
         let keeps_place = !tries_once || self.has(Defect::TryEnqueues);
@@ -167,7 +173,7 @@ impl Table {
             _ => of_all,
         };
         let until = self.lease.map(|lease| Instant::now() + lease);
-        lock.holder = Some(Held { by: to, token, until });
+        lock.holder = Some(Held { by: to, token, until, is_known: false });
         token
     }
 
@@ -191,9 +197,17 @@ impl Table {
     }
 
     pub(crate) fn token_of(&self, key: &str, id: AttemptId) -> Option<u64> {
-        let state = self.state();
-        let held = state.locks.get(key)?.holder.as_ref()?;
-        (held.by.id == id).then_some(held.token)
+        let mut state = self.state();
+        let held = state.locks.get_mut(key)?.holder.as_mut().filter(|held| held.by.id == id)?;
+        held.is_known = true;
+        Some(held.token)
+    }
+
+    /// Whether there is no holder whose attempt does not know of the grant yet. A release without a compare does harm
+    /// where it arrives late, so it waits for this.
+    pub(crate) fn is_settled(&self, key: &str) -> bool {
+        let holder_is_known = |lock: &Lock| lock.holder.as_ref().is_none_or(|held| held.is_known);
+        !self.has(Defect::ReleaseWithoutCompare) || self.state().locks.get(key).is_none_or(holder_is_known)
     }
 
     /// Removes the grant or the place of the attempt. Returns whether it held the lock.
@@ -315,4 +329,10 @@ fn unreachable(operation: Operation) -> LockError {
 
 fn holder_id(id: AttemptId) -> HolderId {
     HolderId::new(id.to_string())
+}
+
+fn know(state: &mut State, key: &str) {
+    if let Some(held) = state.locks.get_mut(key).and_then(|lock| lock.holder.as_mut()) {
+        held.is_known = true;
+    }
 }
