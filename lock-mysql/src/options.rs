@@ -111,7 +111,7 @@ impl MySqlOptions {
 
     /// Encrypts the connections, and checks the server's certificate against this authority (a file in PEM format) and those of the
     /// system, which the client crate always trusts as well. To trust one authority alone, name its file in the environment
-    /// variable `SSL_CERT_FILE`, and use [`tls`](MySqlOptions::tls).
+    /// variable `SSL_CERT_FILE`, leave `SSL_CERT_DIR` unset, and use [`tls`](MySqlOptions::tls).
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
         self.tls = Some(self.tls.unwrap_or_default().authority(file));
