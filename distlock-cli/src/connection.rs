@@ -113,7 +113,7 @@ fn not_text() -> Failure {
     )
 }
 
-/// Closes the client in good order, so that the server need not find out by itself that it is gone.
+/// Closes the client in an orderly way, so that the server need not find out by itself that it is gone.
 ///
 /// If that takes too long, the server does find out: a place in a queue, a session and a lease end with the connection or
 /// expire. That is no reason for the command to fail.

@@ -24,7 +24,7 @@ pub(crate) struct Process {
 
 /// From now on makes orphaned descendants children of this process, if the system can do that.
 pub(crate) fn adopt() {
-    // This fails on no kernel that the rest of the command runs on.
+    // This fails on no kernel on which the rest of the command runs.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }

@@ -27,7 +27,7 @@ pub(crate) enum End {
 /// Waits until standard input is closed, and discards what arrives before.
 ///
 /// # Cancel safety
-/// A dropped future leaves a thread behind that goes on reading.
+/// A dropped future leaves a thread behind that continues to read.
 pub(crate) async fn closes() -> End {
     let (sender, closed) = oneshot::channel();
     let reader = thread::Builder::new().name("standard input".to_owned()).spawn(move || {

@@ -144,7 +144,7 @@ fn dropped_as_text(count: u64) -> String {
     format!("distlock: {count} lines are missing here: what was written before was not read in time\n")
 }
 
-/// Writes a result to standard output. A reader that has gone is no error: `distlock status x | head -1`.
+/// Writes a result to standard output. A reader that has gone is not an error: `distlock status x | head -1`.
 pub(crate) fn write_output(text: &str) -> Result<(), Failure> {
     let mut output = io::stdout();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {

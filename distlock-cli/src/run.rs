@@ -43,7 +43,7 @@ pub(crate) struct Run<'a> {
 pub(crate) enum Loss {
     /// There is no loss.
     None,
-    /// The loss was reported, and the command runs on.
+    /// The loss was reported, and the command keeps running.
     Ignored,
     /// The command and its descendants received SIGTERM, and receive SIGKILL at this moment.
     Terminating(Moment),
@@ -225,7 +225,7 @@ impl Run<'_> {
 
     /// Waits until no descendant of the child is left, or it is certain that one cannot be killed.
     ///
-    /// No system reports that, so this looks again and again.
+    /// No system reports that, so this checks again and again.
     async fn end_rest(&mut self) {
         if self.loss == Loss::Killed {
             // Processes that have appeared since, such as those that another user's program has left, are killed now.

@@ -20,7 +20,7 @@ use crate::witness::Line;
 pub(crate) enum ParentDeath {
     /// The child is killed, if the system can do that.
     Kills,
-    /// The child runs on.
+    /// The child keeps running.
     Ignored,
 }
 

@@ -1,4 +1,4 @@
-//! One attempt to acquire a lock, from the first look at the lock to the grant.
+//! One attempt to acquire a lock, from the first check of the lock to the grant.
 //!
 //! ```text
 //!   New ── no waiter, lock free ──▶ Granted
@@ -7,8 +7,8 @@
 //!   Waiting(ticket) ── its turn ──▶ Granted
 //! ```
 //!
-//! The caller's thread takes the first look, which is enough if no other attempt wants the lock. The [watcher](crate::watcher)
-//! takes all later ones. An attempt makes all its decisions in the gate; outside it, it only checks whether the waiter right
+//! The caller's thread does the first check, which is enough if no other attempt wants the lock. The [watcher](crate::watcher)
+//! does all later ones. An attempt makes all its decisions in the gate; outside it, it only checks whether the waiter right
 //! before it is alive, because until that waiter is gone it is not this attempt's turn.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Means {
     pub(crate) gate_patience: Duration,
 }
 
-/// How long to wait before the next look when one has failed.
+/// How long to wait before the next check when one has failed.
 const WHEN_TROUBLED: Duration = Duration::from_millis(100);
 
 /// What to do when another attempt or process holds the lock.
@@ -61,13 +61,13 @@ pub(crate) struct Attempt {
 struct State {
     phase: Phase,
     knocking: Option<Knocking>,
-    /// What the core does not know yet.
+    /// What the attempt has not reported to the core yet.
     news: Option<News>,
     contact: Contact,
     waker: Option<Waker>,
 }
 
-/// What a look finds besides the outcome. The core wakes waiting tasks because of it, so it is reported after the mutex is
+/// What a check finds besides the outcome. The core wakes waiting tasks because of it, so it is reported after the mutex is
 /// unlocked.
 #[derive(Debug)]
 enum News {
@@ -93,7 +93,7 @@ enum Phase {
     Withdrawn,
 }
 
-/// What a waiter waits for the end of.
+/// The file whose end a waiter waits for.
 #[derive(Debug, Clone, Copy)]
 enum Behind {
     Waiter(u64),
@@ -116,7 +116,7 @@ pub(crate) struct Knocking {
     reported: Reported,
 }
 
-/// Whether the user has been told which process is in the gate.
+/// Whether the attempt has told the user which process is in the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reported {
     No,
@@ -175,7 +175,7 @@ impl Attempt {
         })
     }
 
-    /// The first look, on the caller's thread. Keeps trying to enter the gate for a moment, since it is usually free again
+    /// The first check, on the caller's thread. Keeps trying to enter the gate for a moment, since it is usually free again
     /// soon.
     pub(crate) fn first_look(&self, impatience: Duration) {
         let start = Instant::now();
@@ -229,7 +229,7 @@ impl Attempt {
         }
     }
 
-    /// Decides what the state of the lock means for this attempt. Removes a ticket that is of no more use.
+    /// Decides what the state of the lock means for this attempt. Removes a ticket that is no longer of use.
     fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>) -> Result<Phase, Failure> {
         let queue = Queue::of(gate.folder(), &self.physical);
         let numbers = queue.numbers()?;
@@ -262,7 +262,7 @@ impl Attempt {
         Ok(Phase::Waiting { ticket, behind })
     }
 
-    /// A shortage that passes costs a waiter only time: it keeps its place. Any other failure ends the attempt.
+    /// A temporary shortage costs a waiter only time: it keeps its place. Any other failure ends the attempt.
     fn fail(&self, state: &mut State, failure: Failure) -> Next {
         if self.busy == Busy::Queue && failure.is_passing() {
             state.tell(News::Failure(failure));

@@ -221,7 +221,7 @@ impl Folder {
         }
     }
 
-    /// Removes a file. It is no error if the file does not exist.
+    /// Removes a file. It is not an error if the file does not exist.
     pub(crate) fn remove(&self, relative: &str) -> Result<(), Failure> {
         match rustix::fs::unlinkat(&self.directory, relative, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -330,7 +330,7 @@ fn refuse_link(path: &Path) -> Option<Failure> {
     })
 }
 
-/// The folder at a path. It is opened anew after it was removed or replaced.
+/// The folder at a path. It is opened again after it was removed or replaced.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,

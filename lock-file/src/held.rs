@@ -1,6 +1,6 @@
 //! The `held` file of a lock. A client holds the lock while it has the `flock` on this file and the file is still in its place.
 //!
-//! * The file is created, locked and looked at only inside the gate. No process requests its `flock` outside the gate, so no
+//! * The file is created, locked and checked only inside the gate. No process requests its `flock` outside the gate, so no
 //!   attempt is refused because another process only looked.
 //! * It is removed only inside the gate. A release that cannot enter the gate unlocks the file, and leaves it to be reused or
 //!   tidied away.

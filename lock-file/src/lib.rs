@@ -11,13 +11,13 @@
 //! * *Order.* A waiter draws a ticket: a file with a rising number, which it keeps under a `flock`. It is a waiter's turn when
 //!   no living waiter has a lower number; only then does it ask for the lock.
 //! * *The gate.* Every decision (take, draw a ticket, inspect, break, tidy up) is made under the `flock` of the file `gate`,
-//!   which takes some microseconds. So no ticket with a low number appears late, and no process that only looks at a file is
+//!   which takes some microseconds. So no ticket with a low number appears late, and no process that only checks a file is
 //!   taken for a holder.
 //! * *The fencing token.* The gate's file contains one counter for the whole folder. A token is max(counter, last holder's
 //!   token) + 1, and never below the clock in microseconds. It is drawn in the same stay in the gate in which the lock is
 //!   taken.
 //! * *Waking.* A waiter watches the ticket right before its own, and the first waiter watches the `held` file, by inotify: one
-//!   thread and one inotify instance per process, however many waiters there are. A waiter looks again after the watch has
+//!   thread and one inotify instance per process, however many waiters there are. A waiter checks again after the watch has
 //!   begun, because inotify does not report what happened before.
 //!
 //! # How a loss is noticed

@@ -23,7 +23,7 @@ pub(crate) enum Watching {
     Yes(WatchId),
     /// The file does not exist.
     Missing,
-    /// The system has no resources left to watch it, or never had: look again from time to time.
+    /// The system has no resources left to watch it, or never had: check again from time to time.
     Unable,
 }
 
@@ -138,7 +138,7 @@ mod portable {
 
     use super::{Notice, WatchId, Watching};
 
-    /// Only a bell: the watcher looks at files from time to time.
+    /// Only a bell: the watcher checks files from time to time.
     #[derive(Debug, Default)]
     pub(crate) struct Notices {
         rung: Mutex<Rung>,

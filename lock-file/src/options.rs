@@ -47,7 +47,7 @@ impl FileOptions {
         default_folder().map(Self::in_folder)
     }
 
-    /// How often a waiter looks at the files where the system cannot report changes: on systems other than Linux, and while all
+    /// How often a waiter checks the files where the system cannot report changes: on systems other than Linux, and while all
     /// of the user's inotify instances are in use. 100 ms by default.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {

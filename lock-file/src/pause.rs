@@ -15,7 +15,7 @@ pub(crate) enum Point {
     BeforeRecord,
     /// A sleeper has looked, but does not watch yet.
     BeforeWatch,
-    /// A sleeper watches and has looked again, but does not sleep yet.
+    /// A sleeper watches and has checked again, but does not sleep yet.
     BeforeSleep,
     /// This is the holder to break, but nothing has been done yet.
     BeforeBreak,
@@ -33,7 +33,7 @@ mod absent {
     #[inline]
     pub(crate) fn at(_point: super::Point) {}
 
-    /// Whether sleepers look again without a notice.
+    /// Whether sleepers check again without a notice.
     #[inline]
     pub(crate) fn second_chances() -> bool {
         true

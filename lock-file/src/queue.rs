@@ -5,7 +5,7 @@
 //! file alone.
 //!
 //! Tickets are made only inside the gate, numbers are never used twice, and only the owner of a ticket ever takes its `flock`
-//! exclusively. So a process may look at a ticket at any time without disturbing others, and may remove a dead one at any time.
+//! exclusively. So a process may check a ticket at any time without disturbing others, and may remove a dead one at any time.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

@@ -14,7 +14,7 @@ use crate::held;
 use crate::queue::Queue;
 use crate::watcher::{Care, Next, Sleeper};
 
-/// How many locks a client looks at when it opens or closes. Other clients find the rest. It is a small number, because a
+/// How many locks a client checks when it opens or closes. Other clients find the rest. It is a small number, because a
 /// client may be opened for a single lock, and the others wait at the gate meanwhile.
 const SWEPT_AT_ONCE: usize = 4;
 

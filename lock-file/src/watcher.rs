@@ -221,7 +221,7 @@ impl Shared {
         state.schedule(key, pause);
     }
 
-    /// Whether the same file was already watched before the look, so that no change can have been missed. If so, the sleeper
+    /// Whether the same file was already watched before the check, so that no change can have been missed. If so, the sleeper
     /// sleeps.
     fn watches_already(&self, key: Key, watch: WatchId) -> bool {
         let mut state = self.state.lock();
@@ -394,7 +394,7 @@ mod tests {
             thread::sleep(Duration::from_millis(10));
         }
         thread::sleep(Duration::from_millis(500));
-        // 12 pauses up to the longest, and then only those; without growing pauses it would be thousands of looks.
+        // 12 pauses up to the longest, and then only those; without growing pauses it would be thousands of checks.
         let looks = looks();
         let longest_pauses = begun.elapsed().as_millis() / LONGEST_CHASE.as_millis();
         let turns = 14 + usize::try_from(longest_pauses).unwrap();

@@ -14,10 +14,10 @@ use crate::options::TokenSource;
 use crate::pool::{OwnLink, Started};
 use crate::statement::{self, Holder, Waiter};
 
-/// The pause before the next look at a wait if the lock was free or ours, or the server did not answer.
+/// The pause before the next check of a wait if the lock was free or ours, or the server did not answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The longest pause between two looks at a wait that has lasted for a while.
+/// The longest pause between two checks of a wait that has lasted for a while.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// How often a waiter tries the lock while no connection is free on which it could wait at the server.
@@ -99,7 +99,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over, so a wait that ends without
-    /// an answer does not know whether another client holds the lock, and a look from another connection may come too late.
+    /// an answer does not know whether another client holds the lock, and a check from another connection may come too late.
     async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
@@ -240,7 +240,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// When the client first looks at a wait. Most waits are granted sooner, and then it does not matter whether another client
+    /// When the client first checks a wait. Most waits are granted sooner, and then it does not matter whether another client
     /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
     fn first_look(&self) -> Moment {
         let now = self.backend.context.clock().now();
@@ -251,12 +251,12 @@ impl<'a> Attempt<'a> {
         usual.min(now.plus(left.saturating_sub(ahead).max(left / 4)))
     }
 
-    /// How long before the end of a wait the client looks at the server: the time for an answer, and a little more.
+    /// How long before the end of a wait the client checks the server: the time for an answer, and a little more.
     fn ahead_of_end(&self) -> Duration {
         self.backend.settings.request_timeout.mul_f64(1.5)
     }
 
-    /// When the client looks at the server for the last time before one of the waiting callers stops waiting. It notices the
+    /// When the client checks the server for the last time before one of the waiting callers stops waiting. It notices the
     /// server's silence before it would answer "not acquired" to that caller.
     fn last_look(&self) -> Option<Moment> {
         let ahead = self.ahead_of_end();

@@ -1,4 +1,4 @@
-//! The control connection, without holds and waiters: it ends waits on other connections, and looks at locks.
+//! The control connection, without holds and waiters: it ends waits on other connections, and checks locks.
 //!
 //! The client opens it when needed, and closes it after a while without use. A caller may drop its future at any time: the answer
 //! is then dropped.
@@ -176,7 +176,7 @@ impl Control {
     }
 }
 
-/// What a look at a wait has found.
+/// What a check of a wait has found.
 pub(crate) struct Seen {
     /// The connection that holds the lock, if any does.
     pub(crate) holder: Option<u64>,

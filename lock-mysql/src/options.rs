@@ -192,7 +192,7 @@ impl MySqlOptions {
     }
 
     /// The highest number of connections; 100 by default, at least 2. Each waiter needs one of its own; if there is none, it queues
-    /// for one. Now and then the client uses one more connection to end waits and to look at locks.
+    /// for one. Now and then the client uses one more connection to end waits and to check locks.
     #[must_use]
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;

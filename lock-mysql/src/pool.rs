@@ -426,7 +426,7 @@ impl Inner {
         let shared = self.links.values().filter(|entry| entry.state == State::Shared);
         let room: usize =
             shared.map(|entry| settings.locks_per_connection.saturating_sub(entry.names.len())).sum();
-        // Seekers for which there is space may just not have looked again yet, unless the space is only on a connection that they
+        // Seekers for which there is space may just not have checked again yet, unless the space is only on a connection that they
         // cannot use.
         let without =
             self.seeking.saturating_sub(room).max(usize::from(self.seeking > 0 && self.opening == 0));

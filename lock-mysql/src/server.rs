@@ -21,7 +21,7 @@ const OLDEST_MARIADB: Version = Version(10, 0, 2);
 const MYSQL_LIMITS_STATEMENTS: Version = Version(5, 7, 8);
 const MARIADB_LIMITS_STATEMENTS: Version = Version(10, 1, 1);
 
-/// Servers that speak the protocol but do not have these locks, by the names in their version texts.
+/// Servers that speak the protocol but lack these locks, by the names in their version texts.
 const OTHERS: [&str; 2] = ["TiDB", "Vitess"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) struct Facts {
     version_text: String,
     pub(crate) connection: u64,
     is_read_only: bool,
-    /// The mark of another client that has the session too, or had it; `0` as a rule.
+    /// The mark of another client that has the session too, or had it; normally `0`.
     earlier_mark: String,
     pub(crate) run: Run,
     is_galera: bool,

@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     connect_options: MySqlConnectOptions,
     pub(crate) endpoint: Endpoint,
     pub(crate) lease: Duration,
-    /// The time between two renewals, and between two looks at a waiter.
+    /// The time between two renewals, and between two checks of a waiter.
     pub(crate) interval: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) fencing: TokenSource,

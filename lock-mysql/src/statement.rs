@@ -1,6 +1,6 @@
 //! The SQL statements, as text.
 //!
-//! Each begins with a comment that names its purpose, for operators who look at the server and for tests. Names of locks consist of
+//! Each begins with a comment that names its purpose, for operators who inspect the server and for tests. Names of locks consist of
 //! [plain](crate::options::is_plain) characters and need no escapes.
 
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use crate::options::TokenSource;
 use crate::run::Run;
 
 /// How long a wait lasts at the server, in seconds: longer than a usual wait, and short enough for any server. A wait that reaches
-/// this end begins anew.
+/// this end starts again.
 pub(crate) const LONGEST_WAIT: u32 = 24 * 60 * 60;
 
 /// Whether the server is a replica, or was made one. Newer versions of `MariaDB` answer with a word.

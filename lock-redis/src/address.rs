@@ -66,12 +66,12 @@ fn settings(options: &RedisOptions, language: Language) -> RedisConnectionInfo {
 /// Installs a TLS crypto provider, unless the program has chosen one of its own.
 fn use_a_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread was faster, which is as good.
+        // An error means that another thread was faster, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
-/// With an authority, the `redis` crate trusts that one alone; without, those of the system.
+/// With an authority, the `redis` crate trusts only that one; otherwise it trusts the system's.
 fn certificates(files: TlsFiles) -> TlsCertificates {
     let client_tls = files
         .client

@@ -86,7 +86,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn try_once(self, link: &Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
-        // Before the request: the hold may be broken before the client reads the reply.
+        // Before the request, because the hold may be broken before the client reads the reply.
         let address = self.backend.router.hold(self.request.id(), self.request.attempt());
         loop {
             let turn = link.turn(Intent::Try.line(), Operation::Acquire).await?;
@@ -95,7 +95,7 @@ impl<'a> Attempt<'a> {
                 Acquired::Held(token) => {
                     return Ok(Some(self.grant(address, token, sent)));
                 }
-                // The lock is free: there were more dead waiters than one call looks at.
+                // The lock is free: there were more dead waiters than one call checks.
                 Acquired::Waits { remaining: Some(Duration::ZERO), .. } => {}
                 Acquired::Waits { .. } | Acquired::Gone => return Ok(None),
             }
@@ -104,7 +104,7 @@ impl<'a> Attempt<'a> {
 
     async fn wait(self, mut link: Arc<Link>) -> Result<Option<Grant<Lease>>, LockError> {
         let mut contact = self.backend.supervisor.watch();
-        // Before the first request: the server may push the grant before the client reads the reply.
+        // Before the first request, because the server may push the grant before the client reads the reply.
         let expected = self.backend.router.expect_grant(self.request.id(), self.request.attempt());
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut intent = Intent::Wait;
@@ -172,7 +172,7 @@ impl<'a> Attempt<'a> {
         Acquired::read(&answer)
     }
 
-    /// "channel holder": the channel for a pushed grant, and a description of the holder for people.
+    /// "channel holder": the channel for a pushed grant, and a readable description of the holder.
     fn who(&self, link: &Link) -> String {
         format!("{} {}", link.channel.as_deref().unwrap_or("-"), self.backend.holder)
     }
@@ -217,7 +217,7 @@ impl<'a> Attempt<'a> {
                 Contact::Lost(error) => self.request.attempt().unreachable(error.during(Operation::Acquire)),
             }
             if contact.changed().await.is_err() {
-                // The client is gone, so no caller waits for this any more.
+                // The client is gone, so no caller is waiting for this.
                 std::future::pending::<()>().await;
             }
         }
@@ -232,7 +232,7 @@ impl<'a> Attempt<'a> {
         };
         let most = most.min(self.until_last_beat().unwrap_or(most));
         match remaining {
-            // The lock is free: before this waiter there were more dead ones than one call looks at.
+            // The lock is free: before this waiter there were more dead ones than one call checks.
             Some(Duration::ZERO) => END_OF_LEASE,
             Some(remaining) => most.min(remaining + END_OF_LEASE + STEP_OF_RANK.saturating_mul(before)),
             None => most,

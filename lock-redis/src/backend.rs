@@ -24,7 +24,7 @@ use crate::record::{self, handed_over, holder_text, loss};
 use crate::scripts::{BREAK, CANCEL, INSPECT, RELEASE, RENEW};
 use crate::supervisor::{Concerned, Supervisor};
 
-/// A brace would end the hash tag; a control character is nothing that people can read.
+/// A brace would end the hash tag; a control character is unreadable.
 pub(crate) const NAMES: NameRules = NameRules::new(
     CharacterSet::of(|character| !matches!(character, '{' | '}') && !character.is_control()),
     512,
@@ -120,7 +120,7 @@ impl RedisBackend {
         link.load_and_send(RENEW, requests.cmd_iter()).await.map_err(failed)
     }
 
-    /// Goes on looking for a live waiter, where one call has not looked at all of them.
+    /// Continues to look for a live waiter, if one call has not checked all of them.
     async fn finish_handing_over(&self, keys: &Keys, id: &str, more: i64) -> Result<(), LockError> {
         let mut more = more;
         while more == 1 {
@@ -130,7 +130,7 @@ impl RedisBackend {
         Ok(())
     }
 
-    /// As `finish_handing_over`, for a lock that is free already: an error is only logged, as the waiters also find the free
+    /// As `finish_handing_over`, for a lock that is already free: an error is only logged, because the waiters also find the free
     /// lock by themselves.
     async fn try_to_hand_over(&self, keys: &Keys, id: &str, more: i64) {
         if let Err(error) = self.finish_handing_over(keys, id, more).await {

@@ -1,8 +1,8 @@
-//! Remembers earlier connections that the server may still have open, although the client gave them up.
+//! Remembers connections that the client has given up and that may still be open at the server.
 
 use std::collections::VecDeque;
 
-/// How many runs of servers to remember: more than an address leads to before it leads back to the first one.
+/// How many runs of servers to remember: more than an address leads to before it returns to the first one.
 const MOST: usize = 100;
 
 /// How a server identifies a connection.

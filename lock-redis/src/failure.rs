@@ -3,7 +3,7 @@
 use lock_core::{ErrorKind, LockError, Operation};
 use redis::{RedisError, ServerErrorKind};
 
-/// States of a server that pass by themselves, and what to do if they do not.
+/// Temporary states of a server, and what to do if they last.
 const PASSING: &[(&str, &str)] = &[
     ("OOM", "raise maxmemory, or delete what fills it; distlock needs little"),
     ("BUSY", "a script blocks the server: see SCRIPT KILL and lua-time-limit"),
@@ -58,7 +58,7 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some(if code == "ERR" { mentioned.unwrap_or_else(|| code.to_owned()) } else { code.to_owned() })
 }
 
-/// The error for users, without any secret that only the server may know.
+/// The error for users, without secrets.
 pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
     let Some(code) = code_of(&error) else { return explain_connection(operation, error) };
     let new = |kind| LockError::new(kind, operation).because(server_text(&code, &error));
@@ -115,7 +115,7 @@ pub(crate) fn broken(operation: Operation) -> LockError {
         .retryable()
 }
 
-/// A reply that the scripts never give.
+/// The error for a reply that no script gives.
 pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
     LockError::new(ErrorKind::Server, operation)
         .because(format!("the server's answer makes no sense: {what}"))

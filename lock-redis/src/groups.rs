@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lock_core::GroupId;
 use lock_core::spi::Mutex;
 
-/// How many holds one call renews. All groups are renewed at the same time, each on its own: a reply that arrives counts,
-/// whatever happens to the others.
+/// How many holds one call renews. The client renews all groups at the same time, each on its own: a reply counts, whatever
+/// happens to the others.
 const MOST_TOGETHER: usize = 100;
 
 /// The groups of a client, with the number of holds in each. A client with few holds has one group.
@@ -26,7 +26,6 @@ impl Groups {
         Membership { groups: Arc::clone(self), number }
     }
 
-    /// All groups that exist.
     pub(crate) fn all(&self) -> impl Iterator<Item = GroupId> + use<> {
         (0..self.0.lock().len()).map(id)
     }

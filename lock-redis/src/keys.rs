@@ -5,7 +5,7 @@ use redis::Cmd;
 
 use crate::scripts::Script;
 
-/// The keys of one lock. They share a hash tag, so that a server of several nodes keeps them on one.
+/// The keys of one lock. They share a hash tag, which keeps them on one node.
 #[derive(Clone)]
 pub(crate) struct Keys(Box<str>);
 

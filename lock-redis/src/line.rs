@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_core::Operation;
 use tokio::sync::Semaphore;
 
-/// How many requests of one line may be under way: any other request waits for at most that many replies.
+/// How many requests of one line may be pending: any other request waits for at most that many replies.
 const UNDER_WAY: usize = 256;
 
 /// Renewals use no line: they must not wait behind a client's other requests.
@@ -19,7 +19,7 @@ pub(crate) enum Line {
 }
 
 impl Line {
-    /// The line of a request that is no heartbeat.
+    /// The line of a request other than a heartbeat.
     pub(crate) fn of(operation: Operation) -> Self {
         match operation {
             Operation::Release | Operation::Cancel | Operation::Break => Self::Ends,

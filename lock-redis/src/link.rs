@@ -1,4 +1,4 @@
-//! One connection to the server, from its start to its end.
+//! One connection to the server, from start to end.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::line::{Line, Lines};
 use crate::scripts::Script;
 use crate::turn::Turn;
 
-/// A connection, good until it is [broken](Link::broken). It is never repaired: its replacement is another link.
+/// A connection, usable until it is [broken](Link::broken). It is never repaired: its replacement is another link.
 pub(crate) struct Link {
     connection: MultiplexedConnection,
     /// The channel for messages to this connection; `None` if the server sends no messages and waiters poll.
@@ -100,13 +100,13 @@ impl Link {
         self.turn(Line::of(operation), operation).await?.call(script, command).await
     }
 
-    /// Runs the rest of a request in the background when the callers that asked for it are gone.
+    /// Runs the rest of a request in the background if its callers are gone.
     pub(crate) fn spawn(&self, rest: impl Future<Output = ()> + Send + 'static) {
         self.context.spawn(rest);
     }
 
-    /// Sends requests again that need a script which the server has forgotten. The script goes before them in the same write, so
-    /// that the server does not forget it again in between.
+    /// Sends requests again whose script the server has forgotten. The same write sends the script before them, so that the server
+    /// does not forget it again in between.
     pub(crate) async fn load_and_send<'a>(
         &self,
         script: &Script,
@@ -133,8 +133,8 @@ impl Link {
         answer
     }
 
-    /// Waits for the reply to the request that is sent now. The server replies in the order of the requests: as long as other
-    /// replies arrive, this one is on its way. Only a server that says nothing at all is too late.
+    /// Waits for the reply to the request that is sent now. The server replies in the order of the requests: while other replies
+    /// arrive, this one is on its way. Only a silent server is too late.
     async fn in_time<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut answer = pin!(answer);
         let mut since = self.context.clock().now();

@@ -78,7 +78,7 @@ impl RedisOptions {
         self
     }
 
-    /// Encrypts the connection, and checks the server's certificate against this authority (a file in PEM format) alone.
+    /// Encrypts the connection, and checks the server's certificate against only this authority (a file in PEM format).
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
         self.tls = Some(self.tls.unwrap_or_default().authority(file));
@@ -121,8 +121,7 @@ impl RedisOptions {
         self
     }
 
-    /// The prefix of all keys and channels; `distlock` by default. All clients that are to exclude each other must use the same
-    /// prefix.
+    /// The prefix of all keys and channels; `distlock` by default. Clients that exclude each other must use the same prefix.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -138,8 +137,8 @@ impl RedisOptions {
     }
 
     /// Acquires nothing from a server that started more recently than this; zero by default. A server that forgot its locks in
-    /// a restart then grants them only after their holders have had the time to notice the loss. Where the server does not
-    /// persist every write, set it to the longest lease in use.
+    /// a restart then grants them only after their holders have had the time to notice the loss. If the server does not persist
+    /// every write, set it to the longest lease in use.
     #[must_use]
     pub fn restart_delay(mut self, delay: Duration) -> Self {
         self.restart_delay = delay;

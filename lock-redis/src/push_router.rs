@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::record::Message;
 
-/// Knows every waiting attempt and every hold of a client.
+/// Every waiting attempt and every hold of a client, by id.
 #[derive(Default)]
 pub(crate) struct PushRouter {
     addressees: Mutex<HashMap<u128, Addressee>>,
@@ -18,33 +18,33 @@ pub(crate) struct PushRouter {
 }
 
 enum Addressee {
-    /// With the handle of its attempt, as the hold may be broken before the waiter has read the grant.
+    /// With the handle of its attempt, because the hold may be broken before the waiter has read the grant.
     Waiter(Arc<Waiter>, AttemptHandle),
     Holder(AttemptHandle),
 }
 
 impl PushRouter {
-    /// A number for a request that no other request of this client has, so that a push that answers an old request is not taken
-    /// for an answer to a new one.
+    /// A number that is unique among this client's requests: a push that answers an old request must not count as an answer to a
+    /// new one.
     pub(crate) fn next_beat(&self) -> u64 {
         self.last_beat.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// From now on keeps grants that the server pushes to the attempt.
+    /// Keeps grants that the server pushes to the attempt from now on.
     pub(crate) fn expect_grant(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Expected {
         let waiter = Arc::new(Waiter::default());
         self.addressees.lock().insert(id.get(), Addressee::Waiter(Arc::clone(&waiter), attempt.clone()));
         Expected { address: Address { router: Arc::clone(self), id: id.get() }, waiter }
     }
 
-    /// From now on tells the hold when it is broken.
+    /// Notifies the hold from now on when it is broken.
     pub(crate) fn hold(self: &Arc<Self>, id: AttemptId, attempt: &AttemptHandle) -> Address {
         self.addressees.lock().insert(id.get(), Addressee::Holder(attempt.clone()));
         Address { router: Arc::clone(self), id: id.get() }
     }
 
     /// Delivers a message. Drops one with an unknown address: either the attempt was given up and its cancel is on the way, or
-    /// it is about to ask again and gets the answer then.
+    /// it is about to ask again and then gets the answer.
     pub(crate) fn deliver(&self, message: &Message) {
         match message {
             Message::Granted { id, beat, token } => {
@@ -91,7 +91,7 @@ impl Expected {
         self.waiter.state.lock().note(beat, at);
     }
 
-    /// Waits for a grant. Returns when the request was sent from which the grant lasts, if that is still known.
+    /// Waits for a grant. Returns when the client sent the request from which the grant lasts, if it still knows.
     pub(crate) async fn granted(&self) -> (Option<Moment>, FencingToken) {
         loop {
             if let Some(granted) = self.waiter.state.lock().take_grant() {

@@ -1,4 +1,4 @@
-//! Reads and writes the formats of the scripts: how they record holders and waiters, and what they answer.
+//! Reads and writes the formats of the scripts: their records of holders and waiters, and their answers.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::nonsense;
 
-/// What a client says about itself.
+/// A client's description of itself.
 #[derive(Serialize, Deserialize)]
 struct Holder {
     host: String,
@@ -31,14 +31,14 @@ pub(crate) fn holder_text(info: &HolderInfo) -> Result<String, LockError> {
 pub(crate) enum Acquired {
     Held(FencingToken),
     Waits {
-        /// What is left of the holder's lease; `None` if it has no end, zero if the lock is free.
+        /// The rest of the holder's lease; `None` if it has no end, zero if the lock is free.
         remaining: Option<Duration>,
         /// How many waiters are before this one.
         before: u32,
         /// Its score in the queue; `None` for an attempt that takes no place.
         place: Option<NonZeroU64>,
     },
-    /// The attempt has no place in the queue any more.
+    /// The attempt no longer has a place in the queue.
     Gone,
 }
 
@@ -52,7 +52,7 @@ impl Acquired {
         };
         match *numbers {
             [Value::Int(remaining), Value::Int(before), Value::Int(place)] => Ok(Self::Waits {
-                // -1: the lease has no end; -2: the lock is free, but one call could not look at all dead waiters.
+                // -1: the lease has no end; -2: the lock is free, but one call could not check all dead waiters.
                 remaining: match remaining {
                     -1 => None,
                     remaining => Some(Duration::from_millis(remaining.try_into().unwrap_or(0))),
@@ -65,7 +65,7 @@ impl Acquired {
     }
 }
 
-/// Reads the answer of a script that hands the lock over: the result, and whether there are waiters that it has not looked at.
+/// Reads the answer of a script that hands the lock off: the result, and whether there are waiters that it has not checked.
 pub(crate) fn handed_over(operation: Operation, answer: &Value) -> Result<(i64, i64), LockError> {
     match answer {
         Value::Int(result) => Ok((*result, 0)),

@@ -41,7 +41,7 @@ impl Facts {
         }
     }
 
-    /// The time that the server has run for at least: it counts whole seconds, and the first one may have been short.
+    /// The minimum time that the server has run: it counts whole seconds, and the first one may have been short.
     pub(crate) fn least_uptime(&self) -> Duration {
         self.uptime.saturating_sub(Duration::from_secs(1))
     }

@@ -1,9 +1,9 @@
 //! Keeps a client connected: watches its one connection, and replaces it when it breaks.
 //!
-//! A new connection is used for locks only after all earlier ones are certain to do nothing more. Otherwise the server could
-//! carry out a request that the client sent on an earlier one and gave up, after the client undid it on the new one. The client
-//! asks the server to close the earlier connections that belong to this run of the server (`CLIENT KILL ID`). It remembers the
-//! others: an address may lead to another server for a while, and then back.
+//! The client uses a new connection for locks only when all earlier ones are certain to do nothing more. Otherwise the server
+//! could carry out a request that the client gave up on an earlier connection and has undone on the new one. The client asks the
+//! server to close the earlier connections that belong to this run of the server (`CLIENT KILL ID`). It remembers the others,
+//! because an address may lead to another server for a while, and then back.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::record::Message;
 use crate::scripts::scripts;
 use crate::server::Facts;
 
-/// Each attempt to connect to a server that accepts the connection and then says nothing costs this much.
+/// How long an attempt to connect takes if the server accepts the connection and then says nothing.
 const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -36,7 +36,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A half-open connection is noticed after this time, however long the lease is.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
-/// How many requests may wait to be written: more than have their turn at the same time.
+/// How many requests may wait to be written: more than can be pending at the same time.
 const NOT_WRITTEN_YET: usize = 1024;
 
 /// Whether the client is connected.
@@ -122,7 +122,7 @@ impl Supervisor {
         self.closing.notify_one();
     }
 
-    /// Lets the connection end with the last request that is under way on it.
+    /// Lets the connection end with its last pending request.
     fn let_go(&self) {
         let closed = LockError::new(ErrorKind::Closed, Operation::Close);
         self.contact.send_replace(Contact::Lost(closed));
@@ -230,11 +230,10 @@ impl Supervisor {
         Ok(Arc::new(link))
     }
 
-    /// Opens a connection.
     async fn open(&self, client: &redis::Client, language: Language) -> RedisResult<Link> {
         let breakage = Arc::new(Breakage::default());
         let mut config = AsyncConnectionConfig::new()
-            // This client limits both by itself.
+            // This client limits both itself.
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(NOT_WRITTEN_YET);
@@ -269,7 +268,7 @@ impl Supervisor {
             .await
             .map_err(|error| explain(Operation::Connect, error))?
             .into_iter();
-        // The name is for people who list the connections, so an error does not matter.
+        // The name is only for operators who list the connections, so an error does not matter.
         let _ = answers.next();
         if let Some(Ok(Value::Int(number))) = answers.next() {
             link.identity.number = Some(number);
@@ -299,7 +298,7 @@ impl Supervisor {
         Ok(facts)
     }
 
-    /// Makes sure that the server carries out nothing more that was sent on an earlier connection.
+    /// Makes sure that the server carries out nothing more from an earlier connection.
     async fn end(&self, number: i64, link: &Link) -> Result<(), LockError> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(number);

@@ -1,4 +1,4 @@
-//! Requests that are under way, a bounded number at a time.
+//! Pending requests, a bounded number at a time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::failure::{explain, is_forgotten_script};
 use crate::link::Link;
 use crate::scripts::Script;
 
-/// The right to have a request under way. It ends with the reply, even if no caller waits for that any more.
+/// The right to have a request pending. It ends with the reply, even if no caller still waits for that.
 pub(crate) struct Turn {
     link: Arc<Link>,
     _permit: OwnedSemaphorePermit,
@@ -59,8 +59,8 @@ impl Turn {
     }
 }
 
-/// A request that the first poll sends. From then on its reply is awaited in the background even if this future is dropped:
-/// until the reply the server still has the request to answer, and the reply is a sign of life.
+/// A request that the first poll sends. From then on a background task awaits its reply even if this future is dropped: the
+/// request is pending at the server until then, and the reply is a sign of life.
 struct UnderWay {
     link: Arc<Link>,
     /// Unconstrained, so that the first poll certainly sends the request: it must not be sent after its cancel.

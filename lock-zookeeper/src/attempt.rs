@@ -64,7 +64,7 @@ impl<'a> Attempt<'a> {
         node: &Node,
         children: Option<Vec<String>>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
-        // Before looking at the others, so that the waiter misses no loss of contact from then on.
+        // Before checking the others, so that the waiter misses no loss of contact from then on.
         let mut waiter = Waiter::new(self.request, claim, claim.path_of(&node.contender.name))?;
         let Some(before) = self.look_before(claim, node, children).await? else { return Ok(None) };
         match waiter.wait(before).await? {
@@ -117,7 +117,7 @@ impl<'a> Attempt<'a> {
     /// Removes the node of an attempt that does not wait, so that it blocks no other client when the caller gets its answer.
     async fn step_back(&self, claim: &NodeClaim) {
         if let Err(failure) = claim.remove().await {
-            // The session goes on trying.
+            // The session continues to try.
             let error = failure.explain(Operation::Cancel);
             tracing::debug!(target: "distlock", lock = %self.request.name(), %error, "a node could not be removed yet");
         }

@@ -36,10 +36,10 @@ pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted)
 /// How many nodes one request reads.
 const READ_TOGETHER: usize = 200;
 
-/// The pause before another look at a node that is about to go, after a failed look.
+/// The pause before another check of a node that is about to go, after a failed one.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long a holder may take to learn that its hold is broken: longer than the time in which a new hold is not watched yet, also
+/// How long a holder may take to learn that its hold is broken: longer than the time in which a new hold is not watched yet, even
 /// on a busy machine.
 const TOLD_BEFORE: Duration = Duration::from_secs(1);
 
@@ -138,7 +138,7 @@ impl Backend for ZooKeeperBackend {
         };
         let mut states = vec![None; leases.len()];
         // One heartbeat renews all holds. It checks the first node that exists, starting with a different one each time: the watch
-        // of a node that the user may not read any more reports nothing.
+        // of a node that the user may no longer read reports nothing.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         for position in (0..leases.len()).map(|offset| (turn + offset) % leases.len()) {
             let claim = &leases[position].claim;
@@ -186,7 +186,7 @@ impl Backend for ZooKeeperBackend {
         };
         lease.forget();
         if node.is_some_and(|node| node.is_worth_resetting()) {
-            // A new directory makes the numbers begin anew. While clients wait, the servers refuse the deletion, which does no
+            // A new directory makes the numbers start again. While clients wait, the servers refuse the deletion, which does no
             // harm.
             let _ = session.delete(lease.claim.directory()).await;
         }
@@ -296,7 +296,7 @@ async fn note_the_gone(session: &Session, leases: &[Arc<Lease>], states: &mut [O
     for (leases, states) in leases.chunks(READ_TOGETHER).zip(states.chunks_mut(READ_TOGETHER)) {
         let paths = paths(leases);
         if paths.len() < leases.len() {
-            // One of them is being released: the next heartbeat looks again.
+            // One of them is being released: the next heartbeat checks again.
             continue;
         }
         let Ok(are_there) = session.which_are_there(&paths).await else { return };

@@ -26,7 +26,7 @@ const DIGITS: usize = 10;
 /// From this number on the server's counter is near its end or past it: it sticks at 2³¹ − 1 and gives numbers twice.
 const END_OF_SEQUENCES: i64 = (1 << 31) - (1 << 16);
 
-/// From this number on the client removes an empty directory, so that the counter begins anew.
+/// From this number on the client removes an empty directory, so that the counter starts again.
 const WORTH_RESETTING: i64 = 1 << 30;
 
 /// The programs whose nodes count as contenders, by their names.
@@ -63,7 +63,7 @@ impl Contender {
         self.sequence < 0 || self.sequence >= END_OF_SEQUENCES
     }
 
-    /// Whether the counter of the directory should begin anew.
+    /// Whether the counter of the directory should start again.
     pub(crate) fn is_worth_resetting(&self) -> bool {
         self.sequence < 0 || self.sequence >= WORTH_RESETTING
     }

@@ -1,8 +1,8 @@
-//! What the facade knows of this backend.
+//! What the facade knows about this backend.
 
 use lock_core::{Driver, UrlOption};
 
-/// The backend's row: its schemes, its options, and how to connect.
+/// The backend's driver: its schemes, its options, and how to connect.
 pub static DRIVER: Driver = Driver::new(
     "zookeeper",
     &["zookeeper"],

@@ -14,9 +14,9 @@
 //!   many children the directory has. If there is one, the lock is ours, and the transaction's id (`czxid` of the node) is the
 //!   token.
 //! * *One listing.* No node can come before an existing one, so the predecessors in one listing are all there will ever be. The
-//!   client looks at them again, but does not list the directory again.
+//!   client checks them again, but does not list the directory again.
 //! * *Nothing to ask at the hand-off.* The client first watches the node before its nearest predecessor. When that node goes, it
-//!   looks at the others, while the nearest predecessor holds the lock. When the nearest goes, the lock is ours.
+//!   checks the others, while the nearest predecessor holds the lock. When the nearest goes, the lock is ours.
 //! * *A mark for each attempt in each session.* The mark is part of the node's name, and the client records it before it sends the
 //!   first request. Whatever becomes of that request, the client finds the node by its mark and adopts it, or repeats its removal
 //!   until it is certain. It takes no node of another session.
@@ -42,8 +42,8 @@
 //! | a server that lags does not show the own node yet, and the client creates a second one | – | a transaction before looking, which the leader orders behind the creation; the lowest node counts, the others are removed |
 //! | a client takes a node of a session that is about to end for its own: two holders | CURATOR-498, -604, -696 | the mark is for one session; before adopting a node, the client compares its owner |
 //! | the holder does not notice that its session has ended | CURATOR-206 | the deadline by the holder's own clock |
-//! | a follower or a deposed leader goes on answering: two holders | – | only what the leader commits counts, and only together with what the leader has learned of the session before |
-//! | an operator deletes the holder's node by hand, unnoticed | CURATOR-171 | the watch over the own node; before a grant the client looks at it first |
+//! | a follower or a deposed leader continues to answer: two holders | – | only what the leader commits counts, and only together with what the leader has learned of the session before |
+//! | an operator deletes the holder's node by hand, unnoticed | CURATOR-171 | the watch over the own node; before a grant the client checks it first |
 //! | a failed release drops the local state, and the node stays | CURATOR-486, -678 | the release is repeated; a session that cannot remove a node is ended |
 //! | a slow callback blocks the thread of events | CURATOR-495 | listeners run on threads of their own, in the core |
 //! | `exists` leaves watches behind on nodes that are gone | CURATOR-107 | `getData` watches only existing nodes |

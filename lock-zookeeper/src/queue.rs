@@ -5,7 +5,7 @@
 //! ever be; they only become fewer. When all of them are gone, the lock is ours. A release therefore wakes only a few waiters,
 //! however many there are.
 //!
-//! **The client first watches the node before the nearest predecessor.** When that node goes, the nearest predecessor as a rule has
+//! **The client first watches the node before the nearest predecessor.** When that node goes, the nearest predecessor normally has
 //! the lock, or is about to get it. That is the time to check that all others have gone too (a node may also go because its waiter
 //! gave up), and to watch the nearest. When the nearest goes, the client has nothing left to ask: a hand-off costs no round trip
 //! after the release. If the nearest gives up earlier, the client finds it gone when it sets the watch.
@@ -17,14 +17,14 @@ use crate::failure::Failure;
 use crate::node_claim::NodeClaim;
 use crate::session::{Session, Watched, Watching};
 
-/// How many nodes one request looks at.
+/// How many nodes one request checks.
 const READ_TOGETHER: usize = 300;
 
 /// The predecessors of a node, the nearest last.
 #[derive(Debug)]
 pub(crate) struct Predecessors {
     names: Vec<String>,
-    /// Whether one has gone since the last look at the others.
+    /// Whether one has gone since the last check of the others.
     is_to_be_looked_at: bool,
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn in_order(
     if !contenders.iter().any(Contender::is_at_the_end_of_sequences) {
         return Ok(contenders);
     }
-    // The counter does not begin anew: it sticks, and gives the same number several times.
+    // The counter does not start again: it sticks, and gives the same number several times.
     let mut by_creation = Vec::with_capacity(contenders.len());
     for contender in contenders {
         if let Some(stat) = session.stat(&format!("{directory}/{}", contender.name)).await? {

@@ -68,7 +68,7 @@ pub(crate) type Watching = Pin<Box<dyn Future<Output = Told> + Send>>;
 /// What a node's watch has reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Possibly changed: the client has to look again.
+    /// Possibly changed: the client has to check again.
     Changed,
     Deleted,
     SessionOver,
@@ -84,7 +84,7 @@ impl Told {
     }
 }
 
-/// The pause between two looks at a node that the user may not read: servers report no events of such a node (since the fix of
+/// The pause between two checks of a node that the user may not read: servers report no events of such a node (since the fix of
 /// CVE-2024-23944).
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -273,7 +273,7 @@ impl Session {
         }
     }
 
-    /// Waits until the server has seen, as a rule, everything that was committed at the time of the request. For inspecting locks.
+    /// Waits until the server normally has seen everything that was committed at the time of the request. For inspecting locks.
     pub(crate) async fn catch_up(&self, path: &str) -> Result<(), Failure> {
         self.ask(Proof::Answered, |client| async move { client.sync(path).await }).await
     }
@@ -283,7 +283,7 @@ impl Session {
         self.look(paths, Look::AtData).await
     }
 
-    /// Which of these nodes exist, all at the same moment. A node that the user may not look at counts as existing.
+    /// Which of these nodes exist, all at the same moment. A node that the user may not check counts as existing.
     ///
     /// It asks for their children, of which such nodes have none: this costs the server least.
     pub(crate) async fn which_are_there(&self, paths: &[String]) -> Result<Vec<bool>, Failure> {

@@ -65,7 +65,7 @@ async fn a_stolen_hold_is_lost(stage: &Stage) -> Outcome {
     stage.becomes_free(&theirs, "room").await
 }
 
-/// No code has seen the grant. The waiter goes on waiting, here behind another client, which has the lock meanwhile.
+/// No code has seen the grant. The waiter continues to wait, here behind another client, which has the lock meanwhile.
 async fn a_grant_that_is_lost_before_its_waiter_looks_does_not_end_the_wait(stage: &Stage) -> Outcome {
     let (ours, theirs, rivals) = (stage.client().await?, stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;

@@ -42,7 +42,7 @@ impl Process {
         Self::spawn(command(folder).env(pause::STOP_AT, place).env(pause::NO_SECOND_CHANCES, "1"))
     }
 
-    /// A process that looks again only after a notice.
+    /// A process that checks again only after a notice.
     pub(super) fn without_second_chances(folder: &Path) -> Self {
         Self::spawn(command(folder).env(pause::NO_SECOND_CHANCES, "1"))
     }
@@ -189,7 +189,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// Ends the process in good order.
+    /// Ends the process in an orderly way.
     pub(super) fn end(mut self) {
         drop(self.input.take());
         self.child.wait().unwrap();

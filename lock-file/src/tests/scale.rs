@@ -21,7 +21,7 @@ fn eight_processes_lose_no_count() {
     for process in &mut processes {
         process.say(&format!("count {} 200", counter.display()));
     }
-    // The time of a hand-over depends on the machine; this test only checks that one follows the other.
+    // The time of a hand-off depends on the machine; this test only checks that one follows the other.
     let read = || std::fs::read_to_string(&counter).unwrap();
     let mut last = read();
     while last != "1600" {

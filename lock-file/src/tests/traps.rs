@@ -138,7 +138,7 @@ fn announces_and_unlocks(scratch: &Scratch, client: &LockClient, pause: Duration
     took
 }
 
-/// The release happens exactly between a look and the watch, or between the second look and the sleep.
+/// The release happens exactly between a check and the watch, or between the second check and the sleep.
 #[test]
 fn no_lost_wake_up() {
     for point in [Point::BeforeWatch, Point::BeforeSleep] {

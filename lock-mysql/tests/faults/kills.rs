@@ -60,7 +60,7 @@ async fn all_locks_of_a_killed_connection_are_lost(flavour: MySqlFlavour) -> Out
     stage.works(&client).await
 }
 
-/// Nothing else would look at the connection before the end of the case.
+/// Nothing else would check the connection before the end of the case.
 async fn all_are_told_by_the_first_who_notices(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;

@@ -42,7 +42,7 @@ async fn a_grant_that_arrives_after_the_lease_is_not_believed(flavour: MySqlFlav
     let (guard, _) = second.granted().await?;
     ensure!(!first.is_finished(), "a grant that has not arrived was believed");
     proxy.let_replies_go();
-    // It waits anew.
+    // It waits again.
     stage.queued(1).await?;
     ensure!(guard.hold().is_valid() && !first.is_finished(), "both have the lock");
     guard.release().await?;
@@ -156,7 +156,7 @@ async fn a_late_grant_counts_from_before_its_check(flavour: MySqlFlavour) -> Out
     soon("the undoing", client.idle()).await
 }
 
-/// A look at the server finds that it no longer knows the wait.
+/// A check of the server finds that it no longer knows the wait.
 async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -165,7 +165,7 @@ async fn a_grant_that_is_being_checked_is_not_given_up(flavour: MySqlFlavour) ->
     let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
-    // The client has looked at the wait, and will look again after two intervals of eight seconds each.
+    // The client has checked the wait, and will check again after two intervals of eight seconds each.
     until("the first look", || async { Ok(proxy.requests(Operation::Inspect) > 0) }).await?;
     let (looks, waits) = (proxy.requests(Operation::Inspect), proxy.requests(Operation::Acquire));
     // By then the wait has lasted longer than an interval, so the client checks its grant.
@@ -194,7 +194,7 @@ async fn a_grant_whose_answer_is_slow_is_not_given_up(flavour: MySqlFlavour) -> 
     let waits = proxy.requests(Operation::Acquire);
     held.release().await?;
     soon("the grant", proxy.reply_is_held()).await?;
-    // The first look comes after an interval of eight seconds; later looks are a tenth of a second apart.
+    // The first check comes after an interval of eight seconds; later checks are a tenth of a second apart.
     let looked = || async { Ok(proxy.requests(Operation::Inspect) >= 5) };
     until("it was looked at often", looked).await?;
     proxy.let_replies_go();

@@ -179,7 +179,7 @@ async fn waits_beyond_the_bound_are_served_in_order(flavour: MySqlFlavour) -> Ou
     Ok(())
 }
 
-/// Error 1040: the wait goes on when the server has a free connection again.
+/// Error 1040: the wait continues when the server has a free connection again.
 async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "4")).await?;
     let holder = stage.client(LONG).await?;
@@ -208,7 +208,7 @@ async fn a_server_without_room_is_asked_again(flavour: MySqlFlavour) -> Outcome 
     Ok(guard.release().await?)
 }
 
-/// Neither by waiters without a connection, nor by those that have one and whose waits cannot be looked at.
+/// Neither by waiters without a connection, nor by those that have one and whose waits cannot be checked.
 async fn a_server_without_room_is_not_asked_all_the_time(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with(MySqlOptions::new(flavour).setting("max_connections", "10")).await?;
     let holder = stage.client(LONG).await?;

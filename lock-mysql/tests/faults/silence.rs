@@ -101,12 +101,12 @@ async fn a_waiter_whom_nothing_reaches_is_passed_over(flavour: MySqlFlavour) -> 
     Ok(guard.release().await?)
 }
 
-/// Its connection has ended at the server, which the client does not learn. All looks find that another client holds the lock.
+/// Its connection has ended at the server, which the client does not learn. All checks find that another client holds the lock.
 async fn a_wait_that_the_server_has_forgotten_begins_anew(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
-    // The client looks at the wait after an interval of fifteen seconds.
+    // The client checks the wait after an interval of fifteen seconds.
     let client = stage.client_at(proxy.address(), "lease=60s").await?;
     let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;

@@ -62,7 +62,7 @@ async fn the_longest_wait(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// Waits that end before the client could have opened another connection to look at them.
+/// Waits that end before the client could have opened another connection to check them.
 async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
@@ -87,7 +87,7 @@ async fn short_waits_far_from_the_server(flavour: MySqlFlavour) -> Outcome {
     Err(Failure::new(format!("none of the waits knew at its end that the lock is held: {answers:?}")))
 }
 
-/// If the server ended long statements, a waiter would begin anew, behind all others.
+/// If the server ended long statements, a waiter would start again, behind all others.
 async fn a_wait_is_longer_than_statements_may_take(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::alone(flavour).await?;
     stage

@@ -86,7 +86,7 @@ async fn a_password_that_is_missing_is_asked_for() -> Outcome {
     Ok(())
 }
 
-/// The existing connection goes on; the server refuses the next one until the old password is valid again.
+/// The existing connection continues; the server refuses the next one until the old password is valid again.
 async fn a_password_that_is_changed_meanwhile() -> Outcome {
     let stage = Stage::with(RedisOptions::new().password("old-7c21")).await?;
     let client = stage.client("lease=3s").await?;
@@ -113,7 +113,7 @@ async fn a_password_that_is_changed_meanwhile() -> Outcome {
 }
 
 /// Three clients of a user that has all permissions but those that `rules` take away: the lock is exclusive, in order, and
-/// handed over.
+/// handed off.
 async fn works_under(rules: &str, lease: &str) -> Outcome<(Stage, LockClient)> {
     let stage = Stage::with(RedisOptions::new().user("app", "pw", rules)).await?;
     let holder = stage.client(LONG).await?;

@@ -25,7 +25,7 @@ cases!("crowds":
 const WAITERS: u64 = 1000;
 const HOLDS: u64 = 2000;
 
-/// How many requests of a client may be under way.
+/// How many requests of a client may be pending.
 const MOST: usize = 256;
 
 /// So many requests at the same time that most of them wait for their turn.
@@ -102,7 +102,7 @@ async fn a_renewal_goes_past_those_that_wait_for_their_turn() -> Outcome {
     Ok(())
 }
 
-/// Waits until the greatest possible number of requests for other locks is under way, and checks that it stays at that.
+/// Waits until the greatest possible number of requests for other locks is pending, and checks that it stays at that.
 async fn all_turns_are_taken(proxy: &TcpProxy) -> Outcome {
     until("as many are under way as may be", || async { Ok(asked(proxy) >= MOST) }).await?;
     tokio::time::sleep(A_MOMENT).await;
@@ -129,7 +129,7 @@ async fn a_bounded_number_of_requests_is_under_way() -> Outcome {
     Ok(())
 }
 
-/// No caller waits for their replies any more, but the server still has to carry them out.
+/// Their callers are gone, but the server still has to carry them out.
 async fn requests_that_were_given_up_are_under_way_until_they_are_answered() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
@@ -288,7 +288,7 @@ async fn two_thousand_holds_are_renewed_together() -> Outcome {
     stage.nothing_is_left("after the releases").await
 }
 
-/// More than one call looks at: a waiter asks again at once, and a try does not get the answer that the lock is held.
+/// There are more than one call checks: a waiter asks again at once, and a try does not get the answer that the lock is held.
 async fn hundreds_who_are_dead_hold_nobody_up() -> Outcome {
     let stage = Stage::new().await?;
     let client = stage.client(LONG).await?;

@@ -123,7 +123,7 @@ async fn answers_that_are_late_one_after_the_other_break_nothing() -> Outcome {
     late_answers_break_nothing(|_| true).await
 }
 
-/// The other replies are the sign of life, although no caller waits for them any more.
+/// The other replies are the sign of life, although their callers are gone.
 async fn answers_that_nobody_waits_for_break_nothing() -> Outcome {
     late_answers_break_nothing(|step| step == 50).await
 }

@@ -20,7 +20,7 @@ cases!("loss":
     a_break_before_the_holder_has_read_of_its_grant_counts,
 );
 
-/// The next renewal reports its finding long before this lease ends.
+/// The next renewal finds out long before this lease ends.
 const LEASE: &str = "lease=12s";
 
 /// One renewal every three seconds, and its reply.

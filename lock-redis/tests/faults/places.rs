@@ -84,8 +84,7 @@ async fn at_a_socket_with_a_password() -> Outcome {
     works(&stage, &with_options(&stage.server.unix_url(), LONG)).await
 }
 
-/// A lock in another database is another lock. Channels are not separate for each database, but the locks do not mix all the
-/// same.
+/// A lock in another database is another lock. Databases share channels, but the locks still do not mix.
 async fn in_another_database() -> Outcome {
     let stage = Stage::new().await?;
     let (here, there) = (stage.server.url(), format!("redis://{}/3", stage.place()));

@@ -51,7 +51,7 @@ async fn a_server_that_evicts_is_warned_of() -> Outcome {
     Ok(())
 }
 
-/// The lock is handed over by polling, in order, and to a waiter that lives.
+/// The lock is handed off by polling, in order, and to a waiter that lives.
 async fn polls(options: RedisOptions) -> Outcome<Stage> {
     let stage = Stage::with(options).await?;
     let (holder, one, other) =

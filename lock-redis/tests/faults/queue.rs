@@ -70,7 +70,7 @@ async fn a_blip_across_a_hand_off_costs_no_place() -> Outcome {
     Ok(guard.release().await?)
 }
 
-/// The server hands the lock over without a message, because the user that releases may not publish.
+/// The server hands the lock off without a message, because the user that releases may not publish.
 async fn a_push_that_is_not_sent_is_found_by_the_heartbeat() -> Outcome {
     let silent = RedisOptions::new().user("silent", "pw", "~distlock:* &distlock:* +@all -publish");
     let stage = Stage::with(silent).await?;

@@ -89,7 +89,7 @@ async fn of_a_place_in_the_queue() -> Outcome {
     Ok(())
 }
 
-/// Sent again it finds nothing, which is no loss.
+/// The repeated release finds nothing, which is not a loss.
 async fn of_a_release() -> Outcome {
     let (stage, proxy, client) = stage().await?;
     let lock = client.mutex(ROOM)?;

@@ -50,7 +50,7 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     let waited = granted.duration_since(asked);
     ensure!(waited + Duration::from_millis(1) >= left, "granted after {waited:?} instead of {left:?}");
     ensure!(waited < left + LATE, "granted after {waited:?} instead of {left:?}");
-    // The message that was pushed to the first waiter arrives now, and means nothing any more.
+    // The message that was pushed to the first waiter arrives now, and no longer means anything.
     proxy.heal();
     stage.queued(1).await?;
     ensure!(guard.hold().is_valid() && !first.is_finished(), "the late push was believed");

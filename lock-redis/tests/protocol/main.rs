@@ -1,5 +1,5 @@
-//! Tests the protocol of the scripts without the client: scenarios play each rule against a real server, and for each rule that
-//! is removed, its scenario fails.
+//! Tests the protocol of the scripts without the client: scenarios play each rule against a real server, and each scenario
+//! fails if its rule is removed.
 #![allow(clippy::panic)] // a test reports by a panic
 #![forbid(unsafe_code)]
 

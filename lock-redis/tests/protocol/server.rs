@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// How long to wait for something that has to happen sooner or later.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The pause between two looks at something that sends no event.
+/// The pause between two checks of something that sends no event.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A server, which ends with this handle.

@@ -1,4 +1,4 @@
-//! Network partitions between the members of an ensemble: what a cut-off member goes on answering is worthless, and the holder has
+//! Network partitions between the members of an ensemble: what a cut-off member continues to answer is worthless, and the holder has
 //! stopped before another client has the lock.
 
 use std::future::poll_fn;

@@ -187,7 +187,7 @@ async fn of_a_look_at_several_predecessors() -> Outcome {
         let waiter = stage.in_line(&client, 5).await?;
         let asked = proxy.requests(ZooKeeperRequest::ReadMany);
         loss.of_next(&proxy, ZooKeeperRequest::ReadMany);
-        // Whichever of the two nearest is watched, it goes, and the client looks at the others.
+        // Whichever of the two nearest is watched, it goes, and the client checks the others.
         for position in [3, 2] {
             stage.server.delete(&stage.path(position).await?).await?;
         }

@@ -254,7 +254,7 @@ async fn the_own_node_written_to_by_somebody() -> Outcome {
     }
     stage.is_held_by(&guard, "after the notes").await?;
     ensure!(!waiter.is_finished(), "a note was a grant");
-    // And the watches go on: a deletion is reported as such.
+    // And the watches continue: a deletion is reported as such.
     stage.server.delete(&stage.path(0).await?).await?;
     let (reason, _) = diary.abort().await?;
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
@@ -309,7 +309,7 @@ async fn the_directory_deleted_while_held() -> Outcome {
     let (reason, _) = diary.abort().await?;
     ensure!(reason == LossReason::Deleted, "told as {reason:?}");
     drop(guard);
-    // The numbers begin anew, and the tokens still rise.
+    // The numbers start again, and the tokens still rise.
     let next = soon("the lock", other.mutex(ROOM)?.acquire()).await??;
     ensure!(next.token() > token, "{:?} after {token:?}", next.token());
     stage.is_held_by(&next, "in the new directory").await?;

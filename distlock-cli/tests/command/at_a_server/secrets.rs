@@ -34,7 +34,7 @@ fn with_option(url: &str, option: &str) -> String {
     format!("{url}{separator}{option}")
 }
 
-/// Neither the command under the lock nor other users that look at its process or at distlock's see the password.
+/// Neither the command under the lock nor other users that inspect its process or at distlock's see the password.
 pub(crate) fn processes_do_not_show_it(urls: &[String]) {
     for url in urls {
         let mut job = bare();

@@ -1,7 +1,7 @@
 //! The state of the model: a server, its clients, and the messages between them.
 //!
 //! Every time is an age or a remainder in ticks, capped where more makes no difference, so that the model is finite although
-//! time goes on for ever. A message carries the age of the request that it answers; a real client, which alone knows when it
+//! time is not. A message carries the age of the request that it answers; a real client, which alone knows when it
 //! sent request number k, looks that up.
 use std::hash::{Hash, Hasher};
 
@@ -122,7 +122,7 @@ pub(crate) struct Link {
 pub(crate) enum End {
     Release,
     Cancel,
-    /// Cancel, and begin anew because the wait is not over.
+    /// Cancel, and start again because the wait is not over.
     CancelAndWait,
 }
 
@@ -197,7 +197,7 @@ impl World {
         Self { server: Server::default(), clients: all, faults_left: faults, last_token: None }
     }
 
-    /// Lets time pass for all at once: all clocks run at the same rate.
+    /// Lets time pass for all clients: all clocks run at the same rate.
     pub(crate) fn tick(&mut self, rules: &Rules) {
         for client in &mut self.clients {
             client.tick(rules);

@@ -59,7 +59,7 @@ pub(crate) fn waiters_of_another_type_leave_nothing_for_ever(scripts: &Scripts, 
     holds("the queue has an end", stage.lifetime("q")? != -1)
 }
 
-/// A key of another type is no hold; a client that asks gets an error, and a waiter keeps its place.
+/// A key of another type is not a hold; a client that asks gets an error, and a waiter keeps its place.
 pub(crate) fn a_hold_of_another_type_ends_nothing(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     let hold = stage.key("l");
@@ -136,7 +136,7 @@ pub(crate) fn a_fence_by_another_program_is_an_error_before_any_write(
     Ok(())
 }
 
-/// The holder has let go; each waiter learns why the lock is not granted, and gets it when the key is gone.
+/// The holder has released; each waiter learns why the lock is not granted, and gets it when the key is gone.
 pub(crate) fn a_fence_by_another_program_undoes_no_release(scripts: &Scripts, server: &Server) -> Outcome {
     for foreign in FOREIGN {
         for name in [RELEASE, CANCEL, BREAK] {

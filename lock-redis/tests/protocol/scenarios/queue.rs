@@ -6,7 +6,7 @@ use crate::stage::{Acquired, LONG, Stage, beats, tries, waits};
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// Twice as many waiters as one call looks at, and some more.
+/// Twice as many waiters as one call checks, and some more.
 const MANY: usize = 250;
 
 pub(crate) fn waiters_are_served_in_order(scripts: &Scripts, server: &Server) -> Outcome {
