@@ -1,7 +1,7 @@
 //! The task that owns a connection: it alone sends statements on it and receives the answers.
 //!
-//! It carries out one order after the other, and abandons a statement only together with the connection. It releases at once a lock
-//! that is granted to a caller that has gone.
+//! It carries out one order after the other, and abandons a statement only together with the connection. If the caller has gone,
+//! it releases a granted lock at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ const RELEASES_SENT: usize = 5;
 /// The connection is no longer usable.
 struct Broken(LockError);
 
-/// What has to happen when a connection ends, even if only with the runtime or by a panic. The server frees the locks as soon as
-/// the connection is closed, so this has to come first.
+/// What has to happen before a connection ends, even if the runtime ends or the task panics: the server frees the locks as soon as
+/// the connection is closed.
 struct Ending {
     pool: Arc<Pool>,
     link: Arc<Link>,
@@ -108,7 +108,7 @@ impl Actor {
         }
     }
 
-    /// Closes the connection when nothing is held on it, or nothing that still matters.
+    /// Closes the connection when nothing on it is held, or still matters.
     async fn retire(self) {
         self.link.reaches(Stage::Ended);
         self.session.close().await;
@@ -183,8 +183,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits for the server's answer. If no caller wants it any more, it interrupts the statement. Then the server must have
-    /// answered both before the connection is used again, because a late interruption hits whatever runs at that time.
+    /// Waits for the server's answer. If its caller has gone, it interrupts the statement. Then the server must answer both before
+    /// the connection is used again, because a late interruption hits whatever runs at that time.
     async fn ask_until(
         &mut self,
         stop: impl Future<Output = ()>,
@@ -295,8 +295,8 @@ impl Actor {
         }
     }
 
-    /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it: so
-    /// it has its timeout, and is interrupted then.
+    /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it. So it
+    /// has a timeout of its own, and is interrupted then.
     async fn write(&mut self, statement: String) -> Result<Answer, Failure> {
         let clock = self.pool.context.clock().clone();
         let sent = clock.now();

@@ -26,13 +26,13 @@ use crate::session::Session;
 use crate::settings::Settings;
 use crate::statement::{self, LONGEST_WAIT};
 
-/// The longest name that every server takes.
+/// The longest name that every server accepts.
 const LONGEST_NAME: usize = 64;
 
 const BACKEND: &str = "mysql";
 
-/// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up: another
-/// request would only queue behind this one on the same connection.
+/// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up, because
+/// another request would only queue behind this one on the same connection.
 const SHORTEST_TIME_TO_UNDO: Duration = Duration::from_millis(1500);
 
 pub(crate) struct MySqlBackend {

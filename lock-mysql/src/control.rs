@@ -31,7 +31,7 @@ const LOOKS_BEFORE_THE_END: u32 = 4;
 /// How many waits one statement asks about.
 const MOST_WAITS: usize = 500;
 
-/// A question, and the channel for its answer.
+/// A question and the channel for its answer.
 struct Question {
     operation: Operation,
     subject: Subject,
@@ -71,7 +71,7 @@ impl Control {
 
     async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Failure> {
         let (answer, answered) = oneshot::channel();
-        // If the desk has ended, it drops the answer's sender with the question, which reports this.
+        // If the task has ended, it drops the answer's sender with the question, which reports this.
         let _ = self.questions.send(Question { operation, subject, answer });
         answered.await.unwrap_or_else(|_| Err(Failure::Broken(gone(operation))))
     }

@@ -76,7 +76,7 @@ fn code_of(error: &sqlx::Error) -> Option<u16> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
 }
 
-/// The error for users, without anything that only the server may know.
+/// The error for users, without secrets.
 pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
     let Some(code) = code_of(&error) else { return explain_connection(operation, error) };
     let said = error.as_database_error().map(|error| error.message().to_owned()).unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::session::Row;
 use crate::statement::{self, Holder, Waiter};
 use crate::survey::{self, Belongings};
 
-/// The pause between two questions whether a connection has ended after the command to end it.
+/// The pause between two checks whether a killed connection has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The table's record of a lock's last holder.

@@ -6,7 +6,7 @@
 //! # How it holds the lock
 //! A lock is a named lock of the server (`GET_LOCK`), which belongs to a **connection** and ends with it. One task owns a
 //! connection ([`actor`]); it alone sends statements on it and receives the answers. Callers await messages of that task, so a
-//! future that is dropped abandons no statement half way.
+//! dropped future abandons no statement.
 //!
 //! * *Trying and holding* share connections ([`pool`]): a try is a statement with a timeout of zero, which the server carries out
 //!   at once. A connection never has a lock twice, because the server would count it.
@@ -19,12 +19,12 @@
 //!   for that long. Any statement renews it for all locks of the connection.
 //! * *The token* is the server's `UUID_SHORT()`, evaluated after the grant in the same statement; or it comes from a table, minted
 //!   by the session that holds the lock, while it does.
-//! * *Each session* has a mark ([`mark`]): a random number, by which a client recognizes a session that is its own alone, and a
-//!   lock named after the number, by which a waiter sees from outside that the server still has its connection.
+//! * *Each session* has a mark ([`mark`]): a random number, by which a client recognises a session that belongs to it alone, and a
+//!   lock named after the number, which shows other connections that the server still has this one.
 //! * *The end of a connection* that may hold something needs care ([`control::Control::bury`]): only if the server no longer knows
 //!   its number, in the same run of the server, is it certain that nothing is left.
 //!
-//! # How a loss is noticed
+//! # How a holder learns of a loss
 //! Once per renewal interval each connection asks in one statement, for all its locks, whether `IS_USED_LOCK` is still this
 //! connection, and whether the server is still a primary. A connection that breaks loses all its locks at that moment. A silent
 //! connection keeps them until the core's deadline, which comes before the server's. An answer counts from the moment before its

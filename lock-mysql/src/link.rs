@@ -42,7 +42,7 @@ pub(crate) enum Taken {
 /// A wait that is under way at the server.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// Notified when no caller wants the lock any more.
+    /// Notified when the lock's callers have gone.
     pub(crate) stop: Notify,
     is_answered: AtomicBool,
 }
@@ -66,7 +66,7 @@ pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
 pub(crate) enum Order {
     /// Take a lock if it is free.
     Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
-    /// Wait for a lock until it is granted, or until no caller wants it any more.
+    /// Wait for a lock until it is granted, or until its callers have gone.
     Wait {
         claim: Claim,
         statement: String,
@@ -90,7 +90,7 @@ pub(crate) enum Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Alive,
-    /// This side receives nothing from it any more; the server may not know that yet.
+    /// This side no longer receives anything from it; the server may not know that yet.
     Ended,
     /// The server has freed everything that was held or waited for on it.
     Buried,
@@ -107,7 +107,7 @@ pub(crate) struct Link {
     checks: mpsc::UnboundedSender<Order>,
     /// How many orders have not been carried out yet.
     pending: AtomicUsize,
-    /// About the shortest that a statement took lately, in nanoseconds.
+    /// About the shortest time that a recent statement took, in nanoseconds.
     round_trip: AtomicU64,
     /// When the current statement was sent, unless it waits for a lock, in nanoseconds of the clock; zero if there is none.
     busy_since: AtomicU64,
@@ -182,7 +182,7 @@ impl Link {
         self.round_trip.store(took.min(lately.saturating_add(lately / 8 + 1_000)), Ordering::Relaxed);
     }
 
-    /// About the shortest that a statement on this connection took lately.
+    /// About the shortest time that a recent statement on this connection took.
     pub(crate) fn round_trip(&self) -> Duration {
         Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
     }

@@ -1,5 +1,5 @@
-//! The mark of a session, by which a client tells a session of its own from one that it shares with other clients, and from one
-//! that no longer exists.
+//! The mark of a session, by which a client distinguishes its own session from one that it shares with other clients, and from
+//! one that no longer exists.
 //!
 //! When a client opens a session, it gives it a random number in a variable, and takes a lock named after the number.
 //! * An answer without the number comes from another session, or from one that another client has marked since.

@@ -18,7 +18,7 @@ pub(crate) struct Opener {
     context: BackendContext,
     settings: Arc<Settings>,
     outage: Mutex<Option<Outage>>,
-    /// Held by the caller whose turn it is to try.
+    /// Held by the caller that tries now.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -60,8 +60,7 @@ impl Opener {
         self.outage.lock().as_ref().map_or(0, |outage| outage.failures)
     }
 
-    /// Until when to leave the server alone, if at all. An error if the server has refused another attempt since there were this
-    /// many.
+    /// The end of the pause, if there is one. An error if the server has refused another attempt since there were this many.
     fn again_at(&self, failures: u64) -> Result<Option<Moment>, LockError> {
         match &*self.outage.lock() {
             Some(outage) if outage.failures != failures => Err(outage.last.clone()),

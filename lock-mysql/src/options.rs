@@ -154,8 +154,8 @@ impl MySqlOptions {
         self
     }
 
-    /// What the names of all locks begin with, before a colon; `distlock` by default. All clients that are to exclude each other
-    /// must use the same prefix. With an empty one, the client passes names to the server unchanged, as other programs do.
+    /// What the names of all locks begin with, before a colon; `distlock` by default. Clients that exclude each other must use the
+    /// same prefix. With an empty one, the client passes names to the server unchanged, as other programs do.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();

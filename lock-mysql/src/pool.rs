@@ -56,7 +56,7 @@ type Wanted = oneshot::Sender<Result<OwnLink, LockError>>;
 
 struct Entry {
     link: Arc<Link>,
-    /// The locks that are held there, or may be, or are asked for, and by which attempt.
+    /// The locks that are held there, may be held or are requested, and by which attempt.
     names: HashMap<Name, AttemptId>,
     state: State,
 }
@@ -76,14 +76,14 @@ pub(crate) struct OwnLink {
     is_unused: bool,
 }
 
-/// A request that is under way on a connection.
+/// A pending request on a connection.
 pub(crate) struct Started {
     pub(crate) link: Arc<Link>,
     pub(crate) asked: Asked,
 }
 
 impl OwnLink {
-    /// Waits for a lock until no caller wants it any more.
+    /// Waits for a lock until its callers have gone.
     pub(crate) fn wait(mut self, claim: Claim, statement: String, waiting: Arc<Waiting>) -> Started {
         self.is_unused = false;
         self.pool.update(self.link.group, |entry| {
@@ -134,8 +134,8 @@ impl Pool {
         in_use.map(|(group, _)| *group).collect()
     }
 
-    /// Takes a lock, if it is free, on a shared connection. `None` if no connection has space, or if all of them are busy for long
-    /// and the pool may open another one.
+    /// Takes a lock, if it is free, on a shared connection. `None` if no connection has space, or if all of them will be busy for
+    /// long and the pool may open another one.
     pub(crate) fn take(&self, claim: &Claim) -> Option<Started> {
         let (clock, long) = (self.context.clock(), self.settings.request_timeout / 2);
         let mut inner = self.inner.lock();
@@ -402,7 +402,7 @@ impl Entry {
 
 impl Inner {
     /// How long a statement takes when nothing delays it: the best of all connections. Another connection shortens a queue that is
-    /// long because the server is far away or its disk is slow. It shortens none on a machine that is busy.
+    /// long because the server is far away or its disk is slow, but not one on a busy machine.
     fn round_trip(&self) -> Duration {
         self.links.values().map(|entry| entry.link.round_trip()).min().unwrap_or_default()
     }

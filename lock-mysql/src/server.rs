@@ -50,7 +50,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What a server says about itself on a new connection.
+/// A server's description of itself on a new connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     version_text: String,

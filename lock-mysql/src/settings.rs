@@ -54,7 +54,7 @@ impl Settings {
         self.lease.as_secs() + u64::from(self.lease.subsec_nanos() > 0)
     }
 
-    /// Less than the time after which the server closes such a connection by itself.
+    /// Less than the time after which the server closes such a connection.
     pub(crate) fn longest_idle(&self) -> Duration {
         LONGEST_IDLE.min(self.lease / 2)
     }

@@ -65,7 +65,7 @@ fn mark(operation: Operation) -> String {
     format!("{COMMENT}{}*/", word(operation))
 }
 
-/// What a waiter says about itself. It is part of its statement, which operators can see at the server.
+/// A waiter's description of itself. It is part of its statement, which operators can see at the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiter {
     pub(crate) id: String,
@@ -78,7 +78,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Formats it as a comment, in which nothing ends the comment early.
+    /// Formats it as a comment that nothing in it can end early.
     fn comment(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default().replace("*/", "*\\/");
         format!("{COMMENT}{} {text}*/", word(Operation::Acquire))

@@ -1,5 +1,5 @@
-//! Asks servers that provide it for more than the connection of a holder. It depends on the server's configuration, and on whether
-//! this user may read it.
+//! Asks the server for more than the connection of a holder. What it provides depends on its configuration, and on what this user
+//! may read.
 //!
 //! * `MariaDB`'s plugin `metadata_lock_info` tells every user which connection has which lock, and for how long.
 //! * `performance_schema` tells which connection has which lock if the instrument `wait/lock/metadata/sql/mdl` is on (as by default
@@ -24,7 +24,7 @@ use crate::statement;
 pub(crate) struct Belongings(BTreeMap<String, Option<Duration>>);
 
 impl Belongings {
-    /// Looks for the locks of a connection that is known to have `name`. `None` if the server does not tell.
+    /// Looks for the locks of a connection that is known to have `name`. `None` if the server does not report them.
     pub(crate) async fn of(
         backend: &MySqlBackend,
         connection: u64,

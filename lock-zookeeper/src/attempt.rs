@@ -36,7 +36,7 @@ impl<'a> Attempt<'a> {
             self.wait(&claim, &node, children).await?
         };
         if made.is_none() {
-            // The session removes what is left: no caller asks for this attempt again.
+            // The session removes what is left, because no caller asks for this attempt again.
             self.backend.claims.forget(self.request.id());
         }
         Ok(made)
@@ -86,7 +86,7 @@ impl<'a> Attempt<'a> {
         Ok(claim)
     }
 
-    /// The attempt's node: a new one, or that of an earlier call. The latter comes with the names of all children.
+    /// The attempt's node: a new one, or that of an earlier call, which comes with the names of all children.
     async fn node(&self, claim: &NodeClaim) -> Result<(Node, Option<Vec<String>>), LockError> {
         if claim.has_left_something()
             && let Some((node, children)) = self.backend.recipe.find(claim).await?

@@ -177,7 +177,7 @@ impl Backend for ZooKeeperBackend {
                 Released::WasLost(LossReason::SessionClosed)
             }
             Err(failure) if failure.outcome() == Outcome::Refused => {
-                // The caller may keep the lease: what becomes of the node must not depend on that.
+                // The caller may keep the lease; the node must not depend on that.
                 lease.claim.leave();
                 lease.forget();
                 return Err(failure.explain(Operation::Release));

@@ -3,7 +3,7 @@
 //! The client names its nodes as Curator's `InterProcessMutex` does: `_c_` + a random UUID + `-lock-` + the sequence number that
 //! the server appends. The part before `lock-` matters only to the program that created the node, so nodes of older and other
 //! programs with the same ending count too. A node without a number is not a contender: notes of an operator, directories. Nor are
-//! the nodes of Curator's other recipes, which do not wait for a lock of Curator's either.
+//! the nodes of Curator's other recipes, which do not wait for a Curator lock either.
 //!
 //! Any other child with a number is a stranger: a node of ZooKeeper's own recipe for locks (`x-` + session + `-` + number), of
 //! kazoo if the option for it is not set, of a user's script. Its creator may consider it the holder of the lock, so attempts
@@ -35,7 +35,7 @@ pub(crate) enum Accepted {
     /// Ours and Curator's.
     #[default]
     Curator,
-    /// kazoo's as well.
+    /// And kazoo's.
     CuratorAndKazoo,
 }
 
@@ -58,7 +58,7 @@ impl Contender {
         Some(Self { sequence, name: name.to_owned() })
     }
 
-    /// Whether another node may have the same number, so that only the order of creation counts.
+    /// Whether another node may have the same number; then only the order of creation counts.
     pub(crate) fn is_at_the_end_of_sequences(&self) -> bool {
         self.sequence < 0 || self.sequence >= END_OF_SEQUENCES
     }

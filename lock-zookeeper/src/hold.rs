@@ -1,9 +1,9 @@
 //! The state of a hold: its node, and whether that still exists.
 //!
 //! The client watches a hold's node, so that its holder learns at once of a deletion. The watch does not start immediately: whether
-//! the node waits or holds, the client sets it 20 ms after the node's creation, so that a short wait and a short hold cost no more
-//! than they must. If another program deletes a node that is younger, there may be two holders for that long; if it deletes an
-//! older one, for the time in which the watch reports it.
+//! the node waits or holds, the client sets it 20 ms after the node's creation, so that a short wait or a short hold costs no
+//! request for it. If another program deletes a younger node, there may be two holders until then; if it deletes an older one,
+//! until the watch reports it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,8 +55,8 @@ impl Lease {
         Arc::clone(&self.watch)
     }
 
-    /// The owner is about to delete the node: what the watch reports from now on is no loss. The watch itself stays until the node
-    /// is gone, so it ends without a request to remove it.
+    /// The owner is about to delete the node, so what the watch reports from now on is not a loss. The watch stays until the node is
+    /// gone, so it ends without a request to remove it.
     pub(crate) fn begin_release(&self) {
         self.watch.is_over.store(true, Ordering::Release);
     }

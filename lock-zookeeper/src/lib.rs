@@ -7,23 +7,23 @@
 //! # How it holds the lock
 //! It follows ZooKeeper's recipe for locks: a client that wants the lock creates an **ephemeral sequential node** in the lock's
 //! directory. The node with the lowest number holds the lock, and each other client watches one node before its own. The nodes are
-//! named like those of Apache Curator's `InterProcessMutex`, so both programs stand in one queue. It differs from the recipe in
-//! these points:
+//! named like those of Apache Curator's `InterProcessMutex`, so both programs share one queue. It differs from the recipe in these
+//! points:
 //!
 //! * *One round trip.* The transaction that creates the node also writes to the directory, and the answer to that write says how
 //!   many children the directory has. If there is one, the lock is ours, and the transaction's id (`czxid` of the node) is the
 //!   token.
 //! * *One listing.* No node can come before an existing one, so the predecessors in one listing are all there will ever be. The
 //!   client checks them again, but does not list the directory again.
-//! * *Nothing to ask at the hand-off.* The client first watches the node before its nearest predecessor. When that node goes, it
+//! * *No request at the hand-off.* The client first watches the node before its nearest predecessor. When that node goes, it
 //!   checks the others, while the nearest predecessor holds the lock. When the nearest goes, the lock is ours.
 //! * *A mark for each attempt in each session.* The mark is part of the node's name, and the client records it before it sends the
 //!   first request. Whatever becomes of that request, the client finds the node by its mark and adopts it, or repeats its removal
 //!   until it is certain. It takes no node of another session.
 //! * *A heartbeat that the leader commits*: a transaction that only checks, for all holds of a session together.
-//! * *Sessions.* When a session has ended, another one replaces it. A hold is never replaced.
+//! * *Sessions.* Another session replaces one that has ended. A hold is never replaced.
 //!
-//! # How a loss is noticed
+//! # How a holder learns of a loss
 //! The core ends a hold that is not renewed before the servers can give the lock away. `liveness.rs` works out what a heartbeat proves
 //! and from when on a hold lasts; it has the formula and its reason. The core does not wait for the client library, which reports
 //! the end of a session after 1.4 timeouts: the core's deadline comes before two thirds of one.
@@ -51,7 +51,7 @@
 //! | contenders are ordered by the session's number instead of the sequence: two holders | ZOOKEEPER-2931 | the sequence number alone |
 //! | the sequence overflows: doubles, and negative numbers | ZOOKEEPER-4372 | from there on the order of creation |
 //! | a session with too many nodes brings the ensemble down when it ends | ZOOKEEPER-4306 | the paths of a session are bounded; further sessions |
-//! | the answer to a creation in a transaction is nonsense | ZOOKEEPER-4026 | the client reads the answer to the write beside it instead |
+//! | the answer to a creation in a transaction is wrong | ZOOKEEPER-4026 | the client reads the answer to the write beside it instead |
 //!
 //! # What happens at each failure
 //! `docs/backends/zookeeper.md` says for each failure what the holder and the next client see, and names the test that forces it.

@@ -1,6 +1,6 @@
 //! Computes from when on a session is certain to be alive, as far as acknowledged requests prove it.
 //!
-//! With `T` the session's timeout, a hold is good until
+//! With `T` the session's timeout, a hold is valid until
 //!
 //! ```text
 //! min(tᵢ + 2T/3, tᵤ + T − margin)
@@ -66,7 +66,7 @@ pub(crate) struct Acknowledged {
 }
 
 impl Liveness {
-    /// What is known of a session with this timeout that the client asked for at `connecting`.
+    /// What is known about a session with this timeout that the client asked for at `connecting`.
     pub(crate) fn new(connecting: Acknowledged, timeout: Duration, tick: Duration) -> Self {
         Self {
             timeout,

@@ -34,7 +34,7 @@ pub(crate) struct Node {
     pub(crate) is_alone: bool,
 }
 
-/// Unused directories come and go, so creating a node may need several rounds; but not more than this.
+/// Unused directories come and go, so creating a node may need several rounds, but not more than this.
 const MOST_ROUNDS: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,8 +156,8 @@ impl Recipe {
     }
 }
 
-/// Removes doubles of the attempt's own node, and returns the other children of the lock's directory. An attempt that waited for
-/// itself would wait for ever.
+/// Removes duplicates of the attempt's own node, and returns the other children of the lock's directory. An attempt that waited
+/// for itself would wait for ever.
 pub(crate) async fn without_doubles(
     claim: &NodeClaim,
     own: &Contender,

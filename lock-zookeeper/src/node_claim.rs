@@ -1,4 +1,4 @@
-//! What the client knows of an attempt's node, from before the first request until certainly nothing is left of it.
+//! What the client knows about an attempt's node, from before the first request until certainly nothing is left.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl NodeClaim {
         }
     }
 
-    /// From here on the claim takes no seat in its session, even if it is kept.
+    /// From here on the claim takes no space in its session, even if it is kept.
     fn gone(&self) {
         self.state.lock().node = Node::Gone;
         self.seat.give_back();
@@ -131,8 +131,8 @@ impl NodeClaim {
         self.session().leave(self.orphan.clone());
     }
 
-    /// Makes sure that nothing is left, once. If the servers refuse the removal, the session takes over, so that other clients do
-    /// not have to wait for as long as this client lives.
+    /// Makes sure that nothing is left, once. If the servers refuse the removal, the session takes over, so that other clients need
+    /// not wait until this client ends.
     pub(crate) async fn undo(&self) -> Result<(), LockError> {
         let undone = self.try_to_undo().await;
         match &undone {
@@ -167,7 +167,7 @@ impl NodeClaim {
 }
 
 impl Drop for NodeClaim {
-    /// Leaves to the session what has not been undone.
+    /// Leaves the rest to the session.
     fn drop(&mut self) {
         let is_clean = {
             let state = self.state.lock();

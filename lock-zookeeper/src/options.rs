@@ -166,7 +166,7 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Encrypts the connections, and checks the servers' certificates against this authority (a file in PEM format) alone.
+    /// Encrypts the connections, and checks the servers' certificates against only this authority (a file in PEM format).
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
         self.tls = Some(self.tls.unwrap_or_default().authority(file));

@@ -1,6 +1,6 @@
 //! Removes for certain what an attempt may have left at the servers.
 //!
-//! A node lives as long as its session, so a node left behind in a session that lives on blocks all other clients. Every attempt
+//! A node lives as long as its session, so a node left behind in a living session blocks all other clients. Every attempt
 //! gets a mark before its first request is sent, and the clean-up looks for the mark, not for the nodes that the client believes it
 //! has created.
 

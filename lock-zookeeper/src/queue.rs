@@ -6,9 +6,9 @@
 //! however many there are.
 //!
 //! **The client first watches the node before the nearest predecessor.** When that node goes, the nearest predecessor normally has
-//! the lock, or is about to get it. That is the time to check that all others have gone too (a node may also go because its waiter
-//! gave up), and to watch the nearest. When the nearest goes, the client has nothing left to ask: a hand-off costs no round trip
-//! after the release. If the nearest gives up earlier, the client finds it gone when it sets the watch.
+//! the lock, or is about to get it. Then the client checks that all others have gone too (a node may also go because its waiter
+//! gave up), and watches the nearest. When the nearest goes, no request is left: a hand-off costs no round trip after the release.
+//! If the nearest gives up earlier, the client finds it gone when it sets the watch.
 //!
 //! This is ZooKeeper's recipe for locks, except that there is no second listing and that another node is watched first.
 

@@ -15,7 +15,7 @@ const BROKEN: &[u8] = b"broken";
 /// The longest time that a holder may need to stop. A client that breaks its hold waits at most this long for it.
 const LONGEST_STOP: Duration = Duration::from_secs(300);
 
-/// What a client writes about itself.
+/// A client's description of itself.
 #[derive(Serialize, Deserialize)]
 struct Record {
     host: String,
@@ -25,7 +25,7 @@ struct Record {
     /// How many milliseconds its holds need to stop after the report of their loss.
     #[serde(default, skip_serializing_if = "is_default")]
     stops_within: u64,
-    /// Whether a client broke the hold. Its holder learns it from this field.
+    /// Whether a client broke the hold; its holder learns of that from this field.
     #[serde(default, skip_serializing_if = "is_default")]
     broken: bool,
 }

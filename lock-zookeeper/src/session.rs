@@ -1,4 +1,4 @@
-//! One session with the servers: its requests, its heartbeat, and its orphans.
+//! One session with the servers: its requests, its heartbeat and its orphans.
 
 use std::fmt;
 use std::future::Future;
@@ -23,7 +23,7 @@ use crate::orphan::Orphan;
 pub(crate) enum Contact {
     Good,
     Lost(LockError),
-    /// Finally over: everything that the session created is gone, or goes when the servers notice.
+    /// Over: everything that the session created is gone, or goes when the servers notice.
     Over,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Session {
     /// How long the servers may take for one answer.
     request_timeout: Duration,
     clock: Clock,
-    /// None when the session has ended. The library's client closes once the last request that is under way on it is answered.
+    /// None when the session has ended. The library's client closes when its last pending request is answered.
     client: Mutex<Option<Arc<Client>>>,
     liveness: Mutex<Liveness>,
     contact: watch::Sender<Contact>,
@@ -177,8 +177,8 @@ impl Session {
         within(&self.clock, self.clock.now().plus(self.request_timeout), future).await
     }
 
-    /// The client to send requests with. Fails without contact: the client library would keep the requests, and send them when no
-    /// caller waits for them any more.
+    /// The client to send requests with. Fails without contact, because the client library would keep the requests and send them
+    /// when their callers are gone.
     fn client(&self) -> Result<Arc<Client>, Failure> {
         if let Contact::Lost(error) = &*self.contact.borrow() {
             return Err(Failure::Unsent(error.clone()));
@@ -273,7 +273,7 @@ impl Session {
         }
     }
 
-    /// Waits until the server normally has seen everything that was committed at the time of the request. For inspecting locks.
+    /// Waits until the server has normally seen everything that was committed at the time of the request. For inspecting locks.
     pub(crate) async fn catch_up(&self, path: &str) -> Result<(), Failure> {
         self.ask(Proof::Answered, |client| async move { client.sync(path).await }).await
     }
@@ -285,7 +285,7 @@ impl Session {
 
     /// Which of these nodes exist, all at the same moment. A node that the user may not check counts as existing.
     ///
-    /// It asks for their children, of which such nodes have none: this costs the server least.
+    /// It asks for their children, because such nodes have none, which costs the server least.
     pub(crate) async fn which_are_there(&self, paths: &[String]) -> Result<Vec<bool>, Failure> {
         let found = self.look(paths, Look::AtChildren).await?;
         let is_gone =
@@ -379,12 +379,12 @@ impl Session {
         self.liveness.lock().last_answer()
     }
 
-    /// How long a hold lasts from its anchor.
+    /// How long a hold is valid from its anchor.
     pub(crate) fn term(&self) -> Duration {
         term(self.timeout)
     }
 
-    /// Whether no nodes are in it, and none are about to be created.
+    /// Whether it has no nodes, and none are about to be created.
     pub(crate) fn is_empty(&self) -> bool {
         self.load.load(Ordering::Acquire) == 0
     }
@@ -399,7 +399,7 @@ impl Session {
         self.is_condemned.store(true, Ordering::Release);
     }
 
-    /// Takes a seat for one node in this directory, if there is space.
+    /// Reserves space for one node in this directory, if there is some.
     pub(crate) fn seat(self: &Arc<Self>, directory: &str) -> Option<Seat> {
         let path = directory.len() + NAME_OF_A_NODE;
         // The path of the node, and that of the node it waits for.
@@ -433,14 +433,14 @@ impl fmt::Debug for Session {
 /// The limit, in bytes, for all paths that one session may have to name at once.
 ///
 /// After a loss of contact the client library names all nodes that are watched. If they exceed 128 KiB it uses several requests,
-/// then takes the second answer for nonsense and never regains contact. And when a session ends, the servers write the paths of all
+/// then misreads the second answer and never regains contact. And when a session ends, the servers write the paths of all
 /// its nodes into one transaction, which may not be longer than `jute.maxbuffer` (1 MiB; ZOOKEEPER-4306).
 const MOST_BYTES: usize = 120 * 1024;
 
 /// The length of a node's name, with the slash before it.
 const NAME_OF_A_NODE: usize = 56;
 
-/// The place of one node in a session.
+/// The space of one node in a session.
 #[derive(Debug)]
 pub(crate) struct Seat {
     session: Arc<Session>,

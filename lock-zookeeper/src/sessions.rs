@@ -31,7 +31,7 @@ const SILENT_TIMEOUTS: u32 = 2;
 /// For how many timeouts a further session may be without nodes before the client closes it.
 const IDLE_TIMEOUTS: u32 = 6;
 
-/// How many signs of life the client wants of the servers in one session timeout.
+/// How many signs of life the client asks of the servers in one session timeout.
 pub(crate) const BEATS_IN_A_TIMEOUT: u32 = 6;
 
 pub(crate) struct Sessions {
@@ -100,7 +100,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Takes a seat for a node in this directory, in a session that has space for it.
+    /// Reserves space for a node in this directory, in a session that has some.
     pub(crate) async fn seat(
         self: &Arc<Self>,
         directory: &str,
@@ -252,7 +252,7 @@ impl Sessions {
             if clock.now().since(opened) > LONGEST_PAUSE {
                 backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             } else {
-                // It ended as soon as it was used, and the next one may do the same.
+                // It ended as soon as the client used it, and the next one may do the same.
                 clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
             }
         }
@@ -340,7 +340,7 @@ impl Sessions {
         }
     }
 
-    /// Asks the servers for a sign of life while nothing else is asked. Returns when the session is no longer of use.
+    /// Asks the servers for a sign of life while no other request does. Returns when the session is no longer of use.
     ///
     /// A heartbeat proves how long the session lives only together with requests that were answered earlier, so a session without
     /// nodes needs this too. Heartbeats for holds make it unnecessary, and the client library sends correspondingly fewer pings.
@@ -427,7 +427,7 @@ fn longest_tick(asked: Duration, negotiated: Duration) -> Duration {
     if negotiated > asked { negotiated / 2 } else { negotiated / 4 }
 }
 
-/// How long the servers may take for an answer: a third of the session, and less than the interval in which a renewal has to
+/// How long the servers may take for an answer: a third of the session, and less than the interval in which a renewal must
 /// succeed.
 fn request_timeout(timeout: Duration, interval: Duration) -> Duration {
     (timeout / 3).min(interval * 3 / 4)

@@ -1,5 +1,5 @@
-//! Encrypted connections. They need the feature `tls`, because the client library's TLS brings along a second library of
-//! cryptography, written in C, which takes longer to compile than all the rest.
+//! Encrypted connections. They need the feature `tls`, because the client library's TLS depends on a second cryptography library,
+//! written in C, which takes longer to compile than all the rest.
 
 use lock_core::LockError;
 use lock_core::spi::TlsOptions;
@@ -80,7 +80,7 @@ mod with {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let files = tls.read()?;
-        // It begins with no authorities at all: those of the file are alone.
+        // It begins with no authorities, so only those of the file count.
         let mut options = ClientTls::new();
         if let Some(authority) = files.authority {
             options = options.with_pem_ca(&String::from_utf8_lossy(&authority)).map_err(unusable)?;

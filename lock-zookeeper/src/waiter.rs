@@ -36,7 +36,7 @@ pub(crate) struct Waiter<'a> {
 /// The event that ended a pause.
 enum Woken {
     Own(Told),
-    /// The own node is no longer new, and not watched yet.
+    /// The own node is no longer new, and not yet watched.
     TimeToWatch,
     Next(Told),
     ContactChanged,
@@ -144,7 +144,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// The own node's watch comes first: a waiter that has lost its place does not get the lock because another one left. The watch
-    /// is set when the node is no longer new, so that a short wait costs no more than it must.
+    /// is set when the node is no longer new, so that a short wait costs no request for it.
     async fn woken(&mut self, next: &mut Watching, asked_until: Moment, look_at: Moment) -> Woken {
         let clock = self.session().clock();
         let attempt = self.attempt();
@@ -163,8 +163,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// How long before a caller stops waiting the client asks the servers once more. It notices their silence before it would
-    /// answer "not acquired" to that caller.
+    /// How long before a caller stops waiting the client asks the servers once more, to notice their silence before it answers
+    /// "not acquired" to that caller.
     fn ahead(&self) -> Duration {
         self.session().request_timeout().mul_f64(1.5)
     }
@@ -195,7 +195,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Looks whether the own node and the watched one exist: servers report nothing of a node that the user may not read any more.
+    /// Checks whether the own node and the watched one exist: servers report nothing about a node that the user may no longer read.
     async fn look_at_own_and_next(&mut self, before: &Predecessors) -> Result<(Place, Place), LockError> {
         let next = before.watched_name().map(|name| self.claim.path_of(name));
         let paths: Vec<_> = std::iter::once(self.own_path.clone()).chain(next).collect();

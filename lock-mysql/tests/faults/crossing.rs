@@ -1,4 +1,4 @@
-//! Two clients that each want the lock of the other.
+//! Two clients that each want the other's lock.
 
 use std::time::Duration;
 

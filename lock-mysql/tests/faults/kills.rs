@@ -143,7 +143,7 @@ async fn an_interrupted_release_is_repeated(flavour: MySqlFlavour) -> Outcome {
     Ok(())
 }
 
-/// A caller that tries does not have to know that the server ended a connection without holds.
+/// A caller that tries does not notice that the server has ended a connection without holds.
 async fn an_idle_connection_that_was_killed_costs_nothing(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;

@@ -236,7 +236,7 @@ async fn a_release_that_is_sent_again_spares_the_next_hold(flavour: MySqlFlavour
     }
     proxy.hold_reply(Operation::Release);
     let releasing = tokio::spawn(guard.release());
-    // Before each repetition the client waits longer, in the end long enough.
+    // The client waits longer before each repetition, and eventually long enough.
     let failed = || async { Ok(logs::lines_with(&["a release failed", name.as_str()]).len() >= 7) };
     until("it has failed often", failed).await?;
     proxy.let_replies_go();
@@ -268,7 +268,7 @@ async fn what_is_sent_again_does_not_stand_behind_the_wait_of_another(flavour: M
     let releasing = tokio::spawn(first.release());
     let second = client.mutex("second")?.acquire().await?;
     let other = Waiter::start(client.mutex("another room")?);
-    // Before each repetition the client waits longer, in the end long enough.
+    // The client waits longer before each repetition, and eventually long enough.
     let failed = || async { Ok(logs::lines_with(&["an attempt failed", name.as_str()]).len() >= 8) };
     until("it has failed often", failed).await?;
     proxy.let_replies_go();

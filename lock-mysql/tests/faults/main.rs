@@ -1,8 +1,8 @@
 //! Faults at a real MariaDB and a real MySQL, and what they do to locks: processes, connections, statements, the server itself and
 //! its permissions.
 //!
-//! Each case has a server for itself, and runs on both. Most cases spend most of their time waiting. So several of them run at
-//! once, and this program has a main function of its own.
+//! Each case runs on both, with a server for itself. Most cases mostly wait, so several of them run at once, and this program has
+//! its own main function.
 #![allow(unreachable_pub)] // everything here belongs to this program alone
 
 mod case;

@@ -65,7 +65,7 @@ async fn a_stopped_holder_keeps_the_lock_for_its_lease(flavour: MySqlFlavour) ->
     Ok(guard.release().await?)
 }
 
-/// The grant waits for the process in the socket, and is outdated when the process keeps running.
+/// The grant waits for the process in the socket, and is outdated when the process continues.
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let client = stage.client(LONG).await?;

@@ -1,8 +1,7 @@
 //! What happens to locks at a real Redis server when something fails: processes, connections, replies, the server itself, its
 //! data or its permissions.
 //!
-//! Each case has a server of its own. Most cases wait most of the time, so many of them run at once; for that this program has
-//! a main function of its own.
+//! Each case has its own server. Most cases mostly wait, so many of them run at once, and this program has its own main function.
 #![allow(unreachable_pub)] // everything here is of this program alone
 
 mod stage;

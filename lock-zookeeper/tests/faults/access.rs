@@ -272,12 +272,12 @@ async fn a_release_that_is_refused_is_repeated_until_it_is_permitted() -> Outcom
 async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &Access::anybody()).await?;
-    // Long enough for a busy machine, and shorter than the wait below: a session that nothing keeps alive would end.
+    // Long enough for a busy machine, and shorter than the wait below, in which an unused session would end.
     let session = "session_timeout=12s";
     let (one, other) = (stage.client(session).await?, stage.client(session).await?);
     let held = one.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
-    // A client that already has a node goes on, and may release.
+    // A client that already has a node continues, and may release.
     stage.server.set_access(&stage.directory(ROOM), &everybody("d")).await?;
     tokio::time::sleep(std::time::Duration::from_secs(13)).await;
     stage.is_held_by(&held, "without permission").await?;

@@ -159,7 +159,7 @@ async fn while_the_predecessor_is_looked_at() -> Outcome {
     while_on_its_way(ZooKeeperRequest::Read, Held::Answer).await
 }
 
-/// The lock has become free, and the waiter is dropped just as the news reaches it.
+/// The lock has become free, and the waiter is dropped just as it receives the event.
 async fn while_the_news_of_the_grant_is_on_its_way() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;

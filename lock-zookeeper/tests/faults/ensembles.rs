@@ -22,10 +22,10 @@ cases!("ensembles":
     a_creation_that_arrives_late_at_the_member_that_was_left,
 );
 
-/// The cases take turns with the ensemble: it consists of three processes, and a fault affects all cases.
+/// The cases use the ensemble in turn: it consists of three processes, and a fault affects all cases.
 static SHARED: Mutex<Option<ZooKeeperEnsemble>> = Mutex::const_new(None);
 
-/// The member that believes for thirty times as long as the others that it is the leader.
+/// The member that believes that it is the leader for thirty times as long as the others.
 const STUBBORN: usize = 2;
 
 /// Ends the ensemble that the cases share.

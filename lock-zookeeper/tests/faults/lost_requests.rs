@@ -34,7 +34,7 @@ async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClien
     Ok((stage, proxy, client, other))
 }
 
-/// A repeated release finds nothing, which is no loss.
+/// A repeated release finds nothing, which is not a loss.
 ///
 /// The caller of a release waits as long as the hold would have lasted, and ten seconds at most. With a session of 15 seconds the
 /// client library takes six to find the connection dead. A release right after a heartbeat leaves four to connect again.

@@ -1,8 +1,7 @@
 //! Faults at a real ZooKeeper server, and what they do to locks: lost requests and answers, connections, sessions, nodes and
 //! permissions, processes, and network partitions between the members of an ensemble.
 //!
-//! Most cases share a server and spend most of their time waiting. So many of them run at once, and this program has a main
-//! function of its own.
+//! Most cases share a server and mostly wait, so many of them run at once, and this program has its own main function.
 #![allow(unreachable_pub, reason = "everything here is of this program alone")]
 
 mod stage;

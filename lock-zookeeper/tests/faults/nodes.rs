@@ -143,7 +143,7 @@ async fn the_own_node_deleted_while_there_is_no_contact() -> Outcome {
         let waiter = stage.in_line(&client, 2).await?;
         let own = stage.path(1).await?;
         let behind = stage.in_line(&other, 3).await?;
-        // Sometimes the client already watches its own node, and sometimes not yet.
+        // The client may or may not watch its own node by now.
         if round % 3 != 0 {
             stage.is_watched(std::slice::from_ref(&own), stage.session(1).await?).await?;
         }

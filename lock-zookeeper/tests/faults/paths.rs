@@ -120,7 +120,7 @@ async fn numbers_of_other_programs_are_refused() -> Outcome {
         soon("the undoing", client.idle()).await?;
         stage.nothing_is_left_now(prefix).await?;
         stage.server.delete(&theirs).await?;
-        // A foreign node that comes later finds the lock held; what its program does then is its own business.
+        // A foreign node that comes later finds the lock held; its program decides what to do then.
         let guard = soon("the lock", lock.acquire()).await??;
         let later = stage.server.create(&path, b"", NodeKind::Numbered).await?;
         let status = other.status(ROOM).await?;

@@ -21,7 +21,7 @@ const SESSION: Duration = Duration::from_secs(6);
 
 const SHORT: &str = "session_timeout=6s";
 
-/// The news of the grant waits for the process in the socket, and is outdated when the process keeps running.
+/// The event of the grant waits for the process in the socket, and is outdated when the process continues.
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {
     let stage = Stage::new().await?;
     let (client, third) = (stage.client(LONG).await?, stage.client(LONG).await?);

@@ -210,7 +210,7 @@ async fn ended_around_a_creation(kept_back: Lost) -> Outcome {
     let (guard, _) = waiter.granted().await?;
     soon("the loss", mine.lost()).await?;
     drop(mine);
-    // The answer may have come before the news of the end, and the news before this line.
+    // The answer may have come before the event of the end, and the event before this line.
     let directory = stage.directory("another room");
     let nodes = stage.server.children(&directory).await?.unwrap_or_default();
     ensure!(nodes.len() <= 1, "{nodes:?}");
