@@ -33,7 +33,7 @@ const LONGEST_NAME: usize = 140;
 /// How long the calling thread keeps trying to enter the gate before it leaves that to the watcher.
 const IMPATIENCE: Duration = Duration::from_micros(100);
 
-/// Locks between the processes of one machine, in the files of a folder. The crate's documentation describes how.
+/// Locks between the processes of one machine, in the files of a folder, as the crate's documentation describes.
 pub struct FileBackend {
     means: Means,
     context: BackendContext,
@@ -44,7 +44,7 @@ pub struct FileBackend {
 
 struct Entry {
     attempt: Arc<Attempt>,
-    /// Makes the watcher look after the attempt while it waits.
+    /// Makes the watcher serve the attempt while it waits.
     care: Option<Care>,
 }
 
@@ -94,7 +94,7 @@ impl FileBackend {
         attempt
     }
 
-    /// Looks at once, on this thread, and leaves the rest to the watcher if that decides nothing.
+    /// Checks at once, on this thread, and leaves the rest to the watcher if that decides nothing.
     fn begin(&self, id: AttemptId, attempt: &Arc<Attempt>) {
         attempt.first_look(IMPATIENCE);
         if attempt.outcome().is_none() {
@@ -110,8 +110,7 @@ impl FileBackend {
         self.attempts.lock().remove(&id)
     }
 
-    /// Gives a lock back. Never waits long for the gate: the lock becomes free in any case, and only its file may stay for a
-    /// while.
+    /// Releases a lock. Never waits long for the gate: the lock becomes free in any case, and only its file may stay for a while.
     fn give_back(&self, hold: &Hold, physical: &str) -> Result<Standing, Failure> {
         let gate = enter_soon(&self.means.place);
         let standing = hold.release(gate.as_ref())?;

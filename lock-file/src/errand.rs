@@ -32,7 +32,7 @@ struct State<T> {
 /// Runs `action` in the gate.
 ///
 /// # Cancel safety
-/// A future that is dropped after its first poll may or may not have run the action, and will not run it any more.
+/// A future that is dropped after its first poll may or may not have run the action, and no longer runs it.
 pub(crate) async fn run<T: Send + 'static>(
     means: &Means,
     action: impl FnOnce(&Gate) -> Result<T, Failure> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What can go wrong with files, with messages that tell the reader what to do.
+//! Failures of file operations, with messages that tell the reader what to do.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 pub(crate) enum Failure {
     /// A system call failed.
     System { doing: &'static str, path: PathBuf, errno: Errno },
-    /// The folder or a file in it is not what it must be.
+    /// The folder or a file in it is not as required.
     Refused { cause: String, remedy: Cow<'static, str> },
     /// Another process did not leave the gate in time.
     GateBusy { path: PathBuf, occupant: Option<Occupant> },
@@ -47,7 +47,7 @@ impl Failure {
         matches!(self, Self::System { errno: Errno::NOENT, .. })
     }
 
-    /// Whether the same call may succeed a moment later by itself.
+    /// Whether the same call may succeed a moment later.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, Self::System { errno, .. } if is_passing(*errno))
     }

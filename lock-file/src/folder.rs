@@ -1,5 +1,5 @@
-//! The folder of the locks. Opens the files in it never through a symbolic link, never if they are another user's, and never
-//! readable by others.
+//! The folder of the locks. Never opens a file in it through a symbolic link, or if the file belongs to another user or is readable
+//! by others.
 //!
 //! ```text
 //! <folder>/gate                       the gate, with the counter in it
@@ -23,8 +23,8 @@ use rustix::process::geteuid;
 use crate::failure::Failure;
 use crate::network;
 
-/// Identifies a file whatever its name: two descriptors of one file have the same identity, and no other file has it while one
-/// of them is open.
+/// Identifies a file independently of its name: two descriptors of one file have the same identity, and no other file has it
+/// while one of them is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
@@ -81,7 +81,6 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -254,13 +253,13 @@ fn make_with_parents(path: &Path) -> Result<(), Failure> {
                 result => result.map_err(failure),
             }
         }
-        // Even if creating it fails with another error, on a read-only file system for example.
+        // Even if creating it fails with another error, for example on a read-only file system.
         (Err(_), _) if path.is_dir() => Ok(()),
         (result, _) => result.map_err(failure),
     }
 }
 
-/// The refusal if something that is no folder, and leads to none, is in the way to `path`.
+/// The refusal if something on the way to `path` is not a folder and does not lead to one.
 fn refuse_obstacle(path: &Path) -> Option<Failure> {
     let look = |path| rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
     let (found, stat) = path.ancestors().find_map(|path| look(path).ok().map(|stat| (path, stat)))?;

@@ -2,8 +2,8 @@
 //!
 //! The same file contains the counter, so that a process can have neither without the other.
 //!
-//! No process waits for the gate in the kernel. A process that is stopped inside it (by a debugger, or by Ctrl-Z at the wrong
-//! microsecond) would otherwise block all others beyond their deadlines. So they try, do something else, and try again.
+//! No process waits for the gate in the kernel. Otherwise a process that is stopped inside it (by a debugger, or by Ctrl-Z at the
+//! wrong microsecond) would block all others beyond their deadlines. So they try, do something else, and try again.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

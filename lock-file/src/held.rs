@@ -1,13 +1,13 @@
 //! The `held` file of a lock. A client holds the lock while it has the `flock` on this file and the file is still in its place.
 //!
 //! * The file is created, locked and checked only inside the gate. No process requests its `flock` outside the gate, so no
-//!   attempt is refused because another process only looked.
+//!   attempt is refused because another process only checked.
 //! * It is removed only inside the gate. A release that cannot enter the gate unlocks the file, and leaves it to be reused or
 //!   tidied away.
 //! * After locking, the file at the path is compared with the one that was locked, because a file that was removed in between
 //!   excludes no other process.
-//! * Writing to the file, unlocking it and closing it are no changes that wake a waiter, with one exception: closing a
-//!   descriptor that is open for writing. So a process that only looks opens the file for reading, and does not wake others.
+//! * Writing to the file, unlocking it and closing it wake no waiter, with one exception: closing a descriptor that is open for
+//!   writing. So a process that only checks opens the file for reading, and does not wake others.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ fn is_marked_broken(stat: &Stat) -> bool {
     Mode::from_raw_mode(stat.st_mode).contains(BROKEN)
 }
 
-/// Whether the lock is free. To be called in the gate only.
+/// Whether the lock is free. Call this only in the gate.
 fn is_free(folder: &Folder, relative: &str) -> Result<bool, Failure> {
     let Some(file) = folder.open_to_look(relative)? else {
         return Ok(true);

@@ -10,17 +10,16 @@
 //!
 //! * *Order.* A waiter draws a ticket: a file with a rising number, which it keeps under a `flock`. It is a waiter's turn when
 //!   no living waiter has a lower number; only then does it ask for the lock.
-//! * *The gate.* Every decision (take, draw a ticket, inspect, break, tidy up) is made under the `flock` of the file `gate`,
+//! * *The gate.* A client makes every decision (take, draw a ticket, inspect, break, tidy up) under the `flock` of the file `gate`,
 //!   which takes some microseconds. So no ticket with a low number appears late, and no process that only checks a file is
-//!   taken for a holder.
+//!   mistaken for a holder.
 //! * *The fencing token.* The gate's file contains one counter for the whole folder. A token is max(counter, last holder's
-//!   token) + 1, and never below the clock in microseconds. It is drawn in the same stay in the gate in which the lock is
-//!   taken.
+//!   token) + 1, and never below the clock in microseconds. The client draws it and takes the lock in one stay in the gate.
 //! * *Waking.* A waiter watches the ticket right before its own, and the first waiter watches the `held` file, by inotify: one
 //!   thread and one inotify instance per process, however many waiters there are. A waiter checks again after the watch has
 //!   begun, because inotify does not report what happened before.
 //!
-//! # How a loss is noticed
+//! # How a holder learns of a loss
 //! The `held` file of a holder is watched too, from 25 ms after the grant. When the file is no longer in its place, or is
 //! marked as broken, the hold is lost: [`Broken`](lock_core::LossReason::Broken) or
 //! [`Deleted`](lock_core::LossReason::Deleted). An inspection every 30 s notices a folder that was moved away as a whole.
@@ -29,8 +28,8 @@
 //! `docs/backends/file.md` says for each failure what the holder and the next client see, and names the test that forces it.
 //!
 //! # On systems other than Linux
-//! On other Unix systems waiters and holders look every [`poll_interval`](FileOptions::poll_interval), network file systems are
-//! not detected, and the error for a stuck gate does not name the process. On systems that are not Unix this crate is empty.
+//! On other Unix systems waiters and holders check every [`poll_interval`](FileOptions::poll_interval), the backend does not detect
+//! network file systems, and the error for a stuck gate does not name the process. On systems that are not Unix this crate is empty.
 #![forbid(unsafe_code)]
 #![cfg(unix)]
 

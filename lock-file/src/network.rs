@@ -1,5 +1,5 @@
-//! Refuses network file systems where the system can tell: their `flock` may exclude only processes of this machine while other
-//! machines share the folder, and changes by other machines wake no waiter here.
+//! Refuses network file systems, as far as the system identifies them: their `flock` may exclude only processes of this machine,
+//! and changes by other machines wake no waiter here.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn refuse(network_file_system: Option<String>, path: &Path) -> Result<(), Failur
     }
 }
 
-/// Whether `path` is on a network file system; "no" if that cannot be found out.
+/// Whether `path` is on a network file system; "no" if that is unknown.
 pub(crate) fn is_network(path: &Path) -> bool {
     let Ok(directory) = rustix::fs::open(path, rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) else {
         return false;

@@ -9,7 +9,7 @@ pub(crate) type WatchId = i32;
 pub(crate) enum Notice {
     /// The file was removed or moved, or its attributes changed.
     Changed(WatchId),
-    /// A process closed a descriptor that was open for writing. **The kernel says so before it drops the `flock`.**
+    /// A process closed a descriptor that was open for writing. **The kernel reports that before it drops the `flock`.**
     Closed(WatchId),
     /// The system lost notices: anything may have happened to any file.
     Overflow,

@@ -30,7 +30,7 @@ pub struct FileOptions {
 impl FileOptions {
     /// Uses the locks in this folder, an absolute path. A client creates it if it does not exist.
     ///
-    /// All processes that are to exclude each other must use the same folder, and run as the same user.
+    /// Processes that exclude each other must use the same folder and run as the same user.
     pub fn in_folder(folder: impl AsRef<Path>) -> Self {
         Self {
             folder: folder.as_ref().to_owned(),
@@ -47,7 +47,7 @@ impl FileOptions {
         default_folder().map(Self::in_folder)
     }
 
-    /// How often a waiter checks the files where the system cannot report changes: on systems other than Linux, and while all
+    /// How often a waiter checks the files if the system cannot report changes: on systems other than Linux, and while all
     /// of the user's inotify instances are in use. 100 ms by default.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {

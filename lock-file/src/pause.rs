@@ -13,7 +13,7 @@ pub(crate) enum Point {
     BeforeHeld,
     /// This process has the lock, but has not written its record yet.
     BeforeRecord,
-    /// A sleeper has looked, but does not watch yet.
+    /// A sleeper has checked, but does not watch yet.
     BeforeWatch,
     /// A sleeper watches and has checked again, but does not sleep yet.
     BeforeSleep,
@@ -54,7 +54,7 @@ mod forced {
     /// gets there.
     pub(crate) const STOP_AT: &str = "DISTLOCK_TEST_STOP_AT";
 
-    /// If set, sleepers do not look without a notice, because that would hide a missing notice.
+    /// If set, sleepers do not check without a notice, because that would hide a missing notice.
     pub(crate) const NO_SECOND_CHANCES: &str = "DISTLOCK_TEST_NO_SECOND_CHANCES";
 
     pub(crate) fn at(point: Point) {
@@ -69,7 +69,7 @@ mod forced {
             return;
         };
         if TIMES.fetch_add(1, Ordering::SeqCst) + 1 == *time {
-            // AttemptHandle this thread, which therefore goes no further.
+            // Stops this thread too, which therefore goes no further.
             raise(Signal::SIGSTOP).unwrap();
         }
     }

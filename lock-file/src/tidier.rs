@@ -1,4 +1,4 @@
-//! Removes files that stayed because the gate was not free at that moment, or because their owner was killed.
+//! Removes files that stayed because the gate was busy, or because their owner was killed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Tidier {
         }
     }
 
-    /// Ends the watcher's care for this tidier, when the client ends.
+    /// Makes the watcher forget this tidier, when the client ends.
     pub(crate) fn dismiss(&self) {
         let care = self.state.lock().care.take();
         drop(care);
@@ -95,7 +95,7 @@ fn tidy(gate: &Gate, physical: &str) -> Result<(), Failure> {
     Queue::of(gate.folder(), physical).tidy()
 }
 
-/// Looks at some of the folder's locks, and removes the files of killed holders and waiters.
+/// Checks some of the folder's locks, and removes the files of killed holders and waiters.
 ///
 /// Best effort: a file that stays does no harm.
 pub(crate) fn sweep(gate: &Gate) {

@@ -1,12 +1,12 @@
-//! One thread per process that looks after everything that waits: waiters for their turn, holders for a loss, and actions that
-//! could not enter the gate at once.
+//! One thread per process, which serves everything that waits: waiters for their turn, holders for a loss, and actions that could
+//! not enter the gate at once.
 //!
-//! Each of them is a [`Sleeper`]. The thread looks on its behalf, asks the system for a notice of the next change, **looks
-//! again** and only then lets it sleep, so that no change is missed. Hundreds of waiters cost one thread, one inotify instance,
+//! Each of them is a [`Sleeper`]. The thread checks on its behalf, asks the system for a notice of the next change, **checks
+//! again** and only then lets it sleep, so that it misses no change. Hundreds of waiters cost one thread, one inotify instance,
 //! and no processor time while nothing happens.
 //!
-//! A notice is only a hint to look. The notice about a dying process comes before the kernel has dropped its `flock`, so the
-//! thread looks several times after it, at growing intervals. It does the same after a new watch, because the notice may have
+//! A notice is only a hint to check. The notice about a dying process comes before the kernel has dropped its `flock`, so the
+//! thread checks several times after it, at growing intervals. It does the same after a new watch, because the notice may have
 //! come just before the watch.
 
 use std::collections::{BTreeSet, HashMap};
@@ -33,14 +33,14 @@ pub(crate) trait Sleeper: Send + Sync {
 pub(crate) enum Next {
     /// Forget it.
     Over,
-    /// Look again after some time.
+    /// Check again after some time.
     Again(Duration),
-    /// Look again when this file changes, or every `otherwise` if the system cannot report changes.
+    /// Check again when this file changes, or every `otherwise` if the system cannot report changes.
     Watch { path: PathBuf, otherwise: Duration },
 }
 
-/// How often to look for a change that was missed. None should be, but a file system may send no notices. Longer in tests,
-/// which are to find out what is missed.
+/// How often to look for a missed change. There should be none, but a file system may send no notices. Longer in tests, which
+/// must find out what is missed.
 const INSPECTION: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 30 });
 
 /// After a notice that comes too early: the first pause, the longest, and when to stop. Each pause is twice the one before.
@@ -48,10 +48,10 @@ const FIRST_RETRY: Duration = Duration::from_micros(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 pub(crate) const RETRIES_END: Duration = Duration::from_secs(2);
 
-/// The longest pause of a sleeper that still finds things changing while it looks, or nothing to watch.
+/// The longest pause of a sleeper that still finds changes while it checks, or nothing to watch.
 const LONGEST_CHASE: Duration = Duration::from_millis(100);
 
-/// How often one sleeper may find things changing while it looks before the others have their turn.
+/// How often one sleeper may find changes while it checks before the others have their turn.
 const LOOKS_IN_A_ROW: usize = 4;
 
 /// The thread, which runs until the last reference to the watcher is dropped.
@@ -101,7 +101,7 @@ struct Retries {
     until: Instant,
 }
 
-/// Keeps a sleeper looked after until this is dropped.
+/// Keeps a sleeper served until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Care {
     shared: Weak<Shared>,
@@ -132,7 +132,7 @@ impl Watcher {
         Ok(Self { shared })
     }
 
-    /// Looks after a sleeper, starting after `delay`.
+    /// Serves a sleeper, starting after `delay`.
     pub(crate) fn look_after(&self, sleeper: Arc<dyn Sleeper>, delay: Duration) -> Care {
         let due = Instant::now() + delay;
         let mut state = self.shared.state.lock();
@@ -192,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Looks for one sleeper until it sleeps, is over, or has had its turn.
+    /// Checks for one sleeper until it sleeps, is over, or has had its turn.
     fn attend(&self, key: Key) {
         for _ in 0..LOOKS_IN_A_ROW {
             let Some(sleeper) = self.state.lock().sleepers.get(&key).map(|entry| Arc::clone(&entry.sleeper))
@@ -334,7 +334,7 @@ impl Retries {
 }
 
 impl Entry {
-    /// How long to leave the sleeper alone. Longer each time, so that endless changes do not use up the processor.
+    /// How long to pause for the sleeper. Longer each time, so that endless changes do not use up the processor.
     fn next_chase(&mut self) -> Duration {
         let pause = self.chase;
         self.chase = (pause * 2).min(LONGEST_CHASE);

@@ -1,4 +1,4 @@
-//! A system that gives the watcher no thread. The only test in this program, because the limit applies to the whole process.
+//! A system without a thread for the watcher. The only test in this program, because the limit applies to the whole process.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // in tests only

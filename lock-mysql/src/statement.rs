@@ -139,7 +139,7 @@ pub(crate) fn wait(name: &str, tokens: TokenSource, waiter: &Waiter) -> String {
     get_lock(name, LONGEST_WAIT, tokens, &waiter.comment())
 }
 
-/// How the name appears in the statement of a client that waits for it.
+/// The name as it appears in the statement of a client that waits for it.
 pub(crate) fn wait_for(name: &str) -> String {
     format!("GET_LOCK(''{name}'',")
 }

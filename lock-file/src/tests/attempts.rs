@@ -13,7 +13,7 @@ use lock_core::{
 use super::{Scratch, block_on};
 use crate::FileBackend;
 
-/// A backend with what it needs to run.
+/// A backend and its environment.
 pub(super) struct Bare {
     pub(super) backend: FileBackend,
     context: BackendContext,

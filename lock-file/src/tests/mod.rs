@@ -1,6 +1,6 @@
 //! The protocol between real processes.
 //!
-//! The processes are this test program again: [`process::helper_process`] obeys the lines that it reads.
+//! The processes run this test program again: [`process::helper_process`] obeys the lines that it reads.
 
 mod attempts;
 mod deaths;

@@ -317,8 +317,8 @@ fn a_waiter_that_is_out_of_descriptors_for_a_while_keeps_its_place() {
     second.expect("granted");
 }
 
-/// The waiter fails to look while a living waiter is before it. Once it has descriptors, it is as sure as before that others
-/// hold the lock.
+/// The waiter fails to check while a living waiter is before it. Once it has descriptors, it again knows that another client
+/// holds the lock.
 #[test]
 fn a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused() {
     let scratch = Scratch::new();
@@ -339,7 +339,7 @@ fn a_wait_that_was_out_of_descriptors_for_a_while_ends_as_refused() {
         let wake_ups = second.wake_ups();
         second.limit_descriptors(Some(3));
         super::eventually("it has looked several times", || {
-            // As if the first waiter were killed: the second one looks, and finds that it lives.
+            // As if the first waiter were killed: the second one checks, and finds that it lives.
             drop(std::fs::OpenOptions::new().write(true).open(&ticket).unwrap());
             has_ended() || second.wake_ups() > wake_ups + 5
         });

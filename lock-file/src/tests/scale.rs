@@ -77,7 +77,7 @@ fn a_hundred_waiting_processes_use_no_time() {
     }
     eventually("all wait", || pids_of_waiters(&client, "a").len() == 100);
     let wake_ups = || waiters.iter().map(Process::wake_ups).sum::<u64>();
-    // The looks after a new watch come to an end; from then on there are none.
+    // The checks after a new watch come to an end.
     let pause = RETRIES_END + Duration::from_secs(2);
     let mut before = wake_ups();
     eventually("nobody wakes up any more", || {
@@ -150,7 +150,7 @@ fn a_hundred_thousand_cycles_leave_nothing() {
     assert!(descriptors < 900, "{descriptors}");
 }
 
-/// While all inotify instances of the user are in use, waiters and holders look from time to time.
+/// While all inotify instances of the user are in use, waiters and holders check from time to time.
 #[test]
 fn works_without_inotify() {
     let scratch = Scratch::new();
@@ -195,7 +195,7 @@ fn works_without_inotify() {
     last.expect("granted");
 }
 
-/// The waiter looks only after a notice, so if it gets the lock at all, a notice has arrived.
+/// The waiter checks only after a notice, so if it gets the lock at all, a notice has arrived.
 #[test]
 fn a_hand_over_between_processes_is_told_and_not_polled() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Forces what goes wrong once in a million runs.
+//! Forces failures that otherwise happen once in a million runs.
 
 use std::time::{Duration, Instant};
 
@@ -115,7 +115,7 @@ fn an_announcement_before_the_fact_is_not_the_last_look() {
     }
 }
 
-/// Returns how long after the notice the lock was dropped. The waiter allows for no more time than a dying process needs.
+/// Returns how long after the notice the lock was dropped. The waiter allows only as much time as a dying process needs.
 fn announces_and_unlocks(scratch: &Scratch, client: &LockClient, pause: Duration) -> Duration {
     let file = scratch.path.join("held/a");
     let writable = std::fs::File::create(&file).unwrap();
@@ -289,7 +289,7 @@ fn a_file_that_is_being_tidied_away_is_not_the_lock() {
     let scratch = Scratch::new();
     let client = scratch.client();
     let mut next = Process::start(&scratch.path);
-    // Once it obeys, it has swept the folder, so it will not itself remove the file that the dead process is about to leave.
+    // Once it obeys, it has swept the folder, so it will not remove the file that the dead process is about to leave.
     next.acquires("b");
     let mut dead = Process::start(&scratch.path);
     dead.acquires("a");
