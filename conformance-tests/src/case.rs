@@ -56,7 +56,7 @@ impl Need {
     }
 }
 
-/// Returns what a harness declares although it contradicts these capabilities.
+/// Returns the declaration of a harness that contradicts these capabilities.
 pub(crate) fn contradiction(harness: &dyn Harness, capabilities: &Capabilities) -> Option<Failure> {
     if let Some(ability) = Ability::ALL
         .into_iter()

@@ -34,14 +34,13 @@
 //! ```
 //!
 //! The test target needs `harness = false` in `Cargo.toml`. A case that a backend cannot support shows as ignored, with
-//! the reason; if a case on the list has not run, the program fails. `docs/backends/writing-one.md` goes through all of
-//! it.
+//! the reason; if a case on the list has not run, the program fails. `docs/backends/writing-one.md` explains all of it.
 //!
 //! A [`Contest`] is for tests that disturb the servers while processes contend for a lock.
 //!
-//! [`history`] contains the checkers on their own, for tests that record events in another way. The module `faults` (on
-//! Unix systems) is what test programs share that disturb a backend's servers, connections and processes, and check what
-//! becomes of its locks. The crate `test-servers` has such servers, and a proxy that disturbs connections as networks do.
+//! [`history`] contains the checkers alone, for tests that record events in another way. The module `faults` (on Unix
+//! systems) has what test programs share that disturb a backend's servers, connections and processes. The crate
+//! `test-servers` has such servers, and a proxy that disturbs connections as networks do.
 #![forbid(unsafe_code)]
 
 mod case;

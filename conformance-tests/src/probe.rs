@@ -39,7 +39,7 @@ impl<F: Future> ByHand<F> {
         }
     }
 
-    /// Waits until it wants to be polled again.
+    /// Waits until the future is woken.
     pub(crate) fn wants_poll(&self) -> impl Future<Output = ()> + Send + use<F> {
         let woken = Arc::clone(&self.woken);
         async move { woken.0.notified().await }
@@ -58,7 +58,7 @@ impl<F: Future> ByHand<F> {
         None
     }
 
-    /// Polls whenever the future wants it, until it completes.
+    /// Polls the future whenever it is woken, until it completes.
     pub(crate) async fn finish(mut self) -> F::Output {
         loop {
             if let Some(output) = self.poll() {
@@ -93,7 +93,7 @@ pub enum Level {
     Over,
 }
 
-/// Records the events of a listener, and when they came.
+/// Records the events of a listener and their times.
 #[derive(Debug, Default)]
 pub(crate) struct Diary {
     events: Mutex<Vec<(Event, Instant)>>,

@@ -1,4 +1,4 @@
-//! What a case works with: clients, workers, and ways to wait for what has to happen.
+//! The environment of a case: clients, workers, and ways to wait for events.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::harness::{Ability, Harness};
 use crate::worker::Worker;
 
-/// How often to check a condition that cannot announce itself.
+/// How often to check a condition that sends no event.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The clients of the case that are still to be closed at its end.
@@ -64,7 +64,7 @@ impl Stage {
         client
     }
 
-    /// Creates a client elsewhere: in a process of its own if the backend reaches that far, else on a thread.
+    /// Creates a client elsewhere: in a process of its own if the backend reaches beyond one process, otherwise on a thread.
     pub(crate) async fn worker(&self) -> Outcome<Worker> {
         let label = format!("worker-{}", self.count.fetch_add(1, Ordering::Relaxed));
         if self.harness.lacks(Ability::SeparateProcesses).is_some() {
@@ -86,7 +86,7 @@ impl Stage {
         Ok(workers)
     }
 
-    /// Returns the output of `future`, which has to complete soon.
+    /// Returns the output of `future`, which must complete soon.
     pub(crate) async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Outcome<T> {
         tokio::time::timeout(self.patience(), future)
             .await
@@ -99,7 +99,7 @@ impl Stage {
         reason.ok_or_else(|| Failure::new("the hold was released instead of lost"))
     }
 
-    /// Waits until `condition` holds, which has to happen soon. For conditions that cannot announce themselves.
+    /// Waits until `condition` holds, which must happen soon. For conditions that send no event.
     pub(crate) async fn until<F: Future<Output = Outcome<bool>>>(
         &self,
         what: &str,

@@ -1,8 +1,7 @@
 //! Detects whether the machine hung while a case ran.
 //!
 //! A lease continues while the program that holds it does not run. So if a machine hangs for longer than the lease, a
-//! correct backend loses its lock, as it must. A case that failed at such a moment has proved nothing, and is run
-//! again.
+//! correct backend must lose its lock. A case that failed at such a moment has proved nothing, and is run again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -50,8 +50,8 @@ pub fn main<H: Harness>() -> ExitCode {
     }
 }
 
-/// Runs more cases at once than there are processors, because most cases wait most of the time, unless the user
-/// specifies another number.
+/// Runs more cases at once than there are processors, because most cases mostly wait, unless the user specifies another
+/// number.
 fn with_threads(arguments: Arguments) -> Arguments {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = arguments.test_threads.or(Some(processors * THREADS_PER_PROCESSOR));

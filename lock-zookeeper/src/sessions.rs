@@ -1,6 +1,6 @@
 //! The sessions of a client: opens them, watches over them, and replaces those that have ended.
 //!
-//! As a rule one session is enough. But a client could not keep a session with very many nodes, and the end of such a session would
+//! One session is normally enough. But a client could not keep a session with very many nodes, and the end of such a session would
 //! endanger the servers (see [`Session::seat`]). So the client opens further sessions when the others are full, and closes them
 //! when they have nothing left to do.
 

@@ -1,4 +1,4 @@
-//! Starts a server for trying things out, until Ctrl-C: `cargo xtask servers redis --tls`.
+//! Starts a server for experiments, until Ctrl-C: `cargo xtask servers redis --tls`.
 //!
 //! It listens only on the loopback address, keeps its data in a temporary folder, and leaves nothing behind.
 

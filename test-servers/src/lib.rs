@@ -2,8 +2,7 @@
 //! systems.
 //!
 //! Each server listens on a free port of the loopback address, keeps its data in a temporary folder, and ends with its
-//! handle. Starting it waits until it answers. It does not outlive the program that started it, however that program
-//! ends.
+//! handle. Starting a server waits until it answers. It never outlives the program that started it.
 //!
 //! * [`RedisServer`]: a `redis-server`, with users, TLS, persistence and settings on request.
 //! * [`ZooKeeperServer`]: a single ZooKeeper, run with plain `java`, and the means to inspect its nodes and to close
@@ -15,9 +14,9 @@
 //!   a [`Conversation`] it distinguishes requests from replies, so that it can lose or hold back the next request of
 //!   one kind, or the reply to it. It can also lead new connections to another server.
 //!
-//! If a program is not installed, the error says what to install. [`left_out`] returns what the user wants left out.
+//! If a program is not installed, the error says what to install. [`left_out`] says whether the user leaves a server out.
 //!
-//! What fails is a [`Failure`], on every system: the suite in `conformance-tests` reports it too.
+//! Every error is a [`Failure`], which exists on all systems: the suite in `conformance-tests` reports it too.
 #![forbid(unsafe_code)]
 
 #[cfg(unix)]

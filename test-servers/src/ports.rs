@@ -46,7 +46,7 @@ impl Block {
 /// Returns a port of the loopback address on which no program listens. Neither this program nor another running program
 /// has got this port from this function before.
 ///
-/// Another kind of program may take the port before it is used; code that starts a server has to expect that.
+/// Another kind of program may take the port before it is used; code that starts a server must expect that.
 ///
 /// # Errors
 /// When none of many is free.
@@ -72,8 +72,8 @@ pub fn free_port() -> Outcome<u16> {
 /// How often a server is started while other programs take ports that were free.
 const STARTS: usize = 5;
 
-/// Starts a server on free ports; again, on other ones, if another program has taken one of them meanwhile, unless the
-/// port is `chosen`.
+/// Starts a server on free ports. If another program has taken one of them meanwhile, starts it again on others, unless
+/// the port is `chosen`.
 pub(crate) async fn on_free_ports<T, F: Future<Output = Outcome<T>>>(
     chosen: Option<u16>,
     start: impl Fn() -> F,
@@ -88,7 +88,7 @@ pub(crate) async fn on_free_ports<T, F: Future<Output = Outcome<T>>>(
     start().await
 }
 
-/// Returns whether the end of a server's log says that: the second is what MySQL says last.
+/// Returns whether the end of a server's log says that the port is taken: the second text is MySQL's last.
 fn is_port_taken(log: &str) -> bool {
     log.contains("Address already in use")
         || (log.contains("Do you already have another") && log.contains("port"))

@@ -21,8 +21,8 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 
 const LINES_OF_LOG: usize = 15;
 
-/// Waits until its input ends. That happens when the program at the other end of the pipe ends, even if it is killed.
-/// Then it kills the server, and removes its folder, to which a server that is ending may still write.
+/// Waits until its input ends, which happens when the program at the other end of the pipe ends, even if it is killed.
+/// Then kills the server, and removes its folder, to which a server that is ending may still write.
 const WATCH: &str =
     r#"read -r _; kill -KILL "$1"; for _ in 1 2 3 4 5; do rm -rf -- "$2" && break; sleep 1; done"#;
 
@@ -55,7 +55,7 @@ pub struct ServerProcess {
     running: Mutex<Running>,
 }
 
-/// The process, and the one that watches over it.
+/// The process and its watchdog.
 #[derive(Debug)]
 struct Running {
     server: Child,
@@ -113,7 +113,7 @@ impl ServerProcess {
         }
     }
 
-    /// Creates a failure that says what became of the server, and what it wrote last.
+    /// Creates a failure that says what happened to the server, and what it wrote last.
     pub fn failure(&self, what: &str) -> Failure {
         let name = &self.name;
         Failure::new(format!("{name} {what}; the end of its log:\n{}", self.log_tail()))
@@ -137,7 +137,7 @@ impl ServerProcess {
     /// # Errors
     /// When the system does not permit it.
     pub fn kill(&self) -> Outcome {
-        // The watch first: later it might kill another process that has got the same process id.
+        // The watchdog first: later it might kill another process with the same process id.
         let mut running = self.running.lock();
         end(&mut running.watch).during("end what watches over the server")?;
         end(&mut running.server).during(format_args!("kill {}", self.name))
@@ -181,7 +181,7 @@ impl Running {
         match watch {
             Ok(watch) => Ok(Self { server, watch }),
             Err(error) => {
-                // Without the watch, nothing would end it.
+                // Without the watchdog, nothing would end it.
                 let _ = end(&mut server);
                 Err(Failure::new(format!("nothing can watch over {name}: {error}")))
             }

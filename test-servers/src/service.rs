@@ -1,4 +1,4 @@
-//! What serves connections as long as its handle exists.
+//! A thread that serves connections while its handle exists.
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +19,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts a thread of this name that runs what `serve` makes of the address and of its listener.
+    /// Starts a thread of this name that runs the future that `serve` creates from the address and its listener.
     pub(crate) fn start<F: Future<Output = ()>>(
         name: &str,
         serve: impl FnOnce(SocketAddr, TcpListener) -> F + Send + 'static,

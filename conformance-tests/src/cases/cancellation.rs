@@ -199,7 +199,7 @@ async fn a_grant_that_nobody_waits_for_goes_back(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// Waits that end at arbitrary moments, while two others pass the lock to and fro.
+/// Waits that end at arbitrary moments, while two others hand the lock back and forth.
 async fn waits_cancelled_in_the_middle_of_contention(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
     let mut workers = stage.workers(2).await?;

@@ -46,8 +46,8 @@ async fn a_try_while_the_server_is_away_is_an_error(stage: &Stage) -> Outcome {
     stage.becomes_free(&client, "room").await
 }
 
-/// A client that has another connection to the server may get the lock through that, which is just as good. But no
-/// client can know that another one holds the lock.
+/// A client that has another connection to the server may get the lock through that. But no client can know that another
+/// one holds the lock.
 async fn is_not_refused(
     stage: &Stage,
     answer: Result<Option<LockGuard>, lock_core::LockError>,

@@ -75,7 +75,7 @@ async fn a_killed_head_of_the_queue_leaves_it(stage: &Stage) -> Outcome {
     quit(workers).await
 }
 
-/// The process that should pass the lock on is dead, and so is the one that should get it.
+/// The holder is dead, and so is the next waiter.
 async fn a_killed_holder_and_head_together(stage: &Stage) -> Outcome {
     let mut workers = queue(stage, 2).await?;
     let [holder, head, next] = &mut workers[..] else {
@@ -150,7 +150,7 @@ async fn a_stopped_waiter_does_not_keep_the_others_from_their_deadlines(stage: &
     quit(workers).await
 }
 
-/// Whatever the killed processes were doing, the others continue, and the lock never has two holders.
+/// The others continue, and the lock never has two holders, whatever the killed processes were doing.
 async fn processes_killed_in_the_middle_of_everything(stage: &Stage) -> Outcome {
     let observer = stage.client().await?;
     let mut survivors = stage.workers(2).await?;

@@ -50,7 +50,7 @@ async fn a_released_hold_says_so(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// When the release is repeated, the server does not know the hold any more: that is not a loss.
+/// When the release is repeated, the server no longer knows the hold: that is not a loss.
 async fn a_release_whose_reply_is_lost_is_a_release(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let guard = ours.mutex("room")?.acquire().await?;
@@ -83,8 +83,7 @@ async fn a_try_whose_reply_is_lost_leaves_nothing(stage: &Stage) -> Outcome {
     stage.becomes_free(&theirs, "room").await
 }
 
-/// The server does not answer the release; the next task of the client does not have to wait for that, and fails by
-/// itself.
+/// The server does not answer the release; the client's next task does not wait for it, and fails independently.
 async fn a_failing_release_frees_the_local_queue(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     let lock = ours.mutex("room")?;

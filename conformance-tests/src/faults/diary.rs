@@ -1,4 +1,4 @@
-//! A listener that records its events, and when they came.
+//! A listener that records its events and their times.
 
 use std::sync::Arc;
 use std::time::Instant;

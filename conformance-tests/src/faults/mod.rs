@@ -1,5 +1,5 @@
 //! Shared parts of the test programs that disturb a backend's processes, connections and servers, and check what
-//! becomes of its locks.
+//! happens to its locks.
 //!
 //! Such a program is a test target with `harness = false`. Its cases are functions that a module lists with
 //! [`case::cases!`], and its main function is short:
@@ -43,7 +43,7 @@
 //! }
 //! ```
 //!
-//! * [`diary`]: a listener that records its events, and when they came.
+//! * [`diary`]: a listener that records its events and their times.
 //! * [`helper`]: another process that acquires a lock, and can be killed and stopped.
 //! * [`logs`]: everything that the program logs.
 //! * [`Waiter`]: an acquisition in a task of its own.

@@ -1,4 +1,4 @@
-//! A test program that is made of cases.
+//! A test program made of cases.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use libtest_mimic::{Arguments, Trial};
 
 use super::case::Case;
 
-/// Most cases wait most of the time, usually for leases to end, and hardly any of them needs a processor.
+/// Most cases mostly wait, usually for leases to end, and hardly any of them needs a processor.
 const AT_ONCE: usize = 12;
 
 /// No case takes this long unless something hangs.

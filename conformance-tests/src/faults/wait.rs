@@ -1,4 +1,4 @@
-//! Waiting for what has to happen.
+//! Waits for events that must happen.
 
 use std::fmt;
 use std::future::Future;
@@ -9,13 +9,13 @@ use test_servers::{Failure, Outcome};
 
 use crate::probe::ByHand;
 
-/// Nothing that has to happen takes this long, even on the slowest machine.
+/// No event that must happen takes this long, even on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The first pause between two checks, short so that early events are seen early.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest pause: each check uses some of the processor time that it waits for.
+/// The longest pause: each check takes processor time from what it waits for.
 const LONGEST_PAUSE: Duration = Duration::from_millis(15);
 
 /// Returns the output of `future`.
@@ -70,7 +70,7 @@ pub async fn poll_times<F: Future>(future: Pin<&mut F>, polls: usize) -> Outcome
 /// None are expected.
 ///
 /// # Cancel safety
-/// The future has no await at which it could be dropped.
+/// The future contains no await.
 pub async fn drop_after(future: impl Future, time: Duration) -> Outcome {
     let mut future = pin!(future);
     let began = Instant::now();

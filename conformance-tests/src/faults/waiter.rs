@@ -52,7 +52,7 @@ impl Waiter {
     /// When it had a result before.
     ///
     /// # Cancel safety
-    /// The acquisition is dropped all the same.
+    /// The acquisition is dropped anyway.
     pub async fn give_up(self) -> Outcome {
         self.0.abort();
         match self.0.await {

@@ -1,4 +1,4 @@
-//! Checkers of a history: the clients record what they did, and the checkers find errors that no single client could
+//! Checkers of a history: the clients record what they did, and the checkers find errors that no single client can
 //! see.
 //!
 //! Times are nanoseconds of one clock that all recorders share, such as [`lock_core::Moment::as_nanoseconds`] of the

@@ -1,5 +1,5 @@
-//! Workers: clients that run elsewhere, in a process of their own, which a case can kill and stop, or, for a backend
-//! that is limited to one process, on a thread of their own. Both execute the same commands.
+//! Workers: clients that run in a process of their own, which a case can kill and stop. For a backend that is limited to
+//! one process, they run on a thread of their own. Both execute the same commands.
 //!
 //! There is no separate program for this: the test program starts itself again, and [`requested`] recognises that. So a
 //! backend outside of this repository gets processes without adding a binary.
@@ -84,7 +84,7 @@ impl Worker {
         &self.label
     }
 
-    /// Acquires the lock, waiting as long as it takes.
+    /// Acquires the lock, however long it takes.
     pub(crate) async fn acquire(&mut self, name: &str) -> Outcome<Visit> {
         self.ask(name)?;
         self.granted(name).await

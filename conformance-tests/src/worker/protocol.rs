@@ -76,7 +76,7 @@ pub(crate) enum Report {
     },
     /// It has the lock that it was told to keep.
     Clings,
-    /// It does not contend any more.
+    /// It no longer contends.
     Rested,
     Closed,
     Failed {
@@ -88,11 +88,11 @@ pub(crate) enum Report {
 /// Whether a number was incremented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Count {
-    /// It was, by a worker that held the lock before and afterwards.
+    /// Yes, by a worker that held the lock before and afterwards.
     Up,
-    /// It was, by a worker that may have lost the lock meanwhile.
+    /// Yes, by a worker that may have lost the lock meanwhile.
     Doubtful,
-    /// It was not, because the lock was lost before.
+    /// No, because the lock was lost before.
     Not,
 }
 

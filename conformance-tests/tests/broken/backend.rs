@@ -14,7 +14,7 @@ use lock_core::{
 
 use super::table::{Answer, Defect, Table, Waiting};
 
-/// How often a waiter checks the table by itself, so that it notices when leases end.
+/// How often a waiter checks the table, so that it notices when leases end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use table::{Defect, Table};
 
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Which case catches which bug, and with which words.
+/// Which case catches which bug, and with which message.
 const CAUGHT: &[(Defect, &str, &str)] = &[
     (
         Defect::ReleaseWithoutCompare,
@@ -85,7 +85,7 @@ fn run(case: &Case, defect: Defect, lease: Option<Duration>, patience: Duration)
 
 /// How long a case waits for what the bug prevents. First a short time, which is nearly always enough, so that the
 /// tests do not take long. But on a busy machine *any* step of a case may take longer than that, and then the case
-/// fails with other words than those of the bug. So the bug counts as missed only when nothing else can be the reason.
+/// fails with another message. So the bug counts as missed only if nothing else can be the reason.
 const PATIENCES: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(60)];
 
 /// Returns `None`, or why the bug counts as missed.
@@ -106,7 +106,7 @@ fn why_missed(defect: Defect, name: &str, words: &str, lease: Option<Duration>) 
     Some(format!("{defect:?}: {name} was to fail with {words:?}: {verdict:?}"))
 }
 
-/// Runs all of them side by side: most of them wait.
+/// Runs all of them side by side, because most of them wait.
 fn all_missed(list: &[(Defect, &'static str, &'static str)], lease: Option<Duration>) -> Vec<String> {
     std::thread::scope(|scope| {
         let start = |(defect, name, words): &(Defect, &'static str, &'static str)| {

@@ -30,7 +30,7 @@ const PER_MEMBER: usize = 2;
 enum Harm {
     Kill,
     Stop,
-    /// Its clients can reach it, and it can reach no other member: they do not hear from each other any more.
+    /// Its clients can reach it, and it can reach no other member; none of them is notified.
     Isolate,
     /// Like `Isolate`, but all of them notice immediately.
     Sever,

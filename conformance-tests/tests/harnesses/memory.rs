@@ -1,4 +1,4 @@
-//! The harness of the memory backend: `docs/backends/writing-one.md` goes through it.
+//! The harness of the memory backend, which `docs/backends/writing-one.md` explains.
 #![allow(dead_code)] // each program uses only one of the two
 
 use std::sync::{Mutex, PoisonError};

@@ -18,9 +18,9 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Locks with Curator's InterProcessMutex on behalf of a program that tells it by lines what to do.
+ * Locks with Curator's InterProcessMutex on behalf of a program that sends it commands.
  *
- * <p>A line is a number, a verb and what the verb needs, separated by tabs; the answer is that number and a JSON value.
+ * <p>A command is one line: a number, a verb and its arguments, separated by tabs. The answer is that number and a JSON value.
  * Each line has a thread of its own, so that many can wait at once. The process ends with the connection to the program.
  */
 public final class CuratorPeer {
@@ -62,7 +62,7 @@ public final class CuratorPeer {
                 thread.start();
             }
         } finally {
-            // Whoever still waits or holds has nobody to tell.
+            // Threads that still wait or hold have no program to report to.
             Runtime.getRuntime().halt(0);
         }
     }
@@ -123,7 +123,7 @@ public final class CuratorPeer {
         }
     }
 
-    /** Holds until it is told to release; the answer to that comes from this thread, too. */
+    /** Holds until a release is requested, and answers that request too. */
     private String acquire(String number, String path, long milliseconds) throws Exception {
         InterProcessMutex mutex = new InterProcessMutex(client, path);
         if (milliseconds < 0) {
@@ -147,7 +147,7 @@ public final class CuratorPeer {
         return null;
     }
 
-    /** Adds one to the number in a file, again and again, each time under the lock and by nothing else protected. */
+    /** Increments the number in a file repeatedly; only the lock protects it. */
     private String count(String path, Path file, int rounds) throws Exception {
         InterProcessMutex mutex = new InterProcessMutex(client, path);
         for (int round = 0; round < rounds; round++) {

@@ -2,7 +2,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 
-/** One client acquires and releases, and nobody else wants the lock. */
+/** One client acquires and releases a lock that no other client wants. */
 final class Cycle {
     private Cycle() {}
 

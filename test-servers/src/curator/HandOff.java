@@ -24,14 +24,14 @@ final class HandOff {
     private volatile long begin = NEVER;
     private volatile long end = NEVER;
     private final AtomicLong sections = new AtomicLong();
-    /** Written by whoever holds the lock and read by the next: the lock itself keeps them apart. */
+    /** Written by the holder of the lock and read by the next holder: the lock itself synchronises them. */
     private volatile int releaser = -1;
     private volatile long releasedAt = NEVER;
     /** Since when each client waits. */
     private final AtomicLong[] waitingSince;
     private final List<Diary> diaries = new ArrayList<>();
 
-    /** What one client writes down. */
+    /** The record of one client. */
     private static final class Diary {
         final List<Long> times = new ArrayList<>();
         long grants;

@@ -1,7 +1,7 @@
 import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
 
-/** What this process has used of the processors. */
+/** The processor time of this process. */
 final class ProcessorTime {
     private ProcessorTime() {}
 

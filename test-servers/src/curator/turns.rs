@@ -1,4 +1,4 @@
-//! Workloads that the Java process runs and times by itself, so that the times include no message between it and the
+//! Workloads that the Java process runs and times itself, so that the times include no message between it and the
 //! test.
 
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl CuratorPeer {
         self.ask(&["cycle", path, warm_up, length, most]).await
     }
 
-    /// Makes new clients hand on the lock at `path`. Their sessions are closed afterwards.
+    /// Makes new clients hand the lock at `path` to each other, and closes their sessions afterwards.
     ///
     /// # Errors
     /// What Curator throws; or the process has ended.

@@ -217,7 +217,7 @@ impl MySqlServer {
     /// A failure when the connection is still there after a minute.
     ///
     /// # Cancel safety
-    /// Dropped, it may or may not have ended the connection.
+    /// If the future is dropped, it may or may not have ended the connection.
     pub async fn end_connection(&self, id: &str) -> Outcome {
         let alive = format!("SELECT ID FROM information_schema.PROCESSLIST WHERE ID={id}");
         let ended = async {

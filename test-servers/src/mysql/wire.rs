@@ -146,7 +146,7 @@ impl MySqlSession {
     /// When there is no answer, or the server refuses.
     ///
     /// # Cancel safety
-    /// A session cannot be used any more after a query was dropped.
+    /// After a dropped query the session is no longer usable.
     pub async fn query(&mut self, statement: &str) -> Outcome<Vec<Row>> {
         let mut request = vec![QUERY];
         request.extend_from_slice(statement.as_bytes());

@@ -91,7 +91,7 @@ pub(super) fn spawn(client: TcpStream, shared: &Arc<Shared>) {
                 forgets.forget(id);
             }
         });
-        // This fails only if the task has been aborted, which is just as good.
+        // This fails only if the task has been aborted, which is fine.
         let _ = registered.send(shared.register(id, &client, &server, task.abort_handle()));
     });
 }

@@ -1,6 +1,6 @@
 //! Direct access to a server for tests: a client with all rights that is independent of the one under test.
 //!
-//! It implements the protocol by itself, so that a bug of the client library cannot hide in the fixture, too.
+//! It implements the protocol itself, so that a bug of the client library cannot hide in the fixture too.
 
 use std::net::SocketAddr;
 use std::time::Duration;

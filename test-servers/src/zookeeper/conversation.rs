@@ -123,7 +123,7 @@ impl From<ZooKeeperRequest> for Subject {
     }
 }
 
-/// Skips the content of one of several changes.
+/// Skips the content of one change in a list.
 fn skip(operation: i32, kind: ZooKeeperRequest, changes: &mut Reader<'_>) -> Result<(), Malformed> {
     changes.bytes()?;
     match kind {

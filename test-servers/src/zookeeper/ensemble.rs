@@ -163,8 +163,8 @@ impl ZooKeeperEnsemble {
         (0..self.members.len()).filter(|other| *other != member).collect()
     }
 
-    /// Forwards nothing between two members until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that it
-    /// has not heard from the other.
+    /// Forwards nothing between two members until [`ZooKeeperEnsemble::heal`]: each notices by its own clock that the
+    /// other is silent.
     pub fn part(&self, one: usize, other: usize) {
         self.network.blackhole(one, other);
     }

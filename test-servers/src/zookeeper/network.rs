@@ -1,9 +1,9 @@
 //! The network between the members of an ensemble, which can be partitioned without special rights on the machine.
 //!
 //! Proxies in the configured addresses are not enough: members tell each other their real addresses, and connect to
-//! those. But Java makes all its outgoing connections through a SOCKS proxy if it is configured to. So each member has
-//! an [`exit`] of its own, which knows the member that makes a connection, and sends it through the [`TcpProxy`]
-//! between that member and its target.
+//! those. But Java can be configured to make all its outgoing connections through a SOCKS proxy. So each member has an
+//! [`exit`] of its own, which sends the member's connections through the [`TcpProxy`] between that member and the
+//! target.
 
 use std::collections::HashMap;
 use std::io;
