@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    ClientBuilder, DistributedLockExt, Fencing, Hold, Inspection, LockClient, LockName, LockStatus,
-    LossReason, Participant,
+    ClientBuilder, Fencing, Hold, Inspection, LockClient, LockName, LockStatus, LossReason, Participant,
 };
 use test_servers::{During, Failure, Outcome, ensure};
 use tokio::time::Instant;

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex as StdMutex, Weak};
 use std::time::{Duration, Instant};
 
-use distlock::{DistributedLockExt, LockClient, LockGuard};
+use distlock::{LockClient, LockGuard};
 use test_servers::{CuratorPeer, ZooKeeperServer, left_out};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};

@@ -33,6 +33,7 @@ fn code_of(kind: ErrorKind) -> u8 {
         ErrorKind::Unreachable => UNREACHABLE,
         ErrorKind::Denied => DENIED,
         ErrorKind::Lost => LOST,
+        ErrorKind::Busy => CONFLICT,
         _ => INTERNAL,
     }
 }
@@ -121,6 +122,8 @@ mod tests {
             (ErrorKind::Internal, 70),
             (ErrorKind::NotOwner, 70),
             (ErrorKind::NoOwner, 70),
+            (ErrorKind::Deadlock, 70),
+            (ErrorKind::Busy, 75),
             (ErrorKind::Lost, 76),
             (ErrorKind::Denied, 77),
         ];

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::testing::{MemoryOptions, MemoryServer};
-use distlock::{ClientBuilder, DistributedLock, DistributedLockExt, LockError};
+use distlock::{ClientBuilder, DistributedLock, LockError};
 
 const ROUNDS: usize = 9;
 

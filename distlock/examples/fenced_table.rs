@@ -6,7 +6,7 @@
 //!
 //! The locks may be on any backend; the table is in the database. `docs/guide.md` shows this program.
 
-use distlock::{DistributedLockExt, FencingToken};
+use distlock::FencingToken;
 use sqlx::mysql::MySqlPool;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use distlock::{DistributedLockExt, LockClient, LockError};
+use distlock::{LockClient, LockError};
 use tokio::signal::unix::{SignalKind, signal};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -46,7 +46,6 @@ mod tests {
     #[cfg(feature = "memory")]
     #[tokio::test(flavor = "multi_thread")]
     async fn sigterm_releases_the_lock() {
-        use distlock::DistributedLockExt;
         use std::time::Duration;
 
         let url = "memory:service";

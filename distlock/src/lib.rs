@@ -3,7 +3,6 @@
 //! ```
 //! # #[cfg(feature = "memory")]
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-//! use distlock::DistributedLockExt;
 //!
 //! let locks = distlock::connect("memory:").await?;
 //! let guard = locks.mutex("orders/42")?.acquire().await?;
@@ -40,9 +39,9 @@ use std::time::Duration;
 #[allow(unused_imports, unreachable_pub, reason = "without a feature of a backend there is none")]
 pub use backends::*;
 pub use lock_core::{
-    Capabilities, ClientBuilder, DistributedLock, DistributedLockExt, EngineChoice, ErrorKind, FencingToken,
-    Hold, HoldEnd, HolderId, LockClient, LockError, LockGuard, LockListener, LockName, LockStatus, LockUrl,
-    LossReason, Operation, Owner, Secret, Wait,
+    Capabilities, ClientBuilder, DistributedLock, EngineChoice, ErrorKind, FencingToken, Hold, HoldEnd,
+    HolderId, LockClient, LockError, LockGuard, LockListener, LockName, LockStatus, LockUrl, LossReason,
+    Operation, Owner, Secret, Wait,
 };
 pub use registry::{drivers, register};
 

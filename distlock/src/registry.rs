@@ -20,7 +20,7 @@ static REGISTERED: RwLock<Vec<Driver>> = RwLock::new(Vec::new());
 ///
 /// use distlock::spi::{Connecting, Driver, UrlOption};
 /// use distlock::testing::{MemoryOptions, MemoryServer};
-/// use distlock::{ClientBuilder, DistributedLockExt, LockError, LockUrl};
+/// use distlock::{ClientBuilder, LockError, LockUrl};
 ///
 /// /// A backend whose server is in memory: `shelf:NAME`.
 /// static SHELF: Driver = Driver::new("shelf", &["shelf"], connect, lease_of)

@@ -32,7 +32,7 @@ pub use api::guard::LockGuard;
 pub use api::hold::Hold;
 pub use api::hold_control::HoldControl;
 pub use api::listener::LockListener;
-pub use api::lock::{DistributedLock, DistributedLockExt};
+pub use api::lock::DistributedLock;
 pub use api::memory::DRIVER as MEMORY_DRIVER;
 #[doc(hidden)]
 pub use api::memory::example;

@@ -157,8 +157,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_core::{
-    BackendContext, ClientBuilder, Clock, DistributedLockExt, EngineChoice, ErrorKind, GroupId, HoldEnd,
-    LossReason,
+    BackendContext, ClientBuilder, Clock, EngineChoice, ErrorKind, GroupId, HoldEnd, LossReason,
 };
 use odd::{Odd, Script};
 use support::{ByHand, DropAfter, Recorder, SOON, Told, eventually, next};

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
-use lock_core::{
-    ClientBuilder, DistributedLock, DistributedLockExt, ErrorKind, LockClient, Operation, Owner,
-};
+use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, Operation, Owner};
 use support::{DropAfter, SOON, name};
 
 const NAME: &str = "orders/42";
@@ -207,6 +205,7 @@ async fn with_lock() {
         let body = async |_| {
             lock.lock().await.unwrap();
             tokio::task::yield_now().await;
+            Ok::<_, LockError>(())
         };
         completed(DropAfter::new(polls, world.lock.with_lock(body)).await.as_ref())
     })

@@ -13,8 +13,7 @@ use std::time::Duration;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as Notice};
 use lock_core::{
-    ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, Hold, HoldEnd, LockClient, LockListener,
-    LossReason, Operation,
+    ClientBuilder, EngineChoice, ErrorKind, Hold, HoldEnd, LockClient, LockListener, LossReason, Operation,
 };
 use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next};
 

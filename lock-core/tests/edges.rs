@@ -15,8 +15,8 @@ use std::time::Duration;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
-    Alarm, AlarmHandle, ClientBuilder, Clock, DistributedLock, DistributedLockExt, EngineChoice, ErrorKind,
-    Hold, LockClient, LockError, LossReason, Moment, Operation, Owner, Wait,
+    Alarm, AlarmHandle, ClientBuilder, Clock, DistributedLock, EngineChoice, ErrorKind, Hold, LockClient,
+    LockError, LossReason, Moment, Operation, Owner, Wait,
 };
 use support::{LEASE, Recorder, SOON, Timed, Told, eventually, futures_block_on, name, next, nothing_more};
 
@@ -266,7 +266,7 @@ async fn a_release_that_fails_does_not_take_the_bodys_result_away_and_names_the_
     let lock = server.client().unwrap().mutex(NAME).unwrap();
     let broken = || Fault::Fail(LockError::new(ErrorKind::Server, Operation::Connect).because("on purpose"));
     server.faults().inject(Operation::Release, broken());
-    assert_eq!(lock.with_lock(async |_| 42).await.unwrap(), 42);
+    assert_eq!(lock.with_lock(async |_| Ok::<_, LockError>(42)).await.unwrap(), 42);
     let guard = lock.acquire().await.unwrap();
     server.faults().inject(Operation::Release, broken());
     let error = guard.release().await.unwrap_err();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lock_core::memory::faults::Fault;
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
-use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockClient, LockError, Operation};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation};
 use support::name;
 
 const SERVER: &str = "test://cache.internal:6379/2";

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
 use lock_core::memory::{Loss, MemoryServer, Told as Notice};
-use lock_core::{DistributedLock, DistributedLockExt, Hold, LockGuard, LossReason};
+use lock_core::{DistributedLock, Hold, LockGuard, LossReason};
 use support::{SOON, name};
 
 async fn acquire_all(server: &MemoryServer, count: usize) -> Vec<(Arc<dyn DistributedLock>, LockGuard)> {

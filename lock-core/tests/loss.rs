@@ -12,8 +12,8 @@ use std::time::Duration;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
-    ClientBuilder, DistributedLock, DistributedLockExt, EngineChoice, ErrorKind, Hold, HoldEnd, LockError,
-    LockUrl, LossReason, Operation, Owner, Wait,
+    ClientBuilder, DistributedLock, EngineChoice, ErrorKind, Hold, HoldEnd, LockError, LockUrl, LossReason,
+    Operation, Owner, Wait,
 };
 use support::{ByHand, LEASE, Recorder, SOON, Timed, Told, eventually, name, next, nothing_more};
 
@@ -61,18 +61,16 @@ async fn the_front_is_free_after_a_loss_although_the_owner_never_unlocks() {
 async fn an_owner_in_a_scope_is_told_as_well() {
     let server = MemoryServer::new();
     let lock = server.client().unwrap().mutex(NAME).unwrap();
-    let error = lock
-        .with_lock(|hold| {
-            let (server, lock) = (server.clone(), Arc::clone(&lock));
-            async move {
-                server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
-                hold.lost().await;
-                assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
-            }
+    let guard = lock.acquire().await.unwrap();
+    guard
+        .owner()
+        .scope(async {
+            server.lose(&name(NAME), Loss::Delete, Notice::AtOnce);
+            guard.hold().lost().await;
+            assert_eq!(lock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
         })
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost);
+        .await;
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(server.is_empty());
 }
 
@@ -546,7 +544,7 @@ fn whoever_blocks_the_runtime_still_gets_the_abort_before_the_lease_ends() {
         lock.set_listener(Some(Arc::new(move |hold: &Hold, _: &LossReason| {
             // The server still has the lock for this client: no other client can have it yet.
             let rivals = support::futures_block_on(rival.try_acquire()).unwrap();
-            let _ = sender.send((hold.age(), rivals.is_none()));
+            let _ = sender.send((hold.held_for(), rivals.is_none()));
         })));
         let _guard = lock.acquire().await.unwrap();
         // This blocks the runtime until the abort has come.

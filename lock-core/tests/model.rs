@@ -217,7 +217,7 @@ impl World {
     }
 
     fn assert_empty(&self) {
-        assert!(self.local.held().is_none());
+        assert!(self.local.holder().is_none());
         assert_eq!(self.remotely_held.load(Ordering::SeqCst), 0);
         // The next owner gets it: nothing is stuck.
         assert!(self.lock(99));
@@ -355,7 +355,7 @@ fn a_loss_and_an_unlock_have_one_outcome_and_the_owner_is_told_once() {
     explore(|| {
         let world = World::new();
         assert!(world.lock(1));
-        let hold = world.local.held().unwrap();
+        let hold = world.local.holder().unwrap().1;
         let server = Arc::clone(&world);
         let lost = hold.clone();
         let losing = thread::spawn(move || server.lose(&lost));
@@ -373,7 +373,7 @@ fn a_loss_lets_the_next_one_in_although_the_owner_never_unlocks() {
     explore(|| {
         let world = World::new();
         assert!(world.lock(1));
-        let hold = world.local.held().unwrap();
+        let hold = world.local.holder().unwrap().1;
         let second = Arc::clone(&world);
         let waiting = thread::spawn(move || {
             assert!(second.lock(2));
@@ -393,7 +393,7 @@ fn a_loss_before_the_waiter_has_looked_does_not_end_its_wait() {
         let (entered, start) = world.enter(1);
         let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
         world.drive(start);
-        let hold = world.local.held().unwrap();
+        let hold = world.local.holder().unwrap().1;
         let server = Arc::clone(&world);
         let lost = hold.clone();
         let losing = thread::spawn(move || assert!(server.lose(&lost)));
@@ -416,7 +416,7 @@ fn whoever_waits_on_after_an_unseen_loss_is_before_those_that_came_later() {
             panic!("both wait")
         };
         world.drive(start);
-        let hold = world.local.held().unwrap();
+        let hold = world.local.holder().unwrap().1;
         let server = Arc::clone(&world);
         let lost = hold.clone();
         let losing = thread::spawn(move || assert!(server.lose(&lost)));
@@ -446,7 +446,7 @@ fn a_waiter_that_leaves_while_its_grant_is_lost_leaves_nothing() {
         let (entered, start) = world.enter(1);
         let Entered::Waiting(ticket) = entered else { panic!("a free lock starts an attempt") };
         world.drive(start);
-        let hold = world.local.held().unwrap();
+        let hold = world.local.holder().unwrap().1;
         let server = Arc::clone(&world);
         let losing = thread::spawn(move || server.lose(&hold));
         world.undo(world.local.leave(ticket));
@@ -470,7 +470,7 @@ fn two_waits_of_one_owner_are_both_granted() {
         assert!(matches!(world.wait(first), Settled::Granted(_)));
         driving.join().unwrap();
         world.unlock(1).unwrap();
-        assert!(world.local.held().is_some());
+        assert!(world.local.holder().is_some());
         world.unlock(1).unwrap();
         world.assert_empty();
     });
@@ -481,7 +481,7 @@ fn a_loss_that_the_owner_finds_before_it_is_reported_strands_nobody() {
     explore(|| {
         let world = World::new();
         assert!(world.lock(1));
-        let hold = world.local.held().unwrap();
+        let hold = world.local.holder().unwrap().1;
         let (second, none) = world.enter(2);
         let Entered::Waiting(second) = second else { panic!("it waits") };
         assert!(none.is_none());

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lock_core::{
-    Clock, DistributedLock, DistributedLockExt, GuardedLock, Hold, HoldControl, HoldEnd, LockError,
-    LockGuard, LockListener, LockName, LossReason, Operation, Owner, Wait,
+    Clock, DistributedLock, GuardedLock, Hold, HoldControl, HoldEnd, LockError, LockGuard, LockListener,
+    LockName, LossReason, Operation, Owner, Wait,
 };
 
 /// A lock without a server that any number of owners may hold, and that counts what ends.

@@ -12,10 +12,8 @@ use std::time::Duration;
 
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
-use lock_core::{
-    ClientBuilder, DistributedLockExt, ErrorKind, Hold, LockError, LockListener, LossReason, Operation,
-};
-use support::{LEASE, SOON, Timed, eventually, name};
+use lock_core::{ClientBuilder, ErrorKind, Hold, LockError, LockListener, LossReason, Operation};
+use support::{ByHand, LEASE, SOON, Timed, eventually, name};
 use tracing_subscriber::fmt::MakeWriter;
 
 #[derive(Clone, Default)]
@@ -105,6 +103,30 @@ async fn events_have_the_lock_its_token_and_the_server_and_a_level_that_says_how
     drop(guard);
     let foreign: Vec<_> = lines.with(&["lock_core"]);
     assert!(foreign.is_empty(), "another target: {foreign:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_waits_for_its_own_guard_is_a_warning_after_a_second() {
+    let (lines, timed) = (Lines::kept(), Timed::new());
+    let lock = timed.client.mutex("orders/waits for itself").unwrap();
+    let first = lock.acquire().await.unwrap();
+    let said = ["WARN", "distlock: a task waits for a lock that it holds itself", "orders/waits for itself"];
+    let mut second = ByHand::begun(lock.acquire());
+    timed.time.advance(Duration::from_millis(999));
+    assert!(second.poll().is_none() && !lines.have(&said));
+    timed.time.advance(Duration::from_millis(1));
+    assert!(second.poll().is_none() && lines.have(&said));
+    first.release().await.unwrap();
+    second.output().await.unwrap().release().await.unwrap();
+
+    // Another task's wait is none of its own.
+    let held = lock.acquire().await.unwrap();
+    let other = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    lines.come_to_have(&["waiting", "orders/waits for itself"]).await;
+    timed.time.advance(Duration::from_secs(2));
+    held.release().await.unwrap();
+    drop(other.await.unwrap());
+    assert_eq!(lines.with(&said).len(), 1);
 }
 
 fn this_host() -> String {

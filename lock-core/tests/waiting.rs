@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
-use lock_core::{
-    ClientBuilder, DistributedLock, DistributedLockExt, ErrorKind, LockError, Operation, Owner, Wait,
-};
+use lock_core::{ClientBuilder, DistributedLock, ErrorKind, LockError, Operation, Owner, Wait};
 use support::{ByHand, SOON, Timed, eventually, name};
 
 const NAME: &str = "orders/42";

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryServer, Told};
-use lock_core::{Clock, DistributedLockExt, LockClient, Operation};
+use lock_core::{Clock, LockClient, Operation};
 use support::{SOON, Timed, futures_block_on, name};
 
 const NAME: &str = "orders/42";

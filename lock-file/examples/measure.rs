@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use lock_core::{ClientBuilder, DistributedLockExt, LockClient, LockError};
+use lock_core::{ClientBuilder, LockClient, LockError};
 use lock_file::FileOptions;
 
 const CYCLES: usize = 20_000;

@@ -11,7 +11,7 @@ use crate::default_folder::default_folder;
 /// Where the locks are, and how patient a client is.
 ///
 /// ```no_run
-/// use lock_core::{ClientBuilder, DistributedLockExt};
+/// use lock_core::ClientBuilder;
 /// use lock_file::FileOptions;
 ///
 /// # async fn run() -> Result<(), lock_core::LockError> {

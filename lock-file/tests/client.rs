@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockClient, LockUrl, LossReason};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockUrl, LossReason};
 use lock_file::FileOptions;
 
 struct Folder {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // in tests only
 
 use lock_core::memory::MemoryServer;
-use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind};
+use lock_core::{ClientBuilder, ErrorKind};
 use lock_file::FileOptions;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -9,6 +9,7 @@ use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Term, Wait}
 use crate::backend::{Lease, MySqlBackend};
 use crate::control::Seen;
 use crate::failure::{gone, no_answer};
+use crate::inspection;
 use crate::link::{Claim, Link, Taken, Waiting};
 use crate::options::TokenSource;
 use crate::pool::{OwnLink, Started};
@@ -166,7 +167,10 @@ impl<'a> Attempt<'a> {
         let Taken::Granted { token, anchor } = *came else { return Outcome::Refused };
         let lease = Lease { link: Arc::clone(link), name: Arc::clone(&self.claim.name), id: self.claim.id };
         let term = Term::Leased { anchor, length: self.backend.settings.lease };
-        let grant = Grant::new(lease, link.group, term);
+        let mut grant = Grant::new(lease, link.group, term);
+        if self.backend.settings.fencing != TokenSource::Table {
+            grant = grant.with_holder(inspection::id_of(link.connection, &link.run));
+        }
         Outcome::Granted(match token {
             Some(token) => grant.with_token(token),
             None => grant,

@@ -71,7 +71,7 @@ fn moment(microseconds: u64) -> Option<SystemTime> {
 }
 
 /// The id of a holder without a record: its connection.
-fn id_of(connection: u64, run: &Run) -> HolderId {
+pub(crate) fn id_of(connection: u64, run: &Run) -> HolderId {
     HolderId::new(format!("connection {connection} of {run}"))
 }
 

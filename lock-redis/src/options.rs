@@ -13,7 +13,7 @@ use crate::backend::RedisBackend;
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use lock_core::{ClientBuilder, DistributedLockExt};
+/// use lock_core::ClientBuilder;
 /// use lock_redis::RedisOptions;
 ///
 /// # async fn run() -> Result<(), lock_core::LockError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, ErrorKind, FencingToken, Grant, LockError, Operation, Term, Wait};
+use lock_core::{AcquireRequest, ErrorKind, FencingToken, Grant, HolderId, LockError, Operation, Term, Wait};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Mark;
@@ -153,7 +153,7 @@ impl<'a> Attempt<'a> {
         );
         self.backend.context.spawn(lease.watch().over(Arc::downgrade(claim), path, watching));
         let term = Term::Leased { anchor: session.anchor(), length: session.term() };
-        let grant = Grant::new(lease, session.group, term);
+        let grant = Grant::new(lease, session.group, term).with_holder(HolderId::new(&node.contender.name));
         Ok(Some(match token {
             Some(number) => grant.with_token(FencingToken::new(number.unsigned_abs())),
             None => grant,

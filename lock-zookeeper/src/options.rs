@@ -18,7 +18,7 @@ use crate::tls;
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use lock_core::{ClientBuilder, DistributedLockExt};
+/// use lock_core::ClientBuilder;
 /// use lock_zookeeper::ZooKeeperOptions;
 ///
 /// # async fn run() -> Result<(), lock_core::LockError> {

@@ -1,6 +1,6 @@
 //! Cases: an operator takes a lock away from its holder.
 
-use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, TakenAway};
+use lock_core::{ErrorKind, HoldEnd, TakenAway};
 use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;

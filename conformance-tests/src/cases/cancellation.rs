@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, DistributedLockExt, LockClient};
+use lock_core::{DistributedLock, LockClient};
 use test_servers::{During, Failure, Outcome, ensure};
 
 use crate::case::cases;

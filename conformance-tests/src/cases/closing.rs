@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, LossReason};
+use lock_core::{ErrorKind, HoldEnd, LossReason};
 use test_servers::{During, Outcome, ensure};
 
 use crate::case::cases;

@@ -1,6 +1,6 @@
 //! Cases: one holder at a time, and different names are different locks.
 
-use lock_core::{DistributedLockExt, LockGuard};
+use lock_core::LockGuard;
 use test_servers::{During, Failure, Outcome, ensure};
 
 use crate::case::cases;

@@ -1,6 +1,6 @@
 //! Cases: guards release when they are dropped, wherever that happens.
 
-use lock_core::{DistributedLockExt, LockGuard};
+use lock_core::LockGuard;
 use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::cases;

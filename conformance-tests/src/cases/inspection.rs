@@ -1,6 +1,6 @@
 //! Cases: what `status` shows about a lock.
 
-use lock_core::{ClientBuilder, DistributedLockExt, HolderInfo, Participant};
+use lock_core::{ClientBuilder, HolderInfo, Participant};
 use test_servers::{Outcome, ensure};
 
 use super::exclusion::quit;

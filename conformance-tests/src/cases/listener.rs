@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{DistributedLockExt, Hold, LockListener, LossReason};
+use lock_core::{Hold, LockListener, LossReason};
 use test_servers::{Outcome, ensure};
 
 use crate::case::{Need, cases};

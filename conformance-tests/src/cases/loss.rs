@@ -1,6 +1,6 @@
 //! Cases: a hold is lost at the server, without its client's knowledge: one outcome, one event.
 
-use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, LockClient, LockName};
+use lock_core::{ErrorKind, HoldEnd, LockClient, LockName};
 use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::{Need, cases};

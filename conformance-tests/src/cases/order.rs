@@ -1,6 +1,5 @@
 //! Cases: first come, first served.
 
-use lock_core::DistributedLockExt;
 use test_servers::{Failure, Outcome, ensure};
 
 use super::exclusion::quit;

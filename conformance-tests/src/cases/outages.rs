@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::{Clock, DistributedLockExt, ErrorKind, LockGuard, Operation};
+use lock_core::{Clock, ErrorKind, LockGuard, Operation};
 use test_servers::{Failure, Outcome, ensure};
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Cases: only the owner can release, and the result of a release is true.
 
-use lock_core::{DistributedLockExt, ErrorKind, HoldEnd, Operation, Owner};
+use lock_core::{ErrorKind, HoldEnd, Operation, Owner};
 use test_servers::{Outcome, ensure};
 
 use crate::case::{Need, cases};

@@ -1,6 +1,6 @@
 //! Cases: fencing tokens rise from one holder to the next.
 
-use lock_core::{DistributedLockExt, FencingToken};
+use lock_core::FencingToken;
 use test_servers::{Failure, Outcome, ensure};
 
 use super::exclusion::{check_history, histories, quit};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, DistributedLockExt, LockClient};
+use lock_core::{DistributedLock, LockClient};
 use test_servers::{Failure, Outcome, ensure};
 use tokio::time::Instant;
 

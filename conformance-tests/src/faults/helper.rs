@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use lock_core::{DistributedLockExt, LockClient, LockError};
+use lock_core::{LockClient, LockError};
 use rustix::process::{Pid, Signal};
 use test_servers::{During, Failure, Outcome};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use lock_core::{DistributedLock, DistributedLockExt, LockClient, LockError, LockGuard};
+use lock_core::{DistributedLock, LockClient, LockError, LockGuard};
 use test_servers::{Failure, Outcome};
 use tokio::task::JoinHandle;
 

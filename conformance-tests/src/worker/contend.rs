@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{DistributedLockExt, Hold, LockError, LockGuard};
+use lock_core::{Hold, LockError, LockGuard};
 use tokio::time::Instant;
 
 use super::protocol::{Count, End, Report, Visit};

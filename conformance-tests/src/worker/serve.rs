@@ -8,9 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{
-    Clock, DistributedLock, DistributedLockExt, Hold, LockClient, LockError, LockGuard, LossReason,
-};
+use lock_core::{Clock, DistributedLock, Hold, LockClient, LockError, LockGuard, LossReason};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::contend::Contest;

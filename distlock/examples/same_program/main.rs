@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use distlock::{DistributedLock, DistributedLockExt, FencingToken, Hold, LossReason};
+use distlock::{DistributedLock, FencingToken, Hold, LossReason};
 
 const TASKS: u32 = 4;
 const ROUNDS: u32 = 5;

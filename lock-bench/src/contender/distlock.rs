@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use distlock::{DistributedLock, DistributedLockExt, LockClient, LockGuard};
+use distlock::{DistributedLock, LockClient, LockGuard};
 
 use super::{Client, Connecting, Driving, Held, Lock, Target};
 use crate::failure::{Context, Outcome};

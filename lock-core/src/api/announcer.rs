@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::api::client::LockClient;
-    use crate::api::lock::{DistributedLock, DistributedLockExt};
+    use crate::api::lock::DistributedLock;
     use crate::memory::{Loss, MemoryServer, Told};
     use crate::runtime::dispatcher::{MOST_WORKERS, lanes_that_wait};
     use crate::types::name::LockName;

@@ -45,10 +45,9 @@ impl LockClient {
     }
 
     /// Returns the lock called `name`, which excludes all other owners. Two locks with the same name from the same
-    /// client are the same lock. Nothing is acquired yet: [`acquire`](crate::DistributedLockExt::acquire) does that.
+    /// client are the same lock. Nothing is acquired yet: [`acquire`](crate::DistributedLock::acquire) does that.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let orders = locks.mutex("orders/42")?;
     /// let guard = orders.acquire().await?;
@@ -67,7 +66,6 @@ impl LockClient {
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let status = locks.status("orders/42").await?;
@@ -99,7 +97,7 @@ impl LockClient {
     /// writes.
     ///
     /// ```
-    /// # use lock_core::{DistributedLockExt, LossReason};
+    /// # use lock_core::LossReason;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// for holder in locks.status("orders/42").await?.holders {
@@ -140,7 +138,6 @@ impl LockClient {
     /// Waits until the server has confirmed every release and every cancelled wait.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// drop(locks.mutex("orders/42")?.acquire().await?); // released in the background
     /// locks.idle().await;

@@ -15,7 +15,7 @@ use crate::types::token::FencingToken;
 
 /// One entry of an owner into a lock. It ends with [`LockGuard::release`] or when the guard is dropped.
 ///
-/// Each guard from [`acquire`](crate::DistributedLockExt::acquire) has an owner of its own, so two guards exclude each
+/// Each guard from [`acquire`](crate::DistributedLock::acquire) has an owner of its own, so two guards exclude each
 /// other even inside one task. Where you want reentry, [`LockGuard::reenter`] makes a second guard of the same hold.
 ///
 /// Dropping a guard releases the lock in the background: it never blocks, never panics, and works outside a runtime. It
@@ -53,7 +53,6 @@ impl LockGuard {
     /// Returns the hold that the guard keeps.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(guard.hold().is_valid());
@@ -66,7 +65,6 @@ impl LockGuard {
     /// Returns the owner that the guard acts for. With [`Owner::scope`], code that calls `lock` can act for it too.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
@@ -81,7 +79,6 @@ impl LockGuard {
     /// Returns the fencing token; the same as [`Hold::token`].
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let first = lock.acquire().await?.token();
@@ -95,7 +92,6 @@ impl LockGuard {
     /// Waits until the hold is lost; returns `None` if it was released instead. The same as [`Hold::lost`].
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// tokio::select! {
@@ -114,7 +110,6 @@ impl LockGuard {
     /// Makes a second guard of the same hold, without I/O. The lock is released when the last guard is.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let outer = locks.mutex("orders/42")?.acquire().await?;
     /// let inner = outer.reenter()?;
@@ -135,7 +130,6 @@ impl LockGuard {
     /// Renewal stops first. The future completes by the hold's deadline, and within ten seconds.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// guard.release().await?;
@@ -167,7 +161,6 @@ impl LockGuard {
     /// and `try_lock` methods are built on this.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
@@ -180,6 +173,11 @@ impl LockGuard {
         self.ends = Ends::Elsewhere;
         scope::note_entry(self.owner, &self.lock, &self.hold);
         self.hold.clone()
+    }
+
+    /// The entry has been ended by an `unlock` of the same owner.
+    pub(crate) fn entry_has_ended(mut self) {
+        self.ends = Ends::Elsewhere;
     }
 }
 

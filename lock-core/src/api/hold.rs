@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
+use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::name::LockName;
+use crate::types::status::HolderId;
 use crate::types::token::FencingToken;
 
 /// A held lock. It is cheap to clone; all clones report the same state.
@@ -21,7 +23,6 @@ impl Hold {
     /// Returns the name of the lock.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(guard.hold().name().as_str(), "orders/42");
@@ -34,7 +35,6 @@ impl Hold {
     /// Returns the fencing token, if the backend has fencing tokens.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let token = guard.hold().token(); // goes with each write to what the lock protects
@@ -45,6 +45,40 @@ impl Hold {
         self.0.grant.token
     }
 
+    /// Returns the fencing token, or an error if the backend has none, for code that must not write without one.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let token = guard.hold().require_token()?;
+    /// assert!(token.get() > 0);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`].
+    pub fn require_token(&self) -> Result<FencingToken, LockError> {
+        self.token().ok_or_else(|| {
+            LockError::new(ErrorKind::Unsupported, Operation::Acquire)
+                .on(self.name())
+                .because("the lock has no fencing token")
+                .remedy("choose a backend, or an option of the backend, that gives out fencing tokens")
+        })
+    }
+
+    /// Returns the id of this acquisition, under which [`LockClient::status`](crate::LockClient::status) shows it and
+    /// [`LockClient::break_holder`](crate::LockClient::break_holder) takes it away.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(locks.status("orders/42").await?.holders[0].id, guard.hold().id());
+    /// # Ok(()) });
+    /// ```
+    pub fn id(&self) -> HolderId {
+        self.0.id()
+    }
+
     /// Returns whether the lock is held now, by the clock: it has been neither lost nor released, and its deadline has
     /// not passed.
     ///
@@ -52,7 +86,6 @@ impl Hold {
     /// token](FencingToken) protects against that.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let hold = guard.hold().clone();
@@ -69,7 +102,6 @@ impl Hold {
     /// the hold has ended.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(guard.hold().remaining(), None); // memory: has no lease by default
@@ -86,7 +118,6 @@ impl Hold {
     /// that much less of the abort margin left to stop its work.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(guard.hold().overdue().is_zero());
@@ -99,21 +130,20 @@ impl Hold {
     /// Returns how long ago the lock was granted.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # use std::time::Duration;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
-    /// assert!(guard.hold().age() < Duration::from_secs(60));
+    /// assert!(guard.hold().held_for() < Duration::from_secs(60));
     /// # Ok(()) });
     /// ```
-    pub fn age(&self) -> Duration {
+    pub fn held_for(&self) -> Duration {
         self.0.age()
     }
 
     /// Returns how the hold ended, if it has.
     ///
     /// ```
-    /// # use lock_core::{DistributedLockExt, HoldEnd};
+    /// # use lock_core::HoldEnd;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let hold = guard.hold().clone();
@@ -131,7 +161,6 @@ impl Hold {
     /// ignores a release.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let lost = guard.hold().lost();
@@ -152,7 +181,7 @@ impl Hold {
     /// Waits until the hold has ended, by release or by loss.
     ///
     /// ```
-    /// # use lock_core::{DistributedLockExt, HoldEnd};
+    /// # use lock_core::HoldEnd;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let ended = guard.hold().ended();
@@ -171,7 +200,6 @@ impl Hold {
     /// that way: a child that inherits it keeps the lock even when this process is killed.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(guard.hold().descriptor().is_none()); // only the file backend has one

@@ -1,7 +1,6 @@
-//! The contract of a distributed lock: the traits that users call.
+//! The contract of a distributed lock: the trait that users call.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use async_trait::async_trait;
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
+use crate::api::scope;
 use crate::runtime::clock::Clock;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -18,8 +18,9 @@ use crate::types::owner::Owner;
 
 /// A lock that excludes all other users of the same name on the same server.
 ///
-/// The methods that act for the current owner have default implementations. The trait is object safe, so
-/// `Arc<dyn DistributedLock>` works and a test can use another backend. [`DistributedLockExt`] adds guards.
+/// The trait is object safe: a client gives out `Arc<dyn DistributedLock>`, whose methods need no import, and a test can
+/// use another backend. `dyn DistributedLock` also has [`with_lock`](#method.with_lock),
+/// [`with_lock_for`](#method.with_lock_for) and [`try_with_lock`](#method.try_with_lock), which run a body under the lock.
 ///
 /// Anything can implement it: a decorator passes the calls on to another lock; a lock that makes its own holds creates
 /// them with [`HoldControl`](crate::HoldControl), and its guards with [`LockGuard::new`].
@@ -27,7 +28,7 @@ use crate::types::owner::Owner;
 /// # Locking without a guard
 /// `lock`, `try_lock`, `try_lock_for` and `unlock` follow `java.util.concurrent.locks.Lock`: they are reentrant for the
 /// same [`Owner`], which is the current task. They are for code that cannot carry a guard. Where it can, prefer
-/// [`DistributedLockExt::acquire`].
+/// [`DistributedLock::acquire`].
 #[async_trait]
 pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns the name of the lock.
@@ -106,7 +107,6 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns the hold of `owner`, if it has one.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
@@ -118,7 +118,6 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns the number of entries of `owner`.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
@@ -131,7 +130,6 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Returns whether any owner holds the lock through this client.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().await?;
@@ -163,10 +161,99 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     fn listener(&self) -> Option<Arc<dyn LockListener>>;
 
+    /// Acquires the lock and returns a guard, which releases it. The guard has an owner of its own: **a task that
+    /// already holds the lock waits for itself**, unless it enters again with [`LockGuard::reenter`], in
+    /// [`with_lock`](#method.with_lock) or with [`DistributedLock::lock`].
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// // … the work …
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`DistributedLock::acquire_as`].
+    ///
+    /// # Cancel safety
+    /// Same as [`DistributedLock::acquire_as`].
+    async fn acquire(&self) -> Result<LockGuard, LockError> {
+        let guard = self.acquire_as(Owner::new(), Wait::Forever).await?;
+        guard.ok_or_else(|| endless_wait_ended(self.name()))
+    }
+
+    /// Acquires the lock, waiting at most `duration`, and fails with [`ErrorKind::Busy`] if another owner holds it all
+    /// that time. The error names the holder where it is known. Zero tries once, [`Duration::MAX`] waits for ever.
+    ///
+    /// **A server that does not answer gets one second for its first answer, however short `duration` is**, as with
+    /// [`DistributedLock::try_lock_for`].
+    ///
+    /// ```
+    /// # use lock_core::ErrorKind;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let _held = lock.acquire_for(Duration::from_secs(2)).await?;
+    /// let error = lock.acquire_for(Duration::from_millis(10)).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Busy);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], and the same as [`DistributedLock::acquire_as`].
+    ///
+    /// # Cancel safety
+    /// Same as [`DistributedLock::acquire_as`].
+    async fn acquire_for(&self, duration: Duration) -> Result<LockGuard, LockError> {
+        let guard = self.try_acquire_for(duration).await?;
+        guard.ok_or_else(|| busy(self.name()))
+    }
+
+    /// Acquires the lock without waiting: returns `None` when another owner holds it.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let Some(guard) = locks.mutex("orders/42")?.try_acquire().await? else {
+    ///     return Ok(()); // another owner works on it
+    /// };
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`DistributedLock::acquire_as`].
+    ///
+    /// # Cancel safety
+    /// Same as [`DistributedLock::acquire_as`].
+    async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        self.acquire_as(Owner::new(), Wait::Try).await
+    }
+
+    /// Like [`DistributedLock::acquire_for`], but returns `None` when another owner holds the lock all that time.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let _held = lock.acquire().await?;
+    /// assert!(lock.try_acquire_for(Duration::from_millis(10)).await?.is_none());
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`DistributedLock::acquire_as`].
+    ///
+    /// # Cancel safety
+    /// Same as [`DistributedLock::acquire_as`].
+    async fn try_acquire_for(&self, duration: Duration) -> Result<Option<LockGuard>, LockError> {
+        self.acquire_as(Owner::new(), Wait::within(duration, self.clock().now())).await
+    }
+
     /// Acquires the lock for the current owner, waiting as long as it takes.
     ///
     /// **The branches of `join!`, `select!` and `for_each_concurrent` belong to one task and so to one owner: they do
-    /// not exclude each other.** Use [`DistributedLockExt::acquire`], or give each branch an [`Owner::scope`].
+    /// not exclude each other.** Use [`DistributedLock::acquire`], or give each branch an [`Owner::scope`].
     ///
     /// **A task that is cancelled between `lock` and `unlock` leaves its hold behind, renewed for ever**, unless the
     /// client limits it with `max_hold`. Guards and scopes do not have this problem.
@@ -194,7 +281,6 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// this client before the caller. It takes at most the time that the backend gives a server to answer.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # lock_core::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
     /// let _held = lock.acquire().await?;
@@ -252,7 +338,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// Same as [`DistributedLock::release_as`].
     async fn unlock(&self) -> Result<(), LockError> {
-        self.release_as(Owner::current()?).await
+        self.release_as(acting_owner(self)?).await
     }
 
     /// Returns the hold of the current owner, if it has one.
@@ -266,7 +352,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// # Ok(()) });
     /// ```
     fn hold(&self) -> Option<Hold> {
-        Owner::current().ok().and_then(|owner| self.hold_of(owner))
+        acting_owner(self).ok().and_then(|owner| self.hold_of(owner))
     }
 
     /// Returns whether the current owner holds the lock, by the clock.
@@ -295,131 +381,28 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// # Ok(()) });
     /// ```
     fn hold_count(&self) -> u64 {
-        Owner::current().map_or(0, |owner| self.hold_count_of(owner))
+        acting_owner(self).map_or(0, |owner| self.hold_count_of(owner))
     }
+}
+
+/// The owner for which `lock` and `unlock` act here.
+fn acting_owner<L: DistributedLock + ?Sized>(lock: &L) -> Result<Owner, LockError> {
+    scope::acting_owner(|owner| lock.hold_of(owner).is_some())
 }
 
 async fn enter<L: DistributedLock + ?Sized>(lock: &L, wait: Wait) -> Result<bool, LockError> {
-    let guard = lock.acquire_as(Owner::current()?, wait).await?;
+    let guard = lock.acquire_as(acting_owner(lock)?, wait).await?;
     Ok(guard.map(LockGuard::leave_to_owner).is_some())
 }
 
-/// Guards, for every [`DistributedLock`].
-pub trait DistributedLockExt: DistributedLock {
-    /// Acquires the lock, waiting as long as it takes. The guard has an owner of its own.
-    ///
-    /// ```
-    /// # use lock_core::DistributedLockExt;
-    /// # lock_core::example(async |locks| {
-    /// let guard = locks.mutex("orders/42")?.acquire().await?;
-    /// // … the work …
-    /// guard.release().await?;
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    /// Same as [`DistributedLock::acquire_as`].
-    ///
-    /// # Cancel safety
-    /// Same as [`DistributedLock::acquire_as`].
-    fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send {
-        async {
-            let guard = self.acquire_as(Owner::new(), Wait::Forever).await?;
-            guard.ok_or_else(|| {
-                LockError::new(ErrorKind::Internal, Operation::Acquire)
-                    .on(self.name())
-                    .because("a wait without a deadline ended without the lock")
-            })
-        }
-    }
-
-    /// Acquires the lock without waiting: returns `None` when another owner holds it.
-    ///
-    /// ```
-    /// # use lock_core::DistributedLockExt;
-    /// # lock_core::example(async |locks| {
-    /// let Some(guard) = locks.mutex("orders/42")?.try_acquire().await? else {
-    ///     return Ok(()); // another owner works on it
-    /// };
-    /// guard.release().await?;
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    /// Same as [`DistributedLock::acquire_as`].
-    ///
-    /// # Cancel safety
-    /// Same as [`DistributedLock::acquire_as`].
-    fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send {
-        self.acquire_as(Owner::new(), Wait::Try)
-    }
-
-    /// Acquires the lock, waiting at most `duration`. Zero tries once, [`Duration::MAX`] waits for ever.
-    ///
-    /// **A server that does not answer gets one second for its first answer, however short `duration` is**, as with
-    /// [`DistributedLock::try_lock_for`].
-    ///
-    /// ```
-    /// # use lock_core::DistributedLockExt;
-    /// # use std::time::Duration;
-    /// # lock_core::example(async |locks| {
-    /// let lock = locks.mutex("orders/42")?;
-    /// let _held = lock.acquire().await?;
-    /// assert!(lock.try_acquire_for(Duration::from_millis(10)).await?.is_none());
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    /// Same as [`DistributedLock::acquire_as`].
-    ///
-    /// # Cancel safety
-    /// Same as [`DistributedLock::acquire_as`].
-    fn try_acquire_for(
-        &self,
-        duration: Duration,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send {
-        self.acquire_as(Owner::new(), Wait::within(duration, self.clock().now()))
-    }
-
-    /// Runs `body` under the lock and then releases it. Code in `body` that calls `lock` on the same lock reenters it.
-    ///
-    /// ```
-    /// # use lock_core::DistributedLockExt;
-    /// # lock_core::example(async |locks| {
-    /// let total = locks.mutex("orders/42")?.with_lock(async |_hold| 40 + 2).await?;
-    /// assert_eq!(total, 42);
-    /// # Ok(()) });
-    /// ```
-    ///
-    /// # Errors
-    /// Before the body runs, same as [`DistributedLock::acquire_as`]. After it has run, an error means that the body
-    /// may not have been exclusive, so its result is discarded: [`ErrorKind::Lost`] when the lock was lost meanwhile,
-    /// and [`ErrorKind::NotOwner`] when the body unlocked more often than it locked, and so released the lock too
-    /// early. A body that wants to stop early waits for [`Hold::lost`]. If the server does not answer the release, the
-    /// result is still returned: the lock was held until then.
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the body and releases the lock in the background.
-    fn with_lock<T: Send, F: Future<Output = T> + Send>(
-        &self,
-        body: impl FnOnce(Hold) -> F + Send,
-    ) -> impl Future<Output = Result<T, LockError>> + Send {
-        async {
-            let guard = self.acquire().await?;
-            let result = guard.owner().scope(body(guard.hold().clone())).await;
-            match guard.release().await {
-                Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => Err(error),
-                Err(error) => {
-                    tracing::warn!(
-                        target: "distlock", lock = %self.name(), %error,
-                        "the release after a body is repeated in the background"
-                    );
-                    Ok(result)
-                }
-                Ok(()) => Ok(result),
-            }
-        }
-    }
+/// The error of a wait without a deadline that ended without the lock.
+pub(crate) fn endless_wait_ended(name: &LockName) -> LockError {
+    LockError::new(ErrorKind::Internal, Operation::Acquire)
+        .on(name)
+        .because("a wait without a deadline ended without the lock")
 }
 
-impl<L: DistributedLock + ?Sized> DistributedLockExt for L {}
+/// The error of a wait that ended while another owner held the lock.
+pub(crate) fn busy(name: &LockName) -> LockError {
+    LockError::new(ErrorKind::Busy, Operation::Acquire).on(name).retryable()
+}

@@ -25,7 +25,6 @@ impl MemoryServer {
     /// Creates a client without leases, with the default settings.
     ///
     /// ```
-    /// # use lock_core::DistributedLockExt;
     /// # use lock_core::memory::MemoryServer;
     /// # lock_core::example(async |_| {
     /// let server = MemoryServer::new();
@@ -44,7 +43,7 @@ impl MemoryServer {
     /// Creates a client with settings. The builder's clock must be the server's clock.
     ///
     /// ```
-    /// # use lock_core::{ClientBuilder, DistributedLockExt};
+    /// # use lock_core::ClientBuilder;
     /// # use lock_core::memory::{MemoryOptions, MemoryServer};
     /// # use std::time::Duration;
     /// # lock_core::example(async |_| {

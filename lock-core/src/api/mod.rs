@@ -1,6 +1,7 @@
 //! What users call: clients, locks, guards, holds, listeners.
 
 mod announcer;
+mod body;
 pub(crate) mod builder;
 pub(crate) mod client;
 pub(crate) mod driver;
@@ -15,3 +16,4 @@ pub(crate) mod memory;
 pub(crate) mod reentrant;
 mod registry;
 mod scope;
+mod self_wait;

@@ -12,8 +12,9 @@ use crate::api::guard::LockGuard;
 use crate::api::handle::Handle;
 use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
-use crate::api::lock::DistributedLock;
+use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope;
+use crate::api::self_wait::watched;
 use crate::policy::entry::Entry;
 use crate::runtime::clock::Clock;
 use crate::spi::Wait;
@@ -36,12 +37,29 @@ impl ReentrantLock {
     }
 
     async fn enter(&self, wait: Wait) -> Result<bool, LockError> {
-        let owner = Owner::current()?;
-        let entered = self.entry.acquire(owner, wait).await?.map(Hold);
+        let owner = self.acting_owner()?;
+        let entered = self.acquire_hold(owner, wait).await?;
         if let Some(hold) = &entered {
             scope::note_entry(owner, &Granter::Entry(Arc::clone(&self.entry)), hold);
         }
         Ok(entered.is_some())
+    }
+
+    async fn acquire_hold(&self, owner: Owner, wait: Wait) -> Result<Option<Hold>, LockError> {
+        let hold = watched(&self.entry, wait, self.entry.acquire(owner, wait)).await?;
+        if let (Some(hold), Some(task)) = (&hold, scope::outside_of_scopes()) {
+            hold.set_acquired_in(task);
+        }
+        Ok(hold.map(Hold))
+    }
+
+    async fn acquire_guard(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
+        let hold = self.acquire_hold(owner, wait).await?;
+        Ok(hold.map(|hold| LockGuard::of_entry(Arc::clone(&self.entry), owner, hold)))
+    }
+
+    fn acting_owner(&self) -> Result<Owner, LockError> {
+        scope::acting_owner(|owner| self.entry_of(owner).is_some())
     }
 
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
@@ -63,8 +81,7 @@ impl DistributedLock for ReentrantLock {
     }
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
-        let hold = self.entry.acquire(owner, wait).await?;
-        Ok(hold.map(|hold| LockGuard::of_entry(Arc::clone(&self.entry), owner, Hold(hold))))
+        self.acquire_guard(owner, wait).await
     }
 
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
@@ -72,8 +89,20 @@ impl DistributedLock for ReentrantLock {
         self.entry.release(owner, None).await
     }
 
-    // The trait has default implementations of these four. These versions create no guard, so reentry costs one
-    // allocation instead of two.
+    // The trait has default implementations of these. These versions box one future instead of two.
+    async fn acquire(&self) -> Result<LockGuard, LockError> {
+        let guard = self.acquire_guard(Owner::new(), Wait::Forever).await?;
+        guard.ok_or_else(|| endless_wait_ended(self.name()))
+    }
+
+    async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        self.acquire_guard(Owner::new(), Wait::Try).await
+    }
+
+    async fn try_acquire_for(&self, duration: Duration) -> Result<Option<LockGuard>, LockError> {
+        self.acquire_guard(Owner::new(), Wait::within(duration, self.clock().now())).await
+    }
+
     async fn lock(&self) -> Result<(), LockError> {
         self.enter(Wait::Forever).await.map(drop)
     }
@@ -87,7 +116,7 @@ impl DistributedLock for ReentrantLock {
     }
 
     async fn unlock(&self) -> Result<(), LockError> {
-        let owner = Owner::current()?;
+        let owner = self.acting_owner()?;
         scope::note_exit(owner, &self.entry);
         self.entry.release(owner, None).await
     }
@@ -101,7 +130,7 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn is_locked(&self) -> bool {
-        self.entry.local.held().is_some()
+        self.entry.local.holder().is_some()
     }
 
     fn set_listener(&self, listener: Option<Arc<dyn LockListener>>) {

@@ -30,15 +30,13 @@ impl Owner {
         if let Ok(scope) = SCOPE.try_with(|scope| scope.owner) {
             return Ok(scope);
         }
-        if let Some(id) = task::try_id() {
-            return Ok(Self(Kind::Task(id)));
-        }
-        if Handle::try_current().is_ok() {
-            return Ok(Self(Kind::Thread(thread::current().id())));
-        }
-        Err(LockError::new(ErrorKind::NoOwner, Operation::Acquire)
-            .because("the call came from outside a tokio runtime")
-            .remedy("use acquire(), whose guard is its own owner, or run the call in Owner::new().scope(…)"))
+        outside_of_scopes().ok_or_else(|| {
+            LockError::new(ErrorKind::NoOwner, Operation::Acquire)
+                .because("the call came from outside a tokio runtime")
+                .remedy(
+                    "use acquire(), whose guard is its own owner, or run the call in Owner::new().scope(…)",
+                )
+        })
     }
 
     /// Runs `future` as this owner: `lock` and `unlock` inside it act for the owner, whichever task polls it.
@@ -58,10 +56,7 @@ impl Owner {
     /// # Cancel safety
     /// Dropping the returned future drops `future` and releases what it still holds, in the background.
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
-        let outer = SCOPE.try_with(Arc::clone).ok();
-        let scope = Arc::new(Scope { owner: self, outer, entries: Mutex::new(HashMap::new()) });
-        let _at_end = ReleaseAtEnd(Arc::clone(&scope));
-        SCOPE.scope(scope, future).await
+        run(self, Reach::OwnerOnly, future).await
     }
 
     /// Records that an entry of this owner into `hold` has ended, so that the end of a [scope](Owner::scope) does not
@@ -74,6 +69,60 @@ impl Owner {
     }
 }
 
+/// Runs the body of a `with_lock` as `owner`. Unlike in [`Owner::scope`], what the owners around the body hold can be
+/// entered again inside it.
+pub(crate) async fn body_of<F: Future>(owner: Owner, body: F) -> F::Output {
+    run(owner, Reach::OwnersAround, body).await
+}
+
+async fn run<F: Future>(owner: Owner, reach: Reach, future: F) -> F::Output {
+    let outer = SCOPE.try_with(Arc::clone).ok();
+    let scope = Arc::new(Scope { owner, reach, outer, entries: Mutex::new(HashMap::new()) });
+    let _at_end = ReleaseAtEnd(Arc::clone(&scope));
+    SCOPE.scope(scope, future).await
+}
+
+/// Returns the first owner for which `has_it`, from the innermost scope outwards, as far as the scopes reach.
+pub(crate) fn owner_that(has_it: impl Fn(Owner) -> bool) -> Option<Owner> {
+    let Ok(innermost) = SCOPE.try_with(Arc::clone) else {
+        return Owner::current().ok().filter(|owner| has_it(*owner));
+    };
+    let mut next = Some(&innermost);
+    while let Some(scope) = next {
+        if has_it(scope.owner) {
+            return Some(scope.owner);
+        }
+        if scope.reach == Reach::OwnerOnly {
+            return None;
+        }
+        next = scope.outer.as_ref();
+    }
+    outside_of_scopes().filter(|owner| has_it(*owner))
+}
+
+/// Returns the owner for which `lock` and `unlock` act: the current one, except in the body of a `with_lock`, where an
+/// owner around it may have the lock.
+pub(crate) fn acting_owner(has_it: impl Fn(Owner) -> bool) -> Result<Owner, LockError> {
+    let in_a_body = SCOPE.try_with(|scope| scope.reach == Reach::OwnersAround).unwrap_or(false);
+    if in_a_body && let Some(owner) = owner_that(has_it) {
+        return Ok(owner);
+    }
+    Owner::current()
+}
+
+/// Returns whether code here can enter again what `owner` holds.
+pub(crate) fn reaches(owner: Owner) -> bool {
+    owner_that(|around| around == owner).is_some()
+}
+
+/// Returns the task, or the thread inside a runtime, that the calling code runs in, whatever its scope.
+pub(crate) fn outside_of_scopes() -> Option<Owner> {
+    if let Some(id) = task::try_id() {
+        return Some(Owner(Kind::Task(id)));
+    }
+    Handle::try_current().is_ok().then(|| Owner(Kind::Thread(thread::current().id())))
+}
+
 tokio::task_local! {
     static SCOPE: Arc<Scope>;
 }
@@ -81,8 +130,18 @@ tokio::task_local! {
 /// What one run of [`Owner::scope`] has locked and not unlocked yet.
 struct Scope {
     owner: Owner,
+    reach: Reach,
     outer: Option<Arc<Scope>>,
     entries: Mutex<HashMap<usize, Entries>>,
+}
+
+/// Which holds code in a scope can enter again.
+#[derive(PartialEq)]
+enum Reach {
+    /// Those of the scope's owner.
+    OwnerOnly,
+    /// Also those of the owners around the scope.
+    OwnersAround,
 }
 
 struct Entries {
@@ -92,19 +151,10 @@ struct Entries {
     count: u64,
 }
 
-/// Records that `lock` entered for `owner`: if that is the owner of the current scope, the end of the scope undoes it.
+/// Records that `lock` entered for `owner`: if that is the owner of a scope around the caller, the end of the scope
+/// undoes it.
 pub(crate) fn note_entry(owner: Owner, lock: &Granter, hold: &Hold) {
-    let _ = SCOPE.try_with(|scope| {
-        if scope.owner == owner {
-            let mut entries = scope.entries.lock();
-            let fresh = || Entries { lock: lock.clone(), hold: hold.clone(), count: 0 };
-            let entry = entries.entry(lock.id()).or_insert_with(fresh);
-            if !Arc::ptr_eq(&entry.hold.0, &hold.0) {
-                *entry = fresh();
-            }
-            entry.count += 1;
-        }
-    });
+    in_scopes(|scope| scope.owner == owner && scope.note_entry(lock, hold));
 }
 
 /// Records that `unlock` left `lock` for `owner`.
@@ -115,18 +165,33 @@ pub(crate) fn note_exit<T>(owner: Owner, lock: &Arc<T>) {
 
 /// One entry less to undo, in the innermost scope of `owner` that made one.
 fn forget_entry(owner: Owner, find: impl Fn(&HashMap<usize, Entries>) -> Option<usize>) {
-    let _ = SCOPE.try_with(|scope| {
-        let mut next = Some(scope);
-        while let Some(scope) = next {
-            if scope.owner == owner && scope.forget_entry(&find) {
-                return;
-            }
+    in_scopes(|scope| scope.owner == owner && scope.forget_entry(&find));
+}
+
+/// Calls `done` with each scope around the caller, from the innermost one outwards, until it returns true.
+fn in_scopes(done: impl Fn(&Scope) -> bool) {
+    let _ = SCOPE.try_with(|innermost| {
+        let mut next = Some(innermost);
+        while let Some(scope) = next.filter(|scope| !done(scope)) {
             next = scope.outer.as_ref();
         }
     });
 }
 
 impl Scope {
+    fn note_entry(&self, lock: &Granter, hold: &Hold) -> bool {
+        let mut entries = self.entries.lock();
+        let fresh = || Entries { lock: lock.clone(), hold: hold.clone(), count: 0 };
+        let entry = entries.entry(lock.id()).or_insert_with(fresh);
+        let of_a_lost_hold =
+            (!Arc::ptr_eq(&entry.hold.0, &hold.0)).then(|| std::mem::replace(entry, fresh()));
+        entry.count += 1;
+        // Outside of the mutex: this may be the last reference to a lock of a user.
+        drop(entries);
+        drop(of_a_lost_hold);
+        true
+    }
+
     fn forget_entry(&self, find: impl Fn(&HashMap<usize, Entries>) -> Option<usize>) -> bool {
         let mut entries = self.entries.lock();
         let Some(lock) = find(&entries) else { return false };

@@ -49,7 +49,7 @@ use crate::spi::AttemptHandle;
 /// A lock server in this process. It is cheap to clone; all clones are the same server.
 ///
 /// ```
-/// use lock_core::{DistributedLockExt, memory::MemoryServer};
+/// use lock_core::{memory::MemoryServer};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let server = MemoryServer::new();

@@ -16,7 +16,7 @@ use tracing::Instrument;
 use crate::policy::cleanup::{Outcome as ReleaseOutcome, Successor};
 use crate::policy::entry::Entry;
 use crate::policy::hold::reports::Event;
-use crate::policy::hold::{Granted, HoldCore, Home, Lasting, Loss};
+use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
 use crate::policy::local::{Attempted, Occupant, Patience, Start, Undo};
 use crate::policy::log;
 use crate::runtime::clock::Clock;
@@ -181,6 +181,7 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         },
     };
     let granted = Granted {
+        id: grant.holder.map_or(GrantedId::Attempt(request.id), GrantedId::Given),
         lease: Mutex::new(Some(grant.lease)),
         group: grant.group,
         token: grant.token,

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::AnyLease;
 use crate::runtime::clock::Moment;
 use crate::types::loss::LossReason;
+use crate::types::status::HolderId;
 use crate::types::token::FencingToken;
 
 #[cfg(doc)]
-use super::AttemptHandle;
+use super::{AttemptHandle, Backend};
 
 /// Identifies what is renewed together: a connection, a session. The backend assigns the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +35,7 @@ pub struct Grant<L> {
     pub(crate) group: GroupId,
     pub(crate) term: Term,
     pub(crate) token: Option<FencingToken>,
+    pub(crate) holder: Option<HolderId>,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
@@ -47,6 +49,7 @@ impl<L> Grant<L> {
             group,
             term,
             token: None,
+            holder: None,
             #[cfg(unix)]
             descriptor: None,
         }
@@ -56,6 +59,13 @@ impl<L> Grant<L> {
     #[must_use]
     pub fn with_token(mut self, token: FencingToken) -> Self {
         self.token = Some(token);
+        self
+    }
+
+    /// Adds the id under which [`Backend::inspect`] shows the holder, if it is not that of the attempt.
+    #[must_use]
+    pub fn with_holder(mut self, id: HolderId) -> Self {
+        self.holder = Some(id);
         self
     }
 
@@ -92,6 +102,7 @@ impl<L> Grant<L> {
             group: self.group,
             term: self.term,
             token: self.token,
+            holder: self.holder,
             #[cfg(unix)]
             descriptor: self.descriptor,
         }

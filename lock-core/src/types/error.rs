@@ -20,6 +20,10 @@ pub enum ErrorKind {
     Lost,
     /// The caller does not hold the lock. Nothing was changed.
     NotOwner,
+    /// Another owner holds the lock, and the time to wait for it is over.
+    Busy,
+    /// The caller would wait for itself: it holds the lock already, as the owner that it acts for here.
+    Deadlock,
     /// The lock would have no owner: the call was made outside a task, a runtime and an owner's scope.
     NoOwner,
     /// The client could not reach the server, or the server did not answer. No lock is held.
@@ -47,6 +51,8 @@ impl ErrorKind {
         match self {
             Self::Lost => "the lock was lost",
             Self::NotOwner => "the caller does not hold it",
+            Self::Busy => "another owner holds it",
+            Self::Deadlock => "the caller holds it itself, and would wait for ever",
             Self::NoOwner => "there is no task, runtime or scope to own it",
             Self::Unreachable => "the backend cannot be reached",
             Self::Unconfirmed => "the outcome is not known",
@@ -112,7 +118,7 @@ impl fmt::Display for Operation {
 /// Its text names the operation, the lock, the server, the cause and, if there is one, the remedy.
 ///
 /// ```
-/// # use lock_core::{DistributedLockExt, ErrorKind};
+/// # use lock_core::ErrorKind;
 /// # lock_core::example(async |locks| {
 /// let lock = locks.mutex("orders/42")?;
 /// match lock.acquire().await {

@@ -103,10 +103,7 @@ pub(crate) fn next(told: &Receiver<Told>) -> Told {
 /// Asserts that the listener has no more events, after everything before has been delivered.
 pub(crate) fn nothing_more(told: &Receiver<Told>, lock: &Arc<dyn DistributedLock>) {
     // Events of one lock are delivered in order, so if a marker arrives next, no other event was under way.
-    let marker = futures_block_on(async {
-        use lock_core::DistributedLockExt;
-        lock.acquire().await.unwrap().release().await
-    });
+    let marker = futures_block_on(async { lock.acquire().await.unwrap().release().await });
     marker.unwrap();
     assert_eq!(next(told), Told::Acquired);
     assert_eq!(next(told), Told::Released);

@@ -1,6 +1,6 @@
 //! Killed holders and waiters, and what they leave.
 
-use lock_core::{DistributedLockExt, LossReason};
+use lock_core::LossReason;
 use rustix::process::Signal;
 
 use super::process::{Process, observer};

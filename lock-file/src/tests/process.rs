@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use lock_core::{DistributedLockExt, LockClient, LockGuard};
+use lock_core::{LockClient, LockGuard};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{SOON, client_in, eventually};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockError};
+use lock_core::{ClientBuilder, ErrorKind, LockError};
 use rustix::process::geteuid;
 
 use super::process::{Process, command};

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use lock_core::{DistributedLockExt, FencingToken};
+use lock_core::FencingToken;
 use rustix::process::geteuid;
 
 use super::process::{Process, command, observer};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::{ClientBuilder, DistributedLockExt, ErrorKind, LockClient};
+use lock_core::{ClientBuilder, ErrorKind, LockClient};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 

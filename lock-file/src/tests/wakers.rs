@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use lock_core::{
-    Backend, ClientBuilder, Clock, DistributedLockExt, InspectRequest, LockClient, LockName, Wait,
-};
+use lock_core::{Backend, ClientBuilder, Clock, InspectRequest, LockClient, LockName, Wait};
 use rustix::fs::FlockOperation;
 
 use super::attempts::Bare;

@@ -1,7 +1,7 @@
 //! Users, and what they are not allowed to do.
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LockClient, LockError};
+use lock_core::{ErrorKind, LockClient, LockError};
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, LockClient, Operation};
+use lock_core::{LockClient, Operation};
 use test_servers::{Losing, MySqlFlavour};
 
 use crate::case::{cases, ensure};

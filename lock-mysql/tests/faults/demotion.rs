@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind};
+use lock_core::ErrorKind;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};

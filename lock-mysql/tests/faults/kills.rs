@@ -1,7 +1,7 @@
 //! `KILL` and `KILL QUERY` of holders and of waiters.
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use lock_core::{ErrorKind, LossReason};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};

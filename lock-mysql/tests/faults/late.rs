@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, Operation};
+use lock_core::Operation;
 use test_servers::{Direction, Losing, MySqlFlavour};
 
 use crate::case::{cases, ensure};

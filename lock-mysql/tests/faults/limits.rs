@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, Operation};
+use lock_core::{ErrorKind, Operation};
 use test_servers::{Direction, MySqlFlavour, MySqlOptions, MySqlSession};
 
 use crate::case::{cases, ensure};

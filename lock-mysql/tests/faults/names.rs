@@ -1,7 +1,6 @@
 //! Lock names that a server would fold or cut off.
 
 use conformance_tests::Outcome;
-use lock_core::DistributedLockExt;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::DistributedLockExt;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, LossReason};
+use lock_core::LossReason;
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};

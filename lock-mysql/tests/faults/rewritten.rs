@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use lock_core::{ErrorKind, LossReason};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};

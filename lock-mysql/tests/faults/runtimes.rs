@@ -1,7 +1,6 @@
 //! Runtimes that end before the holders of locks do.
 
 use conformance_tests::Outcome;
-use lock_core::DistributedLockExt;
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};

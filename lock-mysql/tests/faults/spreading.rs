@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LossReason, Operation};
+use lock_core::{ErrorKind, LossReason, Operation};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};

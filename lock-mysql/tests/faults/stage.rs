@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 pub use conformance_tests::faults::{ROOM, Waiter, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, DistributedLockExt, LockClient, LockError, LockUrl};
+use lock_core::{ClientBuilder, LockClient, LockError, LockUrl};
 use test_servers::{MySqlFlavour, MySqlOptions, Row, TcpProxy};
 
 use crate::servers::Server;

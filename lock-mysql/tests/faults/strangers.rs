@@ -1,7 +1,7 @@
 //! Other programs that use named locks, and operators who inspect and break locks.
 
 use conformance_tests::Outcome;
-use lock_core::{Breaking, DistributedLockExt, Inspection, Others, TakenAway};
+use lock_core::{Breaking, Inspection, Others, TakenAway};
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};

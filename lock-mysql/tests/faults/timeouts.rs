@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, LockError};
+use lock_core::LockError;
 use test_servers::{Direction, MySqlFlavour};
 
 use crate::case::{cases, ensure};

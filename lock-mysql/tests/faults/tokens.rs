@@ -1,7 +1,7 @@
 //! Fencing tokens from each of their sources.
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, Fencing, FencingToken};
+use lock_core::{ErrorKind, Fencing, FencingToken};
 use test_servers::MySqlFlavour;
 
 use crate::case::{cases, ensure};

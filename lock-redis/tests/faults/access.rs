@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LockClient, LockError};
+use lock_core::{ErrorKind, LockClient, LockError};
 use test_servers::RedisOptions;
 
 use crate::case::{cases, ensure};

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, LockClient, Operation};
+use lock_core::{LockClient, Operation};
 use test_servers::Direction;
 
 use crate::case::{cases, ensure};

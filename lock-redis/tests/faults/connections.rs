@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::{ClientBuilder, DistributedLockExt, EngineChoice, ErrorKind, LockUrl};
+use lock_core::{ClientBuilder, EngineChoice, ErrorKind, LockUrl};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, Waiter, until};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, LockClient, LockGuard, Operation};
+use lock_core::{LockClient, LockGuard, Operation};
 use test_servers::{Direction, TcpProxy};
 
 use crate::case::{cases, ensure};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, LossReason};
+use lock_core::LossReason;
 use test_servers::Direction;
 
 use crate::case::{cases, ensure};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, FencingToken, HolderId, LossReason};
+use lock_core::{ErrorKind, FencingToken, HolderId, LossReason};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

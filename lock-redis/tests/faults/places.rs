@@ -1,7 +1,7 @@
 //! Where a server can be, and how server and client prove their identity.
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind};
+use lock_core::ErrorKind;
 use test_servers::{Certificates, RedisOptions};
 
 use crate::case::{cases, ensure};

@@ -1,7 +1,7 @@
 //! What a client checks about a server before it uses it for locks.
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LockError};
+use lock_core::{ErrorKind, LockError};
 use test_servers::RedisOptions;
 
 use crate::case::{cases, ensure};

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::DistributedLockExt;
 
 use crate::case::{cases, ensure};
 use crate::helper::Helper;

@@ -1,7 +1,6 @@
 //! Places in the server's queue.
 
 use conformance_tests::Outcome;
-use lock_core::DistributedLockExt;
 use test_servers::RedisOptions;
 
 use crate::case::{cases, ensure};

@@ -1,7 +1,7 @@
 //! Requests that the server carries out, but whose replies do not arrive.
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, LockClient, Operation};
+use lock_core::{LockClient, Operation};
 use test_servers::{Direction, Losing, TcpProxy};
 
 use crate::case::{cases, ensure};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use lock_core::{ErrorKind, LossReason};
 use test_servers::{Data, RedisOptions};
 
 use crate::case::{cases, ensure};

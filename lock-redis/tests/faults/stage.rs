@@ -6,7 +6,7 @@ use std::time::Duration;
 
 pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, DistributedLockExt, LockClient, LockError, LockUrl};
+use lock_core::{ClientBuilder, LockClient, LockError, LockUrl};
 use test_servers::{RedisOptions, RedisServer, TcpProxy, Value};
 
 use crate::case::ensure;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LockError, LockGuard, LossReason, Operation, TakenAway};
+use lock_core::{ErrorKind, LockError, LockGuard, LossReason, Operation, TakenAway};
 use test_servers::{TcpProxy, Value};
 
 use crate::case::{cases, ensure};

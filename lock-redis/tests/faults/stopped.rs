@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use lock_core::{ErrorKind, LossReason};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LockError, TakenAway};
+use lock_core::{ErrorKind, LockError, TakenAway};
 use test_servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, HolderId, LossReason, TakenAway};
+use lock_core::{HolderId, LossReason, TakenAway};
 use test_servers::{Access, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, LockClient};
+use lock_core::LockClient;
 use test_servers::{Direction, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};

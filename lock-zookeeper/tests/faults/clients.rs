@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind, LockClient};
+use lock_core::{ErrorKind, LockClient};
 
 use crate::case::{cases, ensure};
 use crate::stage::{LONG, ROOM, Stage, refusal, soon, until};

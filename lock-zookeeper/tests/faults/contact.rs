@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind, LockGuard, LossReason};
+use lock_core::{ErrorKind, LockGuard, LossReason};
 use test_servers::{Data, Direction};
 
 use crate::case::{cases, ensure};

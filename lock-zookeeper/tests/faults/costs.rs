@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, LockClient, LockGuard};
+use lock_core::{LockClient, LockGuard};
 use test_servers::{TcpProxy, ZooKeeperRequest};
 use tokio::task::JoinSet;
 

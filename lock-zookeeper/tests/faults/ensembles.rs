@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, LockClient, LockGuard};
+use lock_core::{LockClient, LockGuard};
 use test_servers::{
     Direction, Role, TcpProxy, ZooKeeperConversation, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperRequest,
 };

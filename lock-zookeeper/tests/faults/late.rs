@@ -1,7 +1,7 @@
 //! Requests that the client gave up and that arrive late, on a connection that another one has replaced.
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, LockError};
+use lock_core::LockError;
 use test_servers::{Direction, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};

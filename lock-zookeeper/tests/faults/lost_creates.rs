@@ -2,7 +2,7 @@
 //! holds the lock exactly once, no second node stays, and other clients get the lock.
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind, LockClient};
+use lock_core::{ErrorKind, LockClient};
 use test_servers::{Losing, NodeKind, TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};

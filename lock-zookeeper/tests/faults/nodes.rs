@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind, FencingToken, LossReason};
+use lock_core::{ErrorKind, FencingToken, LossReason};
 use test_servers::{Losing, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind};
+use lock_core::ErrorKind;
 use test_servers::{NodeKind, ZooKeeperOptions};
 
 use crate::case::{cases, ensure};

@@ -1,7 +1,7 @@
 //! TLS connections, and authentication with certificates.
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{DistributedLockExt, ErrorKind};
+use lock_core::ErrorKind;
 use test_servers::{Certificates, ZooKeeperOptions, ZooKeeperServer};
 use tokio::net::TcpStream;
 

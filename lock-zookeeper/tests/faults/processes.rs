@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, LossReason};
+use lock_core::LossReason;
 
 use crate::case::{cases, ensure};
 use crate::helper::Helper;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::{DistributedLockExt, ErrorKind, LossReason};
+use lock_core::{ErrorKind, LossReason};
 use test_servers::{TcpProxy, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{
-    ClientBuilder, DistributedLockExt, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl,
-};
+use lock_core::{ClientBuilder, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl};
 use test_servers::{
     Data, Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
 };

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use distlock::DistributedLockExt;
 use serde_json::{Value, json};
 use test_servers::{MySqlFlavour, MySqlOptions};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::policy::hold::reports::Event;
-use crate::policy::hold::{Granted, HoldCore, Home, Lasting, Loss};
+use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
 use crate::policy::local::Occupant;
 use crate::runtime::clock::Clock;
 use crate::runtime::pending::{Pending, PendingWork};
@@ -24,6 +24,7 @@ struct Nowhere {
 pub(crate) fn detached(name: LockName, token: Option<FencingToken>, clock: Clock) -> Arc<HoldCore> {
     let home = Arc::new(Nowhere { name, server: Arc::from(""), clock });
     let grant = Granted {
+        id: GrantedId::Number,
         lease: Mutex::new(None),
         group: GroupId::new(0),
         token,

@@ -7,7 +7,7 @@ pub(crate) mod state;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,9 +16,11 @@ use crate::policy::log;
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AnyLease, GroupId, Reported, Validity};
+use crate::spi::{AnyLease, AttemptId, GroupId, Reported, Validity};
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
+use crate::types::owner::Owner;
+use crate::types::status::HolderId;
 use crate::types::token::FencingToken;
 use reports::{Event, Known, Reports};
 use state::{Checked, HoldState, Phase, Renewed};
@@ -52,6 +54,8 @@ pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
     pub(crate) grant: Granted,
     granted_at: Moment,
+    /// The task or thread that received the hold first.
+    acquired_in: OnceLock<Owner>,
     /// A number that no other hold of this process has.
     number: u64,
     state: HoldState<LossReason>,
@@ -63,6 +67,7 @@ pub(crate) struct HoldCore {
 
 /// What the server granted, and what follows from it.
 pub(crate) struct Granted {
+    pub(crate) id: GrantedId,
     /// Present until the work that ends the hold at the server takes it, so that a user who keeps an ended hold keeps
     /// nothing at the server.
     pub(crate) lease: Mutex<Option<AnyLease>>,
@@ -73,6 +78,15 @@ pub(crate) struct Granted {
     pub(crate) lasting: Lasting,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
+}
+
+/// The id under which the server shows a hold.
+pub(crate) enum GrantedId {
+    /// The same as the attempt's.
+    Attempt(AttemptId),
+    Given(HolderId),
+    /// There is no server: the number of the hold.
+    Number,
 }
 
 /// Which side found that a hold is lost.
@@ -119,6 +133,7 @@ impl HoldCore {
             home,
             grant,
             granted_at,
+            acquired_in: OnceLock::new(),
             number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
             state: HoldState::new(deadline.as_nanoseconds()),
             longest,
@@ -139,6 +154,22 @@ impl HoldCore {
     /// Returns a number that no other hold of this process has.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    pub(crate) fn set_acquired_in(&self, task: Owner) {
+        let _ = self.acquired_in.set(task);
+    }
+
+    pub(crate) fn acquired_in(&self) -> Option<Owner> {
+        self.acquired_in.get().copied()
+    }
+
+    pub(crate) fn id(&self) -> HolderId {
+        match &self.grant.id {
+            GrantedId::Attempt(id) => HolderId::new(id.to_string()),
+            GrantedId::Given(id) => id.clone(),
+            GrantedId::Number => HolderId::new(self.number.to_string()),
+        }
     }
 
     pub(crate) fn name(&self) -> &LockName {

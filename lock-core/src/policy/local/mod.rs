@@ -395,10 +395,10 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         }
     }
 
-    /// Returns the hold of any owner.
-    pub(crate) fn held(&self) -> Option<H> {
+    /// Returns the owner that holds the lock, and its hold.
+    pub(crate) fn holder(&self) -> Option<(O, H)> {
         match &self.state.lock().occupancy {
-            Occupancy::Held(holder) => Some(holder.hold.clone()),
+            Occupancy::Held(holder) => Some((holder.owner, holder.hold.clone())),
             _ => None,
         }
     }

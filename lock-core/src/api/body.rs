@@ -1,0 +1,190 @@
+//! Runs a body under a lock.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::api::guard::LockGuard;
+use crate::api::hold::Hold;
+use crate::api::lock::{DistributedLock, busy, endless_wait_ended};
+use crate::api::scope;
+use crate::spi::Wait;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::{HoldEnd, LossReason};
+use crate::types::owner::Owner;
+
+/// Bodies under a lock. An implementation of [`DistributedLock`] that is not behind an `Arc<dyn DistributedLock>` has
+/// these methods as `&dyn DistributedLock`.
+impl dyn DistributedLock + '_ {
+    /// Runs `body` under the lock, and then releases the lock.
+    ///
+    /// The body returns a `Result` with an error of your own that a [`LockError`] converts into, and that is what this
+    /// method returns: one `?` is enough. A body that cannot fail ends with `Ok::<_, LockError>(…)`.
+    ///
+    /// * **If the lock is lost while the body runs, the body is dropped at its next await**, and the result is
+    ///   [`ErrorKind::Lost`]. What the body has spawned is not stopped.
+    /// * If the caller holds the lock already, through `lock` or as the body of another `with_lock`, the body enters
+    ///   again without waiting. The same is true for `lock` inside the body. **A guard does not count**: its owner is
+    ///   the guard itself, so a task that calls `with_lock` while it keeps a guard waits for itself.
+    /// * If the server does not answer the release, the result of the body is returned all the same, with a warning in
+    ///   the log: the lock was held until then.
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # lock_core::example(async |locks| {
+    /// let orders = locks.mutex("orders/42")?;
+    /// let total = orders
+    ///     .with_lock(async |hold| {
+    ///         assert!(hold.is_valid());
+    ///         Ok::<_, LockError>(40 + 2)
+    ///     })
+    ///     .await?;
+    /// assert_eq!(total, 42);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Before the body runs, same as [`DistributedLock::acquire`]. Then the error of the body. Two errors say that the
+    /// body may not have been exclusive, and replace its result: [`ErrorKind::Lost`], and [`ErrorKind::NotOwner`] when
+    /// the body unlocked more often than it locked.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body and releases the lock in the background.
+    pub async fn with_lock<T, E, F>(&self, body: impl FnOnce(Hold) -> F) -> Result<T, E>
+    where
+        E: From<LockError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let guard = self.enter_for_body(Wait::Forever).await?;
+        let guard = guard.ok_or_else(|| endless_wait_ended(self.name()))?;
+        self.run(guard, body).await
+    }
+
+    /// Like [`with_lock`](#method.with_lock), but waits at most `duration` for the lock. The body never runs without
+    /// the lock.
+    ///
+    /// ```
+    /// # use lock_core::{ErrorKind, LockError};
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let orders = locks.mutex("orders/42")?;
+    /// let _held = orders.acquire().await?;
+    /// let body = async |_| Ok::<_, LockError>(());
+    /// let error = orders.with_lock_for(Duration::from_millis(10), body).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Busy);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when another owner holds the lock all that time, and the same as for `with_lock`.
+    ///
+    /// # Cancel safety
+    /// Same as for `with_lock`.
+    pub async fn with_lock_for<T, E, F>(
+        &self,
+        duration: Duration,
+        body: impl FnOnce(Hold) -> F,
+    ) -> Result<T, E>
+    where
+        E: From<LockError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let guard = self.enter_for_body(Wait::within(duration, self.clock().now())).await?;
+        let guard = guard.ok_or_else(|| busy(self.name()))?;
+        self.run(guard, body).await
+    }
+
+    /// Like [`with_lock`](#method.with_lock), without waiting: returns `None`, and does not run the body, when another
+    /// owner holds the lock.
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # lock_core::example(async |locks| {
+    /// let orders = locks.mutex("orders/42")?;
+    /// let _held = orders.acquire().await?;
+    /// assert_eq!(orders.try_with_lock(async |_| Ok::<_, LockError>(42)).await?, None);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as for `with_lock`.
+    ///
+    /// # Cancel safety
+    /// Same as for `with_lock`.
+    pub async fn try_with_lock<T, E, F>(&self, body: impl FnOnce(Hold) -> F) -> Result<Option<T>, E>
+    where
+        E: From<LockError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        match self.enter_for_body(Wait::Try).await? {
+            Some(guard) => self.run(guard, body).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Enters again for the owner around the caller that has the lock, else for a new owner.
+    async fn enter_for_body(&self, wait: Wait) -> Result<Option<LockGuard>, LockError> {
+        let owner = scope::owner_that(|owner| self.hold_of(owner).is_some());
+        self.acquire_as(owner.unwrap_or_else(Owner::new), wait).await
+    }
+
+    async fn run<T, E, F>(&self, guard: LockGuard, body: impl FnOnce(Hold) -> F) -> Result<T, E>
+    where
+        E: From<LockError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let (owner, hold) = (guard.owner(), guard.hold().clone());
+        let entries = self.hold_count_of(owner);
+        let outcome = unless_lost(&hold, scope::body_of(owner, body(hold.clone()))).await;
+        let unlocked_too_often = self.hold_count_of(owner) < entries;
+        if unlocked_too_often && !matches!(hold.end(), Some(HoldEnd::Lost(_))) {
+            // The entry of this body is gone. Those that are left belong to the code around it.
+            guard.entry_has_ended();
+            return Err(unlocked_inside(self).into());
+        }
+        let released = guard.release().await;
+        match (outcome, released) {
+            (Err(reason), Ok(())) => Err(LockError::lost(Operation::Release, self.name(), reason).into()),
+            (Err(_), Err(error)) => Err(error.into()),
+            (Ok(_), Err(error)) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotOwner) => {
+                Err(error.into())
+            }
+            (Ok(result), Err(error)) => {
+                tracing::warn!(
+                    target: "distlock", lock = %self.name(), %error,
+                    "the release after a body is repeated in the background"
+                );
+                result
+            }
+            (Ok(result), Ok(())) => result,
+        }
+    }
+}
+
+fn unlocked_inside(lock: &(dyn DistributedLock + '_)) -> LockError {
+    LockError::new(ErrorKind::NotOwner, Operation::Release)
+        .on(lock.name())
+        .because("the body unlocked more often than it locked")
+        .remedy("unlock in the body only what it locked itself")
+}
+
+/// Runs `body`, and drops it when `hold` is lost; then returns the reason.
+async fn unless_lost<T>(hold: &Hold, body: impl Future<Output = T>) -> Result<T, LossReason> {
+    let mut lost = pin!(hold.lost());
+    let mut body = pin!(body);
+    let mut released = false;
+    poll_fn(|context| {
+        // The loss first: the outcome of a body that completes after it would be discarded.
+        if !released {
+            match lost.as_mut().poll(context) {
+                Poll::Ready(Some(reason)) => return Poll::Ready(Err(reason)),
+                // Unlocked too often. The body goes on, and the caller finds out at its end.
+                Poll::Ready(None) => released = true,
+                Poll::Pending => {}
+            }
+        }
+        body.as_mut().poll(context).map(Ok)
+    })
+    .await
+}
