@@ -9,7 +9,7 @@ use distlock::LockUrl;
 use distlock::capabilities::Reach;
 use distlock::spi::Driver;
 
-/// Run a command under a distributed lock, hold a lock, look at it, or break it.
+/// Run a command under a distributed lock, hold a lock, inspect it, or break it.
 #[derive(Debug, Parser)]
 #[command(name = "distlock", version, arg_required_else_help = true, after_help = overview())]
 pub(crate) struct Arguments {
@@ -32,20 +32,20 @@ pub(crate) struct Common {
     )]
     pub(crate) url: Option<String>,
 
-    /// Write events for machines, one JSON object a line
+    /// Write events as JSON, one object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Say more; twice: the library's log too
+    /// Print more; twice: the library's log too
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 }
 
-/// What is to be done.
+/// The subcommand.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
     /// Run a command while holding a lock
@@ -68,18 +68,18 @@ pub(crate) enum Task {
     },
 }
 
-/// How long to wait for a lock, and what to answer when that was not long enough.
+/// How long to wait for a lock, and the exit code when that was not long enough.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Waiting {
     /// Wait at most this long: 500ms, 30s, 5m [default: for ever]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// Do not wait: have the lock at once or not at all
+    /// Do not wait: get the lock at once or not at all
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// Exit with this code when the lock cannot be had in time
+    /// Exit with this code when the lock cannot be acquired in time
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
 }
@@ -97,7 +97,7 @@ pub(crate) struct Exec {
     /// The lock's name: any text of 1 to 512 bytes
     pub(crate) name: String,
 
-    /// The command and its arguments; no shell reads them
+    /// The command and its arguments, run without a shell
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 
@@ -110,8 +110,8 @@ pub(crate) struct Exec {
 
     /// How long the command has to end after a loss, between SIGTERM and SIGKILL [default: 10s, at most a third of the lease]
     ///
-    /// Where locks have a lease, a loss is declared so early that SIGKILL falls before the lease ends. The longer the grace,
-    /// the sooner a silent server means a loss. Where locks belong to a session of the servers, two thirds of it count as the lease.
+    /// If locks have a lease, distlock declares a loss early enough to send SIGKILL before the lease ends. The longer the grace,
+    /// the sooner a silent server means a loss. If locks belong to a session of the servers, two thirds of it count as the lease.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 
@@ -121,7 +121,7 @@ pub(crate) struct Exec {
 
     /// Do not let the command inherit the descriptor that keeps a file lock held
     ///
-    /// With the descriptor the lock lasts until the last process of the command has gone, even when distlock is killed.
+    /// With the descriptor the lock lasts until the last process of the command has gone, even if distlock is killed.
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
 }
@@ -132,7 +132,7 @@ pub(crate) enum OnLost {
     /// SIGTERM to its process group, and SIGKILL after the grace
     #[default]
     Terminate,
-    /// It runs on; the loss is reported
+    /// It keeps running; distlock reports the loss
     Ignore,
 }
 
@@ -142,7 +142,7 @@ pub(crate) enum OnDeath {
     /// The system kills it with SIGKILL
     #[default]
     Kill,
-    /// It runs on
+    /// It keeps running
     Ignore,
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct Break {
     /// The lock's name
     pub(crate) name: String,
 
-    /// Take it from this holder only, as `status` prints the id
+    /// Take it only from the holder with this id, from `status`
     #[arg(long, value_name = "ID")]
     pub(crate) holder: Option<String>,
 
@@ -183,7 +183,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "write a number with its unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
 }
 
-/// Returns the backends whose locks other processes can see. A lock in the memory of the command excludes no other.
+/// Returns the backends whose locks other processes can see. A lock in the memory of the command excludes no other process.
 fn backends() -> Vec<Driver> {
     distlock::drivers().into_iter().filter(|driver| driver.reach != Reach::Process).collect()
 }
@@ -223,7 +223,7 @@ Examples:
 {servers}  distlock status nightly-report
 
 Exit codes:
-  the command's own; 128 + signal when a signal ended it; 75 lock not to be had in time; 76 lock lost;
+  the command's own; 128 + signal when a signal ended it; 75 lock not acquired in time; 76 lock lost;
   69 backend unreachable; 77 access refused; 64 bad usage; 126/127 command not runnable/not found; 70 anything else",
     )
 }
@@ -246,7 +246,7 @@ The command finds the lock's name in DISTLOCK_NAME and the fencing token in DIST
     )
 }
 
-/// A URL that may hold a secret belongs into the environment.
+/// A URL that may contain a secret belongs in the environment.
 fn exec_example(url: &str) -> String {
     if LockUrl::parse(url).is_ok_and(|url| url.has_secret()) {
         format!("  DISTLOCK_URL='{url}' distlock exec job -- ./job.sh\n")
@@ -277,7 +277,7 @@ Examples:
   distlock break --yes nightly-report        (from any holder, without asking)
   distlock break --yes --holder ID nightly-report
 
-The program that held the lock may run on for a while. Only a fencing token keeps out what it still writes.";
+The program that held the lock may keep running for a while. Only a fencing token keeps out what it still writes.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

@@ -66,7 +66,7 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     tell(common, arguments, outcome, &now.holders)
 }
 
-/// What else breaking the lock has cost.
+/// The other locks that breaking this one has cost.
 #[derive(Debug, Default)]
 struct Cost {
     also_lost: Vec<LockName>,
@@ -112,7 +112,7 @@ impl Warning {
         match self {
             Self::LeftBehind => LEFT_BEHIND,
             Self::EndsConnection => {
-                "its connection to the server is ended, with every other lock on it, and the program may run on for a while"
+                "its connection to the server is ended, with every other lock on it, and the program may keep running for a while"
             }
         }
     }
@@ -140,7 +140,7 @@ fn is_meant(arguments: &Break, holders: &[&Participant], warning: Option<Warning
             ),
         ));
     }
-    let warning = warning.map_or("the program that holds it may run on for a while", Warning::text);
+    let warning = warning.map_or("the program that holds it may keep running for a while", Warning::text);
     ask(&format!("lock {:?} is held by {who};\n{warning}.\nTake it away? [y/N] ", arguments.name))
         .map_err(|error| Failure::of_system("ask", error))
 }

@@ -1,4 +1,4 @@
-//! The program that runs under the lock, in a process group of its own, and all processes that it starts.
+//! The program that runs under the lock, in a process group of its own, and all its descendants.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,7 +30,7 @@ pub(crate) enum Change {
     Stopped(Signal),
 }
 
-/// A running child, which leads its process group, and all processes that it starts.
+/// A running child, which leads its process group, and all its descendants.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
@@ -41,14 +41,14 @@ pub(crate) struct Child {
     others: Vec<Process>,
     /// The child has ended, and another process may have its id now.
     has_ended: bool,
-    /// The processes that were stopped with the child, and are to be continued with it.
+    /// The processes that were stopped with the child and must be continued with it.
     stopped: Vec<Process>,
 }
 
 /// The result of sending a signal.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
-    /// The processes that received it, as far as that can be seen.
+    /// The processes that received it, as far as that is known.
     pub(crate) reached: Vec<Pid>,
     /// The processes that belong to another user.
     pub(crate) refused: Vec<Pid>,
@@ -71,7 +71,7 @@ impl Child {
         Ok(Self { pid: Pid::from_raw(pid), changes, witness, others, has_ended: false, stopped: Vec::new() })
     }
 
-    /// The id of the child and of its process group. Other processes may have it once the child has ended.
+    /// The id of the child and of its process group. Another process may get it once the child has ended.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
@@ -82,8 +82,7 @@ impl Child {
     /// A change is either returned or left for the next call.
     pub(crate) async fn change(&mut self) -> io::Result<Change> {
         loop {
-            // Waits for all children, because orphaned descendants become children of this process, and no other process reaps
-            // them.
+            // Waits for all children: orphaned descendants become children of this process, and no other process reaps them.
             match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
                 Ok(WaitStatus::StillAlive) => {
                     self.changes.recv().await;
@@ -107,7 +106,7 @@ impl Child {
         }
     }
 
-    /// From now on notices an interrupt of the child's whole group, as by a key on the terminal.
+    /// Notices from now on an interrupt of the child's whole group, as by a key on the terminal.
     pub(crate) fn watch_for_interrupts(&mut self) {
         if self.witness.is_none() {
             // Without a witness, every interrupt that ends the child counts as a key.
@@ -118,15 +117,15 @@ impl Child {
         }
     }
 
-    /// Whether the child's whole group may have been interrupted. Notices nothing from then on.
+    /// Whether the child's whole group may have been interrupted. Stops noticing.
     pub(crate) fn may_have_been_interrupted_with_its_group(&mut self) -> bool {
         self.witness.take().is_none_or(|witness| witness.may_have_been_interrupted(self.pid))
     }
 
-    /// Sends a signal to the child alone.
+    /// Sends a signal only to the child.
     pub(crate) fn signal(&self, signal: Signal) {
         if !self.has_ended {
-            // The child may belong to another user by now, as `sudo` does; then this can do nothing.
+            // The child may belong to another user by now, as with `sudo`; then this does nothing.
             let _ = signal::kill(self.pid, signal);
         }
     }

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::signal;
 use nix::unistd::Pid;
 
-/// A state of a process that matters to those who wait for it.
+/// A state of a process that matters to waiters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// The process does nothing until another process continues it.
@@ -64,7 +64,7 @@ impl Display for Condition {
     }
 }
 
-/// What the system reports about a process, if it does.
+/// What the system reports about a process, if anything.
 struct Stat {
     state: char,
     started: u64,

@@ -68,7 +68,7 @@ impl Address {
             .map_err(|error| self.failure(error))
     }
 
-    /// As [`Self::open`], for a caller that waits no longer than `wait`, if that is given.
+    /// Like [`Self::open`], for a caller that waits no longer than `wait`, if that is given.
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
@@ -88,13 +88,13 @@ impl Address {
         })
     }
 
-    /// How long a command has to end after a loss, if its user has not said so.
+    /// How long a command has to end after a loss, unless the user says so.
     pub(crate) fn default_grace(&self) -> Result<Duration, Failure> {
         let lease = distlock::lease_of(&self.url).map_err(|error| self.failure(error))?;
         Ok(lease.map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
     }
 
-    /// Adds to the error where a wrong URL comes from.
+    /// Adds the source of a wrong URL to the error.
     fn failure(&self, error: LockError) -> Failure {
         let mut failure = Failure::from(error);
         failure.message += match self.source {
@@ -109,11 +109,11 @@ impl Address {
 fn not_text() -> Failure {
     Failure::new(
         exit::USAGE,
-        format!("the variable {URL_VARIABLE} cannot be read: it is not UTF-8 (set it anew, or use --url)"),
+        format!("the variable {URL_VARIABLE} cannot be read: it is not UTF-8 (set it again, or use --url)"),
     )
 }
 
-/// Closes the client in an orderly way, so that the server need not find out by itself that it is gone.
+/// Closes the client, so that the server need not find out by itself that it is gone.
 ///
 /// If that takes too long, the server does find out: a place in a queue, a session and a lease end with the connection or
 /// expire. That is no reason for the command to fail.
@@ -126,7 +126,7 @@ pub(crate) async fn close(locks: &LockClient) {
     }
 }
 
-/// As [`close`], but faster if `outcome` is that the server could not be reached, because it will hardly answer now.
+/// Like [`close`], but faster if the server could not be reached according to `outcome`, because it will hardly answer now.
 pub(crate) async fn close_after(locks: &LockClient, outcome: &Result<Ending, Failure>) {
     if outcome.as_ref().is_err_and(|failure| failure.code == exit::UNREACHABLE) {
         let _ = timeout(CLOSE_IN_VAIN_WITHIN, close(locks)).await;

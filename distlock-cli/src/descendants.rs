@@ -1,4 +1,4 @@
-//! Finds all processes that a command has started and that still run, wherever they have gone.
+//! Finds all running descendants of a command, in whatever process group or session they are.
 //!
 //! A process can leave its group and its session, and it can outlive its parent. It cannot leave its ancestors: while this
 //! process is the *child subreaper* (Linux), every orphaned descendant becomes its child.
@@ -22,7 +22,7 @@ pub(crate) struct Process {
     started: String,
 }
 
-/// From now on makes orphaned descendants children of this process, if the system can do that.
+/// Makes orphaned descendants children of this process from now on, if the system can do that.
 pub(crate) fn adopt() {
     // This fails on no kernel on which the rest of the command runs.
     #[cfg(target_os = "linux")]
@@ -70,7 +70,7 @@ impl Process {
                 pidfd_send_signal(&process, number).map_err(|error| Errno::from_raw(error.raw_os_error()))
             }
             Ok(_) | Err(rustix::io::Errno::SRCH) => Err(Errno::ESRCH),
-            // An old kernel, or no descriptor left: `kill` is better than nothing.
+            // An old kernel, or no descriptor left: fall back to `kill`.
             Err(_) => self.kill(Some(signal)),
         }
     }

@@ -32,7 +32,7 @@ pub(crate) enum Event<'a> {
     Terminating { signal: Signal },
     /// A signal could not be sent to these processes, which belong to another user.
     Refused { signal: Signal, pids: Vec<Pid> },
-    /// These processes have not ended although SIGKILL was sent to them.
+    /// These processes have not ended despite SIGKILL.
     Survived { pids: Vec<Pid> },
     /// The command exited with a code.
     Exited { code: u8 },
@@ -44,7 +44,7 @@ pub(crate) enum Event<'a> {
     Unconfirmed { message: String },
 }
 
-/// How much an event matters to a person.
+/// How important an event is to a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// Printed even with `--quiet`.
@@ -185,7 +185,7 @@ fn remedy(participant: &Participant) -> String {
     }
 }
 
-/// A JSON object that begins with `head`, for people who read it on a terminal.
+/// A JSON object that begins with `head`, for readers on a terminal.
 pub(crate) fn with_head(head: &[(&str, &str)], details: Value) -> Value {
     let mut object: Map<String, Value> =
         head.iter().map(|(key, text)| ((*key).to_owned(), json!(text))).collect();

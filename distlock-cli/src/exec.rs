@@ -164,8 +164,7 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
 /// Releases the lock after the command has ended. Returns how distlock ends, if not as the command did.
 async fn release(guard: LockGuard, signals: &mut Signals, exec: &Exec, report: &Report) -> Option<Ending> {
     let already_lost = guard.hold().end().is_some();
-    // Even if the release is unconfirmed, the command ran under the lock; that the server keeps the lock a while longer does
-    // not change that.
+    // Even if the release is unconfirmed, the command ran under the lock.
     let unconfirmed = match signals.leaving(guard.release()).await {
         Some(Ok(())) => {
             report.event(&exec.name, &Event::Released);
@@ -180,7 +179,7 @@ async fn release(guard: LockGuard, signals: &mut Signals, exec: &Exec, report: &
     None
 }
 
-/// Handles a lock that was lost before the command ended, if that was not known until now.
+/// Handles a loss from before the end of the command that was not known until now.
 fn lost_at_release(error: &LockError, exec: &Exec, report: &Report) -> Option<Ending> {
     if let Some(reason) = error.loss() {
         report.event(&exec.name, &Event::Lost { reason });

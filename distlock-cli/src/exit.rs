@@ -46,7 +46,7 @@ pub(crate) enum Ending {
     /// With 128 + the number of a signal.
     Signal(Signal),
     /// By the signal of Ctrl-C itself, so that the shell knows that the user wants to end the whole loop or script. The shell
-    /// sees 128 + 2 all the same.
+    /// still sees 128 + 2.
     Interrupted(Reach),
 }
 
@@ -73,7 +73,7 @@ fn code_of_signal(signal: Signal) -> u8 {
     u8::try_from(signal as i32).map_or(INTERNAL, |number| number.saturating_add(128))
 }
 
-/// Why distlock ends without having done what the user asked for.
+/// Why distlock has not done what the user asked for.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// The exit code.

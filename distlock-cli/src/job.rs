@@ -20,7 +20,7 @@ pub(crate) struct Job {
     place: Place,
     /// A request to stop came from outside the child.
     stop_requested: bool,
-    /// The child was stopped, and it is left to another process to continue it.
+    /// The child was stopped, and another process must continue it.
     left_stopped: bool,
 }
 
@@ -97,7 +97,7 @@ impl Job {
             return AfterStop::Continue;
         }
         if following == Following::Nothing {
-            // A child that does not get the terminal would ask for it again and again.
+            // A child that does not get the terminal would ask for it endlessly.
             return if wants_terminal { AfterStop::Leave } else { AfterStop::Continue };
         }
         self.take_terminal_back(child);
@@ -113,7 +113,7 @@ impl Job {
         let stopped_for = stop(mirrored(signal), reach);
         let terminal_is_ours = self.give_terminal(child);
         if wants_terminal && !terminal_is_ours && stopped_for < SHORTEST_STOP {
-            // No shell stops and continues distlock's group. The child would ask for the terminal again and again.
+            // No shell stops and continues distlock's group. The child would ask for the terminal endlessly.
             return AfterStop::Leave;
         }
         AfterStop::Continue
@@ -148,7 +148,7 @@ impl Job {
     }
 }
 
-/// A shorter stop was none: the system does not stop a group that no shell could continue.
+/// A shorter stop did not happen: the system does not stop a group that no shell could continue.
 const SHORTEST_STOP: Duration = Duration::from_millis(5);
 
 /// Stops this process, and returns how long it was stopped.

@@ -15,7 +15,7 @@ pub(crate) const REMEDY: &str = "a limit of the system is reached: raise it with
 const DESCRIPTORS: usize = 20;
 
 /// Makes sure that there are enough descriptors before anything begins: the runtime and its signals panic if none is
-/// free, and it is better not to take a lock when no command can run under it.
+/// free, and without enough of them no command could run under the lock.
 pub(crate) fn check() -> Result<(), Failure> {
     // Standard input is open in any case: if it was closed, it was opened at the start.
     let taken: io::Result<Vec<_>> =

@@ -5,13 +5,13 @@
 //! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
 //! * [`exec`], [`hold`], [`status`], [`breaking`] are the subcommands;
 //! * [`connection`] and [`wait`] acquire a lock, [`contact`] reports whether its server can be reached;
-//! * [`run`] looks after the program that runs under it: the [`child`] with its [`descendants`], its [`job`] on the
+//! * [`run`] supervises the program that runs under it: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
 //! * [`report`] prints what happens ([`event`], [`people`] and their [`condition`]), through an [`outlet`];
 //! * [`limits`] checks that the system has enough resources, [`system`] contains the only unsafe code.
 
 #[cfg(not(unix))]
-compile_error!("the command distlock needs a Unix system; the library works elsewhere too");
+compile_error!("the command distlock needs a Unix system; the library also works elsewhere");
 
 mod arguments;
 mod breaking;

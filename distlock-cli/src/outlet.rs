@@ -1,7 +1,7 @@
 //! Writes all output while a lock is waited for or held, on a thread of its own.
 //!
 //! The reader may be slow, or not read at all: a full pipe, or a terminal that is paused with Ctrl-S. That must delay neither
-//! the end of a command that has lost its lock nor a renewal, so a caller leaves its line here and goes on. Lines that do not
+//! the end of a command that has lost its lock nor a renewal, so a caller leaves its line here and continues. Lines that do not
 //! fit are dropped and counted.
 
 use std::collections::VecDeque;
@@ -129,8 +129,8 @@ impl Shared {
     }
 }
 
-/// Writes a line in one call, so that lines of several processes do not mix. A reader that has gone is no reason to give up a
-/// lock.
+/// Writes a line in one call, so that lines of several processes do not mix. Ignores a reader that has gone: that must not cost
+/// a lock.
 fn write(line: &Line) {
     let _ = match line.to {
         To::Output => io::stdout().write_all(line.text.as_bytes()).and_then(|()| io::stdout().flush()),
@@ -198,7 +198,7 @@ mod tests {
         let count = |text: &str| rest.iter().filter(|line| line.as_str() == text).count();
         assert_eq!((count("log"), count("event")), (MOST_LINES_OF_LOG, 1));
         assert_eq!(count("more"), MOST_LINES - MOST_LINES_OF_LOG - 2);
-        // The notices stand where lines are missing: some before the event, and some at the end.
+        // The notices are where lines are missing: some before the event, and some at the end.
         assert_eq!(rest[MOST_LINES_OF_LOG], format!("{} dropped", MOST_LINES - MOST_LINES_OF_LOG));
         assert_eq!(rest[MOST_LINES_OF_LOG + 1], "event");
         assert_eq!(rest[MOST_LINES], format!("{} dropped", MOST_LINES_OF_LOG + 2));

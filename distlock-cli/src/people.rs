@@ -1,4 +1,4 @@
-//! Describes holders and waiters, as text for people and as JSON.
+//! Describes holders and waiters, as text and as JSON.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -66,7 +66,7 @@ pub(crate) fn describe_all(participants: &[Participant], now: SystemTime) -> Str
     participants.iter().map(|participant| describe(participant, now)).collect::<Vec<_>>().join(", ")
 }
 
-/// Makes text of other programs safe to print, without anything that a terminal would take for a command.
+/// Makes text of other programs safe to print, without control sequences for a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .flat_map(

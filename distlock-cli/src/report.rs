@@ -67,7 +67,7 @@ impl Report {
             .init();
     }
 
-    /// Waits until everything is written, but not for ever for a reader that does not read.
+    /// Waits until everything is written, but not for ever.
     pub(crate) fn finish(&self) {
         const PATIENCE: Duration = Duration::from_secs(1);
         self.outlet.flush(PATIENCE);
@@ -88,7 +88,7 @@ impl Report {
         self.event_at(event.level(), name, event);
     }
 
-    /// As [`Self::event`], with another importance than usual.
+    /// Like [`Self::event`], with another importance than usual.
     pub(crate) fn event_at(&self, level: Level, name: &str, event: &Event<'_>) {
         match self.json {
             Some(to) => self.write_line(to, &event.to_json(name).to_string()),
@@ -97,14 +97,14 @@ impl Report {
         }
     }
 
-    /// Prints a message that is no event.
+    /// Prints a message that is not an event.
     pub(crate) fn note(&self, level: Level, text: &str) {
         if self.json.is_none() && level <= self.least {
             self.say(level, text);
         }
     }
 
-    /// Prints why distlock ends without having done what the user asked for.
+    /// Prints why distlock has not done what the user asked for.
     pub(crate) fn failure(&self, failure: &Failure) {
         if let Some(to) = self.json {
             let error = json!({ "event": "error", "code": failure.code, "message": failure.message });

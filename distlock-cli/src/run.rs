@@ -1,4 +1,4 @@
-//! Looks after a command that runs under the lock, until the command has ended.
+//! Supervises a command that runs under the lock, until the command has ended.
 
 use std::future::pending;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) enum Loss {
     None,
     /// The loss was reported, and the command keeps running.
     Ignored,
-    /// The command and its descendants received SIGTERM, and receive SIGKILL at this moment.
+    /// The command and its descendants have received SIGTERM, and get SIGKILL at this moment.
     Terminating(Moment),
     /// They are being killed, until this moment.
     Killing(Moment),
@@ -123,7 +123,7 @@ impl Run<'_> {
         CLOCK.now().plus(self.grace).minus(self.hold.overdue())
     }
 
-    /// Kills all processes there are. To be called repeatedly: a process that is being killed may have started another.
+    /// Kills all processes that are left. Call this repeatedly: a process that is being killed may have started another.
     fn kill(&mut self) {
         let now = CLOCK.now();
         let sent = self.child.signal_all(Signal::SIGKILL);
@@ -163,11 +163,11 @@ impl Run<'_> {
         match signal {
             Signal::SIGTSTP if self.following() == Following::Nothing => {}
             Signal::SIGTSTP => self.job.request_stop(&self.child),
-            // Otherwise the signal says that distlock was continued, after which the child has been continued already; by now
-            // it may be stopped again.
+            // Otherwise the signal means that distlock was continued, and the child with it; the child may be stopped again by
+            // now.
             Signal::SIGCONT if !self.job.has_left_child_stopped() => {}
             Signal::SIGCONT => self.child.signal_group(signal),
-            // These have a meaning for the program itself, and would end its helpers.
+            // These mean something to the program itself, and would end its helpers.
             Signal::SIGUSR1 | Signal::SIGUSR2 => self.child.signal(signal),
             // Signals that end the program must not leave its helpers behind, running without the lock.
             _ => {
@@ -225,7 +225,7 @@ impl Run<'_> {
 
     /// Waits until no descendant of the child is left, or it is certain that one cannot be killed.
     ///
-    /// No system reports that, so this checks again and again.
+    /// No system reports that, so this polls.
     async fn end_rest(&mut self) {
         if self.loss == Loss::Killed {
             // Processes that have appeared since, such as those that another user's program has left, are killed now.

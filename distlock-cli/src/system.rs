@@ -24,10 +24,10 @@ pub(crate) enum ParentDeath {
     Ignored,
 }
 
-/// Which processes a signal reaches that this process sends to itself.
+/// Which processes a signal of this process to itself reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// This process alone.
+    /// Only this process.
     Process,
     /// Its whole process group, as with a key pressed on the terminal.
     Group,
@@ -84,7 +84,7 @@ fn enter_foreground(terminal: &OwnedFd) -> nix::Result<()> {
 #[cfg(target_os = "linux")]
 fn follow_into_death(parent: Pid) -> nix::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // A parent that died before the line above sends no signal any more.
+    // A parent that died before the line above no longer sends a signal.
     if unistd::getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
 }
 

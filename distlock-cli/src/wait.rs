@@ -1,4 +1,4 @@
-//! Acquires the lock: waits for it, says who holds it meanwhile, and gives up at a signal.
+//! Acquires the lock: waits for it, reports its holder meanwhile, and gives up at a signal.
 
 use std::future::pending;
 use std::pin::pin;
@@ -130,7 +130,7 @@ impl Attempt<'_> {
             let status = self.locks.status(self.name).await;
             let holders = status.map(|status| status.holders).unwrap_or_default();
             let ids = holders.iter().map(|holder| holder.id.clone()).collect();
-            // Between two holders there is none for a moment, which is not worth a line.
+            // Between two holders there is none for a moment, which is not worth a message.
             if told.is_none() || (!holders.is_empty() && told.as_ref() != Some(&ids)) {
                 self.report.event_at(level, self.name, &Event::Waiting { holders: &holders });
                 told = Some(ids);

@@ -1,9 +1,9 @@
 //! Distinguishes a Ctrl-C from a command that interrupts itself.
 //!
 //! A key pressed on the terminal reaches the command's whole process group, and only that group. How the command ends does not
-//! show whether it was a key. So distlock puts a process of its own, the witness, into the group, where it does nothing: a
-//! SIGINT that ends it was meant for the whole group. It cannot tell if something else ended it, or if it never joined the
-//! group; then every interrupt that ends the command counts as a key, as without a witness.
+//! show whether it was a key. So distlock puts a process of its own, the witness, into the group. A SIGINT that ends the witness
+//! was meant for the whole group. If something else ended the witness, or it never joined the group, every interrupt that ends the
+//! command counts as a key, as without a witness.
 
 use std::io;
 use std::os::fd::OwnedFd;

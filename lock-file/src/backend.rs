@@ -243,7 +243,7 @@ impl Backend for FileBackend {
             Ok(())
         });
         if let Err(failure) = work.await {
-            tracing::debug!(target: "distlock", ?failure, "files of locks were left to be tidied up by others");
+            tracing::debug!(target: "distlock", ?failure, "files of locks were left for others to tidy up");
         }
     }
 }

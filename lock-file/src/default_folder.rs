@@ -24,7 +24,7 @@ pub fn default_folder() -> Result<PathBuf, LockError> {
     let id = geteuid();
     let user = User::from_uid(id).map_err(|error| {
         LockError::new(ErrorKind::Server, Operation::Connect)
-            .because(format!("the user database does not answer for user {id}: {error}"))
+            .because(format!("the user database has no answer for user {id}: {error}"))
             .remedy("name a folder: file:/absolute/path")
             .caused_by(std::io::Error::from(error))
     })?;

@@ -15,9 +15,9 @@ pub static DRIVER: Driver = Driver::new(
 .options(&[
     UrlOption::duration(
         "poll_interval",
-        "how often a waiter or holder checks where the system reports no changes",
+        "how often a waiter or holder checks, if the system reports no changes",
     )
     .default_value("100 ms"),
-    UrlOption::duration("gate_patience", "how long try, status and break ask for the gate")
+    UrlOption::duration("gate_patience", "how long try, status and break wait for the gate")
         .default_value("500 ms"),
 ]);

@@ -81,7 +81,7 @@ fn explain(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::NOSPC | Errno::DQUOT => {
             (ErrorKind::Server, "free some space or inodes on that file system, or use another folder")
         }
-        Errno::ROFS => (ErrorKind::Denied, "use a folder on a file system that can be written to"),
+        Errno::ROFS => (ErrorKind::Denied, "use a folder on a writable file system"),
         Errno::ACCESS | Errno::PERM => {
             (ErrorKind::Denied, "use a folder that belongs to this user, with mode 0700")
         }
@@ -108,11 +108,11 @@ fn describe_gate(path: &Path, occupant: Option<Occupant>) -> (String, Cow<'stati
     match occupant {
         Some(Occupant { pid, activity: Activity::Stopped }) => (
             format!("process {pid} was stopped while it was in the gate {gate}"),
-            format!("let it go on (`kill -CONT {pid}`) or end it").into(),
+            format!("continue it (`kill -CONT {pid}`) or end it").into(),
         ),
         Some(Occupant { pid, activity: Activity::Running }) => (
             format!("process {pid} has not left the gate {gate}"),
-            format!("try again; if it stays like this, look at what process {pid} does").into(),
+            format!("try again; if this persists, check what process {pid} is doing").into(),
         ),
         None => (format!("another process has not left the gate {gate}"), Cow::Borrowed("try again")),
     }

@@ -269,7 +269,7 @@ fn refuse_obstacle(path: &Path) -> Option<Failure> {
     let found = found.display();
     Some(match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => Failure::refused(
-            format!("{found} is a symbolic link, and leads to no folder"),
+            format!("{found} is a symbolic link that leads to no folder"),
             "name the real folder",
         ),
         _ => Failure::refused(format!("{found} is not a folder"), "name another folder, or remove it"),
@@ -294,7 +294,7 @@ fn check_mode(stat: &Stat, path: &Path, remedy: &str) -> Result<(), Failure> {
     }
     let path = path.display();
     Err(Failure::refused(
-        format!("{path} has mode {:04o}, so that others can get at it", mode.bits() & 0o7777),
+        format!("{path} has mode {:04o}, which gives other users access", mode.bits() & 0o7777),
         format!("`{remedy} {path}`, if no other user has written to it"),
     ))
 }
@@ -307,7 +307,7 @@ fn check_owners_bits(stat: &Stat, path: &Path) -> Result<(), Failure> {
     }
     let path = path.display();
     Err(Failure::refused(
-        format!("{path} has mode {:04o}, so that its owner cannot use it", mode.bits() & 0o7777),
+        format!("{path} has mode {:04o}, which keeps its owner from using it", mode.bits() & 0o7777),
         format!("`chmod 700 {path}`"),
     ))
 }

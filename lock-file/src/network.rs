@@ -18,7 +18,7 @@ fn refuse(network_file_system: Option<String>, path: &Path) -> Result<(), Failur
         None => Ok(()),
         Some(kind) => Err(Failure::refused(
             format!(
-                "{} is on a network file system ({kind}), where locks of files are not to be relied on",
+                "{} is on a network file system ({kind}), where file locks are unreliable",
                 path.display()
             ),
             "use a folder on a local disk or tmpfs, or a server backend to lock across machines",

@@ -235,7 +235,7 @@ impl Actor {
             Said::Refused => Ok(Taken::Refused),
             Said::BySomebodyElse => Err(Failure::Broken(nonsense(
                 Operation::Acquire,
-                "another session has answered than was asked, or others have it, too",
+                "another session has answered, or other clients share this session",
             ))),
             Said::ReadOnly => {
                 self.held.insert(Arc::clone(&name), id);

@@ -16,11 +16,11 @@ pub static DRIVER: Driver = Driver::new(
     UrlOption::duration("validation_interval", "how often holds are checked")
         .default_value("a quarter of the lease, about"),
     UrlOption::choice("fencing", &["uuid", "table", "none"], "where tokens come from").default_value("uuid"),
-    UrlOption::text("prefix", "what the locks' names begin with").default_value("distlock"),
+    UrlOption::text("prefix", "the beginning of the locks' names").default_value("distlock"),
     UrlOption::duration("timeout", "how long the server may take for a statement that does not wait")
         .default_value("3 s, and never more than three quarters of the time between two checks"),
     UrlOption::number("locks_per_connection", "how many held locks share a connection").default_value("256"),
-    UrlOption::number("max_connections", "how many connections there are at most").default_value("100"),
+    UrlOption::number("max_connections", "the limit of connections").default_value("100"),
     UrlOption::file("socket", "a Unix socket instead of TCP"),
     UrlOption::choice("tls", &["on", "off"], "whether connections are encrypted").default_value("off"),
     UrlOption::file("ca", "the authority that the server's certificate must come from"),

@@ -108,7 +108,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
             .remedy("switch offline_mode off at the server, or wait until that is done")
             .retryable(),
         NO_SUCH_TABLE => server(ErrorKind::Server)
-            .remedy("the table of the tokens has gone: connect anew, which makes it, or make it by hand"),
+            .remedy("the table of the tokens is gone: connect anew, which creates it, or create it by hand"),
         1235 => server(ErrorKind::Unsupported)
             .remedy("a Galera cluster has no named locks: use a server that is not part of one"),
         1290 | 1836 => read_only(operation),
@@ -139,7 +139,7 @@ fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
         sqlx::Error::Tls(tls) => tls_failed(tls.to_string()),
         sqlx::Error::Configuration(cause) => new(ErrorKind::InvalidOption, cause.to_string())
             .remedy("check the files that the options ca, cert and key name"),
-        _ => new(ErrorKind::Unreachable, format!("the answer makes no sense: {error}"))
+        _ => new(ErrorKind::Unreachable, format!("the reply is invalid: {error}"))
             .remedy("check that a MySQL or MariaDB server listens there")
             .retryable(),
     };
@@ -175,8 +175,8 @@ pub(crate) fn read_only(operation: Operation) -> LockError {
 /// The error for an answer that no statement of this crate can have.
 pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
     LockError::new(ErrorKind::Server, operation)
-        .because(format!("the server's answer makes no sense: {what}"))
-        .remedy("check what stands between this client and the server")
+        .because(format!("the server's reply is invalid: {what}"))
+        .remedy("check any proxy between this client and the server")
 }
 
 #[cfg(test)]

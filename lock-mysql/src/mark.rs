@@ -19,7 +19,7 @@ impl Mark {
     pub(crate) fn random() -> Result<Self, LockError> {
         let number = getrandom::u64().map_err(|error| {
             LockError::new(ErrorKind::Internal, Operation::Connect)
-                .because(format!("the system gives no random numbers: {error}"))
+                .because(format!("the system has no random numbers: {error}"))
         })?;
         Ok(Self::new(number))
     }

@@ -82,7 +82,7 @@ impl Session {
         facts.check()?;
         if facts.is_marked() {
             return Err(unsupported(
-                "what stands between this client and the server gives one connection of it to several clients",
+                "a proxy between this client and the server shares one of its connections among several clients",
             ));
         }
         let mark = Mark::random()?;
@@ -96,19 +96,16 @@ impl Session {
         let expected = Some(facts.connection.to_string());
         if numbers != [Some(&expected); 2] {
             return Err(unsupported(
-                "what stands between this client and the server has connections of its own, and mixes them",
+                "a proxy between this client and the server spreads statements over its own connections",
             ));
         }
         if again.rows.first().and_then(|row| row.get(1)) != Some(&Some(lease_seconds.to_string())) {
             return Err(unsupported(
-                "what stands between this client and the server does not let wait_timeout be set",
+                "a proxy between this client and the server does not let the client set wait_timeout",
             ));
         }
         if again.rows.first().and_then(|row| row.get(2)) != Some(&Some("1".to_owned())) {
-            return Err(nonsense(
-                Operation::Connect,
-                "it refuses a lock whose name was made up a moment ago",
-            ));
+            return Err(nonsense(Operation::Connect, "it refuses a lock with a new random name"));
         }
         Ok(Self { connection, number: facts.connection, mark, run: facts.run, round_trip })
     }
@@ -133,7 +130,7 @@ impl Session {
 fn unsupported(cause: &'static str) -> LockError {
     LockError::new(ErrorKind::Unsupported, Operation::Connect)
         .because(cause)
-        .remedy("connect to the server itself, or through something that passes connections on as they are")
+        .remedy("connect to the server itself, or through a proxy that passes connections on unchanged")
 }
 
 impl fmt::Debug for Session {

@@ -181,7 +181,7 @@ pub(crate) fn checked(text: &str, connection: u64, mark: Mark, count: usize) -> 
     if answering != mark.number() {
         return Err(nonsense(
             Operation::Renew,
-            "another session has answered than was asked, or others have it, too",
+            "another session has answered, or other clients share this session",
         ));
     }
     if is_read_only(read_only) {

@@ -134,7 +134,7 @@ impl RedisBackend {
     /// lock by themselves.
     async fn try_to_hand_over(&self, keys: &Keys, id: &str, more: i64) {
         if let Err(error) = self.finish_handing_over(keys, id, more).await {
-            tracing::debug!(target: "distlock", %error, "the lock is free and was not handed over");
+            tracing::debug!(target: "distlock", %error, "the lock is free and was not handed off");
         }
     }
 }

@@ -19,12 +19,12 @@ pub static DRIVER: Driver = Driver::new(
 .options(&[
     UrlOption::duration("lease", "how long the server keeps a lock without a renewal from its holder")
         .default_value("30 s"),
-    UrlOption::text("prefix", "what all keys and channels begin with").default_value("distlock"),
+    UrlOption::text("prefix", "the beginning of all keys and channels").default_value("distlock"),
     UrlOption::duration("timeout", "how long the server may be silent while a reply is due")
         .default_value("3 s, and never more than three quarters of the renewal interval"),
-    UrlOption::duration("restart_delay", "take no lock on a server that was started more recently than that")
+    UrlOption::duration("restart_delay", "take no lock on a server that started more recently than that")
         .default_value("0"),
-    UrlOption::number("db", "the database, where the URL has no path for it").default_value("0"),
+    UrlOption::number("db", "the database, if the URL's path does not name it").default_value("0"),
     UrlOption::file("password_file", "a file that contains the password"),
     UrlOption::file("ca", "the authority that the server's certificate must come from")
         .default_value("the system's"),

@@ -11,11 +11,11 @@ const PASSING: &[(&str, &str)] = &[
     ("LOADING", "the server loads its data: wait"),
     ("NOREPLICAS", "too few replicas are connected for min-replicas-to-write"),
     ("MASTERDOWN", "the replica has lost its primary: connect to the primary"),
-    ("MAXCLIENTS", "the server has no room for another connection: raise maxclients"),
-    ("MISCONF", "the server cannot save its data: look into its log"),
-    ("NOSCRIPT", "a client makes the server forget its scripts again and again: see SCRIPT FLUSH"),
+    ("MAXCLIENTS", "the server accepts no more connections: raise maxclients"),
+    ("MISCONF", "the server cannot save its data: check its log"),
+    ("NOSCRIPT", "a client keeps making the server forget its scripts: see SCRIPT FLUSH"),
     ("TRYAGAIN", "the server moves its keys: wait"),
-    ("CLUSTERDOWN", "the cluster is down: look into its state"),
+    ("CLUSTERDOWN", "the cluster is down: check its state"),
 ];
 
 /// Whether the connection is no longer usable.
@@ -101,7 +101,7 @@ fn explain_connection(operation: Operation, error: RedisError) -> LockError {
             .remedy("check that the server runs and can be reached")
             .retryable(),
         _ => LockError::new(ErrorKind::Server, operation)
-            .because(format!("the answer makes no sense: {error}"))
+            .because(format!("the reply is invalid: {error}"))
             .remedy("check that a Redis server listens there"),
     };
     explained.caused_by(error)
@@ -118,6 +118,6 @@ pub(crate) fn broken(operation: Operation) -> LockError {
 /// The error for a reply that no script gives.
 pub(crate) fn nonsense(operation: Operation, what: impl std::fmt::Display) -> LockError {
     LockError::new(ErrorKind::Server, operation)
-        .because(format!("the server's answer makes no sense: {what}"))
+        .because(format!("the server's reply is invalid: {what}"))
         .remedy("check that no other program uses the keys, or choose another prefix")
 }

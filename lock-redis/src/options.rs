@@ -184,12 +184,12 @@ impl RedisOptions {
         let is_plain = |character: char| character.is_ascii_graphic() && !matches!(character, '{' | '}');
         if self.prefix.is_empty() || self.prefix.len() > LONGEST_PREFIX || !self.prefix.chars().all(is_plain)
         {
-            return Err(invalid("the prefix is not acceptable").remedy(format!(
+            return Err(invalid("the prefix is invalid").remedy(format!(
                 "use 1 to {LONGEST_PREFIX} printable ASCII characters without spaces and braces"
             )));
         }
         if self.user.is_some() && self.password.is_none() {
-            return Err(invalid("there is a user without a password")
+            return Err(invalid("the user has no password")
                 .remedy("write user:password@ into the URL, or name a password_file"));
         }
         Ok(())

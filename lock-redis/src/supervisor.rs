@@ -220,7 +220,7 @@ impl Supervisor {
             link.usable_from = self.context.clock().now().plus(settled_in);
         } else if !self.options.restart_delay.is_zero() {
             return Err(LockError::new(ErrorKind::Denied, Operation::Connect)
-                .because("INFO is refused, and restart_delay needs to know since when the server runs")
+                .because("INFO is refused, and restart_delay needs the server's uptime")
                 .remedy("give the user INFO, or leave restart_delay out"));
         }
         for number in earlier.of_the_run_of(&link.identity) {

@@ -22,7 +22,7 @@ pub static DRIVER: Driver = Driver::new(
     UrlOption::choice("auth", &["digest", "sasl"], "how user and password are used").default_value("digest"),
     UrlOption::file("password_file", "a file that contains the password of the user in the URL"),
     UrlOption::choice("fencing", &["czxid", "none"], "where tokens come from").default_value("czxid"),
-    UrlOption::choice("accept", &["curator", "kazoo"], "whose nodes count as contenders")
+    UrlOption::choice("accept", &["curator", "kazoo"], "the programs whose nodes count as contenders")
         .default_value("curator"),
     UrlOption::choice("tls", &["on", "off"], "whether connections are encrypted").default_value("off"),
     UrlOption::file("ca", "the authority that the servers' certificates must come from"),

@@ -78,17 +78,15 @@ impl Failure {
                 .remedy("give the user the permissions that docs/backends/zookeeper.md lists"),
             Error::AuthFailed => new(ErrorKind::Denied, "the server refused the user or the password")
                 .remedy("check user, password and the option auth"),
-            Error::InvalidAcl => {
-                new(ErrorKind::Denied, "the server knows no user to whom the nodes could belong")
-                    .remedy("give user and password, or leave out acl=creator")
-            }
+            Error::InvalidAcl => new(ErrorKind::Denied, "the server knows no user who could own the nodes")
+                .remedy("give user and password, or leave out acl=creator"),
             Error::QuotaExceeded => new(ErrorKind::Server, "a quota of the server is used up")
                 .remedy("raise the quota of the folder of the locks"),
             Error::NoChildrenForEphemerals => {
                 new(ErrorKind::Server, "a folder in the path of the locks belongs to a session")
                     .remedy("choose another folder in the URL's path")
             }
-            Error::Throttled => new(ErrorKind::Server, "the server has too much to do").remedy("wait"),
+            Error::Throttled => new(ErrorKind::Server, "the server is overloaded").remedy("wait"),
             Error::NotReadOnly => {
                 new(ErrorKind::Unreachable, "the server has lost contact with the others and only reads")
                     .remedy("wait until the ensemble has a quorum")
@@ -102,7 +100,7 @@ impl Failure {
                 .remedy("check the hosts and the folder in the URL"),
             Error::Unimplemented => new(ErrorKind::Unsupported, "the server does not know this request")
                 .remedy("update the server: ZooKeeper 3.6 is the oldest version that works"),
-            Error::NoHosts => new(ErrorKind::Unreachable, "none of the servers could be connected to")
+            Error::NoHosts => new(ErrorKind::Unreachable, "no server accepted a connection")
                 .remedy("check that they run and can be reached"),
             Error::Timeout => new(ErrorKind::Unreachable, "no server answered in time")
                 .remedy("check that they run, have a quorum and can be reached"),
@@ -117,7 +115,7 @@ impl Failure {
                 .because(format!("the connection has ended: {custom}"))
                 .remedy("check that the servers run and can be reached"),
             _ => new(ErrorKind::Server, "")
-                .because(format!("the answer makes no sense: {error}"))
+                .because(format!("the reply is invalid: {error}"))
                 .remedy("check that a ZooKeeper server listens there"),
         };
         let explained = match outcome {
@@ -163,7 +161,7 @@ fn stranger(operation: Operation, name: &str) -> LockError {
 /// The error for an answer that the protocol does not provide for.
 pub(crate) fn nonsense(operation: Operation, what: &str) -> LockError {
     LockError::new(ErrorKind::Server, operation)
-        .because(format!("the server's answer makes no sense: {what}"))
+        .because(format!("the server's reply is invalid: {what}"))
         .remedy("check that a ZooKeeper server listens there")
 }
 

@@ -201,7 +201,7 @@ impl ZooKeeperOptions {
 
     fn check(&self) -> Result<(), LockError> {
         if self.hosts.contains('/') {
-            return Err(invalid("there is a path among the servers")
+            return Err(invalid("the list of servers contains a path")
                 .remedy("name the folder as the root of the locks"));
         }
         if self.hosts.is_empty() {
@@ -209,11 +209,11 @@ impl ZooKeeperOptions {
         }
         check_root(&self.root)?;
         if !(SHORTEST_SESSION_TIMEOUT..=LONGEST_SESSION_TIMEOUT).contains(&self.session_timeout) {
-            return Err(invalid(format!("a session timeout of {:?} is not acceptable", self.session_timeout))
+            return Err(invalid(format!("a session timeout of {:?} is invalid", self.session_timeout))
                 .remedy("make it at least a second and at most a day; 10s is what servers with the default tick agree to"));
         }
         if self.user.is_some() != self.password.is_some() {
-            return Err(invalid("there is a user without a password, or a password without a user")
+            return Err(invalid("the user has no password, or the password no user")
                 .remedy("write user:password@ into the URL, or name a password_file for its user"));
         }
         if self.authentication == Authentication::Sasl && self.user.is_none() {
@@ -227,7 +227,7 @@ impl ZooKeeperOptions {
         let has_identity =
             self.user.is_some() || self.tls.as_ref().is_some_and(|tls| tls.client_files().is_some());
         if self.access == Access::Creator && !has_identity {
-            return Err(invalid("acl=creator needs to know who the creator is")
+            return Err(invalid("acl=creator needs an authenticated creator")
                 .remedy("give user and password or a client certificate, or leave out acl=creator"));
         }
         Ok(())
@@ -357,17 +357,17 @@ async fn check_who_we_are(client: &Client) -> Result<(), LockError> {
 
 fn check_root(root: &str) -> Result<(), LockError> {
     let unacceptable = |cause: &str| {
-        invalid(format!("the folder of the locks is not acceptable: {cause}"))
+        invalid(format!("the folder of the locks is invalid: {cause}"))
             .remedy("write for example zookeeper://host:2181/locks")
     };
     let Some(path) = root.strip_prefix('/').filter(|path| !path.is_empty()) else {
-        return Err(unacceptable("it has to be a path, and not the root of all"));
+        return Err(unacceptable("it has to be a path, and not the root"));
     };
     for part in path.split('/') {
         match part {
             "" | "." | ".." => return Err(unacceptable("a part of it is empty, . or ..")),
             _ if !part.chars().all(crate::backend::is_accepted) => {
-                return Err(unacceptable("it has characters that ZooKeeper does not take"));
+                return Err(unacceptable("it has characters that ZooKeeper does not allow"));
             }
             _ => {}
         }

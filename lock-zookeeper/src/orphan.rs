@@ -87,7 +87,7 @@ async fn remove_for_certain(session: Arc<Session>, orphan: Orphan, turns: Arc<Se
         } else if !session.is_condemned() {
             // An operator may solve the problem. Otherwise the session ends, and the node with it, as soon as no hold is left in
             // it.
-            tracing::warn!(target: "distlock", %directory, %error, "a node cannot be removed: its session is used for nothing new");
+            tracing::warn!(target: "distlock", %directory, %error, "a node cannot be removed: its session creates no new ones");
             session.condemn();
         }
         clock.sleep_until(clock.now().plus(backoff.next_pause())).await;

@@ -42,7 +42,9 @@ fn read(data: &[u8]) -> Option<Record> {
 pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[u8]>, LockError> {
     if stops_within > LONGEST_STOP {
         return Err(LockError::new(ErrorKind::InvalidOption, Operation::Connect)
-            .because(format!("an abort margin of {stops_within:?} is too long to be waited for: {LONGEST_STOP:?} is the longest"))
+            .because(format!(
+                "an abort margin of {stops_within:?} is too long: {LONGEST_STOP:?} is the longest"
+            ))
             .remedy("make the abort margin (for the command: --grace) shorter"));
     }
     let record = Record {

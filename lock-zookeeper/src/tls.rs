@@ -57,11 +57,11 @@ mod with {
         mut hosts: impl Iterator<Item = &'a str>,
     ) -> Result<(), LockError> {
         if let Some(context) = hosts.find(|context| ServerName::try_from(*context).is_err()) {
-            return Err(invalid(format!("{context:?} cannot be the name in a certificate"))
+            return Err(invalid(format!("{context:?} cannot be a name in a certificate"))
                 .remedy("name the servers as their certificates do"));
         }
         if tls.authority_file().is_none() {
-            return Err(invalid("a certificate that the servers' are checked against is missing")
+            return Err(invalid("the authority of the servers' certificates is missing")
                 .remedy("name it with the option ca, as a file in PEM format"));
         }
         Ok(())

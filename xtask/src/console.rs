@@ -1,4 +1,4 @@
-//! Prints progress for people: one line when a step starts, one when it ends, in colour only on a terminal.
+//! Prints progress: one line when a step starts, one when it ends, in colour only on a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! What every step gets: the root of the workspace, the way to call cargo, the console, and what has been skipped so
-//! far.
+//! The context of every step: the root of the workspace, the way to call cargo, the console, and what was skipped so far.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

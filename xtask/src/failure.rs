@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What went wrong and, if a command failed, that command.
+/// What went wrong and the command that failed, if one did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     problem: String,
@@ -14,7 +14,7 @@ impl Failure {
         Self { problem: problem.into(), repeat: None }
     }
 
-    /// Sets the command line that shows the problem again, without the rest of the step.
+    /// Sets the command line that reproduces the problem without the rest of the step.
     #[must_use]
     pub(crate) fn repeated_by(mut self, command_line: impl Into<String>) -> Self {
         self.repeat = Some(command_line.into());

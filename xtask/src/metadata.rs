@@ -26,15 +26,15 @@ pub(crate) struct Package {
     pub(crate) features: BTreeMap<String, Vec<String>>,
     /// The root file of the library, if there is one.
     pub(crate) library: Option<String>,
-    /// Whether registries may have it.
+    /// Whether it is published.
     pub(crate) published: bool,
-    /// What the manifest does not say, and has to say in a published crate.
+    /// What the manifest lacks although a published crate needs it.
     pub(crate) unsaid: Vec<&'static str>,
     /// The table `[package.metadata.suite]` of its manifest: what its tests need, and in which order they begin.
     pub(crate) suite: Value,
 }
 
-/// What the manifest of a published crate has to say.
+/// What the manifest of a published crate must contain.
 const TO_SAY: [&str; 6] = ["description", "license", "readme", "documentation", "keywords", "categories"];
 
 #[derive(Debug)]

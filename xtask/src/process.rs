@@ -1,4 +1,4 @@
-//! Runs other programs: never with a terminal to ask questions on, and always with a command line to repeat them by
+//! Runs other programs: never with a terminal to ask questions on, and always with a command line that repeats the call by
 //! hand.
 
 use std::ffi::OsStr;
@@ -106,8 +106,7 @@ impl Process {
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Replaces this program by that one, which gets the terminal with its input and its Ctrl-C. Returns only on
-    /// failure.
+    /// Replaces this program by that one, which gets the terminal with its input and Ctrl-C. Returns only on failure.
     #[cfg(unix)]
     pub(crate) fn replace_this_program(&self) -> Failure {
         use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
-//! What must be installed on the machine before the checks run. What the tests of one crate need stands in that crate's
-//! `Cargo.toml`, as `[[package.metadata.suite.needs]]`.
+//! What must be installed on the machine before the checks run. The `Cargo.toml` of each crate says what its tests need, as
+//! `[[package.metadata.suite.needs]]`.
 
 use serde_json::Value;
 
@@ -14,8 +14,8 @@ pub(crate) struct Requirement {
     /// A command that succeeds if it is installed.
     pub(crate) proof: Vec<String>,
     pub(crate) source: Source,
-    /// The words in `DISTLOCK_SKIP`, each of which leaves it out, together with the tests that need it. Without words,
-    /// it is always needed.
+    /// The names in `DISTLOCK_SKIP` that leave it out, together with the tests that need it. Without names it is always
+    /// needed.
     pub(crate) skip_words: Vec<String>,
 }
 

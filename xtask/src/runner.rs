@@ -8,11 +8,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::steps::{self, Step};
 
-/// The names that run all steps. Continuous integration runs the same as a developer, so the second is only another
-/// name.
+/// The names that run all steps. Continuous integration runs the same steps as a developer, so the second is only an alias.
 const EVERYTHING: [&str; 2] = ["test", "ci"];
 
-/// Not a check: starts a server to try things with. The remaining arguments are for it.
+/// Not a check: starts a server for experiments. The remaining arguments are for that.
 const SERVERS: &str = "servers";
 
 pub(crate) enum Chosen {

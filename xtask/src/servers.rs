@@ -1,5 +1,5 @@
-//! `cargo xtask servers NAME`: a server to try things with. It is started by an example of `test-servers`, which can
-//! already start servers, so that this crate still compiles fast.
+//! `cargo xtask servers NAME`: a server for experiments. An example of `test-servers` starts it, so that this crate still
+//! compiles fast.
 
 use std::process::ExitCode;
 

@@ -86,7 +86,7 @@ fn what_does_not_end_at_sigkill_is_named() {
             matches!(waitpid(deaf, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::Signaled(..)))
         });
     };
-    // distlock waits for the command itself, and for nothing else.
+    // distlock waits only for the command itself.
     let (mut job, child) = start("trap '' TERM; echo $$; exec sleep 1000");
     let_go(child);
     assert_eq!(job.code(), 76);

@@ -1,5 +1,5 @@
 //! Runs every test of the workspace: builds all of them at once, then runs the test programs side by side. `cargo test`
-//! runs one program after the other, and most of them wait for time to pass: for leases to end, for servers to start.
+//! runs one program after the other, although most of them mostly wait: for leases to end, for servers to start.
 
 mod order;
 mod programs;

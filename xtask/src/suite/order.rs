@@ -17,8 +17,7 @@ const ALONE: &[(&str, &str)] = &[(
     "it measures, and a busy server has clients open more connections than it counts on",
 )];
 
-/// The programs whose tests wait most of the time, one after the other on each thread, with a number of threads for
-/// each processor.
+/// The programs whose tests mostly wait, one after the other on each thread, with a number of threads for each processor.
 const WAITING: &[(&str, usize)] = &[("distlock-cli --test command", 3)];
 
 /// Returns how many threads a program's tests run on, unless the program itself chooses.
@@ -31,7 +30,7 @@ fn processors() -> usize {
     thread::available_parallelism().map_or(2, NonZero::get)
 }
 
-/// Returns more than the number of processors, because most programs wait most of the time.
+/// Returns more than the number of processors, because most programs mostly wait.
 pub(super) fn at_once() -> usize {
     2 + processors()
 }

@@ -1,4 +1,4 @@
-//! Which files know a backend by its name: few, and the page for authors of backends lists them.
+//! Which files mention a backend by name: few, and the page for authors of backends lists them.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use super::{Finding, Workspace};
 const PAGE: &str = "docs/backends/writing-one.md";
 /// The title of the list on that page, whose rows begin with a path.
 const TITLE: &str = "## In this repository";
-/// So many files, besides those that are its own, may know a backend.
+/// How many files, besides its own, may mention a backend.
 const MOST: usize = 12;
 
-/// Crates that are called like a backend's and are none.
+/// Crates that are named like a backend but are none.
 const NO_BACKENDS: [&str; 2] = ["lock-core", "lock-bench"];
-/// Backends whose name is a word of every text: the name of the crate is looked for in its place.
+/// Backends whose name is a common word: the rule looks for the name of the crate instead.
 const COMMON_WORDS: [&str; 1] = ["file"];
 
 pub(super) fn are_known_by_few_files(workspace: &Workspace) -> Vec<Finding> {
@@ -54,7 +54,7 @@ fn backends(workspace: &Workspace) -> impl Iterator<Item = &str> {
     names.filter(|name| !NO_BACKENDS.contains(name)).filter_map(|name| name.strip_prefix("lock-"))
 }
 
-/// Returns the files that know the backend and are not its own, each with the first line that does.
+/// Returns the files that mention the backend and are not its own, each with the first line that does.
 fn knowing<'a>(backend: &str, workspace: &'a Workspace) -> Vec<(&'a File, usize)> {
     let others = workspace.tree.files().iter().filter(|file| !is_own(&file.path, backend));
     others.filter_map(|file| Some((file, first_line_with(backend, file)?))).collect()

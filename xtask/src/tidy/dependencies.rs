@@ -3,8 +3,8 @@
 use super::{Finding, Workspace};
 use crate::metadata::{Package, Purpose};
 
-/// A crate, and the crates of the workspace that its product may use. A `*` at the end stands for any ending; the first
-/// matching row counts.
+/// A crate, and the crates of the workspace that its product may use. A `*` at the end matches any ending; the first matching
+/// row counts.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("lock-core", &[]),
     ("lock-bench", &["distlock", "test-servers"]),

@@ -1,5 +1,5 @@
-//! Checks links between the pages of the workspace: the file exists, and so does the heading. External links are not
-//! checked, because the result would depend on the day.
+//! Checks links between the pages of the workspace: the file exists, and so does the heading. It does not check external
+//! links, because the result would depend on the day.
 
 use super::tree::{File, Tree};
 use super::{Finding, Workspace};

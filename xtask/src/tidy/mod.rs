@@ -1,5 +1,4 @@
-//! Rules that the compiler does not check: what must exist, and above all what must not. Each is one row in [`RULES`],
-//! and `docs/architecture.md` explains them.
+//! Rules that the compiler does not check. Each is one row in [`RULES`], and `CONTRIBUTING.md` explains them.
 
 mod backends;
 mod dependencies;

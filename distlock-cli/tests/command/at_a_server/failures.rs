@@ -50,7 +50,7 @@ pub(crate) fn is_77(url: String, words: &str) {
     assert!(!place.file("ran").exists());
 }
 
-/// A URL that makes no sense, and a part of the message about it.
+/// An invalid URL, and a part of the message about it.
 pub(crate) fn is_64(url: &str, part: &str) {
     let output = Place::at(url.to_owned()).run(["exec", "job", "--", "true"]);
     assert_code(&output, 64, url);
@@ -93,8 +93,8 @@ pub(crate) fn a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it<S: Server>(
     assert!(!place.file("ran").exists());
 }
 
-/// How long it may take to leave a silent server on any machine, and a grace that the command does not wait for because it
-/// holds nothing.
+/// How long leaving a silent server may take on any machine, and a grace that the command does not wait for because it holds
+/// nothing.
 const SOON: Duration = Duration::from_secs(60);
 const LONG_GRACE: [&str; 2] = ["--grace", "2m"];
 

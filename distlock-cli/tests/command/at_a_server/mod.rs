@@ -1,5 +1,4 @@
-//! What the command does with every kind of server. Each kind implements the trait below with what is special about it, and has
-//! tests of its own beside these.
+//! The command with every kind of server. Each kind implements the trait below and has tests of its own besides these.
 // Each kind of server uses some of the cases, and each kind can be left out.
 #![cfg_attr(not(all(feature = "mysql", feature = "redis", feature = "zookeeper")), allow(dead_code))]
 
@@ -18,7 +17,7 @@ use crate::support::Place;
 
 /// A server of one test, which ends with the test.
 pub(crate) trait Server {
-    /// How long it keeps the locks of a silent client where a test waits for that: no longer than necessary.
+    /// How long it keeps the locks of a silent client if a test waits for that: no longer than necessary.
     const BRIEF: &'static str;
     /// The message about a server that does not exist.
     const AWAY: &'static str;
@@ -64,7 +63,7 @@ pub(crate) trait Server {
     /// Suspends the server: it answers no client.
     fn stop(&self);
 
-    /// Lets the server run on.
+    /// Lets the server continue.
     fn resume(&self);
 
     /// Kills the server.

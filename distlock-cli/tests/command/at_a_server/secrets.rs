@@ -64,8 +64,7 @@ pub(crate) fn processes_do_not_show_it(urls: &[String]) {
     }
 }
 
-/// Neither messages nor logs contain it, while the server runs and when it is gone. `senseless` is an option that makes no
-/// sense.
+/// Neither messages nor logs contain it, while the server runs and when it is gone. `senseless` is an invalid option.
 pub(crate) fn nothing_that_is_said_has_it(server: &impl Server, urls: [String; 2], senseless: &str) {
     let [url, of_file] = urls;
     let wrong = url.replace(SECRET, &format!("{SECRET}-wrong"));

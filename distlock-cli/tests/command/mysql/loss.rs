@@ -30,7 +30,7 @@ mod mysql57_with_table {
     ]);
 }
 
-/// A lease that outlasts a stall of the machine, and at whose end everything is over that the server has overlooked.
+/// A lease that outlasts a stall of the machine, and at whose end the server has also noticed what it had missed.
 const LEASE: &str = "20s";
 
 fn on_both(check: impl Fn(&Server)) {

@@ -1,4 +1,4 @@
-//! Whom a client trusts to vouch for the server.
+//! Which authorities a client trusts.
 
 use test_servers::{Certificates, MySqlFlavour, MySqlOptions};
 
