@@ -10,10 +10,9 @@ use crate::network;
 
 /// The folder of this user's locks if the user names none.
 ///
-/// It depends on the user's id alone, never on the environment, because a cron job and a shell must use the same one:
+/// It depends only on the user's id, never on the environment, because a cron job and a shell must use the same one. It is
 /// `.local/state/distlock` in the home directory from the system's user database, if that directory exists, belongs to the user
-/// and is not on a network file system; otherwise `/var/tmp/distlock-<uid>`. A client creates the folder when it first opens
-/// it.
+/// and is not on a network file system; otherwise `/var/tmp/distlock-<uid>`. A client creates the folder when it first opens it.
 ///
 /// **A service that sees another home directory does not share the folder**, as with `ProtectHome=tmpfs`, `PrivateTmp=yes` or
 /// `DynamicUser=yes` of systemd. Name a folder for such services.

@@ -115,8 +115,8 @@ impl Gate {
 }
 
 impl Drop for Gate {
-    /// Unlocks explicitly: a child that another thread is starting has a copy of the descriptor until it executes its program,
-    /// and if this process only closed its own descriptor, the gate would stay shut until then.
+    /// Unlocks explicitly, because a child that another thread is starting has a copy of the descriptor until it executes its
+    /// program. If this process only closed its own descriptor, the gate would stay shut until then.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }

@@ -99,8 +99,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over, so a wait that ends without
-    /// an answer does not know whether another client holds the lock, and a check from another connection may come too late.
+    /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
+    /// answer does not know whether another client holds the lock, and a check from another connection may come too late.
     async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {

@@ -19,10 +19,10 @@
 //!   for that long. Any statement renews it for all locks of the connection.
 //! * *The token* is the server's `UUID_SHORT()`, evaluated after the grant in the same statement; or it comes from a table, minted
 //!   by the session that holds the lock, while it does.
-//! * *Each session* has a mark ([`mark`]): a random number, by which a client recognises a session that belongs to it alone, and a
-//!   lock named after the number, which shows other connections that the server still has this one.
-//! * *The end of a connection* that may hold something needs care ([`control::Control::bury`]): only if the server no longer knows
-//!   its number, in the same run of the server, is it certain that nothing is left.
+//! * *Each session* has a mark ([`mark`]): a random number, by which a client recognises a session that belongs to it alone. A lock
+//!   named after the number shows other connections that the server still has this one.
+//! * *The end of a connection* that may hold something needs care ([`control::Control::bury`]). Nothing is left for certain only if
+//!   the server no longer knows its number, in the same run of the server.
 //!
 //! # How a holder learns of a loss
 //! Once per renewal interval each connection asks in one statement, for all its locks, whether `IS_USED_LOCK` is still this

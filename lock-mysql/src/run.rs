@@ -4,8 +4,8 @@
 //! 2⁻²⁴ s. So during a run its answers are never much above that second, and after a restart they are above every moment of the
 //! earlier runs. Two connections therefore belong to one run if the later one reports a start *before* the earlier one was opened.
 //!
-//! For this, the client must not rely on anything in the very second of a start: neither here, nor for the tokens that come from
-//! the same numbers, which would repeat after another start in that second. A client that opens a connection in that second waits
+//! For this, the client must not rely on anything in the very second of a start. The same is true of the tokens, which come from
+//! the same numbers and would repeat after another start in that second. A client that opens a connection in that second waits
 //! for its end, see [`Run::time_to_wait`].
 
 use std::fmt;

@@ -5,8 +5,8 @@
 //! programs with the same ending count too. A node without a number is not a contender: notes of an operator, directories. Nor are
 //! the nodes of Curator's other recipes, which do not wait for a Curator lock either.
 //!
-//! Any other child with a number is a stranger: a node of ZooKeeper's own recipe for locks (`x-` + session + `-` + number), of
-//! kazoo if the option for it is not set, of a user's script. Its creator may consider it the holder of the lock, so attempts
+//! Any other child with a number is a stranger. It may be a node of ZooKeeper's own recipe for locks (`x-` + session + `-` + number),
+//! of kazoo without the option for it, or of a user's script. Its creator may consider it the holder of the lock, so attempts
 //! behind it are refused.
 
 use std::fmt::Write as _;

@@ -1,8 +1,7 @@
 //! The state of a hold: its node, and whether that still exists.
 //!
-//! The client watches a hold's node, so that its holder learns at once of a deletion. The watch does not start immediately: whether
-//! the node waits or holds, the client sets it 20 ms after the node's creation, so that a short wait or a short hold costs no
-//! request for it. If another program deletes a younger node, there may be two holders until then; if it deletes an older one,
+//! The client watches a hold's node, so that its holder learns at once of a deletion. It sets the watch 20 ms after the node's
+//! creation, whether the node waits or holds, so that a short wait or a short hold costs no request for it. If another program deletes a younger node, there may be two holders until then; if it deletes an older one,
 //! until the watch reports it.
 
 use std::fmt;

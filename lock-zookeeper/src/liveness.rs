@@ -11,7 +11,7 @@
 //!
 //! Why `tᵢ` alone is not enough: a request through a follower does not touch the session at the leader. The follower reports it
 //! with its next answer to the leader's ping, within a tick. So `tᵢ` proves that the session was alive when the leader committed,
-//! but not that the leader will keep it for another `T`: a pause, one heartbeat, and then a cut between follower and leader would
+//! but not that the leader will keep it for another `T`. A pause, one heartbeat, and then a cut between follower and leader would
 //! lead to two holders. By `tᵢ` the follower has reported what the client sent a tick earlier.
 //!
 //! The core adds 2T/3 to an anchor and subtracts the possible error of clocks and timers. The anchor that makes both bounds hold is

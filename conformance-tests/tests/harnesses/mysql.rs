@@ -110,8 +110,8 @@ impl Place {
         self.server.value(&format!("SELECT IS_USED_LOCK('{physical}')")).await
     }
 
-    /// Ends a connection, if possible without `KILL`: if a MySQL 5.7 gets a `KILL` at the very moment at which it
-    /// returns to reading, it may keep the connection, and its locks, until the lease is over.
+    /// Ends a connection, if possible without `KILL`. If a MySQL 5.7 gets a `KILL` at the very moment at which it returns to
+    /// reading, it may keep the connection, and its locks, until the lease is over.
     async fn end(&self, connection: &str) -> Outcome {
         let peer = format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID={connection}");
         let peer = self.server.value(&peer).await?.unwrap_or_default();

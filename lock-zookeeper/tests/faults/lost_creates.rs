@@ -1,4 +1,4 @@
-//! The connection is lost before, during and after the creation of a node, whether or not the server has carried it out: the client
+//! The connection is lost before, during and after the creation of a node, whether or not the server has carried it out. The client
 //! holds the lock exactly once, no second node stays, and other clients get the lock.
 
 use conformance_tests::Outcome;

@@ -315,8 +315,8 @@ impl ZooKeeperServer {
     }
 
     /// A session has one connection, and the server ends the older one. So its client, which connects again
-    /// immediately, may cut off the answer, and the next try finds nothing to close: the answer to the last try does
-    /// not say whether the session existed before the first one.
+    /// immediately, may cut off the answer, and the next try finds nothing to close. The answer to the last try then
+    /// does not say whether the session existed before the first one.
     async fn close_session_at(&self, address: SocketAddr, session: i64) -> Outcome<bool> {
         let was_there = self.knows_session(session).await?;
         let mut closed = Visit::close_session(address, session).await;

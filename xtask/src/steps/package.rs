@@ -1,5 +1,5 @@
-//! Packs each published crate as for a registry, without building it again, and checks that the package is complete:
-//! what the manifest has to say, the README, the licences, and each file that the source includes.
+//! Packs each published crate as for a registry, without building it again, and checks that the package is complete. That
+//! includes the fields of the manifest, the README, the licences, and each file that the source includes.
 
 use std::collections::BTreeSet;
 use std::fs;

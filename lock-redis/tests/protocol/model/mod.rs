@@ -1,8 +1,8 @@
-//! A model of the protocol, searched completely within bounds: two or three clients and one lock, requests and replies on their
-//! way, connections that break while something is on them, processes that die, a server that loses its data, and time.
+//! A model of the protocol, searched completely within bounds. It has two or three clients and one lock, requests and replies on
+//! their way, connections that break while something is on them, processes that die, a server that loses its data, and time.
 //!
-//! It shows what no test run can show: in no order of events do two clients believe at once that they hold the lock, does a token
-//! fall, does a client wait for ever, or is something left of an ended attempt. It also shows that the search finds the flaws that
+//! It shows what no test run can show. In no order of events do two clients believe at once that they hold the lock, or does a
+//! token fall, a client wait for ever, or something stay of an ended attempt. It also shows that the search finds the flaws that
 //! it is meant for, because it finds one for each rule that is removed.
 mod client;
 mod known;
