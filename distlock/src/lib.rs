@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod backends;
+pub mod blocking;
 mod registry;
 
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! The owner that the calling code acts for, and scopes that release what they locked.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -59,6 +60,22 @@ impl Owner {
         run(self, Reach::OwnerOnly, future).await
     }
 
+    /// Calls `call` with the calling thread as the owner that it acts for where there is neither a scope nor a task, also
+    /// outside a runtime. For code that polls futures on a thread which it blocks meanwhile: only then is the thread an
+    /// owner.
+    ///
+    /// ```
+    /// # use lock_core::Owner;
+    /// assert!(Owner::current().is_err());
+    /// let owner = Owner::as_thread(Owner::current)?;
+    /// assert_eq!(owner, Owner::as_thread(Owner::current)?);
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    pub fn as_thread<T>(call: impl FnOnce() -> T) -> T {
+        let _before = Before(THREAD_IS_OWNER.replace(true));
+        call()
+    }
+
     /// Records that an entry of this owner into `hold` has ended, so that the end of a [scope](Owner::scope) does not
     /// end it again. [`DistributedLock::release_as`](crate::DistributedLock::release_as) calls this in a lock that
     /// makes its own holds. A decorator, which calls `release_as` of another lock, does not.
@@ -115,12 +132,28 @@ pub(crate) fn reaches(owner: Owner) -> bool {
     owner_that(|around| around == owner).is_some()
 }
 
-/// Returns the task, or the thread inside a runtime, that the calling code runs in, whatever its scope.
+/// Returns the task, or the thread inside a runtime or [`Owner::as_thread`], that the calling code runs in, whatever its
+/// scope.
 pub(crate) fn outside_of_scopes() -> Option<Owner> {
     if let Some(id) = task::try_id() {
         return Some(Owner(Kind::Task(id)));
     }
-    Handle::try_current().is_ok().then(|| Owner(Kind::Thread(thread::current().id())))
+    let is_owner = THREAD_IS_OWNER.get() || Handle::try_current().is_ok();
+    is_owner.then(|| Owner(Kind::Thread(thread::current().id())))
+}
+
+thread_local! {
+    /// Whether the thread runs in [`Owner::as_thread`].
+    static THREAD_IS_OWNER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Restores what was before, also after a panic.
+struct Before(bool);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        THREAD_IS_OWNER.set(self.0);
+    }
 }
 
 tokio::task_local! {

@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Deadlock,
     /// The lock would have no owner: the call was made outside a task, a runtime and an owner's scope.
     NoOwner,
+    /// The call would block a thread that runs asynchronous tasks. Nothing was done.
+    WouldBlock,
     /// The client could not reach the server, or the server did not answer. No lock is held.
     Unreachable,
     /// The request was sent and its outcome is not known; the client keeps working on it in the background.
@@ -54,6 +56,7 @@ impl ErrorKind {
             Self::Busy => "another owner holds it",
             Self::Deadlock => "the caller holds it itself, and would wait for ever",
             Self::NoOwner => "there is no task, runtime or scope to own it",
+            Self::WouldBlock => "it would block a thread that runs asynchronous tasks",
             Self::Unreachable => "the backend cannot be reached",
             Self::Unconfirmed => "the outcome is not known",
             Self::Denied => "access was refused",

@@ -5,7 +5,7 @@
 //!
 //! 1. the scope that the code runs in, made with [`Owner::scope`];
 //! 2. the current tokio task;
-//! 3. the current thread, inside a runtime's `block_on`.
+//! 3. the current thread, inside a runtime's `block_on`, or where [`Owner::as_thread`] says so.
 //!
 //! Outside all three there is no owner, and the call returns [`ErrorKind::NoOwner`](crate::ErrorKind::NoOwner). Guards
 //! do not need any of them: each [`LockGuard`](crate::LockGuard) has an owner of its own.

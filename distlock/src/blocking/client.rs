@@ -1,0 +1,136 @@
+//! A client whose methods block.
+
+use std::time::Duration;
+
+use super::lock::DistributedLock;
+use super::wait;
+use crate::status::Broken;
+use crate::{Capabilities, HolderId, LockError, LockStatus, Operation};
+
+/// A client of one backend whose methods block, see [`connect`](super::connect). It is cheap to clone; all clones are the
+/// same client.
+///
+/// [`LockClient::from`] makes one of an asynchronous client, and [`LockClient::as_async`] returns that: both are the same
+/// client, so that code in `spawn_blocking` shares the connections and locks of the rest of a service. A client with
+/// `engine=caller` needs its runtime to run meanwhile.
+#[derive(Debug, Clone)]
+pub struct LockClient(crate::LockClient);
+
+impl From<crate::LockClient> for LockClient {
+    fn from(client: crate::LockClient) -> Self {
+        Self(client)
+    }
+}
+
+impl LockClient {
+    /// Returns the same client with asynchronous methods.
+    pub fn as_async(&self) -> &crate::LockClient {
+        &self.0
+    }
+
+    /// Returns the lock called `name`, as [`distlock::LockClient::mutex`](crate::LockClient::mutex) does. It does not
+    /// block, and nothing is acquired yet.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let guard = locks.mutex("orders/42")?.acquire()?;
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName); [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
+    /// [`LockClient::close`].
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<DistributedLock, LockError> {
+        self.0.mutex(name).map(DistributedLock::from)
+    }
+
+    /// Returns who holds the lock and who waits for it, as far as the backend can tell.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let _guard = locks.mutex("orders/42")?.acquire()?;
+    /// assert!(locks.status("orders/42")?.is_held());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::status`](crate::LockClient::status);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn status(&self, name: impl AsRef<str>) -> Result<LockStatus, LockError> {
+        wait::for_result(Operation::Inspect, self.0.status(name))
+    }
+
+    /// Takes the lock away from `holder`, which reports it as lost. Does nothing if `holder` does not hold the lock any
+    /// more.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let guard = locks.mutex("orders/42")?.acquire()?;
+    /// for holder in locks.status("orders/42")?.holders {
+    ///     locks.break_holder("orders/42", &holder.id)?;
+    /// }
+    /// assert!(guard.release().is_err()); // lost
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::break_holder`](crate::LockClient::break_holder);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn break_holder(&self, name: impl AsRef<str>, holder: &HolderId) -> Result<Broken, LockError> {
+        wait::for_result(Operation::Break, self.0.break_holder(name, holder))
+    }
+
+    /// Returns what the backend can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    /// Blocks until the server has confirmed every release and every cancelled wait.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// drop(locks.mutex("orders/42")?.acquire()?); // released in the background
+    /// locks.idle()?;
+    /// assert!(!locks.status("orders/42")?.is_held());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn idle(&self) -> Result<(), LockError> {
+        let idle = async {
+            self.0.idle().await;
+            Ok(())
+        };
+        wait::for_result(Operation::Release, idle)
+    }
+
+    /// Closes the client in an orderly way, as [`distlock::LockClient::close`](crate::LockClient::close) does, and blocks
+    /// until that is done.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use std::time::Duration;
+    ///
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// locks.close(Duration::from_secs(5))?;
+    /// assert!(locks.mutex("orders/42").is_err());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::close`](crate::LockClient::close);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), and the client stays open then.
+    pub fn close(&self, timeout: Duration) -> Result<(), LockError> {
+        wait::for_result(Operation::Close, self.0.close(timeout))
+    }
+}
