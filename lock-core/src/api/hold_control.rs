@@ -46,6 +46,15 @@ impl HoldControl {
 
     /// Ends the hold by a release.
     ///
+    /// ```
+    /// use lock_core::{Clock, HoldControl, HoldEnd, LockName};
+    ///
+    /// let control = HoldControl::new(LockName::new("orders/42")?, None, Clock::system());
+    /// assert_eq!(control.release(), Ok(()));
+    /// assert_eq!(control.hold().end(), Some(HoldEnd::Released));
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// The reason, if the hold has been lost.
     pub fn release(&self) -> Result<(), LossReason> {

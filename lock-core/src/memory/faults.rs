@@ -27,6 +27,22 @@ pub enum Fault {
 }
 
 /// Holds up requests or replies until it is opened. It is cheap to clone.
+///
+/// ```
+/// # use lock_core::*;
+/// # use lock_core::memory::{MemoryServer, faults::{Fault, Gate}};
+/// # lock_core::example(async |_| {
+/// # let server = MemoryServer::new();
+/// # let guard = server.client()?.mutex("orders/42")?.acquire().await?;
+/// let gate = Gate::new();
+/// server.faults().inject(Operation::Release, Fault::DelayReply(gate.clone()));
+/// let (released, ()) = tokio::join!(guard.release(), async {
+///     gate.reached().await; // the server has released the lock, and its reply is on its way
+///     gate.open();
+/// });
+/// # released
+/// # });
+/// ```
 #[derive(Clone, Default)]
 pub struct Gate(Arc<Mutex<GateState>>);
 
@@ -93,6 +109,23 @@ impl fmt::Debug for Gate {
 }
 
 /// The faults of a server. Injected faults apply to the next requests of their kind, one each, in order.
+///
+/// ```
+/// # use lock_core::*;
+/// # use lock_core::memory::{MemoryServer, faults::Fault};
+/// # lock_core::example(async |_| {
+/// let server = MemoryServer::new();
+/// let lock = server.client()?.mutex("orders/42")?;
+/// let refusal = LockError::new(ErrorKind::Denied, Operation::Acquire);
+/// server.faults().inject(Operation::Acquire, Fault::Fail(refusal));
+/// assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Denied);
+///
+/// server.faults().sever();
+/// assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Unreachable);
+/// server.faults().heal();
+/// lock.acquire().await?.release().await?;
+/// # Ok(()) });
+/// ```
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<State>);
 

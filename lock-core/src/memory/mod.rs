@@ -73,11 +73,37 @@ impl MemoryServer {
     }
 
     /// Creates a server whose leases are measured with `clock`.
+    ///
+    /// ```
+    /// # use lock_core::memory::{MemoryOptions, MemoryServer};
+    /// # use lock_core::*;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |_| {
+    /// let (clock, time) = Clock::manual();
+    /// let server = MemoryServer::with_clock(clock.clone());
+    /// let lease = MemoryOptions::new().lease(Duration::from_secs(30));
+    /// let locks = server.client_with(lease, ClientBuilder::new().clock(clock))?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// server.faults().sever();
+    /// time.advance(Duration::from_secs(30));
+    /// assert_eq!(guard.lost().await, Some(LossReason::Expired));
+    /// # Ok(()) });
+    /// ```
     pub fn with_clock(clock: Clock) -> Self {
         Self(Server::new(clock))
     }
 
     /// Returns the server that every `memory:name` URL of this process refers to.
+    ///
+    /// ```
+    /// # use lock_core::*;
+    /// # use lock_core::memory::MemoryServer;
+    /// # lock_core::example(async |_| {
+    /// let locks = MemoryServer::connect(&LockUrl::parse("memory:billing")?, ClientBuilder::new())?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(MemoryServer::named("billing").len(), 1);
+    /// # Ok(()) });
+    /// ```
     pub fn named(name: &str) -> Self {
         static SERVERS: LazyLock<Mutex<HashMap<String, MemoryServer>>> = LazyLock::new(Mutex::default);
         SERVERS.lock().entry(name.to_owned()).or_insert_with(Self::new).clone()
@@ -114,11 +140,34 @@ impl MemoryServer {
     }
 
     /// Takes a lock from its holder as `loss` says. Returns whether the lock was held.
+    ///
+    /// ```
+    /// # use lock_core::*;
+    /// # use lock_core::memory::{Loss, MemoryServer, Told};
+    /// # lock_core::example(async |_| {
+    /// let server = MemoryServer::new();
+    /// let guard = server.client()?.mutex("orders/42")?.acquire().await?;
+    /// assert!(server.lose(guard.hold().name(), Loss::Steal, Told::AtOnce));
+    /// assert_eq!(guard.lost().await, Some(LossReason::Taken));
+    /// # Ok(()) });
+    /// ```
     pub fn lose(&self, name: &LockName, loss: Loss, told: Told) -> bool {
         self.0.lose(&capabilities().names.apply(name), loss, told)
     }
 
     /// Returns how many locks are held or waited for.
+    ///
+    /// ```
+    /// # use lock_core::*;
+    /// # use lock_core::memory::MemoryServer;
+    /// # lock_core::example(async |_| {
+    /// let server = MemoryServer::new();
+    /// let guard = server.client()?.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(server.len(), 1);
+    /// guard.release().await?;
+    /// assert!(server.is_empty());
+    /// # Ok(()) });
+    /// ```
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -129,6 +178,23 @@ impl MemoryServer {
     }
 
     /// Returns how many waiters the lock has at the server.
+    ///
+    /// ```
+    /// # use lock_core::*;
+    /// # use lock_core::memory::MemoryServer;
+    /// # lock_core::example(async |_| {
+    /// # let server = MemoryServer::new();
+    /// # let held = server.client()?.mutex("orders/42")?.acquire().await?;
+    /// # let lock = server.client()?.mutex("orders/42")?;
+    /// let (acquired, released) = tokio::join!(lock.acquire(), async {
+    ///     while server.waiting_for(lock.name()) == 0 {
+    ///         tokio::task::yield_now().await;
+    ///     }
+    ///     held.release().await
+    /// });
+    /// # (acquired?, released?);
+    /// # Ok(()) });
+    /// ```
     pub fn waiting_for(&self, name: &LockName) -> usize {
         self.0.waiting_for(&capabilities().names.apply(name))
     }
@@ -141,6 +207,16 @@ impl fmt::Debug for MemoryServer {
 }
 
 /// Options of a client of a [`MemoryServer`].
+///
+/// ```
+/// # use lock_core::ClientBuilder;
+/// # use lock_core::memory::{MemoryOptions, MemoryServer, Replies};
+/// # use std::time::Duration;
+/// # lock_core::example(async |_| {
+/// let options = MemoryOptions::new().lease(Duration::from_secs(30)).replies(Replies::Later);
+/// let locks = MemoryServer::new().client_with(options, ClientBuilder::new())?;
+/// # Ok(()) });
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct MemoryOptions {
     lease: Option<Duration>,
@@ -183,6 +259,14 @@ impl MemoryOptions {
 }
 
 /// Returns the length of the lease that a `memory:` URL asks for, if any.
+///
+/// ```
+/// # use lock_core::LockUrl;
+/// # use std::time::Duration;
+/// let url = LockUrl::parse("memory:billing?lease=30s")?;
+/// assert_eq!(lock_core::memory::lease_of(&url)?, Some(Duration::from_secs(30)));
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option.

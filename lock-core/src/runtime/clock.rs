@@ -21,6 +21,18 @@ use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 
 /// A point in time, measured from the start of the machine. Only comparable with moments of the same [`Clock`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::Moment;
+///
+/// let start = Moment::from_nanoseconds(1_000);
+/// let later = start.plus(Duration::from_secs(2));
+/// assert_eq!(later.since(start), Duration::from_secs(2));
+/// assert_eq!(later.minus(Duration::from_secs(2)).as_nanoseconds(), 1_000);
+/// assert_eq!(start.plus(Duration::MAX), Moment::FOREVER);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -57,6 +69,17 @@ impl Moment {
 }
 
 /// A source of time. It is cheap to clone.
+///
+/// ```
+/// # use lock_core::Clock;
+/// # use std::time::Duration;
+/// # lock_core::example(async |_| {
+/// let clock = Clock::system();
+/// let deadline = clock.now().plus(Duration::from_millis(10));
+/// clock.sleep_until(deadline).await;
+/// assert!(clock.now() >= deadline);
+/// # Ok(()) });
+/// ```
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -69,6 +92,30 @@ enum Source {
 /// A callback at a moment. It runs on the deadline thread or, with a [`ManualClock`], in [`ManualClock::advance`].
 ///
 /// It must be quick and must not block: it delays every other deadline of the process.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::time::Duration;
+///
+/// use lock_core::{Alarm, Clock, Moment};
+///
+/// #[derive(Default)]
+/// struct Bell(AtomicBool);
+///
+/// impl Alarm for Bell {
+///     fn ring(&self, _: Moment) -> Option<Moment> {
+///         self.0.store(true, Ordering::Relaxed);
+///         None // once
+///     }
+/// }
+///
+/// let (clock, time) = Clock::manual();
+/// let bell = Arc::new(Bell::default());
+/// let _alarm = clock.schedule(clock.now().plus(Duration::from_secs(5)), bell.clone());
+/// time.advance(Duration::from_secs(5));
+/// assert!(bell.0.load(Ordering::Relaxed));
+/// ```
 pub trait Alarm: Send + Sync {
     /// Called when the moment has come. Returns when to ring again, if at all.
     fn ring(&self, now: Moment) -> Option<Moment>;
@@ -312,6 +359,21 @@ impl ManualTime {
 }
 
 /// Advances a manual clock; see [`Clock::manual`].
+///
+/// ```
+/// # use lock_core::Clock;
+/// # use std::future::Future;
+/// # use std::pin::pin;
+/// # use std::task::{Context, Waker};
+/// # use std::time::Duration;
+/// let (clock, time) = Clock::manual();
+/// let noon = clock.now().plus(Duration::from_secs(3600));
+/// let mut sleep = pin!(clock.sleep_until(noon));
+/// assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+/// assert_eq!(time.next_alarm(), Some(noon));
+/// time.advance_to(noon);
+/// assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+/// ```
 #[derive(Clone)]
 pub struct ManualClock(Arc<ManualTime>);
 

@@ -11,6 +11,13 @@ use crate::types::name::{LockName, PhysicalName};
 use crate::types::status::HolderInfo;
 
 /// A random 128-bit number that a client gives to one attempt, so that the server can distinguish it from all others.
+///
+/// ```
+/// use lock_core::AttemptId;
+///
+/// let id = AttemptId::new(42);
+/// assert_eq!((id.get(), id.to_string()), (42, "0000000000000000000000000000002a".to_owned()));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttemptId(u128);
 
@@ -70,6 +77,17 @@ pub enum Wait {
 impl Wait {
     /// Returns a wait of `duration`, starting at `now`. Zero is [`Wait::Try`]; a duration beyond the range of the clock
     /// is [`Wait::Forever`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use lock_core::{Clock, Wait};
+    ///
+    /// let (now, second) = (Clock::system().now(), Duration::from_secs(1));
+    /// assert_eq!(Wait::within(second, now), Wait::Until(now.plus(second)));
+    /// assert_eq!(Wait::within(Duration::ZERO, now), Wait::Try);
+    /// assert_eq!(Wait::within(Duration::MAX, now), Wait::Forever);
+    /// ```
     pub fn within(duration: Duration, now: Moment) -> Self {
         match now.plus(duration) {
             _ if duration.is_zero() => Self::Try,
@@ -89,6 +107,25 @@ impl Wait {
 }
 
 /// One attempt at a lock.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lock_core::{AcquireRequest, AttemptId, CharacterSet, HolderInfo, LockName, Mode, NameRules, Wait};
+///
+/// let name = LockName::new("orders/42")?;
+/// let physical = NameRules::new(CharacterSet::ANY, 200).apply(&name);
+/// let holder = Arc::new(HolderInfo::of_this_process());
+/// let request = AcquireRequest::new(AttemptId::new(7), name, physical, Wait::Forever, holder);
+///
+/// // What a backend does with it:
+/// let sent = format!("lock {} {} {}", request.physical(), request.id(), request.holder().pid);
+/// assert_eq!((request.name().as_str(), request.mode(), request.place()), ("orders/42", Mode::Exclusive, None));
+/// if request.wait() != Wait::Try {
+///     request.attempt().queued(); // when the server has answered that another client holds the lock
+/// }
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Debug)]
 pub struct AcquireRequest {
     pub(crate) id: AttemptId,
@@ -158,6 +195,18 @@ impl AcquireRequest {
 }
 
 /// A request to inspect a lock.
+///
+/// ```
+/// use lock_core::{CharacterSet, InspectRequest, LockName, LockStatus, NameRules};
+///
+/// let name = LockName::new("orders/42")?;
+/// let physical = NameRules::new(CharacterSet::ANY, 200).apply(&name);
+/// let request = InspectRequest::new(name, physical);
+///
+/// let sent = format!("holder of {}", request.physical());
+/// let status = LockStatus::free(request.name().clone());
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct InspectRequest {
     pub(crate) name: LockName,

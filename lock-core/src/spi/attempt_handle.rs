@@ -29,6 +29,31 @@ pub(crate) trait Reported: Send + Sync {
 
 /// Through this a backend reports to the core what becomes of an attempt. It is cheap to clone; keep a clone where the
 /// server's messages arrive.
+///
+/// ```
+/// use std::num::NonZeroU64;
+///
+/// use lock_core::{AttemptHandle, ErrorKind, LockError, LossReason, Operation};
+///
+/// enum Message {
+///     Queued(NonZeroU64),
+///     Disconnected,
+///     Deleted,
+/// }
+///
+/// fn receive(message: Message, attempt: &AttemptHandle) {
+///     match message {
+///         Message::Queued(place) => {
+///             attempt.keep_place(place);
+///             attempt.queued();
+///         }
+///         Message::Disconnected => {
+///             attempt.unreachable(LockError::new(ErrorKind::Unreachable, Operation::Acquire).retryable());
+///         }
+///         Message::Deleted => attempt.lost(LossReason::Deleted),
+///     }
+/// }
+/// ```
 #[derive(Clone)]
 pub struct AttemptHandle(Arc<State>);
 
@@ -197,6 +222,23 @@ impl AttemptHandle {
 
     /// Waits until another waiter joins the attempt, which may stop waiting earlier than the others:
     /// [`next_end`](AttemptHandle::next_end) may have changed. Only one task may call this.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use lock_core::spi::within;
+    /// use lock_core::{AttemptHandle, Clock, Moment};
+    ///
+    /// /// Returns when it is time to ask the server once more, half a second before the next wait ends.
+    /// async fn before_a_wait_ends(attempt: &AttemptHandle, clock: &Clock) {
+    ///     loop {
+    ///         let end = attempt.next_end(clock.now()).unwrap_or(Moment::FOREVER);
+    ///         if within(clock, end.minus(Duration::from_millis(500)), attempt.joined()).await.is_none() {
+    ///             return;
+    ///         }
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Cancel safety
     /// The future may be dropped at any time; the next call reports what this one did not.

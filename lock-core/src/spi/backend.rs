@@ -13,7 +13,8 @@ use crate::types::status::{Broken, HolderId, LockStatus};
 #[cfg(doc)]
 use super::{AttemptHandle, Wait};
 
-/// One backend: a protocol to a server. The [module documentation](crate::spi) has the rules.
+/// One backend: a protocol to a server. The [module documentation](crate::spi) has the rules, and a
+/// [complete backend](crate::spi#a-complete-backend).
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the backend keeps of a grant, to renew and release it.

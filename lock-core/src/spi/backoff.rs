@@ -6,6 +6,16 @@ use std::time::Duration;
 /// return at the same time.
 ///
 /// Each pause is chosen evenly from between half and the whole of a bound, which doubles from `first` to `most`.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::Backoff;
+///
+/// let mut pauses = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+/// assert!(pauses.next_pause() <= Duration::from_millis(10));
+/// assert!(pauses.next_pause() <= Duration::from_millis(20)); // and so on, up to a second
+/// ```
 #[derive(Debug, Clone)]
 pub struct Backoff {
     bound: Duration,

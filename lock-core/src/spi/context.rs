@@ -21,6 +21,31 @@ pub(crate) trait Groups: Send + Sync {
 
 /// What the core provides to a backend: its clock, its engine, and a way to report on a whole group. It is cheap to
 /// clone.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::{BackendContext, GroupId, LockError, LossReason};
+///
+/// const LEASE: Duration = Duration::from_secs(30);
+///
+/// /// Keeps the session alive with which the locks of `group` are held.
+/// fn keep_alive<F>(context: &BackendContext, group: GroupId, send_heartbeat: F) -> Result<(), LockError>
+/// where
+///     F: Fn(&str) -> bool + Send + 'static,
+/// {
+///     context.check_lease(LEASE)?; // refuses one that leaves no time to renew it
+///     let (engine, interval) = (context.clone(), context.renewal_interval(LEASE)?);
+///     let client = format!("{} stops within {:?}", context.holder().host, context.abort_margin());
+///     context.spawn(async move {
+///         while send_heartbeat(&client) {
+///             engine.clock().sleep_until(engine.clock().now().plus(interval)).await;
+///         }
+///         engine.group_lost(group, LossReason::SessionClosed);
+///     });
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct BackendContext {
     pub(crate) clock: Clock,
@@ -75,6 +100,18 @@ impl BackendContext {
 
     /// Reports that contact has returned for the group: its leases are renewed now instead of after the next pause.
     /// After [`BackendContext::group_suspect`], pending releases and cancels are repeated now, too.
+    ///
+    /// ```
+    /// use lock_core::{BackendContext, GroupId};
+    ///
+    /// fn connection_changed(context: &BackendContext, session: GroupId, is_connected: bool) {
+    ///     if is_connected {
+    ///         context.group_restored(session);
+    ///     } else {
+    ///         context.group_suspect(session);
+    ///     }
+    /// }
+    /// ```
     pub fn group_restored(&self, group: GroupId) {
         self.groups.restored(group);
     }

@@ -13,6 +13,13 @@ use crate::types::token::FencingToken;
 use super::{AttemptHandle, Backend};
 
 /// Identifies what is renewed together: a connection, a session. The backend assigns the numbers.
+///
+/// ```
+/// use lock_core::GroupId;
+///
+/// let session = GroupId::new(7);
+/// assert_eq!(session.get(), 7);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(u64);
 
@@ -29,6 +36,18 @@ impl GroupId {
 }
 
 /// A lock that the server has granted.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::{Clock, FencingToken, Grant, GroupId, Term};
+///
+/// let anchor = Clock::system().now(); // before the request is sent
+/// let term = Term::Leased { anchor, length: Duration::from_secs(30) };
+/// let grant = Grant::new("session 7", GroupId::new(7), term).with_token(FencingToken::new(33));
+/// assert_eq!((*grant.lease(), grant.term()), ("session 7", term));
+/// assert_eq!(grant.token(), Some(FencingToken::new(33)));
+/// ```
 #[derive(Debug)]
 pub struct Grant<L> {
     pub(crate) lease: L,
@@ -71,6 +90,16 @@ impl<L> Grant<L> {
 
     /// Adds a file descriptor that keeps the lock held for as long as any process has it open. A child process can
     /// inherit it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use lock_core::{Grant, GroupId, Term};
+    ///
+    /// let file = std::fs::File::open("/dev/null")?;
+    /// let grant = Grant::new("file 7", GroupId::new(0), Term::UntilReported).with_descriptor(Arc::new(file.into()));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[cfg(unix)]
     #[must_use]
     pub fn with_descriptor(mut self, descriptor: Arc<std::os::fd::OwnedFd>) -> Self {

@@ -43,6 +43,177 @@
 //! Besides these, `caused_by` attaches the error of a client library, `during` replaces the operation, and
 //! `LockError::lost` makes the error of a hold that was lost.
 //!
+//! # A complete backend
+//! Its server is a table in memory, which a request reaches with a method instead of a connection. It keeps a queue for
+//! each lock: the first in it holds the lock, for ten seconds after its last request.
+//!
+//! ```
+//! use std::collections::{HashMap, VecDeque};
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use async_trait::async_trait;
+//! use lock_core::spi::*;
+//! use lock_core::{
+//!     Breaking, Broken, Capabilities, CharacterSet, ClientBuilder, Clock, Fairness, HolderId, Inspection, LockClient,
+//!     LockError, LockStatus, LossReason, Moment, NameRules, Participant, PhysicalName, Reach,
+//! };
+//! # use lock_core::*;
+//!
+//! const LEASE: Duration = Duration::from_secs(10);
+//!
+//! #[derive(Debug, Default)]
+//! struct Server(Mutex<HashMap<PhysicalName, Row>>);
+//!
+//! #[derive(Debug)]
+//! struct Row {
+//!     queue: VecDeque<AttemptId>,
+//!     until: Moment,
+//! }
+//!
+//! impl Row {
+//!     /// Extends the lease of `id`, if it holds the lock.
+//!     fn renew(&mut self, id: AttemptId, now: Moment) -> bool {
+//!         let is_holder = self.queue.front() == Some(&id);
+//!         if is_holder {
+//!             self.until = now.plus(LEASE);
+//!         }
+//!         is_holder
+//!     }
+//!
+//!     /// Removes `id` from the queue, and returns whether it held the lock. The lease of the next one begins.
+//!     fn remove(&mut self, id: AttemptId, now: Moment) -> bool {
+//!         let was_holder = self.renew(id, now);
+//!         self.queue.retain(|other| *other != id);
+//!         was_holder
+//!     }
+//! }
+//!
+//! /// A grant, as the server knows it.
+//! #[derive(Debug)]
+//! struct Lease {
+//!     name: PhysicalName,
+//!     id: AttemptId,
+//! }
+//!
+//! /// The backend of one client.
+//! #[derive(Debug)]
+//! struct Table {
+//!     server: Arc<Server>,
+//!     clock: Clock,
+//!     capabilities: Capabilities,
+//! }
+//!
+//! impl Table {
+//!     fn connect(server: &Arc<Server>) -> Result<LockClient, LockError> {
+//!         let names = NameRules::new(CharacterSet::PORTABLE, 200);
+//!         let capabilities = Capabilities::new("table", Reach::Process, names)
+//!             .with_fairness(Fairness::Fifo)
+//!             .with_inspection(Inspection::HolderAndQueue)
+//!             .with_breaking(Breaking::Supported);
+//!         ClientBuilder::new().build(|context| {
+//!             context.check_lease(LEASE)?;
+//!             Ok(Self { server: Arc::clone(server), clock: context.clock().clone(), capabilities })
+//!         })
+//!     }
+//!
+//!     /// One request: the server ends a lease that is over, and then carries the request out.
+//!     fn request<T>(&self, name: &PhysicalName, action: impl FnOnce(&mut Row, Moment) -> T) -> T {
+//!         let now = self.clock.now();
+//!         let mut rows = self.server.0.lock();
+//!         let row = rows.entry(name.clone()).or_insert(Row { queue: VecDeque::new(), until: now });
+//!         if row.until <= now {
+//!             row.queue.pop_front();
+//!             row.until = now.plus(LEASE);
+//!         }
+//!         action(row, now)
+//!     }
+//! }
+//!
+//! #[async_trait]
+//! impl Backend for Table {
+//!     type Lease = Lease;
+//!
+//!     fn capabilities(&self) -> &Capabilities {
+//!         &self.capabilities
+//!     }
+//!
+//!     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
+//!         let (name, id, tries_once) = (request.physical(), request.id(), request.wait() == Wait::Try);
+//!         let mut pauses = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
+//!         loop {
+//!             let anchor = self.clock.now(); // before the request
+//!             let is_granted = self.request(name, |row, now| {
+//!                 // A request that is repeated finds its place.
+//!                 if !row.queue.contains(&id) && (row.queue.is_empty() || !tries_once) {
+//!                     row.queue.push_back(id);
+//!                 }
+//!                 row.renew(id, now)
+//!             });
+//!             if is_granted {
+//!                 let lease = Lease { name: name.clone(), id };
+//!                 let term = Term::Leased { anchor, length: LEASE };
+//!                 return Ok(Some(Grant::new(lease, GroupId::new(0), term)));
+//!             }
+//!             if tries_once {
+//!                 return Ok(None);
+//!             }
+//!             request.attempt().queued(); // the server has answered that another client holds the lock
+//!             self.clock.sleep_until(self.clock.now().plus(pauses.next_pause())).await;
+//!         }
+//!     }
+//!
+//!     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+//!         self.request(request.physical(), |row, now| row.remove(request.id(), now));
+//!         Ok(())
+//!     }
+//!
+//!     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
+//!         let state = |lease: &Arc<Lease>| {
+//!             let is_held = self.request(&lease.name, |row, now| row.renew(lease.id, now));
+//!             if is_held { LeaseState::Held } else { LeaseState::Lost(LossReason::Expired) }
+//!         };
+//!         Ok(leases.iter().map(state).collect())
+//!     }
+//!
+//!     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
+//!         let was_held = self.request(&lease.name, |row, now| row.remove(lease.id, now));
+//!         Ok(if was_held { Released::Clean } else { Released::WasLost(LossReason::Expired) })
+//!     }
+//!
+//!     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+//!         let mut status = LockStatus::free(request.name().clone());
+//!         self.request(request.physical(), |row, _| {
+//!             let mut ids = row.queue.iter().map(|id| Participant::new(HolderId::new(id.to_string())));
+//!             status.holders.extend(ids.next());
+//!             status.waiters.extend(ids);
+//!         });
+//!         Ok(status)
+//!     }
+//!
+//!     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+//!         Ok(self.request(request.physical(), |row, now| match row.queue.front() {
+//!             Some(id) if id.to_string() == holder.as_str() => {
+//!                 row.remove(*id, now);
+//!                 Broken::taken_away() // the holder learns of it at its next renewal
+//!             }
+//!             _ => Broken::not_held(),
+//!         }))
+//!     }
+//!
+//!     async fn close(&self) {} // there is no connection
+//! }
+//!
+//! # lock_core::example(async |_| {
+//! let server = Arc::default();
+//! let (ours, theirs) = (Table::connect(&server)?, Table::connect(&server)?);
+//! let guard = ours.mutex("orders/42")?.acquire().await?;
+//! assert!(theirs.mutex("orders/42")?.try_acquire().await?.is_none());
+//! guard.release().await?;
+//! theirs.mutex("orders/42")?.acquire().await?.release().await?;
+//! # Ok(()) });
+//! ```
+//!
 //! `docs/backends/writing-one.md` goes through the in-memory backend as a worked example.
 
 mod attempt;

@@ -67,6 +67,21 @@ pub enum Breaking {
 /// What a backend can do.
 ///
 /// Start from [`Capabilities::new`], which claims nothing, and add what applies with the `with_…` methods.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::{Breaking, Capabilities, CharacterSet, Fairness, Fencing, Inspection, NameRules, Reach};
+///
+/// let names = NameRules::new(CharacterSet::PORTABLE, 200);
+/// let capabilities = Capabilities::new("shelf", Reach::Network, names)
+///     .with_fencing(Fencing::WhileServerLives)
+///     .with_fairness(Fairness::Fifo)
+///     .with_inspection(Inspection::HolderAndQueue)
+///     .with_breaking(Breaking::Supported)
+///     .with_leftovers_gone_after(Duration::from_secs(30));
+/// assert_eq!(capabilities.leftovers_last, Some(Duration::from_secs(30)));
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Capabilities {

@@ -132,6 +132,22 @@ impl fmt::Display for Operation {
 /// }
 /// # Ok(()) });
 /// ```
+///
+/// What a log or a metric needs is in values, too:
+///
+/// ```
+/// # use lock_core::memory::{Loss, MemoryServer, Told};
+/// # use lock_core::*;
+/// # lock_core::example(async |_| {
+/// # let server = MemoryServer::new();
+/// # let guard = server.client()?.mutex("orders/42")?.acquire().await?;
+/// # server.lose(guard.hold().name(), Loss::Delete, Told::AtOnce);
+/// let error = guard.release().await.unwrap_err();
+/// assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(LossReason::Deleted)));
+/// assert_eq!((error.operation(), error.server()), (Operation::Release, Some("memory:")));
+/// assert_eq!(error.name().map(LockName::as_str), Some("orders/42"));
+/// # Ok(()) });
+/// ```
 #[derive(Clone)]
 pub struct LockError(Arc<Details>);
 
@@ -259,6 +275,15 @@ impl LockError {
 
     /// Returns the underlying error, for programs. Its text is already part of this error's text, so it is not the
     /// [`source`](StdError::source).
+    ///
+    /// ```
+    /// use std::io;
+    /// use std::path::Path;
+    ///
+    /// let error = lock_core::Secret::of_file(Path::new("/nonexistent/password")).unwrap_err();
+    /// let cause = error.underlying().and_then(|cause| cause.downcast_ref::<io::Error>());
+    /// assert_eq!(cause.map(io::Error::kind), Some(io::ErrorKind::NotFound));
+    /// ```
     pub fn underlying(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.underlying.as_deref().map(|error| error as _)
     }

@@ -45,6 +45,15 @@ use sha2::{Digest, Sha256};
 use crate::types::error::{ErrorKind, LockError, Operation};
 
 /// The name of a lock: any UTF-8 text of 1 to 512 bytes. It is cheap to clone.
+///
+/// ```
+/// use lock_core::{ErrorKind, LockName};
+///
+/// let name = LockName::new("orders/42")?;
+/// assert_eq!(name.as_str(), "orders/42");
+/// assert_eq!(LockName::new("").unwrap_err().kind(), ErrorKind::InvalidName);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockName(Arc<str>);
 
@@ -126,6 +135,13 @@ impl fmt::Display for PhysicalName {
 }
 
 /// The characters that a server accepts unchanged. `~` is never one of them: it marks mapped names.
+///
+/// ```
+/// use lock_core::CharacterSet;
+///
+/// const LETTERS: CharacterSet = CharacterSet::of(|character| character.is_ascii_alphabetic());
+/// assert!(LETTERS.contains('a') && !LETTERS.contains('/'));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct CharacterSet {
     contains: fn(char) -> bool,
@@ -156,6 +172,15 @@ impl CharacterSet {
 }
 
 /// What a server accepts as the name of a lock; part of the backend's capabilities.
+///
+/// ```
+/// use lock_core::{CharacterSet, LockName, NameRules};
+///
+/// let rules = NameRules::new(CharacterSet::PORTABLE, 200);
+/// assert_eq!(rules.apply(&LockName::new("nightly-report")?).as_str(), "nightly-report");
+/// assert_eq!(rules.apply(&LockName::new("a/b")?).as_str(), "a_b~yfgn3qbt6zfz32ua5jtvz4uauak6m4sr");
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct NameRules {
     characters: CharacterSet,

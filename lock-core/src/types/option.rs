@@ -5,9 +5,14 @@
 /// ```
 /// use lock_core::{OptionKind, UrlOption};
 ///
-/// const LEASE: UrlOption =
-///     UrlOption::duration("lease", "how long the server keeps a silent holder's lock").default_value("30 s");
-/// assert_eq!((LEASE.kind, LEASE.default), (OptionKind::Duration, Some("30 s")));
+/// const OPTIONS: &[UrlOption] = &[
+///     UrlOption::duration("lease", "how long the server keeps a silent holder's lock").default_value("30 s"),
+///     UrlOption::number("max_connections", "how many connections there are at most").default_value("100"),
+///     UrlOption::text("prefix", "what names begin with"),
+///     UrlOption::file("password_file", "a file that contains the password"),
+///     UrlOption::choice("tls", &["on", "off"], "whether connections are encrypted").default_value("off"),
+/// ];
+/// assert_eq!((OPTIONS[0].kind, OPTIONS[0].default), (OptionKind::Duration, Some("30 s")));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -2,6 +2,14 @@
 
 /// Distinguishes a process from all others. The process id alone is not enough: each container has its own ids, and ids
 /// are reused.
+///
+/// ```
+/// use lock_core::ProcessOrigin;
+///
+/// let recorded = ProcessOrigin::new("a boot and a namespace", 1_234); // what a server shows
+/// let is_this_process = ProcessOrigin::of_this_process() == Some(recorded);
+/// assert!(!is_this_process);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessOrigin {

@@ -6,6 +6,14 @@ use std::path::Path;
 use crate::types::error::{ErrorKind, LockError, Operation};
 
 /// A password, or another text that only the server may see. Its `Debug` shows neither its content nor its length.
+///
+/// ```
+/// use lock_core::Secret;
+///
+/// let password = Secret::new("hunter2");
+/// assert_eq!(format!("{password:?}"), "(hidden)");
+/// assert_eq!(password.reveal(), "hunter2");
+/// ```
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -16,6 +24,13 @@ impl Secret {
     }
 
     /// Reads the first line of a file.
+    ///
+    /// ```no_run
+    /// use std::path::Path;
+    ///
+    /// let password = lock_core::Secret::of_file(Path::new("/run/secrets/locks"))?;
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`], naming the file, when it cannot be read or is empty.

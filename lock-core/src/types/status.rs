@@ -12,6 +12,13 @@ use crate::types::token::FencingToken;
 ///
 /// Pass it to [`LockClient::break_holder`](crate::LockClient::break_holder), which takes the lock from that holder
 /// only.
+///
+/// ```
+/// use lock_core::HolderId;
+///
+/// let holder = HolderId::new("4711"); // as a status showed it
+/// assert_eq!(holder.as_str(), "4711");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HolderId(Arc<str>);
 
@@ -34,6 +41,13 @@ impl fmt::Display for HolderId {
 }
 
 /// What a client tells the server about itself, for people who inspect a lock.
+///
+/// ```
+/// use lock_core::HolderInfo;
+///
+/// let info = HolderInfo::of_this_process();
+/// assert_eq!((info.pid, info.label), (std::process::id(), None));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderInfo {
@@ -66,6 +80,18 @@ fn host_name() -> String {
 }
 
 /// A holder of a lock, or a waiter for it.
+///
+/// ```
+/// use std::time::SystemTime;
+///
+/// use lock_core::{FencingToken, HolderId, HolderInfo, Participant};
+///
+/// let holder = Participant::new(HolderId::new("4711"))
+///     .with_info(&HolderInfo::of_this_process())
+///     .with_token(Some(FencingToken::new(33)))
+///     .with_since(SystemTime::now());
+/// assert_eq!(holder.pid, Some(std::process::id()));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
@@ -117,6 +143,16 @@ impl Participant {
 }
 
 /// The state of a lock at the moment when the server answered. It may have changed since.
+///
+/// ```
+/// use lock_core::{HolderId, LockName, LockStatus, Participant};
+///
+/// let mut status = LockStatus::free(LockName::new("orders/42")?);
+/// assert!(!status.is_held());
+/// status.holders.push(Participant::new(HolderId::new("4711")));
+/// assert!(status.is_held());
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStatus {
@@ -143,6 +179,16 @@ impl LockStatus {
 }
 
 /// The result of taking a lock away from its holder.
+///
+/// ```
+/// use lock_core::{Broken, LockName, Others, TakenAway};
+///
+/// let mut broken = Broken::taken_away();
+/// broken.also_lost.push(LockName::new("orders/43")?); // it was on the same connection
+/// assert_eq!((broken.taken_away, broken.others), (TakenAway::Yes, Others::Known));
+/// assert_eq!(Broken::not_held().taken_away, TakenAway::No);
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Broken {

@@ -19,7 +19,7 @@ use std::str::FromStr;
 /// let earlier = FencingToken::new(41);
 /// let later: FencingToken = "42".parse()?;
 /// assert!(earlier < later);
-/// assert_eq!(later.to_string(), "42");
+/// assert_eq!((later.get(), later.to_string()), (42, "42".to_owned()));
 /// # Ok::<(), std::num::ParseIntError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,6 +21,8 @@ use crate::types::secret::Secret;
 /// assert_eq!(url.scheme(), "server");
 /// assert_eq!(url.hosts(), "cache:6379");
 /// assert_eq!(url.path(), "/0");
+/// assert_eq!((url.user()?.as_deref(), url.password()?.as_deref()), (Some("admin"), Some("secret")));
+/// assert!(url.has_secret());
 /// assert_eq!(url.to_string(), "server://cache:6379/0");
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
@@ -103,6 +105,16 @@ impl LockUrl {
 
     /// Returns the password of the URL, or the one in the file that the option `password_file` names.
     ///
+    /// ```
+    /// use lock_core::{LockUrl, Secret};
+    ///
+    /// let url = LockUrl::parse("server://admin:hunter2@cache?lease=30s")?;
+    /// let mut options = url.options();
+    /// let password = url.secret(&mut options)?; // or from the file that `password_file` names
+    /// assert_eq!(password.as_ref().map(Secret::reveal), Some("hunter2"));
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] when both are given; and the errors of [`Secret::of_file`].
     pub fn secret(&self, options: &mut UrlOptions) -> Result<Option<Secret>, LockError> {
@@ -156,6 +168,19 @@ impl fmt::Debug for LockUrl {
 
 /// The options of a URL. Each part of the program takes out the options that it knows; [`UrlOptions::finish`] refuses
 /// the rest.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::LockUrl;
+///
+/// let mut options = LockUrl::parse("server://cache?lease=30s&tls=on&prefix=billing")?.options();
+/// assert_eq!(options.take_duration("lease")?, Some(Duration::from_secs(30)));
+/// assert_eq!(options.take_choice("tls", &[("on", true), ("off", false)])?, Some(true));
+/// assert_eq!(options.take("prefix").as_deref(), Some("billing"));
+/// options.finish()?; // refuses what is left
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct UrlOptions {
     pairs: Vec<(String, String)>,

@@ -58,6 +58,14 @@ impl Endpoint {
 
     /// Refuses TLS at a Unix socket, which has none.
     ///
+    /// ```
+    /// use lock_core::spi::{Endpoint, TlsOptions};
+    ///
+    /// let socket = Endpoint::Socket("/run/server.sock".into());
+    /// assert!(socket.check(None).is_ok());
+    /// assert!(socket.check(Some(&TlsOptions::new())).is_err());
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] when both are asked for.
     pub fn check(&self, tls: Option<&TlsOptions>) -> Result<(), LockError> {
@@ -80,6 +88,13 @@ impl fmt::Display for Endpoint {
 }
 
 /// Splits `host`, `host:port`, `[address]` or `[address]:port` into the host, without brackets, and the port as text.
+///
+/// ```
+/// use lock_core::spi::split_port;
+///
+/// assert_eq!(split_port("cache:7000"), ("cache", Some("7000")));
+/// assert_eq!(split_port("[::1]"), ("::1", None));
+/// ```
 pub fn split_port(server: &str) -> (&str, Option<&str>) {
     match server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),

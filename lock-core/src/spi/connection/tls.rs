@@ -79,6 +79,20 @@ impl TlsOptions {
 
     /// Takes the options `ca`, `cert` and `key` out of a URL whose scheme says whether there is TLS.
     ///
+    /// ```
+    /// use std::path::Path;
+    ///
+    /// use lock_core::LockUrl;
+    /// use lock_core::spi::TlsOptions;
+    ///
+    /// let mut options = LockUrl::parse("servers://db?cert=/c.pem&key=/k.pem")?.options();
+    /// let tls = TlsOptions::take_files(&mut options)?.unwrap_or_default(); // the scheme asks for TLS
+    /// assert_eq!(tls, TlsOptions::new().client_certificate("/c.pem", "/k.pem"));
+    /// assert_eq!(tls.client_files(), Some((Path::new("/c.pem"), Path::new("/k.pem"))));
+    /// assert_eq!(tls.authority_file(), None); // those of the system
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for a certificate without a key, and for a key without a certificate.
     pub fn take_files(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
@@ -106,6 +120,14 @@ impl TlsOptions {
     }
 
     /// Reads the files. Read them again for each connection, so that a client takes up renewed certificates.
+    ///
+    /// ```no_run
+    /// use lock_core::spi::TlsOptions;
+    ///
+    /// let files = TlsOptions::new().authority("/etc/app/ca.pem").read()?;
+    /// let trusted = files.authority.unwrap_or_default(); // PEM, for the library that speaks TLS
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`], naming option and file, when a file cannot be read or has another content.
