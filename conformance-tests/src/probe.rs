@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use lock_core::spi::Mutex;
-use lock_core::{DistributedLock, Hold, LockListener, LossReason};
+use lock_core::{DistributedLock, Hold, LockClient, LockListener, LossReason, Subscription};
 use tokio::sync::Notify;
 
 /// A future that is polled when the case asks for it.
@@ -104,8 +104,15 @@ impl Diary {
     /// Creates a diary that listens to the lock.
     pub(crate) fn of(lock: &Arc<dyn DistributedLock>) -> Arc<Self> {
         let diary = Arc::new(Self::default());
-        lock.set_listener(Some(Arc::clone(&diary) as Arc<dyn LockListener>));
+        lock.add_listener(Arc::clone(&diary) as Arc<dyn LockListener>).detach();
         diary
+    }
+
+    /// Creates a diary that listens to all locks of the client until its subscription is dropped.
+    pub(crate) fn of_client(client: &LockClient) -> (Arc<Self>, Subscription) {
+        let diary = Arc::new(Self::default());
+        let subscription = client.add_listener(Arc::clone(&diary) as Arc<dyn LockListener>);
+        (diary, subscription)
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::capabilities::Reach;
-use distlock::{DistributedLock, Hold, LockClient, LockListener, LossReason};
+use distlock::{DistributedLock, Hold, LockClient, LockListener, LossReason, Subscription};
 use tokio::sync::mpsc;
 
 use crate::event::Event;
 
 /// Listens for changes of contact with the server while a lock is held. The hold itself reports the loss of the lock.
+///
+/// It is dropped before the release, so that reporting the release does not start a thread.
 #[derive(Debug)]
 pub(crate) struct Contact {
-    lock: Arc<dyn DistributedLock>,
     /// `None` if the backend has no contact to lose.
-    changes: Option<mpsc::UnboundedReceiver<Change>>,
+    changes: Option<(mpsc::UnboundedReceiver<Change>, Subscription)>,
 }
 
 #[derive(Debug)]
@@ -39,13 +40,12 @@ impl LockListener for Teller {
 
 impl Contact {
     /// Begins to listen to `lock`, unless its backend is on this machine, because a listener costs a thread.
-    pub(crate) fn watch(locks: &LockClient, lock: Arc<dyn DistributedLock>) -> Self {
+    pub(crate) fn watch(locks: &LockClient, lock: &dyn DistributedLock) -> Self {
         let changes = (locks.capabilities().reach == Reach::Network).then(|| {
             let (sender, changes) = mpsc::unbounded_channel();
-            lock.set_listener(Some(Arc::new(Teller(sender))));
-            changes
+            (changes, lock.add_listener(Arc::new(Teller(sender))))
         });
-        Self { lock, changes }
+        Self { changes }
     }
 
     /// Waits for the next change.
@@ -54,7 +54,7 @@ impl Contact {
     /// A change is either returned or left for the next call.
     pub(crate) async fn change(&mut self) -> Event<'static> {
         let change = match &mut self.changes {
-            Some(changes) => changes.recv().await,
+            Some((changes, _)) => changes.recv().await,
             None => None,
         };
         match change {
@@ -62,12 +62,5 @@ impl Contact {
             Some(Change::Restored) => Event::Restored,
             None => std::future::pending().await,
         }
-    }
-}
-
-impl Drop for Contact {
-    /// Removes the listener before the release, so that reporting it does not start a thread.
-    fn drop(&mut self) {
-        self.lock.set_listener(None);
     }
 }

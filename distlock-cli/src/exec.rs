@@ -61,7 +61,7 @@ async fn run_with(
         Waited::Acquired(guard) => guard,
         Waited::Ended(ending) => return Ok(ending),
     };
-    let contact = Contact::watch(locks, lock);
+    let contact = Contact::watch(locks, &*lock);
     let ending = run_under(&guard, contact, signals, exec, grace, report).await;
     let released = release(guard, signals, exec, report).await;
     ending.map(|ending| released.unwrap_or(ending))

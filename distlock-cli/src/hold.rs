@@ -46,7 +46,7 @@ async fn run_with(
         Waited::Acquired(guard) => guard,
         Waited::Ended(ending) => return Ok(ending),
     };
-    let mut contact = Contact::watch(locks, lock);
+    let mut contact = Contact::watch(locks, &*lock);
     report.note(Level::Progress, &format!("holding lock {:?} until Ctrl-D or Ctrl-C", hold.name));
     let mut input_closes = std::pin::pin!(input::closes());
     loop {

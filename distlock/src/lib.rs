@@ -41,8 +41,8 @@ use std::time::Duration;
 pub use backends::*;
 pub use lock_core::{
     Capabilities, ClientBuilder, DistributedLock, EngineChoice, ErrorKind, FencingToken, Hold, HoldEnd,
-    HolderId, LockClient, LockError, LockGuard, LockListener, LockName, LockStatus, LockUrl, LossReason,
-    Operation, Owner, Secret, Wait,
+    HolderId, LockClient, LockError, LockEvent, LockEvents, LockGuard, LockListener, LockName, LockStatus,
+    LockUrl, LossReason, Operation, Owner, Secret, Subscription, Wait,
 };
 pub use registry::{drivers, register};
 

@@ -27,11 +27,12 @@ mod types;
 pub use api::builder::ClientBuilder;
 pub use api::client::LockClient;
 pub use api::driver::{Connecting, Driver};
+pub use api::events::{LockEvent, LockEvents};
 pub use api::granter::GuardedLock;
 pub use api::guard::LockGuard;
 pub use api::hold::Hold;
 pub use api::hold_control::HoldControl;
-pub use api::listener::LockListener;
+pub use api::listener::{LockListener, Subscription};
 pub use api::lock::DistributedLock;
 pub use api::memory::DRIVER as MEMORY_DRIVER;
 #[doc(hidden)]

@@ -173,7 +173,7 @@ async fn left_alone(timed: &Timed) -> Weak<dyn LockListener> {
     let lock = timed.other().mutex(NAME).unwrap();
     let listener: Arc<dyn LockListener> = Arc::new(|_: &Hold, _: &LossReason| {});
     let ends_with_it = Arc::downgrade(&listener);
-    lock.set_listener(Some(listener));
+    lock.add_listener(listener).detach();
     let guard = lock.acquire().await.unwrap();
     timed.server.faults().sever();
     drop((guard, lock));

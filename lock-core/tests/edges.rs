@@ -395,12 +395,13 @@ async fn two_losses_at_the_same_moment_are_both_told_although_each_listener_wait
         for lock in ["a", "b"].map(|name| client.mutex(name).unwrap()) {
             guards.push(lock.acquire().await.unwrap());
             let seen = Arc::clone(&seen);
-            lock.set_listener(Some(Arc::new(move |_: &Hold, _: &LossReason| {
+            lock.add_listener(Arc::new(move |_: &Hold, _: &LossReason| {
                 let mut count = seen.0.lock().unwrap();
                 *count += 1;
                 seen.1.notify_all();
                 drop(seen.1.wait_timeout_while(count, SOON, |count| *count < 2).unwrap());
-            })));
+            }))
+            .detach();
         }
         let ready = Arc::new(AtomicUsize::new(0));
         let losing = ["a", "b"].map(|lost| {

@@ -541,11 +541,12 @@ fn whoever_blocks_the_runtime_still_gets_the_abort_before_the_lease_ends() {
         let rival = server.client().unwrap().mutex(NAME).unwrap();
         let lock = client.mutex(NAME).unwrap();
         let (sender, told) = channel();
-        lock.set_listener(Some(Arc::new(move |hold: &Hold, _: &LossReason| {
+        lock.add_listener(Arc::new(move |hold: &Hold, _: &LossReason| {
             // The server still has the lock for this client: no other client can have it yet.
             let rivals = support::futures_block_on(rival.try_acquire()).unwrap();
             let _ = sender.send((hold.held_for(), rivals.is_none()));
-        })));
+        }))
+        .detach();
         let _guard = lock.acquire().await.unwrap();
         // This blocks the runtime until the abort has come.
         let (age, still_ours) = told.recv_timeout(SOON).unwrap();

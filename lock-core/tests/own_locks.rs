@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use lock_core::{
     Clock, DistributedLock, GuardedLock, Hold, HoldControl, HoldEnd, LockError, LockGuard, LockListener,
-    LockName, LossReason, Operation, Owner, Wait,
+    LockName, LossReason, Operation, Owner, Subscription, Wait,
 };
 
 /// A lock without a server that any number of owners may hold, and that counts what ends.
@@ -90,10 +90,8 @@ impl DistributedLock for Open {
         !self.0.held.lock().unwrap().is_empty()
     }
 
-    fn set_listener(&self, _: Option<Arc<dyn LockListener>>) {}
-
-    fn listener(&self) -> Option<Arc<dyn LockListener>> {
-        None
+    fn add_listener(&self, _: Arc<dyn LockListener>) -> Subscription {
+        Subscription::new(|| {})
     }
 }
 

@@ -233,11 +233,8 @@ async fn the_oldest_events_of_a_listener_that_blocks_are_dropped_and_counted() {
     let lines = Lines::kept();
     let lock = MemoryServer::new().client().unwrap().mutex("orders/44").unwrap();
     let ((begins, begun), (go_on, waits), (tells, told)) = (channel(), channel(), channel());
-    lock.set_listener(Some(Arc::new(Blocking {
-        begun: Mutex::new(begins),
-        go_on: Mutex::new(waits),
-        told: Mutex::new(tells),
-    })));
+    let listener = Blocking { begun: Mutex::new(begins), go_on: Mutex::new(waits), told: Mutex::new(tells) };
+    lock.add_listener(Arc::new(listener)).detach();
     lock.acquire().await.unwrap().release().await.unwrap();
     begun.recv_timeout(SOON).unwrap();
     for _ in 1..ROUNDS {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lock_core::{Hold, LockListener, LossReason};
-use test_servers::{Outcome, ensure};
+use lock_core::{Hold, LockEvent, LockListener, LossReason};
+use test_servers::{During, Outcome, ensure};
 
 use crate::case::{Need, cases};
 use crate::probe::{Diary, Event};
@@ -13,6 +13,8 @@ cases!("listener":
     acquisitions_and_releases_are_told_once_and_in_order,
     nothing_is_told_of_what_was_refused,
     a_listener_that_panics_harms_nobody [Need::Breaking, Need::Holder],
+    listeners_of_a_lock_and_of_its_client_stay_until_they_are_removed,
+    a_stream_has_the_events_of_all_locks_and_ends_with_close,
 );
 
 async fn acquisitions_and_releases_are_told_once_and_in_order(stage: &Stage) -> Outcome {
@@ -57,7 +59,7 @@ impl LockListener for Panics {
 async fn a_listener_that_panics_harms_nobody(stage: &Stage) -> Outcome {
     let (ours, operator) = (stage.client().await?, stage.client().await?);
     let panics = ours.mutex("with a bad listener")?;
-    panics.set_listener(Some(Arc::new(Panics)));
+    panics.add_listener(Arc::new(Panics)).detach();
     let lock = ours.mutex("room")?;
     let diary = Diary::of(&lock);
     for name in ["with a bad listener", "room"] {
@@ -70,4 +72,52 @@ async fn a_listener_that_panics_harms_nobody(stage: &Stage) -> Outcome {
     let told = diary.has(|event| matches!(event, Event::Abort(..)).then_some(()));
     stage.soon("on_abort of the other lock", told).await?;
     stage.becomes_free(&operator, "with a bad listener").await
+}
+
+async fn listeners_of_a_lock_and_of_its_client_stay_until_they_are_removed(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    // The lock itself is dropped at once.
+    let of_lock = Diary::of(&client.mutex("room")?);
+    let (of_client, stays) = Diary::of_client(&client);
+    let (removed, subscription) = Diary::of_client(&client);
+    client.mutex("room")?.acquire().await?.release().await?;
+    stage.soon("on_released", removed.has(|event| (*event == Event::Released).then_some(()))).await?;
+    drop(subscription);
+    for name in ["hall", "room"] {
+        client.idle().await;
+        client.mutex(name)?.acquire().await?.release().await?;
+    }
+    stage.until("6 events of the client", || async { Ok(of_client.events().len() >= 6) }).await?;
+    stage.until("4 events of the lock", || async { Ok(of_lock.events().len() >= 4) }).await?;
+    drop(stays);
+    let round = [Event::Acquired, Event::Released];
+    for (diary, rounds) in [(of_client, 3), (of_lock, 2), (removed, 1)] {
+        ensure!(diary.events() == round.repeat(rounds), "{:?} in place of {rounds} rounds", diary.events());
+    }
+    Ok(())
+}
+
+async fn a_stream_has_the_events_of_all_locks_and_ends_with_close(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let mut events = client.events();
+    let room = client.mutex("room")?.acquire().await?;
+    let hall = client.mutex("hall")?.acquire().await?;
+    let holds = [room.hold().clone(), hall.hold().clone()];
+    room.release().await?;
+    hall.release().await?;
+    client.close(stage.patience()).await.during("close")?;
+    for (index, hold) in holds.iter().chain(&holds).enumerate() {
+        let event = stage.soon("an event", events.next()).await?;
+        let is_expected = match &event {
+            Some(LockEvent::Acquired { .. }) => index < holds.len(),
+            Some(LockEvent::Released { .. }) => index >= holds.len(),
+            _ => false,
+        };
+        let of = event.as_ref().and_then(LockEvent::hold);
+        let is_of_hold = of.is_some_and(|of| of.name() == hold.name() && of.token() == hold.token());
+        ensure!(is_expected && is_of_hold, "event {index} is {event:?}");
+    }
+    let end = stage.soon("the end of the stream", events.next()).await?;
+    ensure!(end.is_none(), "{end:?} in place of the end");
+    Ok(())
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{Clock, DistributedLock, Hold, LockClient, LockError, LockGuard, LossReason};
+use lock_core::{Clock, DistributedLock, Hold, LockClient, LockError, LockGuard, LossReason, Subscription};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::contend::Contest;
@@ -44,7 +44,8 @@ pub(super) async fn serve(
     mut commands: UnboundedReceiver<Command>,
     tell: impl Fn(Report) + Clone + Send + Sync + 'static,
 ) {
-    let desk = Desk { client, held: Arc::default(), contest: Arc::default(), tell };
+    let desk =
+        Desk { client, held: Arc::default(), listening: Arc::default(), contest: Arc::default(), tell };
     (desk.tell)(Report::Ready);
     loop {
         match commands.recv().await.unwrap_or(Command::Quit) {
@@ -73,6 +74,8 @@ pub(super) async fn serve(
 pub(super) struct Desk<T> {
     pub(super) client: LockClient,
     held: Arc<Mutex<HashMap<String, Held>>>,
+    /// The listener of each lock that the worker has acquired.
+    listening: Arc<Mutex<HashMap<String, Subscription>>>,
     pub(super) contest: Arc<Contest>,
     pub(super) tell: T,
 }
@@ -95,11 +98,13 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
         let lock = self.client.mutex(name)?;
         let losses = Losses::default();
         let (seen, tell) = (Arc::clone(&losses), self.tell.clone());
-        lock.set_listener(Some(Arc::new(move |_: &Hold, reason: &LossReason| {
+        let subscription = lock.add_listener(Arc::new(move |_: &Hold, reason: &LossReason| {
             let at = stamp();
             seen.lock().push(at);
             tell(Report::Lost { reason: spell(*reason), at });
-        })));
+        }));
+        let previous = self.listening.lock().insert(name.to_owned(), subscription);
+        drop(previous);
         Ok((lock, losses))
     }
 

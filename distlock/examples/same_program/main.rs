@@ -32,9 +32,10 @@ async fn main() -> Result<(), Failure> {
 async fn count_at(url: &str) -> Result<u32, Failure> {
     let locks = distlock::connect(url).await?;
     let lock = locks.mutex("orders/42")?;
-    lock.set_listener(Some(Arc::new(|hold: &Hold, why: &LossReason| {
+    lock.add_listener(Arc::new(|hold: &Hold, why: &LossReason| {
         eprintln!("the lock {:?} was lost: {why}", hold.name().as_str());
-    })));
+    }))
+    .detach();
 
     let count = Arc::new(AtomicU32::new(0));
     let tasks: Vec<_> =

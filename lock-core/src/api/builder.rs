@@ -1,10 +1,12 @@
 //! The settings of a client, and how a client is built from a backend.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::client::LockClient;
+use crate::api::listener::LockListener;
 use crate::policy::cleanup::Cleanup;
 use crate::policy::contact::Contact;
 use crate::policy::context::{AttemptIds, ClientContext, Settings};
@@ -27,6 +29,17 @@ pub struct ClientBuilder {
     settings: Settings,
     label: Option<String>,
     server: Option<Arc<str>>,
+    listeners: Listeners,
+}
+
+/// The listeners that a new client has from its start.
+#[derive(Clone, Default)]
+struct Listeners(Vec<Arc<dyn LockListener>>);
+
+impl fmt::Debug for Listeners {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0.len(), formatter)
+    }
 }
 
 impl Default for ClientBuilder {
@@ -37,6 +50,7 @@ impl Default for ClientBuilder {
             settings: Settings { abort_margin: Duration::ZERO, max_hold: None },
             label: None,
             server: None,
+            listeners: Listeners::default(),
         }
     }
 }
@@ -156,6 +170,24 @@ impl ClientBuilder {
         self
     }
 
+    /// Adds a listener for the events of all locks of the client, for as long as the client exists. It can be called
+    /// several times; [`LockClient::add_listener`] adds a listener that can be removed.
+    ///
+    /// ```
+    /// # use lock_core::{ClientBuilder, Hold, LossReason};
+    /// # use std::sync::Arc;
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().listener(Arc::new(|hold: &Hold, reason: &LossReason| {
+    ///     eprintln!("{} is lost: {reason}", hold.name());
+    /// }));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn listener(mut self, listener: Arc<dyn LockListener>) -> Self {
+        self.listeners.0.push(listener);
+        self
+    }
+
     /// Sets the address of the server for errors and the log: host and port, database, path, but no user name and
     /// nothing secret. Backends set it; without it, errors name the backend.
     ///
@@ -238,6 +270,7 @@ impl ClientBuilder {
             settings: self.settings,
             holder: Arc::new(holder),
             server: self.server,
+            listeners: self.listeners,
             held: Arc::default(),
             contact: Arc::default(),
         };
@@ -256,6 +289,7 @@ struct Parts {
     settings: Settings,
     holder: Arc<HolderInfo>,
     server: Option<Arc<str>>,
+    listeners: Listeners,
     held: Arc<HeldGroups>,
     contact: Arc<Contact>,
 }
@@ -290,14 +324,18 @@ impl Parts {
             clock: self.clock,
             server,
         });
-        Ok(LockClient::new(ClientContext {
+        let client = LockClient::new(ClientContext {
             renewer: Renewer::new(Arc::clone(&remote), Arc::clone(&self.held)),
             cleanup: Cleanup::new(Arc::clone(&remote), self.contact, self.held, self.settings.abort_margin),
             remote,
             settings: self.settings,
             holder: self.holder,
             attempts: AttemptIds::beginning_at(random_u128()?),
-        }))
+        });
+        for listener in self.listeners.0 {
+            client.add_listener(listener).detach();
+        }
+        Ok(client)
     }
 }
 

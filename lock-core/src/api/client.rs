@@ -5,7 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::announcer::Announcer;
+use crate::api::events::LockEvents;
 use crate::api::handle::Handle;
+use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
 use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
@@ -34,6 +37,7 @@ pub struct LockClient(Arc<Client>);
 struct Client {
     context: Arc<ClientContext>,
     locks: Registry,
+    announcer: Arc<Announcer>,
     handle: Arc<Handle>,
 }
 
@@ -41,7 +45,7 @@ impl LockClient {
     pub(crate) fn new(context: ClientContext) -> Self {
         let context = Arc::new(context);
         let handle = Arc::new(Handle::of(&context));
-        Self(Arc::new(Client { context, locks: Registry::default(), handle }))
+        Self(Arc::new(Client { context, locks: Registry::default(), announcer: Arc::default(), handle }))
     }
 
     /// Returns the lock called `name`, which excludes all other owners. Two locks with the same name from the same
@@ -58,9 +62,41 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { context, locks, handle } = &*self.0;
-        let (entry, announcer) = locks.get(LockName::new(name)?, context)?;
-        Ok(Arc::new(ReentrantLock::new(entry, announcer, Arc::clone(handle))))
+        let Client { context, locks, announcer, handle } = &*self.0;
+        let entry = locks.get(LockName::new(name)?, context, announcer)?;
+        Ok(Arc::new(ReentrantLock::new(entry, Arc::clone(announcer), Arc::clone(handle))))
+    }
+
+    /// Adds a listener for the events of all locks of this client. It stays until the subscription is dropped.
+    ///
+    /// ```
+    /// # use lock_core::{Hold, LossReason};
+    /// # use std::sync::Arc;
+    /// # lock_core::example(async |locks| {
+    /// let listener = Arc::new(|hold: &Hold, reason: &LossReason| {
+    ///     eprintln!("{} is lost: {reason}", hold.name());
+    /// });
+    /// locks.add_listener(listener).detach(); // for ever
+    /// # Ok(()) });
+    /// ```
+    pub fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
+        self.0.announcer.add(None, listener)
+    }
+
+    /// Returns a stream of the events of all locks of this client, from now on: the same events as those of a
+    /// [listener](LockListener). It needs no runtime, and ends when the client is closed.
+    ///
+    /// ```
+    /// # use lock_core::LockEvent;
+    /// # lock_core::example(async |locks| {
+    /// let mut events = locks.events();
+    /// locks.mutex("orders/42")?.acquire().await?.release().await?;
+    /// assert!(matches!(events.next().await, Some(LockEvent::Acquired { .. })));
+    /// assert!(matches!(events.next().await, Some(LockEvent::Released { hold }) if hold.name().as_str() == "orders/42"));
+    /// # Ok(()) });
+    /// ```
+    pub fn events(&self) -> LockEvents {
+        LockEvents::of(&self.0.announcer)
     }
 
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.
@@ -174,7 +210,7 @@ impl LockClient {
     /// If the future is dropped after its first poll, the client refuses new acquisitions; call `close` again to
     /// finish.
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
-        let Client { context, locks, .. } = &*self.0;
+        let Client { context, locks, announcer, .. } = &*self.0;
         locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
         let clock = context.clock();
         let all_done = async {
@@ -189,6 +225,9 @@ impl LockClient {
         });
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), closing).await;
         context.cleanup.closed();
+        // What is given up ends now, and its events come before the end.
+        let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), context.cleanup.idle()).await;
+        announcer.close();
         left_behind.map_or(Ok(()), Err)
     }
 

@@ -1,20 +1,33 @@
-//! Callbacks for what happens to a hold.
+//! Callbacks for what happens to a hold, and how long they stay.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::api::hold::Hold;
 use crate::types::loss::LossReason;
 
-/// Callbacks for what happens to the holds of a lock.
+/// Callbacks for what happens to the holds of a lock, or of all locks of a client.
+///
+/// [`DistributedLock::add_listener`](crate::DistributedLock::add_listener) adds a listener to a lock,
+/// [`LockClient::add_listener`](crate::LockClient::add_listener) and
+/// [`ClientBuilder::listener`](crate::ClientBuilder::listener) to a client. There may be several of each.
+/// [`LockClient::events`](crate::LockClient::events) has the same events as a stream.
 ///
 /// The state changes before the callback runs: inside a callback, [`Hold::is_valid`] already agrees with the event.
-/// Callbacks run on a dispatcher thread, never on the caller's runtime; for each lock, one at a time and in order. A
-/// callback that blocks delays the later events of its own lock, and a panic is logged; neither affects other locks,
-/// unless 64 callbacks block at once. At most 1024 events of one lock wait behind a callback that blocks. Beyond that,
-/// events are dropped: first suspect and restored events, then the oldest acquisitions and releases, and losses last.
-/// The log says how many. In total at most 262,144 events wait, and as many losses on top of that.
+/// Callbacks run on a dispatcher thread, never on the caller's runtime; for each listener that was added, one at a time
+/// and in order. A callback that blocks delays the later events of its own listener, and a panic is logged; neither
+/// affects other listeners, unless 64 callbacks block at once.
+///
+/// Behind a callback that blocks, at most 1024 events wait for a listener of a lock, and 65,536 for a listener of a
+/// client. Beyond that, events are dropped: first suspect and restored events, then the oldest acquisitions and
+/// releases, and losses last. [`on_missed`](LockListener::on_missed) and the log say how many. In total at most 262,144
+/// events wait, and as many losses on top of that.
 ///
 /// For each hold, [`on_acquired`](LockListener::on_acquired) comes first and [`on_abort`](LockListener::on_abort) or
 /// [`on_released`](LockListener::on_released) last. A grant that its waiter gave up before it received the lock has no
-/// events. If contact returns before a suspect event could be delivered, both events are left out.
+/// events. If contact returns before a suspect event could be delivered, both events are left out. A listener that is
+/// added during a hold gets what happens from then on, and nothing that is over: a loss, for example, but no
+/// acquisition.
 ///
 /// A closure of the form `Fn(&Hold, &LossReason)` is a listener that implements [`LockListener::on_abort`].
 pub trait LockListener: Send + Sync + 'static {
@@ -42,10 +55,81 @@ pub trait LockListener: Send + Sync + 'static {
     fn on_released(&self, hold: &Hold) {
         let _ = hold;
     }
+
+    /// `count` events that belong here were dropped, because this listener blocked for too long, or because too many
+    /// events waited in total.
+    fn on_missed(&self, count: u64) {
+        let _ = count;
+    }
+
+    /// [`LockClient::close`](crate::LockClient::close) has ended. A hold that its waiter has not received yet may still
+    /// be reported after that.
+    fn on_closed(&self) {}
 }
 
 impl<F: Fn(&Hold, &LossReason) + Send + Sync + 'static> LockListener for F {
     fn on_abort(&self, hold: &Hold, reason: &LossReason) {
         self(hold, reason);
+    }
+}
+
+/// Keeps a listener: dropping it removes the listener.
+///
+/// The events that wait for the listener are dropped with it. A callback that runs at that moment goes on. A
+/// subscription does not keep the client in use.
+///
+/// ```
+/// # use lock_core::{Hold, LossReason};
+/// # use std::sync::Arc;
+/// # lock_core::example(async |locks| {
+/// let subscription = locks.add_listener(Arc::new(|hold: &Hold, reason: &LossReason| {
+///     eprintln!("{} is lost: {reason}", hold.name());
+/// }));
+/// drop(subscription); // no more events
+/// # Ok(()) });
+/// ```
+#[must_use = "dropping the subscription removes the listener; `detach` keeps it for ever"]
+pub struct Subscription(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Subscription {
+    /// Creates a subscription whose drop calls `remove`, for an implementation of
+    /// [`DistributedLock`](crate::DistributedLock) that calls listeners itself.
+    ///
+    /// ```
+    /// use lock_core::Subscription;
+    ///
+    /// let subscription = Subscription::new(|| println!("the listener is removed"));
+    /// ```
+    pub fn new(remove: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(remove)))
+    }
+
+    /// Keeps the listener for as long as its client exists.
+    ///
+    /// ```
+    /// # use lock_core::{Hold, LossReason};
+    /// # use std::sync::Arc;
+    /// # lock_core::example(async |locks| {
+    /// let listener = Arc::new(|hold: &Hold, _: &LossReason| eprintln!("{} is lost", hold.name()));
+    /// locks.mutex("orders/42")?.add_listener(listener).detach();
+    /// # Ok(()) });
+    /// ```
+    pub fn detach(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let Some(remove) = self.0.take() else { return };
+        if catch_unwind(AssertUnwindSafe(remove)).is_err() {
+            tracing::error!(target: "distlock", "the removal of a listener panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Subscription").finish_non_exhaustive()
     }
 }

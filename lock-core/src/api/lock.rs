@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
-use crate::api::listener::LockListener;
+use crate::api::listener::{LockListener, Subscription};
 use crate::api::scope;
 use crate::runtime::clock::Clock;
 use crate::spi::Wait;
@@ -138,28 +138,22 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     fn is_locked(&self) -> bool;
 
-    /// Sets the listener for losses and other events of this name, for the whole client; `None` removes it.
+    /// Adds a listener for losses and other events of this name, for the whole client. It stays until the subscription
+    /// is dropped, also while no one uses the lock.
     ///
     /// ```
     /// # use lock_core::{Hold, LossReason};
     /// # use std::sync::Arc;
     /// # lock_core::example(async |locks| {
     /// let lock = locks.mutex("orders/42")?;
-    /// lock.set_listener(Some(Arc::new(|hold: &Hold, reason: &LossReason| {
+    /// let subscription = lock.add_listener(Arc::new(|hold: &Hold, reason: &LossReason| {
     ///     eprintln!("{} is lost: {reason}", hold.name());
-    /// })));
+    /// }));
+    /// // … acquisitions of "orders/42", by this lock or another of the same client …
+    /// drop(subscription); // removes the listener
     /// # Ok(()) });
     /// ```
-    fn set_listener(&self, listener: Option<Arc<dyn LockListener>>);
-
-    /// Returns the listener.
-    ///
-    /// ```
-    /// # lock_core::example(async |locks| {
-    /// assert!(locks.mutex("orders/42")?.listener().is_none());
-    /// # Ok(()) });
-    /// ```
-    fn listener(&self) -> Option<Arc<dyn LockListener>>;
+    fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription;
 
     /// Acquires the lock and returns a guard, which releases it. The guard has an owner of its own: **a task that
     /// already holds the lock waits for itself**, unless it enters again with [`LockGuard::reenter`], in

@@ -11,7 +11,7 @@ use crate::api::granter::Granter;
 use crate::api::guard::LockGuard;
 use crate::api::handle::Handle;
 use crate::api::hold::Hold;
-use crate::api::listener::LockListener;
+use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope;
 use crate::api::self_wait::watched;
@@ -133,12 +133,8 @@ impl DistributedLock for ReentrantLock {
         self.entry.local.holder().is_some()
     }
 
-    fn set_listener(&self, listener: Option<Arc<dyn LockListener>>) {
-        self.announcer.set_listener(listener);
-    }
-
-    fn listener(&self) -> Option<Arc<dyn LockListener>> {
-        self.announcer.listener()
+    fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
+        self.announcer.add(Some(self.entry.name().clone()), listener)
     }
 }
 

@@ -15,43 +15,30 @@ pub(crate) struct Registry(Mutex<Locks>);
 
 #[derive(Default)]
 struct Locks {
-    by_name: HashMap<LockName, Registered>,
+    by_name: HashMap<LockName, Weak<Entry>>,
     closed: Option<LockError>,
 }
 
-struct Registered {
-    entry: Weak<Entry>,
-    announcer: Weak<Announcer>,
-}
-
-impl Registered {
-    /// Returns the entry if it is in use. An entry keeps its announcer alive.
-    fn get(&self) -> Option<(Arc<Entry>, Arc<Announcer>)> {
-        Some((self.entry.upgrade()?, self.announcer.upgrade()?))
-    }
-}
-
 impl Registry {
-    /// Returns the entry of this name, which is created if none is in use, and the announcer of its events.
+    /// Returns the entry of this name, which is created if none is in use, with this announcer of its events.
     pub(crate) fn get(
         &self,
         name: LockName,
         context: &Arc<ClientContext>,
-    ) -> Result<(Arc<Entry>, Arc<Announcer>), LockError> {
+        announcer: &Arc<Announcer>,
+    ) -> Result<Arc<Entry>, LockError> {
         let mut locks = self.0.lock();
         if let Some(error) = &locks.closed {
             return Err(error.clone().on(&name));
         }
-        if let Some(registered) = locks.by_name.get(&name).and_then(Registered::get) {
-            return Ok(registered);
+        if let Some(entry) = locks.by_name.get(&name).and_then(Weak::upgrade) {
+            return Ok(entry);
         }
-        let announcer = Arc::<Announcer>::default();
-        let observer: Arc<Announcer> = Arc::clone(&announcer);
+        let observer: Arc<Announcer> = Arc::clone(announcer);
         let entry = Arc::new(Entry::new(name.clone(), Arc::clone(context), observer));
-        let registered = Registered { entry: Arc::downgrade(&entry), announcer: Arc::downgrade(&announcer) };
         locks.forget_unused();
-        locks.by_name.insert(name, registered);
-        Ok((entry, announcer))
+        locks.by_name.insert(name, Arc::downgrade(&entry));
+        Ok(entry)
     }
 
     /// Makes acquisitions fail with this error from now on, including those that already wait.
@@ -59,7 +46,7 @@ impl Registry {
         let entries: Vec<_> = {
             let mut locks = self.0.lock();
             locks.closed = Some(error.clone());
-            locks.by_name.values().filter_map(|registered| registered.entry.upgrade()).collect()
+            locks.by_name.values().filter_map(Weak::upgrade).collect()
         };
         for entry in entries {
             entry.undo(entry.local.close(error));
@@ -71,7 +58,7 @@ impl Locks {
     /// Removes unused names before the map grows, so that they never take more memory than the names in use.
     fn forget_unused(&mut self) {
         if self.by_name.len() == self.by_name.capacity() {
-            self.by_name.retain(|_, registered| registered.entry.strong_count() > 0);
+            self.by_name.retain(|_, entry| entry.strong_count() > 0);
             self.by_name.shrink_to(2 * self.by_name.len());
         }
     }

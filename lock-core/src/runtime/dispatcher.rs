@@ -1,9 +1,9 @@
 //! Calls listeners, on threads of its own.
 //!
-//! Each lock has a lane: its events wait there and are delivered one at a time, in order. Lanes with events wait for a
-//! worker. One worker is enough as long as callbacks return; when lanes wait and no worker becomes free for a moment,
+//! Each listener has a lane: its events wait there and are delivered one at a time, in order. Lanes with events wait for
+//! a worker. One worker is enough as long as callbacks return; when lanes wait and no worker becomes free for a moment,
 //! the dispatcher starts more, up to a limit, and these end again when there is nothing to do. So a callback that
-//! blocks delays only its own lock.
+//! blocks delays only its own listener.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, LazyLock, PoisonError};
@@ -37,7 +37,7 @@ pub(crate) fn lanes_that_wait() -> usize {
     DISPATCHER.work.lock().lanes.len()
 }
 
-/// The maximum number of workers: this many callbacks can block at once before the events of other locks have to wait.
+/// The maximum number of workers: this many callbacks can block at once before the events of other listeners have to wait.
 pub(crate) const MOST_WORKERS: usize = 64;
 
 /// How long lanes wait without progress before more workers are started.

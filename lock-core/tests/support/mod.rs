@@ -65,9 +65,14 @@ pub(crate) enum Told {
 pub(crate) struct Recorder(Sender<Told>);
 
 impl Recorder {
-    pub(crate) fn listen(lock: &Arc<dyn DistributedLock>) -> Receiver<Told> {
+    pub(crate) fn new() -> (Arc<Self>, Receiver<Told>) {
         let (sender, receiver) = channel();
-        lock.set_listener(Some(Arc::new(Self(sender))));
+        (Arc::new(Self(sender)), receiver)
+    }
+
+    pub(crate) fn listen(lock: &Arc<dyn DistributedLock>) -> Receiver<Told> {
+        let (recorder, receiver) = Self::new();
+        lock.add_listener(recorder).detach();
         receiver
     }
 }

@@ -1,0 +1,352 @@
+//! Delivers events to one listener, in order.
+//!
+//! The queue of waiting events is bounded, for each listener and for all listeners together. When it is full, suspect
+//! and restored events are dropped first, and losses last.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tracing::field::{self, display};
+
+use crate::api::hold::Hold;
+use crate::api::listener::LockListener;
+use crate::api::queue::{Importance, Popped, Queue};
+use crate::policy::hold::reports;
+use crate::runtime::dispatcher::{self, Lane};
+use crate::runtime::sync::Mutex;
+use crate::types::loss::LossReason;
+use crate::types::name::LockName;
+
+type Event = reports::Event<LossReason>;
+
+/// What a listener gets.
+pub(crate) enum Notice {
+    OfHold(Event, Hold),
+    Closed,
+}
+
+impl Notice {
+    fn importance(&self) -> Importance {
+        match self {
+            Self::OfHold(Event::Suspect | Event::Restored, _) => Importance::Doubt,
+            Self::OfHold(Event::Acquired | Event::Released, _) => Importance::Change,
+            Self::OfHold(Event::Abort(_), _) | Self::Closed => Importance::Loss,
+        }
+    }
+
+    fn deliver(&self, listener: &dyn LockListener) {
+        let Self::OfHold(event, hold) = self else { return listener.on_closed() };
+        match event {
+            Event::Acquired => listener.on_acquired(hold),
+            Event::Released => listener.on_released(hold),
+            Event::Abort(reason) => listener.on_abort(hold, reason),
+            // The hold has ended meanwhile, so its doubts are of no interest any more.
+            Event::Suspect | Event::Restored if !hold.0.is_standing() => {}
+            Event::Suspect => listener.on_suspect(hold),
+            Event::Restored => listener.on_restored(hold),
+        }
+    }
+}
+
+/// One listener, and the events that wait for it.
+pub(crate) struct Inbox {
+    /// The lock that it listens to; `None` for all locks of a client.
+    name: Option<LockName>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` once the listener has been removed.
+    listener: Option<Arc<dyn LockListener>>,
+    waiting: Queue<Notice>,
+    progress: Progress,
+}
+
+/// Whether a worker is processing this lane, or will do so.
+#[derive(PartialEq)]
+enum Progress {
+    Idle,
+    Queued,
+}
+
+/// The most events that wait for a listener of one lock.
+const MOST_OF_A_LOCK: usize = 1024;
+
+/// The most events that wait for a listener of all locks of a client: losses of many locks at once have to fit.
+pub(crate) const MOST_OF_A_CLIENT: usize = MOST_IN_ALL / 4;
+
+/// The most events that wait in total, when all workers are blocked in callbacks; as many losses may wait on top of
+/// that.
+const MOST_IN_ALL: usize = if cfg!(test) { 1 << 13 } else { 1 << 18 };
+
+/// The number of waiting events, of all listeners.
+static IN_ALL: AtomicUsize = AtomicUsize::new(0);
+
+impl Inbox {
+    pub(crate) fn new(name: Option<LockName>, listener: Arc<dyn LockListener>) -> Self {
+        let most = if name.is_some() { MOST_OF_A_LOCK } else { MOST_OF_A_CLIENT };
+        let state = State { listener: Some(listener), waiting: Queue::new(most), progress: Progress::Idle };
+        Self { name, state: Mutex::new(state) }
+    }
+
+    /// Returns the lock that the listener listens to; `None` for all locks of a client.
+    pub(crate) fn name(&self) -> Option<&LockName> {
+        self.name.as_ref()
+    }
+
+    /// Queues a notice after all earlier ones. It runs no user code and drops no user value.
+    pub(crate) fn post(self: &Arc<Self>, notice: Notice) {
+        let mut state = self.state.lock();
+        if state.listener.is_none() {
+            return;
+        }
+        let dropped = state.push(notice);
+        let progress = std::mem::replace(&mut state.progress, Progress::Queued);
+        drop(state);
+        drop(dropped);
+        if progress == Progress::Idle {
+            dispatcher::enqueue(self.clone());
+        }
+    }
+
+    /// Removes the listener and what waits for it.
+    pub(crate) fn end(&self) {
+        let (listener, waiting) = {
+            let mut state = self.state.lock();
+            let waiting = std::mem::replace(&mut state.waiting, Queue::new(0));
+            IN_ALL.fetch_sub(waiting.len(), Ordering::Relaxed);
+            (state.listener.take(), waiting)
+        };
+        drop(waiting);
+        // The destructor of a listener may panic.
+        if catch_unwind(AssertUnwindSafe(move || drop(listener))).is_err() {
+            tracing::error!(target: "distlock", "a listener panicked at its end");
+        }
+    }
+
+    fn log_missed(&self, dropped: u64) {
+        let lock = self.name.as_ref().map(display);
+        tracing::warn!(target: "distlock", lock, dropped, "a listener blocked for so long that events were dropped");
+    }
+}
+
+impl State {
+    /// Queues a notice. Returns the notice that was dropped instead, if any.
+    fn push(&mut self, notice: Notice) -> Option<Notice> {
+        let importance = notice.importance();
+        let room = if importance == Importance::Loss { 2 * MOST_IN_ALL } else { MOST_IN_ALL };
+        if IN_ALL.load(Ordering::Relaxed) >= room {
+            self.waiting.miss(1);
+            return Some(notice);
+        }
+        let dropped = self.waiting.push(importance, notice);
+        if dropped.is_none() {
+            IN_ALL.fetch_add(1, Ordering::Relaxed);
+        }
+        dropped
+    }
+
+    fn pop(&mut self) -> Option<Popped<Notice>> {
+        let next = self.waiting.pop();
+        if let Some(Popped::Event(_)) = next {
+            IN_ALL.fetch_sub(1, Ordering::Relaxed);
+        }
+        next
+    }
+}
+
+impl Lane for Inbox {
+    fn deliver_one(&self) {
+        let (listener, next) = {
+            let mut state = self.state.lock();
+            (state.listener.clone(), state.pop())
+        };
+        let Some(listener) = listener else { return };
+        let about = match &next {
+            Some(Popped::Event(Notice::OfHold(event, hold))) => Some((hold.name().clone(), *event)),
+            Some(Popped::Missed(count)) => {
+                self.log_missed(*count);
+                None
+            }
+            _ => None,
+        };
+        // The listener is dropped inside as well: this may be its last reference, and its destructor may panic too.
+        let call = move || match &next {
+            Some(Popped::Event(notice)) => notice.deliver(&*listener),
+            Some(Popped::Missed(count)) => listener.on_missed(*count),
+            None => {}
+        };
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            let (lock, event) = about.unzip();
+            tracing::error!(
+                target: "distlock", lock = lock.map(display), event = event.map(field::debug), "a listener panicked"
+            );
+        }
+    }
+
+    fn wants_another_turn(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.waiting.is_empty() {
+            state.progress = Progress::Idle;
+        }
+        state.progress == Progress::Queued
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::api::client::LockClient;
+    use crate::api::lock::DistributedLock;
+    use crate::memory::{Loss, MemoryServer, Told};
+    use crate::runtime::dispatcher::{MOST_WORKERS, lanes_that_wait};
+    use crate::types::name::LockName;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// The number of waiting events is global to the program, so tests that depend on it must not run at once.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    /// Reports each event that it receives, and then blocks until the test lets it go on.
+    struct Blocking {
+        tells: Mutex<Sender<Event>>,
+        go_on: Mutex<Receiver<()>>,
+    }
+
+    impl Blocking {
+        /// Installs a listener. Returns its events, and a sender that has to be dropped to unblock it.
+        fn on(lock: &Arc<dyn DistributedLock>) -> (Receiver<Event>, Sender<()>) {
+            let ((tells, told), (block, go_on)) = (channel(), channel());
+            let listener = Self { tells: Mutex::new(tells), go_on: Mutex::new(go_on) };
+            lock.add_listener(Arc::new(listener)).detach();
+            (told, block)
+        }
+
+        fn tell(&self, event: Event) {
+            let _ = self.tells.lock().send(event);
+            let _ = self.go_on.lock().recv();
+        }
+    }
+
+    impl LockListener for Blocking {
+        fn on_abort(&self, _: &Hold, reason: &LossReason) {
+            self.tell(Event::Abort(*reason));
+        }
+
+        fn on_suspect(&self, _: &Hold) {
+            self.tell(Event::Suspect);
+        }
+
+        fn on_restored(&self, _: &Hold) {
+            self.tell(Event::Restored);
+        }
+
+        fn on_acquired(&self, _: &Hold) {
+            self.tell(Event::Acquired);
+        }
+
+        fn on_released(&self, _: &Hold) {
+            self.tell(Event::Released);
+        }
+    }
+
+    /// Waits until no events of another test are left, and keeps other tests out.
+    fn alone() -> crate::runtime::sync::MutexGuard<'static, ()> {
+        let alone = ALONE.lock();
+        while IN_ALL.load(Ordering::Relaxed) > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        alone
+    }
+
+    async fn acquire_and_release(lock: &Arc<dyn DistributedLock>, times: usize) {
+        for _ in 0..times {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+    }
+
+    fn lock(client: &LockClient, name: &str) -> Arc<dyn DistributedLock> {
+        client.mutex(name).unwrap()
+    }
+
+    fn lose(server: &MemoryServer, name: &str) {
+        assert!(server.lose(&LockName::new(name).unwrap(), Loss::Delete, Told::AtOnce));
+    }
+
+    #[tokio::test]
+    #[allow(clippy::await_holding_lock)] // a runtime of its own
+    async fn what_waits_is_bounded_when_all_workers_are_blocked() {
+        let _alone = alone();
+        let server = MemoryServer::new();
+        let client = server.client().unwrap();
+        let mut blocked = Vec::new();
+        for number in 0..MOST_WORKERS {
+            let lock = lock(&client, &format!("blocked {number}"));
+            let (told, block) = Blocking::on(&lock);
+            let guard = lock.acquire().await.unwrap();
+            assert_eq!(told.recv_timeout(SOON).unwrap(), Event::Acquired);
+            blocked.push((told, block, guard));
+        }
+        let mut others = Vec::new();
+        for number in 0..2 * MOST_IN_ALL / MOST_OF_A_LOCK {
+            let lock = lock(&client, &format!("other {number}"));
+            others.push(Blocking::on(&lock));
+            acquire_and_release(&lock, MOST_OF_A_LOCK).await;
+        }
+        let lanes = lanes_that_wait();
+        assert!(lanes <= others.len(), "{lanes} lanes of {} locks wait", others.len());
+        let waiting = IN_ALL.load(Ordering::Relaxed);
+        assert!(waiting <= MOST_IN_ALL, "{waiting} events wait");
+        // A loss still fits.
+        let lost = lock(&client, "lost");
+        let (told, go_on) = Blocking::on(&lost);
+        let guard = lost.acquire().await.unwrap();
+        lose(&server, "lost");
+        drop((blocked, others, go_on));
+        assert_eq!(told.recv_timeout(SOON).unwrap(), Event::Abort(LossReason::Deleted));
+        drop(guard);
+    }
+
+    #[tokio::test]
+    #[allow(clippy::await_holding_lock)] // a runtime of its own
+    async fn doubts_are_dropped_before_acquisitions_and_those_before_losses() {
+        let _alone = alone();
+        let server = MemoryServer::new();
+        let lock = lock(&server.client().unwrap(), "orders/42");
+        let (told, go_on) = Blocking::on(&lock);
+        let lost = lock.acquire().await.unwrap();
+        assert_eq!(told.recv_timeout(SOON).unwrap(), Event::Acquired);
+        lose(&server, "orders/42");
+        drop(lost);
+        let guard = lock.acquire().await.unwrap();
+        for _ in 0..MOST_OF_A_LOCK {
+            guard.hold().0.declare_suspect();
+            guard.hold().0.declare_restored();
+        }
+        guard.release().await.unwrap();
+        acquire_and_release(&lock, MOST_OF_A_LOCK / 2 - 2).await;
+        // So far only doubts have been dropped; from here on, only the oldest acquisitions.
+        acquire_and_release(&lock, 1).await;
+        drop(go_on);
+        let mut heard = Vec::new();
+        while heard.len() < MOST_OF_A_LOCK {
+            heard.push(told.recv_timeout(SOON).unwrap());
+        }
+        assert_eq!(heard[..2], [Event::Abort(LossReason::Deleted), Event::Released]);
+        let acquired = heard.iter().filter(|event| **event == Event::Acquired).count();
+        assert_eq!(acquired, MOST_OF_A_LOCK / 2 - 1);
+    }
+}
