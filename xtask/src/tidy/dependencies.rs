@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// The only external crates that the core may use. Adding a name is a decision: every user compiles the core.
 const CORE_MAY_USE: &[&str] = &[
     "async-trait",
+    "futures-core",
     "getrandom",
     "humantime",
     "percent-encoding",
