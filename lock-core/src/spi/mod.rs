@@ -58,7 +58,6 @@
 //!     Breaking, Broken, Capabilities, CharacterSet, ClientBuilder, Clock, Fairness, HolderId, Inspection, LockClient,
 //!     LockError, LockStatus, LossReason, Moment, NameRules, Participant, PhysicalName, Reach,
 //! };
-//! # use lock_core::*;
 //!
 //! const LEASE: Duration = Duration::from_secs(10);
 //!
