@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::memory::{Loss, MemoryServer, Told as Notice};
-use lock_core::{DistributedLock, ErrorKind, LockClient, LockError, LossReason, Operation, Owner};
+use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
+use lock_core::{
+    ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, LossReason, Operation, Owner,
+};
 use support::{SOON, name};
 
 const NAME: &str = "orders/42";
@@ -245,6 +247,33 @@ async fn a_guard_may_be_released_elsewhere_so_waiting_for_it_is_no_error() {
     let first = lock.acquire().await.unwrap();
     let (second, ()) = tokio::join!(lock.acquire(), async { first.release().await.unwrap() });
     second.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_error_of_a_wait_names_the_holder_of_this_client_and_of_another() {
+    let server = MemoryServer::new();
+    let client = |label: &str| {
+        server
+            .client_with(MemoryOptions::new(), ClientBuilder::new().label(label))
+            .unwrap()
+            .mutex(NAME)
+            .unwrap()
+    };
+    let (ours, theirs) = (client("ours"), client("theirs"));
+    let mut ids = Vec::new();
+    for (holder, label) in [(&ours, "ours"), (&theirs, "theirs")] {
+        let guard = holder.acquire().await.unwrap();
+        for wait in [Duration::ZERO, SHORT] {
+            let error = ours.acquire_for(wait).await.unwrap_err();
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Busy, true));
+            let named = error.holder().unwrap();
+            assert_eq!((named.label.as_deref(), &named.id), (Some(label), &guard.hold().id()));
+            assert!(error.to_string().contains(&format!("another owner holds it: {label}@")), "{error}");
+        }
+        ids.push(guard.hold().id());
+        guard.release().await.unwrap();
+    }
+    assert_ne!(ids[0], ids[1]);
 }
 
 #[tokio::test]

@@ -40,9 +40,7 @@ mod sync {
 
 use std::future::poll_fn;
 
-use local::{
-    Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Patience, Settled, Start, Ticket, Undo,
-};
+use local::{Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Patience, Settled, Ticket, Undo};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -119,9 +117,9 @@ impl World {
     }
 
     /// Does the work of the driver.
-    fn drive(&self, start: Option<Start<Ask>>) {
+    fn drive(&self, start: Option<Ask>) {
         let mut next = start;
-        while let Some(Start { attempt, .. }) = next {
+        while let Some(attempt) = next {
             if attempt.0.load(Ordering::SeqCst) {
                 next = self.local.cleared(ask);
                 continue;
@@ -159,7 +157,7 @@ impl World {
         hold.0.finish(None);
     }
 
-    fn enter(&self, owner: u8) -> (Entered<Hold, Reason>, Option<Start<Ask>>) {
+    fn enter(&self, owner: u8) -> (Entered<Hold, Reason>, Option<Ask>) {
         self.local.enter(owner, FOREVER, ask)
     }
 
@@ -168,8 +166,8 @@ impl World {
         self.drive(start);
         let granted = match entered {
             Entered::Waiting(ticket) => self.wait(ticket),
-            Entered::Refused => Settled::Refused,
-            _ => panic!("neither granted, nor refused, nor waiting"),
+            Entered::Settled(Settled::Refused) => Settled::Refused,
+            Entered::Settled(_) => panic!("neither granted, nor refused, nor waiting"),
         };
         matches!(granted, Settled::Granted(_))
     }
@@ -184,8 +182,8 @@ impl World {
         self.drive(start);
         let granted = match entered {
             Entered::Waiting(ticket) => self.wait(ticket),
-            Entered::Reentered(hold) => Settled::Granted(hold),
-            _ => panic!("neither granted nor waiting"),
+            Entered::Settled(Settled::Granted(hold)) => Settled::Granted(hold),
+            Entered::Settled(_) => panic!("neither granted nor waiting"),
         };
         matches!(granted, Settled::Granted(_))
     }
@@ -381,7 +379,7 @@ fn a_loss_lets_the_next_one_in_although_the_owner_never_unlocks() {
         });
         assert!(world.lose(&hold));
         waiting.join().unwrap();
-        assert!(matches!(world.enter(1).0, Entered::Lost("taken")));
+        assert!(matches!(world.enter(1).0, Entered::Settled(Settled::Lost("taken"))));
         world.assert_empty();
     });
 }
@@ -499,10 +497,12 @@ fn a_loss_that_the_owner_finds_before_it_is_reported_strands_nobody() {
         assert!(matches!(world.wait(second), Settled::Granted(_)));
         world.unlock(2).unwrap();
         match entered {
-            Entered::Reentered(_) => assert!(matches!(world.enter(1).0, Entered::Lost("taken"))),
-            Entered::Lost(_) => {}
+            Entered::Settled(Settled::Granted(_)) => {
+                assert!(matches!(world.enter(1).0, Entered::Settled(Settled::Lost("taken"))))
+            }
+            Entered::Settled(Settled::Lost(_)) => {}
             Entered::Waiting(ticket) => world.undo(world.local.leave(ticket)),
-            _ => panic!("nothing was refused and nothing failed"),
+            Entered::Settled(_) => panic!("nothing was refused and nothing failed"),
         }
         world.assert_empty();
     });

@@ -252,6 +252,9 @@ impl Attempt {
                 None => Behind::Holder,
             },
         };
+        if let Some(holder) = held::holder(gate, &self.physical)? {
+            self.handle.held_by(holder);
+        }
         if self.busy == Busy::Leave {
             return Ok(Phase::Refused);
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Term, Wait};
+use lock_core::{
+    AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Participant, Term, Wait,
+};
 use redis::Value;
 use tokio::sync::watch;
 
@@ -97,8 +99,18 @@ impl<'a> Attempt<'a> {
                 }
                 // The lock is free: there were more dead waiters than one call checks.
                 Acquired::Waits { remaining: Some(Duration::ZERO), .. } => {}
-                Acquired::Waits { .. } | Acquired::Gone => return Ok(None),
+                Acquired::Waits { holder, .. } => {
+                    self.name(holder);
+                    return Ok(None);
+                }
+                Acquired::Gone => return Ok(None),
             }
+        }
+    }
+
+    fn name(&self, holder: Option<Participant>) {
+        if let Some(holder) = holder {
+            self.request.attempt().held_by(holder);
         }
     }
 
@@ -113,7 +125,8 @@ impl<'a> Attempt<'a> {
             let pause = match self.ask_in_turn(&link, intent, &expected).await {
                 Ok((Acquired::Held(token), sent)) => return Ok(Some(self.hold(expected, token, sent))),
                 Ok((Acquired::Gone, _)) => return Ok(None),
-                Ok((Acquired::Waits { remaining, before, place }, _)) => {
+                Ok((Acquired::Waits { remaining, before, place, holder }, _)) => {
+                    self.name(holder);
                     intent = Intent::Beat;
                     backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                     if let Some(place) = place {

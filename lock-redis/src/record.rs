@@ -37,6 +37,7 @@ pub(crate) enum Acquired {
         before: u32,
         /// Its score in the queue; `None` for an attempt that takes no place.
         place: Option<NonZeroU64>,
+        holder: Option<Participant>,
     },
     /// The attempt no longer has a place in the queue.
     Gone,
@@ -44,14 +45,14 @@ pub(crate) enum Acquired {
 
 impl Acquired {
     pub(crate) fn read(answer: &Value) -> Result<Self, LockError> {
-        let numbers = match answer {
+        let parts = match answer {
             Value::Int(-1) => return Ok(Self::Gone),
             Value::Int(token @ 1..) => return Ok(Self::Held(FencingToken::new(token.unsigned_abs()))),
-            Value::Array(numbers) => numbers.as_slice(),
+            Value::Array(parts) => parts.as_slice(),
             _ => &[],
         };
-        match *numbers {
-            [Value::Int(remaining), Value::Int(before), Value::Int(place)] => Ok(Self::Waits {
+        match parts {
+            &[Value::Int(remaining), Value::Int(before), Value::Int(place), ref hold] => Ok(Self::Waits {
                 // -1: the lease has no end; -2: the lock is free, but one call could not check all dead waiters.
                 remaining: match remaining {
                     -1 => None,
@@ -59,6 +60,7 @@ impl Acquired {
                 },
                 before: before.try_into().unwrap_or(0),
                 place: NonZeroU64::new(place.unsigned_abs()),
+                holder: text(hold).filter(|hold| !hold.is_empty()).map(|hold| holder(&hold)),
             }),
             _ => Err(nonsense(Operation::Acquire, format!("{answer:?}"))),
         }

@@ -3,6 +3,7 @@
 //!
 //! After every case the suite checks that nothing is left behind, so the cases need not do it.
 
+mod bodies;
 mod breaking;
 mod cancellation;
 mod closing;
@@ -31,6 +32,7 @@ pub fn all() -> &'static [Case] {
             order::CASES,
             waiting::CASES,
             owners::CASES,
+            bodies::CASES,
             guards::CASES,
             release::CASES,
             closing::CASES,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
-use crate::api::lock::{DistributedLock, busy, endless_wait_ended};
+use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -56,9 +56,11 @@ impl dyn DistributedLock + '_ {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        let guard = self.enter_for_body(Wait::Forever).await?;
-        let guard = guard.ok_or_else(|| endless_wait_ended(self.name()))?;
-        self.run(guard, body).await
+        let guard = match self.owner_around() {
+            Some(owner) => self.acquire_as(owner, Wait::Forever).await?,
+            None => Some(self.acquire().await?),
+        };
+        self.run(guard.ok_or_else(|| endless_wait_ended(self.name()))?, body).await
     }
 
     /// Like [`with_lock`](#method.with_lock), but waits at most `duration` for the lock. The body never runs without
@@ -90,9 +92,11 @@ impl dyn DistributedLock + '_ {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        let guard = self.enter_for_body(Wait::within(duration, self.clock().now())).await?;
-        let guard = guard.ok_or_else(|| busy(self.name()))?;
-        self.run(guard, body).await
+        let guard = match self.owner_around() {
+            Some(owner) => self.acquire_as(owner, Wait::within(duration, self.clock().now())).await?,
+            None => Some(self.acquire_for(duration).await?),
+        };
+        self.run(guard.ok_or_else(|| LockError::busy(self.name()))?, body).await
     }
 
     /// Like [`with_lock`](#method.with_lock), without waiting: returns `None`, and does not run the body, when another
@@ -117,16 +121,16 @@ impl dyn DistributedLock + '_ {
         E: From<LockError>,
         F: Future<Output = Result<T, E>>,
     {
-        match self.enter_for_body(Wait::Try).await? {
+        let owner = self.owner_around().unwrap_or_else(Owner::new);
+        match self.acquire_as(owner, Wait::Try).await? {
             Some(guard) => self.run(guard, body).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Enters again for the owner around the caller that has the lock, else for a new owner.
-    async fn enter_for_body(&self, wait: Wait) -> Result<Option<LockGuard>, LockError> {
-        let owner = scope::owner_that(|owner| self.hold_of(owner).is_some());
-        self.acquire_as(owner.unwrap_or_else(Owner::new), wait).await
+    /// Returns the owner around the caller that has the lock already.
+    fn owner_around(&self) -> Option<Owner> {
+        scope::owner_that(|owner| self.hold_of(owner).is_some())
     }
 
     async fn run<T, E, F>(&self, guard: LockGuard, body: impl FnOnce(Hold) -> F) -> Result<T, E>
@@ -136,7 +140,9 @@ impl dyn DistributedLock + '_ {
     {
         let (owner, hold) = (guard.owner(), guard.hold().clone());
         let entries = self.hold_count_of(owner);
-        let outcome = unless_lost(&hold, scope::body_of(owner, body(hold.clone()))).await;
+        // In a box, so that the future stays small however deep bodies are nested.
+        let body = Box::pin(body(hold.clone()));
+        let outcome = unless_lost(&hold, scope::body_of(owner, body)).await;
         let unlocked_too_often = self.hold_count_of(owner) < entries;
         if unlocked_too_often && !matches!(hold.end(), Some(HoldEnd::Lost(_))) {
             // The entry of this body is gone. Those that are left belong to the code around it.

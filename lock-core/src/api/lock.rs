@@ -201,7 +201,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Same as [`DistributedLock::acquire_as`].
     async fn acquire_for(&self, duration: Duration) -> Result<LockGuard, LockError> {
         let guard = self.try_acquire_for(duration).await?;
-        guard.ok_or_else(|| busy(self.name()))
+        guard.ok_or_else(|| LockError::busy(self.name()))
     }
 
     /// Acquires the lock without waiting: returns `None` when another owner holds it.
@@ -394,9 +394,4 @@ pub(crate) fn endless_wait_ended(name: &LockName) -> LockError {
     LockError::new(ErrorKind::Internal, Operation::Acquire)
         .on(name)
         .because("a wait without a deadline ended without the lock")
-}
-
-/// The error of a wait that ended while another owner held the lock.
-pub(crate) fn busy(name: &LockName) -> LockError {
-    LockError::new(ErrorKind::Busy, Operation::Acquire).on(name).retryable()
 }

@@ -95,6 +95,11 @@ impl DistributedLock for ReentrantLock {
         guard.ok_or_else(|| endless_wait_ended(self.name()))
     }
 
+    async fn acquire_for(&self, duration: Duration) -> Result<LockGuard, LockError> {
+        let wait = Wait::within(duration, self.clock().now());
+        self.acquire_guard(Owner::new(), wait).await?.ok_or_else(|| self.entry.busy())
+    }
+
     async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         self.acquire_guard(Owner::new(), Wait::Try).await
     }

@@ -303,6 +303,12 @@ impl MemoryBackend {
         Requested { id: request.id(), name: request.physical().clone(), lease: self.options.lease }
     }
 
+    fn name_holder(&self, request: &AcquireRequest) {
+        if let Some(holder) = self.server.holder(request.physical()) {
+            request.attempt().held_by(holder);
+        }
+    }
+
     /// Runs `request` as a call to a server that may be unreachable, slow, or lose the reply.
     async fn call<T>(
         &self,
@@ -335,8 +341,12 @@ impl Backend for MemoryBackend {
             self.call(Operation::Acquire, |server| server.request(&requested, tries_once, request)).await?;
         let (fate, anchor) = match granted {
             Some(fate) => (fate, sent_at),
-            None if tries_once => return Ok(None),
+            None if tries_once => {
+                self.name_holder(request);
+                return Ok(None);
+            }
             None => {
+                self.name_holder(request);
                 request.attempt().queued();
                 // The grant that ends the wait is made at a moment of the same clock, so that moment is the anchor.
                 let granted = self.server.granted(&requested).await.map_err(Outage::into_error)?;

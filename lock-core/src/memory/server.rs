@@ -237,6 +237,11 @@ impl Server {
         status
     }
 
+    pub(super) fn holder(&self, physical: &PhysicalName) -> Option<Participant> {
+        let locks = self.locks.lock();
+        locks.get(physical)?.holder.as_ref().map(|holder| holder.waiter.participant())
+    }
+
     pub(super) fn break_holder(&self, physical: &PhysicalName, holder: &HolderId) -> Broken {
         let is_that_one = |held: &Holder| holder_id(held.waiter.id) == *holder;
         match self.end_holder(physical, LossReason::Broken, Told::AtOnce, is_that_one) {

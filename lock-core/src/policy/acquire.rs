@@ -25,16 +25,10 @@ impl Entry {
         let patience = Patience::from(wait);
         let (entered, start) = self.local.enter(owner, patience, |patience| self.new_attempt(patience));
         let settled = match entered {
-            Entered::Reentered(hold) => {
-                hold.report_acquired();
-                return Ok(Some(hold));
-            }
-            Entered::Refused => Settled::Refused,
-            Entered::Failed(error) => Settled::Failed(error),
-            Entered::Lost(reason) => {
-                // This caller may have found the loss before it was reported; then the next in the queue gets its turn.
+            Entered::Settled(settled) => {
+                // A caller that finds a loss before it was reported lets the next in the queue have its turn.
                 self.start_there(start);
-                Settled::Lost(reason)
+                settled
             }
             Entered::Waiting(ticket) => {
                 let wait = QueuedWait::new(self, ticket, patience);

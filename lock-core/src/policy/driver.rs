@@ -17,7 +17,7 @@ use crate::policy::cleanup::{Outcome as ReleaseOutcome, Successor};
 use crate::policy::entry::Entry;
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
-use crate::policy::local::{Attempted, Occupant, Patience, Start, Undo};
+use crate::policy::local::{Attempted, Occupant, Undo};
 use crate::policy::log;
 use crate::runtime::clock::Clock;
 use crate::runtime::engine::contained;
@@ -36,16 +36,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Makes the attempt and those that follow from it, until the queue needs none.
 pub(crate) fn drive(
     entry: Arc<Entry>,
-    start: Start<Arc<AcquireRequest>>,
+    first: Arc<AcquireRequest>,
 ) -> impl Future<Output = ()> + Send + 'static {
     // Created now and not at the first poll, because a runtime that has ended never polls.
     let mut unfinished = Unfinished { entry, state: Progress::UnderWay };
     async move {
         let entry = Arc::clone(&unfinished.entry);
-        let mut next = Some(start);
-        while let Some(Start { attempt: request, patience }) = next {
+        let mut next = Some(first);
+        while let Some(request) = next {
             unfinished.is(Progress::UnderWay);
-            let outcome = make_attempt(&entry, &request, patience).await;
+            let outcome = make_attempt(&entry, &request).await;
             if !matches!(outcome, Some(Attempted::Granted(_))) {
                 entry.lost_unseen.end_row();
             }
@@ -64,7 +64,7 @@ fn report(
     entry: &Arc<Entry>,
     request: &Arc<AcquireRequest>,
     outcome: Outcome,
-) -> Option<Start<Arc<AcquireRequest>>> {
+) -> Option<Arc<AcquireRequest>> {
     let may_have_left_something = matches!(outcome, Attempted::Failed(_) | Attempted::Void);
     // Counted before the outcome is reported: a caller that sees the outcome and then waits for `idle` also waits for
     // the undo.
@@ -113,13 +113,10 @@ impl Drop for Unfinished {
 }
 
 /// Makes one attempt until it has an outcome; returns `None` when it was stopped because there are no waiters any more.
-async fn make_attempt(
-    entry: &Arc<Entry>,
-    request: &Arc<AcquireRequest>,
-    patience: Patience,
-) -> Option<Outcome> {
+async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Option<Outcome> {
     let (backend, clock) = (entry.client.backend(), entry.clock());
-    if patience != Patience::Once {
+    let tries_once = request.wait() == Wait::Try;
+    if !tries_once {
         pause_after_losses(entry, request).await?;
     }
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -128,7 +125,7 @@ async fn make_attempt(
         match until_stopped(request, acquiring).await? {
             Ok(Some(grant)) => return Some(hold_of(entry, request, grant)),
             Ok(None) => return Some(refused(entry, request)),
-            Err(error) if error.is_retryable() && patience != Patience::Once => {
+            Err(error) if error.is_retryable() && !tries_once => {
                 entry.logged().repeated("an attempt failed and is repeated", &error);
                 request.handle.unreachable(error);
             }
@@ -207,16 +204,16 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
 
 impl Entry {
     /// Makes an attempt, with its first poll on this thread.
-    pub(super) fn start_here(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
-        if let Some(start) = start {
-            self.client.engine().run(drive(Arc::clone(self), start).instrument(log::span(self.name())));
+    pub(super) fn start_here(self: &Arc<Self>, start: Option<Arc<AcquireRequest>>) {
+        if let Some(request) = start {
+            self.client.engine().run(drive(Arc::clone(self), request).instrument(log::span(self.name())));
         }
     }
 
     /// Makes an attempt on the engine, because it does not concern the caller.
-    pub(super) fn start_there(self: &Arc<Self>, start: Option<Start<Arc<AcquireRequest>>>) {
-        if let Some(start) = start {
-            self.client.engine().spawn(drive(Arc::clone(self), start).instrument(log::span(self.name())));
+    pub(super) fn start_there(self: &Arc<Self>, start: Option<Arc<AcquireRequest>>) {
+        if let Some(request) = start {
+            self.client.engine().spawn(drive(Arc::clone(self), request).instrument(log::span(self.name())));
         }
     }
 

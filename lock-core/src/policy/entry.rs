@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::policy::context::ClientContext;
@@ -12,11 +13,13 @@ use crate::policy::local::{Attempt, LocalMutex, Patience};
 use crate::policy::log;
 use crate::policy::lost_unseen::LostUnseen;
 use crate::runtime::clock::{Clock, Moment};
+use crate::runtime::sync::Mutex;
 use crate::spi::{AcquireRequest, AttemptHandle, Mode, Wait, Waiters};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::owner::Owner;
+use crate::types::status::Participant;
 
 /// Receives the events of the holds of a lock. It runs no user code.
 pub(crate) trait Observer: Send + Sync {
@@ -30,6 +33,9 @@ pub(crate) struct Entry {
     pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) lost_unseen: LostUnseen,
+    /// Who held the lock when the server last named the holder to the current attempt.
+    last_holder: Mutex<Option<Participant>>,
+    is_holder_known: AtomicBool,
 }
 
 impl Entry {
@@ -41,6 +47,8 @@ impl Entry {
             local: LocalMutex::new(),
             observer,
             lost_unseen: LostUnseen::default(),
+            last_holder: Mutex::default(),
+            is_holder_known: AtomicBool::new(false),
         }
     }
 
@@ -57,6 +65,9 @@ impl Entry {
     }
 
     pub(super) fn new_attempt(self: &Arc<Self>, patience: Patience) -> Arc<AcquireRequest> {
+        if self.is_holder_known.swap(false, Ordering::Relaxed) {
+            *self.last_holder.lock() = None;
+        }
         let waiters: std::sync::Weak<Self> = Arc::downgrade(self);
         let handle = AttemptHandle::for_waiters(patience.into(), waiters);
         if let (Some(place), Patience::Until(_)) = (self.lost_unseen.take_place(), patience) {
@@ -87,6 +98,19 @@ impl Entry {
         self.about(LockError::lost(operation, &self.name, reason))
     }
 
+    /// The error of a wait that ended while another owner held the lock.
+    pub(crate) fn busy(&self) -> LockError {
+        let error = self.about(LockError::busy(&self.name));
+        let holder = match self.local.holder() {
+            Some((_, hold)) => Some(Participant::new(hold.id()).with_info(&self.client.holder)),
+            None => self.last_holder.lock().clone(),
+        };
+        match holder {
+            Some(holder) => error.held_by(holder),
+            None => error,
+        }
+    }
+
     pub(super) fn not_owner(&self, owner: Owner) -> LockError {
         LockError::new(ErrorKind::NotOwner, Operation::Release)
             .on(&self.name)
@@ -104,6 +128,11 @@ impl fmt::Debug for Entry {
 impl Waiters for Entry {
     fn next_end(&self, moment: u64) -> Option<u64> {
         self.local.next_end(moment)
+    }
+
+    fn held_by(&self, holder: Participant) {
+        *self.last_holder.lock() = Some(holder);
+        self.is_holder_known.store(true, Ordering::Relaxed);
     }
 }
 

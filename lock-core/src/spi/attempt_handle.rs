@@ -15,11 +15,15 @@ use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
+use crate::types::status::Participant;
 
 /// The local queue of the waiters that want an attempt.
 pub(crate) trait Waiters: Send + Sync {
     /// The next moment after `moment` at which one of them stops waiting, in nanoseconds of the client's clock.
     fn next_end(&self, moment: u64) -> Option<u64>;
+
+    /// The server has named the holder that they wait for.
+    fn held_by(&self, holder: Participant);
 }
 
 /// Receives the report that the hold that an attempt led to is lost.
@@ -103,6 +107,8 @@ impl AttemptHandle {
             fn next_end(&self, _: u64) -> Option<u64> {
                 None
             }
+
+            fn held_by(&self, _: Participant) {}
         }
 
         Self::for_waiters(wait, Weak::<Nowhere>::new())
@@ -133,6 +139,14 @@ impl AttemptHandle {
     /// fails.
     pub fn queued(&self) {
         self.set_contact(Contact::Queued);
+    }
+
+    /// Reports who holds the lock, where the server's reply says so. A wait that ends without the lock names the holder in
+    /// its error.
+    pub fn held_by(&self, holder: Participant) {
+        if let Some(waiters) = self.0.waiters.upgrade() {
+            waiters.held_by(holder);
+        }
     }
 
     /// Remembers the attempt's place in the server's queue. If the place is lost (`acquire` returns `None` too early),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
+use crate::types::status::Participant;
 
 /// What went wrong, as far as a program can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -161,6 +162,7 @@ struct Details {
     remedy: Cow<'static, str>,
     retryable: bool,
     loss: Option<LossReason>,
+    holder: Option<Box<Participant>>,
     underlying: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -168,11 +170,12 @@ impl Details {
     fn text(&self) -> String {
         let name = self.name.as_ref().map(|name| format!(" lock {name:?}"));
         let reason = self.loss.map(|reason| format!(": {reason}"));
+        let holder = self.holder.as_ref().map(|holder| format!(": {holder}"));
         let cause = if self.cause.is_empty() { None } else { Some(format!(": {}", self.cause)) };
         let remedy = if self.remedy.is_empty() { None } else { Some(format!(" ({})", self.remedy)) };
         let (name, server) = (name.unwrap_or_default(), self.place().unwrap_or_default());
         let what = format!("cannot {}{name}{server}: {}", self.operation, self.kind);
-        [Some(what), reason, cause, remedy].into_iter().flatten().collect()
+        [Some(what), reason, holder, cause, remedy].into_iter().flatten().collect()
     }
 }
 
@@ -203,6 +206,7 @@ impl LockError {
             remedy: Cow::Borrowed(""),
             retryable: false,
             loss: None,
+            holder: None,
             underlying: None,
         }))
     }
@@ -211,6 +215,19 @@ impl LockError {
     #[doc(hidden)]
     pub fn lost(operation: Operation, name: &LockName, reason: LossReason) -> Self {
         Self::new(ErrorKind::Lost, operation).on(name).with(|details| details.loss = Some(reason))
+    }
+
+    /// Creates the error of a wait that ended while another owner held the lock.
+    #[doc(hidden)]
+    pub fn busy(name: &LockName) -> Self {
+        Self::new(ErrorKind::Busy, Operation::Acquire).on(name).retryable()
+    }
+
+    /// Adds the holder, as the server last described it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn held_by(self, holder: Participant) -> Self {
+        self.with(|details| details.holder = Some(Box::new(holder)))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Details)) -> Self {
@@ -306,6 +323,20 @@ impl LockError {
     /// Returns why the hold was lost, when the kind is [`ErrorKind::Lost`].
     pub fn loss(&self) -> Option<LossReason> {
         self.0.loss
+    }
+
+    /// Returns who held the lock when the server was last asked, when the kind is [`ErrorKind::Busy`] and it is known.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let _held = lock.acquire().await?;
+    /// let error = lock.acquire_for(std::time::Duration::ZERO).await.unwrap_err();
+    /// assert_eq!(error.holder().and_then(|holder| holder.pid), Some(std::process::id()));
+    /// # Ok(()) });
+    /// ```
+    pub fn holder(&self) -> Option<&Participant> {
+        self.0.holder.as_deref()
     }
 
     /// Returns whether the same call may succeed later without any change.

@@ -142,6 +142,18 @@ impl Participant {
     }
 }
 
+/// The label, the host and the process, as far as the server knows them; else the id.
+impl fmt::Display for Participant {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(host) = &self.host else { return self.id.fmt(formatter) };
+        if let Some(label) = &self.label {
+            write!(formatter, "{label}@")?;
+        }
+        formatter.write_str(host)?;
+        self.pid.map_or(Ok(()), |pid| write!(formatter, ":{pid}"))
+    }
+}
+
 /// The state of a lock at the moment when the server answered. It may have changed since.
 ///
 /// ```

@@ -9,7 +9,8 @@
 --   who      "channel holder": the channel for a pushed grant, "-" for a waiter that polls; and the holder, for people
 --   place    the score of a place that was lost with the connection, or 0
 --
--- Returns the token, if held; {remaining lease of the holder (ms), rank in the queue, score}, if not; -1, if the place is gone.
+-- Returns the token, if held; {remaining lease of the holder (ms), rank in the queue, score, holder}, if not; -1, if the place is
+-- gone.
 local id, intent, lease, beat, who, place = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local found = call('MGET', HOLD, FENCE)
@@ -40,7 +41,7 @@ if intent == 'try' then
     local owner, more = promote(now)
     if not owner and more == 0 then return grant(id, who, call('GET', FENCE), now, 'PX', lease) end
   end
-  return {call('PTTL', HOLD), 0, 0}
+  return {call('PTTL', HOLD), 0, 0, hold or call('GET', HOLD) or ''}
 end
 
 lease, place = tonumber(lease), tonumber(place)
@@ -75,4 +76,4 @@ if not hold then
   local owner, token = promote(now, id)
   if owner == id then return token end
 end
-return {call('PTTL', HOLD), call('ZRANK', QUEUE, id) or 0, tonumber(score)}
+return {call('PTTL', HOLD), call('ZRANK', QUEUE, id) or 0, tonumber(score), hold or call('GET', HOLD) or ''}

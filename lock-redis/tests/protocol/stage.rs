@@ -130,7 +130,7 @@ impl<'a> Stage<'a> {
             Value::Int(-1) => Ok(Acquired::Gone),
             Value::Int(token) => Ok(Acquired::Held { token: token.try_into()? }),
             Value::Array(_) => {
-                let (remaining, rank, score) = redis::from_redis_value(answer)?;
+                let (remaining, rank, score, _holder): (_, _, _, String) = redis::from_redis_value(answer)?;
                 Ok(Acquired::Waits { remaining, rank, score })
             }
             _ => Err(failure(format!("acquire answers {answer:?}"))),

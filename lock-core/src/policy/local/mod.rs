@@ -109,21 +109,11 @@ pub(crate) enum Settled<H: Occupant, F> {
     Lost(H::Loss),
 }
 
-/// An attempt that the caller must now make, and report with [`LocalMutex::attempted`].
-#[must_use = "no other caller makes this attempt"]
-#[derive(Debug)]
-pub(crate) struct Start<A> {
-    pub(crate) attempt: A,
-    pub(crate) patience: Patience,
-}
-
 /// The result of [`LocalMutex::enter`].
 pub(crate) enum Entered<H: Occupant, F> {
-    Reentered(H),
+    /// The owner had the lock already, or the wait was over before it began.
+    Settled(Settled<H, F>),
     Waiting(Ticket),
-    Refused,
-    Failed(F),
-    Lost(H::Loss),
 }
 
 /// What can still decide a wait whose time is up.
@@ -175,13 +165,14 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         Self { state: Mutex::new(State::new()) }
     }
 
-    /// Enters for `owner`, reenters, or takes a place in the queue.
+    /// Enters for `owner`, reenters, or takes a place in the queue. An attempt that this method or another one returns
+    /// is one that the caller must now make, and report with [`LocalMutex::attempted`]; no other caller makes it.
     pub(crate) fn enter(
         &self,
         owner: O,
         patience: Patience,
         make: impl FnOnce(Patience) -> A,
-    ) -> (Entered<H, A::Failure>, Option<Start<A>>) {
+    ) -> (Entered<H, A::Failure>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let entered = state.enter(owner, patience, &mut wakers);
@@ -281,7 +272,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         outcome: Attempted<H, A::Failure>,
         make: impl FnOnce(Patience) -> A,
-    ) -> (Undo<H, A>, Option<Start<A>>) {
+    ) -> (Undo<H, A>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let undo = state.attempted(outcome, &mut wakers);
@@ -298,7 +289,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         owner: O,
         of: Option<&H>,
         make: impl FnOnce(Patience) -> A,
-    ) -> (Exited<H>, Option<Start<A>>) {
+    ) -> (Exited<H>, Option<A>) {
         self.end_entry(|state, wakers| state.exit(owner, of, wakers), make)
     }
 
@@ -309,7 +300,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         owner: O,
         of: &H,
         make: impl FnOnce(Patience) -> A,
-    ) -> (Exited<H>, Option<Start<A>>) {
+    ) -> (Exited<H>, Option<A>) {
         self.end_entry(|state, wakers| state.exit_in_silence(owner, of, wakers), make)
     }
 
@@ -317,7 +308,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         end: impl FnOnce(&mut State<O, H, A>, &mut Vec<Waker>) -> Exited<H>,
         make: impl FnOnce(Patience) -> A,
-    ) -> (Exited<H>, Option<Start<A>>) {
+    ) -> (Exited<H>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         let exited = end(&mut state, &mut wakers);
@@ -328,7 +319,8 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     }
 
     /// Reports the first answer to a release or a cancel, whatever the answer is.
-    pub(crate) fn cleared(&self, make: impl FnOnce(Patience) -> A) -> Option<Start<A>> {
+    #[must_use = "no other caller makes this attempt"]
+    pub(crate) fn cleared(&self, make: impl FnOnce(Patience) -> A) -> Option<A> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         if matches!(state.occupancy, Occupancy::Clearing { .. }) {
@@ -356,12 +348,8 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     }
 
     /// Reports that `hold` has been lost. The caller has changed the state of the hold before.
-    pub(crate) fn lost(
-        &self,
-        hold: &H,
-        loss: &H::Loss,
-        make: impl FnOnce(Patience) -> A,
-    ) -> Option<Start<A>> {
+    #[must_use = "no other caller makes this attempt"]
+    pub(crate) fn lost(&self, hold: &H, loss: &H::Loss, make: impl FnOnce(Patience) -> A) -> Option<A> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         state.lost(hold, loss, &mut wakers);

@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 use super::queue::{End, Queue, Time, Waiter};
-use super::{
-    Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience, Settled, Start, Ticket, Undo,
-};
+use super::{Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience, Settled, Ticket, Undo};
 
 pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
@@ -83,13 +81,13 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         wakers: &mut Vec<Waker>,
     ) -> Entered<H, A::Failure> {
         if let Some(failure) = &self.closed {
-            return Entered::Failed(failure.clone());
+            return Entered::Settled(Settled::Failed(failure.clone()));
         }
         if let Some(loss) = self.take_tombstone(owner, None) {
-            return Entered::Lost(loss);
+            return Entered::Settled(Settled::Lost(loss));
         }
-        if let Some(entered) = self.reenter(owner, wakers) {
-            return entered;
+        if let Some(settled) = self.reenter(owner, wakers) {
+            return Entered::Settled(settled);
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -103,18 +101,18 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         Entered::Waiting(ticket)
     }
 
-    fn reenter(&mut self, owner: O, wakers: &mut Vec<Waker>) -> Option<Entered<H, A::Failure>> {
+    fn reenter(&mut self, owner: O, wakers: &mut Vec<Waker>) -> Option<Settled<H, A::Failure>> {
         let holder = self.holder_if(owner)?;
         match holder.hold.verify() {
             Ok(()) => {
                 holder.entries += 1;
                 holder.observed = Observed::Yes;
-                Some(Entered::Reentered(holder.hold.clone()))
+                Some(Settled::Granted(holder.hold.clone()))
             }
             Err(loss) => {
                 let observed = holder.observed;
                 self.end_lost_hold(&loss, wakers);
-                (observed == Observed::Yes).then_some(Entered::Lost(loss))
+                (observed == Observed::Yes).then_some(Settled::Lost(loss))
             }
         }
     }
@@ -133,7 +131,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             Occupancy::Held(_) => None,
         };
         self.queue.take(ticket);
-        obstacle.map_or(Entered::Refused, Entered::Failed)
+        Entered::Settled(obstacle.map_or(Settled::Refused, Settled::Failed))
     }
 
     pub(super) fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
@@ -194,7 +192,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         &mut self,
         make: impl FnOnce(Patience) -> A,
         wakers: &mut Vec<Waker>,
-    ) -> Option<Start<A>> {
+    ) -> Option<A> {
         if !matches!(self.occupancy, Occupancy::Free) {
             return None;
         }
@@ -210,7 +208,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             self.settle_those_who_try_once(&Settled::Refused, wakers);
         }
         self.occupancy = Occupancy::Attempting { attempt: attempt.clone(), patience };
-        Some(Start { attempt, patience })
+        Some(attempt)
     }
 
     pub(super) fn settle_those_who_try_once(
