@@ -81,7 +81,7 @@ fn explain(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::NOSPC | Errno::DQUOT => {
             (ErrorKind::Server, "free some space or inodes on that file system, or use another folder")
         }
-        Errno::ROFS => (ErrorKind::Denied, "use a folder on a writable file system"),
+        Errno::ROFS => (ErrorKind::Denied, "use a folder on a file system that can be written to"),
         Errno::ACCESS | Errno::PERM => {
             (ErrorKind::Denied, "use a folder that belongs to this user, with mode 0700")
         }
