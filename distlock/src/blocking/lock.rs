@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::guard::LockGuard;
 use super::wait;
-use crate::{Hold, LockError, LockListener, LockName, Operation, Owner};
+use crate::{Hold, LockError, LockListener, LockName, Operation, Owner, Subscription};
 
 /// A lock whose methods block the calling thread. It is cheap to clone; all clones are the same lock.
 ///
@@ -239,8 +239,8 @@ impl DistributedLock {
         self.0.is_locked()
     }
 
-    /// Sets the listener for losses and other events of this name, for the whole client; `None` removes it. It is called
-    /// on a thread of its own while the holder works, so it can make a closure stop in time.
+    /// Adds a listener for losses and other events of this name, for the whole client. It stays until the subscription is
+    /// dropped. It is called on a thread of its own while the holder works, so it can make a closure stop in time.
     ///
     /// ```
     /// # #[cfg(feature = "memory")] {
@@ -248,14 +248,15 @@ impl DistributedLock {
     /// use std::sync::Arc;
     ///
     /// let lock = distlock::blocking::connect("memory:")?.mutex("orders/42")?;
-    /// lock.set_listener(Some(Arc::new(|hold: &Hold, reason: &LossReason| {
+    /// let subscription = lock.add_listener(Arc::new(|hold: &Hold, reason: &LossReason| {
     ///     eprintln!("{} is lost: {reason}", hold.name());
-    /// })));
+    /// }));
+    /// drop(subscription); // removes the listener
     /// # }
     /// # Ok::<(), distlock::LockError>(())
     /// ```
-    pub fn set_listener(&self, listener: Option<Arc<dyn LockListener>>) {
-        self.0.set_listener(listener);
+    pub fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
+        self.0.add_listener(listener)
     }
 
     fn wait<T>(

@@ -19,7 +19,7 @@
 //! # A closure cannot be stopped
 //! **[`with_lock`](DistributedLock::with_lock) lets its closure run to the end, also when the lock is lost meanwhile**, and
 //! reports the loss afterwards. Asynchronous bodies are dropped at their next await; a closure has none. Check
-//! [`Hold::is_valid`](crate::Hold::is_valid) between two steps, or set a [listener](DistributedLock::set_listener).
+//! [`Hold::is_valid`](crate::Hold::is_valid) between two steps, or add a [listener](DistributedLock::add_listener).
 //!
 //! # Owners
 //! `lock`, `with_lock` and `unlock` act for the calling thread: it may lock again, and another thread waits. Inside
