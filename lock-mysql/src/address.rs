@@ -23,7 +23,7 @@ pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
     let Some(tls) = &options.tls else { return with_login(wanted.ssl_mode(MySqlSslMode::Disabled), options) };
     wanted = wanted.ssl_mode(MySqlSslMode::VerifyIdentity);
     // The client crate reads the files again for each connection.
-    if let Some(authority) = tls.authority_file() {
+    if let Some(authority) = tls.extra_authority_file() {
         wanted = wanted.ssl_ca(authority);
     }
     if let Some((certificate, key)) = tls.client_files() {

@@ -23,7 +23,7 @@ pub static DRIVER: Driver = Driver::new(
     UrlOption::number("max_connections", "the limit of connections").default_value("100"),
     UrlOption::file("socket", "a Unix socket instead of TCP"),
     UrlOption::choice("tls", &["on", "off"], "whether connections are encrypted").default_value("off"),
-    UrlOption::file("ca", "the authority that the server's certificate must come from"),
+    UrlOption::file("extra_ca", "an authority that is trusted besides the system's"),
     UrlOption::file("cert", "the client's certificate"),
     UrlOption::file("key", "the key of the client's certificate"),
     UrlOption::file("password_file", "a file that contains the password"),

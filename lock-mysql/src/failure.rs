@@ -127,7 +127,7 @@ fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
     let new = |kind: ErrorKind, cause: String| LockError::new(kind, operation).because(cause);
     let tls_failed = |cause: String| {
         new(ErrorKind::Denied, format!("TLS failed: {cause}")).remedy(
-            "check that the server speaks TLS, its certificate and name, and the files of ca, cert and key",
+            "check that the server speaks TLS, its certificate and name, and the files of extra_ca, cert and key",
         )
     };
     let explained = match &error {
@@ -138,7 +138,7 @@ fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
             .retryable(),
         sqlx::Error::Tls(tls) => tls_failed(tls.to_string()),
         sqlx::Error::Configuration(cause) => new(ErrorKind::InvalidOption, cause.to_string())
-            .remedy("check the files that the options ca, cert and key name"),
+            .remedy("check the files that the options extra_ca, cert and key name"),
         _ => new(ErrorKind::Unreachable, format!("the reply is invalid: {error}"))
             .remedy("check that a MySQL or MariaDB server listens there")
             .retryable(),

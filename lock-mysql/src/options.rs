@@ -113,8 +113,8 @@ impl MySqlOptions {
     /// system, which the client crate always trusts as well. To trust one authority alone, name its file in the environment
     /// variable `SSL_CERT_FILE`, leave `SSL_CERT_DIR` unset, and use [`tls`](MySqlOptions::tls).
     #[must_use]
-    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
-        self.tls = Some(self.tls.unwrap_or_default().authority(file));
+    pub fn extra_authority(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tls = Some(self.tls.unwrap_or_default().extra_authority(file));
         self
     }
 
@@ -280,7 +280,7 @@ impl MySqlOptions {
         let mut given = url.options();
         let builder = builder.with_url_options(&mut given)?;
         let mut options = Self::listening_at(endpoint_of(url, given.take("socket"))?);
-        options.tls = TlsOptions::take(&mut given)?;
+        options.tls = TlsOptions::take_with_extra_authority(&mut given)?;
         options.user = url.user()?;
         options.password = url.secret(&mut given)?;
         let database = url.path().trim_start_matches('/');
@@ -323,7 +323,7 @@ fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Op
 /// `socket=/path` for a Unix socket.
 ///
 /// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`uuid`, `table`, `none`), `locks_per_connection`,
-/// `max_connections`, `password_file`, `socket`; `tls` (`on`, `off`), `ca`, `cert` and `key` (files in PEM format, which turn TLS
+/// `max_connections`, `password_file`, `socket`; `tls` (`on`, `off`), `extra_ca`, `cert` and `key` (files in PEM format, which turn TLS
 /// on); and the options of every backend.
 ///
 /// # Errors
@@ -387,9 +387,9 @@ mod tests {
             assert_eq!(format!("{:?}", read(url).unwrap().endpoint), expected, "{url}");
             assert_eq!(read(url).unwrap().tls, None, "{url}");
         }
-        let encrypted = read("mysql://db?ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap();
+        let encrypted = read("mysql://db?extra_ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap();
         assert_eq!(encrypted.server(), "mysql://db:3306");
-        let files = TlsOptions::new().authority("/ca.pem").client_certificate("/c.pem", "/k.pem");
+        let files = TlsOptions::new().extra_authority("/ca.pem").client_certificate("/c.pem", "/k.pem");
         assert_eq!(encrypted.tls, Some(files));
         assert_eq!(read("mysql://db?tls=on").unwrap().tls, Some(TlsOptions::new()));
         assert_eq!(read("mysql://db/app").unwrap().database.as_deref(), Some("app"));
@@ -409,10 +409,11 @@ mod tests {
             ("mysql://db?prefix=A", "a-z"),
             ("mysql://db?prefix=a%27b", "a-z"),
             ("mysql://db?prefix=a:b", "a-z"),
-            ("mysql://db?tls=off&ca=/ca.pem", "tls=off"),
+            ("mysql://db?ca=/ca.pem", "extra_ca"),
+            ("mysql://db?tls=off&extra_ca=/ca.pem", "tls=off"),
             ("mysql://db?socket=/x", "this machine"),
             ("mysql://localhost?socket=/x&tls=on", "no TLS"),
-            ("mysql://localhost?socket=/x&ca=/ca.pem", "no TLS"),
+            ("mysql://localhost?socket=/x&extra_ca=/ca.pem", "no TLS"),
             ("mysql://localhost?socket=/x&cert=/c.pem&key=/k.pem", "no TLS"),
             ("mysql://db?cert=/c.pem", "both"),
             ("mysql://me:secret@db?password_file=/x", "leave one"),
@@ -437,7 +438,7 @@ mod tests {
         let at_socket = || MySqlOptions::at_socket("/run/mysqld.sock");
         for options in [
             at_socket().tls(),
-            at_socket().authority("/ca.pem"),
+            at_socket().extra_authority("/ca.pem"),
             at_socket().client_certificate("/c.pem", "/k.pem"),
         ] {
             let error = options.check().unwrap_err();

@@ -15,11 +15,11 @@ pub(crate) enum Encryption {
 }
 
 impl Encryption {
-    /// Returns the options of a URL for a client of a server that has these files.
-    pub(crate) fn url_options(self, files: &Certificates) -> Vec<(&'static str, String)> {
+    /// Returns the options of a URL for a client of a server that has these files; `ca` is the one that names the authority.
+    pub(crate) fn url_options(self, ca: &'static str, files: &Certificates) -> Vec<(&'static str, String)> {
         let path = |path: &Path| path.display().to_string();
         let Certificates { authority, client, .. } = files;
-        let trusts = ("ca", path(authority));
+        let trusts = (ca, path(authority));
         match self {
             Self::None => Vec::new(),
             Self::Tls => vec![trusts],

@@ -115,7 +115,7 @@ mod tests {
     fn only_what_can_be_driven_in_the_same_way_is_measured() {
         let read = options(&target("mysql://locks:secret@127.0.0.1:3307/?tls=off")).unwrap();
         assert_eq!((read.get_host(), read.get_port()), ("127.0.0.1", 3307));
-        assert!(options(&target("mysql://locks@host/?ca=/etc/ca.pem")).is_err());
+        assert!(options(&target("mysql://locks@host/?extra_ca=/etc/ca.pem")).is_err());
         assert!(options(&target("mysql://locks@host/?socket=/run/mysqld.sock")).is_err());
     }
 }

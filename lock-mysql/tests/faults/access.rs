@@ -52,7 +52,7 @@ async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere(_: MySqlFlavou
         format!("mysql://app:{canary}@127.0.0.1:x/db"),
         format!("mysql://app:{canary}%@127.0.0.1:1/db"),
         format!("mysql://app:{canary}@127.0.0.1:1/db?unknown=1"),
-        format!("mysql://app:{canary}@127.0.0.1:1/db?tls=on&ca=/nonexistent"),
+        format!("mysql://app:{canary}@127.0.0.1:1/db?tls=on&extra_ca=/nonexistent"),
     ] {
         let error = refusal(connect(&url).await)?;
         let shown = format!("{error} {error:?} {error:#?}");

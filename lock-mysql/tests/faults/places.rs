@@ -35,7 +35,7 @@ async fn tls_with_the_wrong_authority_is_refused(flavour: MySqlFlavour) -> Outco
     let folder = tempfile::tempdir()?;
     let others = Certificates::make_in(folder.path())?;
     for url in [
-        format!("mysql://locks:secret@{}?ca={}", stage.place(), others.authority.display()),
+        format!("mysql://locks:secret@{}?extra_ca={}", stage.place(), others.authority.display()),
         format!("mysql://locks:secret@{}?tls=on", stage.place()),
     ] {
         let error = refusal(connect(&url).await)?;
@@ -61,7 +61,8 @@ async fn client_certificates(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with(MySqlOptions::new(flavour).tls_with_client_certificates()).await?;
     stage.works(&connect(&stage.server.url()).await?).await?;
     let authority = stage.server.certificates().authority.display();
-    let error = refusal(connect(&format!("mysql://locks:secret@{}?ca={authority}", stage.place())).await)?;
+    let error =
+        refusal(connect(&format!("mysql://locks:secret@{}?extra_ca={authority}", stage.place())).await)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
     Ok(())
 }

@@ -132,7 +132,7 @@ impl MySqlServer {
     pub fn url_at(&self, address: SocketAddr) -> String {
         let options = match self.options.encryption {
             Encryption::None => vec![("tls", "off".to_owned())],
-            encryption => encryption.url_options(&self.certificates),
+            encryption => encryption.url_options("extra_ca", &self.certificates),
         };
         let url = format!("mysql://{}{address}/{}", self.login(), self.database());
         url::with_options(url, options)

@@ -123,7 +123,8 @@ impl RedisServer {
     pub fn url_at(&self, address: SocketAddr) -> String {
         let login = self.login();
         let scheme = if self.certificates.is_some() { "rediss" } else { "redis" };
-        let options = self.certificates.iter().flat_map(|files| self.options.encryption.url_options(files));
+        let options =
+            self.certificates.iter().flat_map(|files| self.options.encryption.url_options("ca", files));
         url::with_options(format!("{scheme}://{login}{address}/0"), options)
     }
 

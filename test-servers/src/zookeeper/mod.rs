@@ -164,7 +164,8 @@ impl ZooKeeperServer {
         let login = self.options.login.as_ref();
         let name = login.map_or_else(String::new, |login| url::login(&login.user, &login.password));
         let sasl = login.filter(|login| login.means == Means::Sasl).map(|_| ("auth", "sasl".to_owned()));
-        let files = self.certificates.iter().flat_map(|files| self.options.encryption.url_options(files));
+        let files =
+            self.certificates.iter().flat_map(|files| self.options.encryption.url_options("ca", files));
         let others = options.iter().map(|(name, value)| (*name, (*value).to_owned()));
         let url = format!("zookeeper://{name}{}{path}", hosts.join(","));
         url::with_options(url, sasl.into_iter().chain(files).chain(others))

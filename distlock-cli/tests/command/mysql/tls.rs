@@ -18,7 +18,7 @@ fn the_systems_authorities_are_trusted_with_and_without_a_ca() {
     for (system, ca, is_trusted) in
         [(known, None, true), (known, Some(&other), true), (&other, None, false), (&other, Some(known), true)]
     {
-        let option = ca.map_or_else(|| "tls=on".to_owned(), |file| format!("ca={}", file.display()));
+        let option = ca.map_or_else(|| "tls=on".to_owned(), |file| format!("extra_ca={}", file.display()));
         let output = status_where_the_system_trusts(system, &format!("{url}?{option}"));
         assert_code(&output, if is_trusted { 0 } else { 77 }, (system, &option));
         assert!(is_trusted || said(&output).contains("TLS failed"), "{output:?}");

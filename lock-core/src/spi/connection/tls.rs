@@ -6,8 +6,8 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::url::UrlOptions;
 
 /// How to encrypt the connections to a server. A connection is encrypted or fails, and the server's certificate has to be
-/// valid for its name. A backend trusts the authorities of the file alone; one whose client library trusts the system's in
-/// any case says so in its documentation.
+/// valid for its name. A backend trusts the authorities of `ca` alone; one whose client library trusts the system's in any
+/// case takes `extra_ca` instead.
 ///
 /// ```
 /// use lock_core::LockUrl;
@@ -21,6 +21,7 @@ use crate::types::url::UrlOptions;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     authority: Option<PathBuf>,
+    extra_authority: Option<PathBuf>,
     client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -55,6 +56,14 @@ impl TlsOptions {
         self
     }
 
+    /// Sets the file of authorities that are trusted besides the system's, for a backend whose client library trusts
+    /// those in any case.
+    #[must_use]
+    pub fn extra_authority(mut self, file: impl Into<PathBuf>) -> Self {
+        self.extra_authority = Some(file.into());
+        self
+    }
+
     /// Sets the files of the client's certificate and its key.
     #[must_use]
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
@@ -67,8 +76,44 @@ impl TlsOptions {
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for files with `tls=off`, and the errors of [`TlsOptions::take_files`].
     pub fn take(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
+        let files = Self::take_files(options)?;
+        Self::switched(options, files)
+    }
+
+    /// Like [`TlsOptions::take`], for a backend whose client library trusts the system's authorities in any case: takes
+    /// `extra_ca` in place of `ca`, which promises that its authorities are trusted alone.
+    ///
+    /// ```
+    /// use lock_core::LockUrl;
+    /// use lock_core::spi::TlsOptions;
+    ///
+    /// let mut options = LockUrl::parse("server://db?extra_ca=/etc/app/ca.pem")?.options();
+    /// let tls = TlsOptions::take_with_extra_authority(&mut options)?;
+    /// assert_eq!(tls, Some(TlsOptions::new().extra_authority("/etc/app/ca.pem")));
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for `ca`, and the errors of [`TlsOptions::take`].
+    pub fn take_with_extra_authority(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
+        if options.take("ca").is_some() {
+            return Err(invalid(
+                "ca would trust its authorities alone, and this backend trusts the system's in any case",
+            )
+            .remedy("write extra_ca to trust these, too"));
+        }
+        let extra = options.take("extra_ca");
+        let files = Self::take_files(options)?;
+        let files = match extra {
+            Some(file) => Some(files.unwrap_or_default().extra_authority(file)),
+            None => files,
+        };
+        Self::switched(options, files)
+    }
+
+    fn switched(options: &mut UrlOptions, files: Option<Self>) -> Result<Option<Self>, LockError> {
         let switch = options.take_choice("tls", &[("on", true), ("off", false)])?;
-        match (switch, Self::take_files(options)?) {
+        match (switch, files) {
             (Some(false), Some(_)) => {
                 Err(invalid("there are certificates, and tls=off").remedy("leave one of them out"))
             }
@@ -106,7 +151,12 @@ impl TlsOptions {
             }
         };
         let is_given = authority.is_some() || client.is_some();
-        Ok(is_given.then_some(Self { authority, client }))
+        Ok(is_given.then_some(Self { authority, extra_authority: None, client }))
+    }
+
+    /// Returns the file of the authorities that are trusted besides the system's, if one is named.
+    pub fn extra_authority_file(&self) -> Option<&Path> {
+        self.extra_authority.as_deref()
     }
 
     /// Returns the file of the authorities, if one is named.
@@ -134,6 +184,9 @@ impl TlsOptions {
     pub fn read(&self) -> Result<TlsFiles, LockError> {
         const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
         let authority = self.authority.as_deref().map(|file| read("ca", file, CERTIFICATE)).transpose()?;
+        if let Some(file) = &self.extra_authority {
+            read("extra_ca", file, CERTIFICATE)?;
+        }
         let client = match &self.client {
             Some((certificate, key)) => Some(ClientCertificate {
                 certificate: read("cert", certificate, CERTIFICATE)?,
@@ -203,6 +256,25 @@ mod tests {
             let text = take(query).unwrap_err().to_string();
             assert!(text.contains(part), "{query}: {text}");
         }
+    }
+
+    #[test]
+    fn what_is_trusted_besides_the_system_has_a_name_of_its_own() {
+        let take = |query: &str| {
+            let mut options = LockUrl::parse(&format!("server://db?{query}")).unwrap().options();
+            let tls = TlsOptions::take_with_extra_authority(&mut options)?;
+            options.finish().map(|()| tls)
+        };
+        let extra = TlsOptions::new().extra_authority("/ca.pem");
+        assert_eq!(take("extra_ca=/ca.pem").unwrap(), Some(extra.clone()));
+        let with_certificate = extra.client_certificate("/c.pem", "/k.pem");
+        assert_eq!(take("extra_ca=/ca.pem&cert=/c.pem&key=/k.pem").unwrap(), Some(with_certificate));
+        assert_eq!(take("tls=on").unwrap(), Some(TlsOptions::new()));
+        for (query, part) in [("ca=/ca.pem", "extra_ca"), ("tls=off&extra_ca=/ca.pem", "tls=off")] {
+            let text = take(query).unwrap_err().to_string();
+            assert!(text.contains(part), "{query}: {text}");
+        }
+        assert!(self::take("extra_ca=/ca.pem").is_err());
     }
 
     #[test]
