@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lock_core::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
+use lock_core::{Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach};
 use test_servers::{Failure, Outcome};
 
 use crate::harness::{Ability, Harness};
@@ -27,6 +27,8 @@ pub enum Need {
     Queue,
     /// A backend whose locks can be broken.
     Breaking,
+    /// A backend that shows the value of a leader.
+    Values,
     /// A backend with leases.
     Lease,
 }
@@ -51,6 +53,7 @@ impl Need {
                 declared(capabilities.inspection == Inspection::HolderAndQueue, "inspection of the queue")
             }
             Self::Breaking => declared(capabilities.breaking == Breaking::Supported, "breaking"),
+            Self::Values => declared(capabilities.describing == Describing::Supported, "a leader's value"),
             Self::Lease => harness.lease().is_none().then(|| "the backend has no lease".to_owned()),
         }
     }

@@ -149,6 +149,35 @@ async fn the_lock_goes_from_one_side_to_the_other_and_back() {
     stage.nothing_is_left().await;
 }
 
+/// Curator's `LeaderSelector` leads while it has the `InterProcessMutex` of its path.
+#[tokio::test]
+async fn a_leader_and_curator_exclude_each_other() {
+    let Some(stage) = Stage::new("election").await else { return };
+    let (ours, curator) = (stage.ours().await, stage.curator().await);
+    let election = ours.election(NAME).unwrap();
+    let leadership = election.campaign("a").await.unwrap();
+    let acquiring = {
+        let (curator, path) = (Arc::clone(&curator), stage.path());
+        tokio::spawn(async move { curator.acquire(&path).await.unwrap() })
+    };
+    stage.contended(2).await;
+    leadership.proclaim("b").await.unwrap();
+    assert_eq!(stage.sides().await, [Side::Ours, Side::Curators]);
+    let term = leadership.term();
+    leadership.resign().await.unwrap();
+
+    let hold = soon("Curator's turn", acquiring).await.unwrap();
+    let leader = election.observe().await.unwrap().leader().unwrap();
+    assert_eq!(leader.value, None, "Curator gives no value");
+    let campaigning = tokio::spawn(async move { election.campaign("c").await.unwrap() });
+    stage.contended(2).await;
+    curator.release(hold).await.unwrap();
+    let leadership = soon("our turn", campaigning).await.unwrap();
+    assert!(leadership.term() > term);
+    leadership.resign().await.unwrap();
+    stage.nothing_is_left().await;
+}
+
 #[tokio::test]
 async fn both_sides_stand_in_one_queue() {
     let Some(stage) = Stage::new("queue").await else { return };

@@ -16,6 +16,8 @@ pub(crate) struct ParticipantJson {
     host: Option<String>,
     pid: Option<u32>,
     label: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
     since: Option<String>,
 }
 
@@ -27,6 +29,7 @@ impl From<&Participant> for ParticipantJson {
             host: participant.host.clone(),
             pid: participant.pid,
             label: participant.label.clone(),
+            value: participant.value.clone(),
             since: participant.since.map(|since| humantime::format_rfc3339_millis(since).to_string()),
         }
     }

@@ -40,15 +40,16 @@ use std::time::Duration;
 #[allow(unused_imports, unreachable_pub, reason = "without a feature of a backend there is none")]
 pub use backends::*;
 pub use lock_core::{
-    Capabilities, ClientBuilder, DistributedLock, EngineChoice, ErrorKind, FencingToken, Hold, HoldEnd,
-    HolderId, LockClient, LockError, LockEvent, LockEvents, LockGuard, LockListener, LockName, LockStatus,
-    LockUrl, LossReason, Operation, Owner, Secret, Subscription, Wait,
+    Capabilities, ClientBuilder, DistributedLock, Election, EngineChoice, ErrorKind, FencingToken, Hold,
+    HoldEnd, HolderId, Leader, LeaderWatch, Leadership, Leading, LockClient, LockError, LockEvent,
+    LockEvents, LockGuard, LockListener, LockName, LockStatus, LockUrl, LossReason, MultiLock, Operation,
+    Owner, Secret, Subscription, Wait,
 };
 pub use registry::{drivers, register};
 
 /// What a backend can do: the values in [`Capabilities`].
 pub mod capabilities {
-    pub use lock_core::{Breaking, Fairness, Fencing, Inspection, Reach};
+    pub use lock_core::{Breaking, Describing, Fairness, Fencing, Inspection, Reach};
 }
 
 /// Who holds a lock and who waits for it: the values in [`LockStatus`], and what breaking a lock returns.

@@ -27,6 +27,7 @@ mod types;
 pub use api::builder::ClientBuilder;
 pub use api::client::LockClient;
 pub use api::driver::{Connecting, Driver};
+pub use api::election::{Election, Leader, LeaderWatch, Leadership, Leading};
 pub use api::events::{LockEvent, LockEvents};
 pub use api::granter::GuardedLock;
 pub use api::guard::LockGuard;
@@ -37,15 +38,16 @@ pub use api::lock::DistributedLock;
 pub use api::memory::DRIVER as MEMORY_DRIVER;
 #[doc(hidden)]
 pub use api::memory::example;
+pub use api::several::MultiLock;
 
 pub use runtime::clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;
 pub use runtime::waker::with_waker;
 pub use spi::{
     AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Grant, GroupId,
-    InspectRequest, LeaseState, Mode, Released, Term, Wait,
+    InspectRequest, LeaseState, Mode, Released, Term, Updated, Wait,
 };
-pub use types::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
+pub use types::capabilities::{Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach};
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};
 pub use types::name::{CharacterSet, LockName, NameRules, PhysicalName};

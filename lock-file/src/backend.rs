@@ -10,8 +10,9 @@ use async_trait::async_trait;
 use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState,
-    LockError, LockName, LockStatus, Mode, NameRules, Operation, Reach, Released, Term, Wait,
+    Describing, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
+    Inspection, LeaseState, LockError, LockName, LockStatus, Mode, NameRules, Operation, Reach, Released,
+    Term, Updated, Wait,
 };
 
 use crate::attempt::{Attempt, Busy, Means, Outcome};
@@ -142,6 +143,7 @@ fn capabilities() -> Capabilities {
         .with_fairness(Fairness::Fifo)
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
+        .with_describing(Describing::Supported)
 }
 
 fn status(gate: &Gate, name: LockName, physical: &str) -> Result<(LockStatus, Vec<u64>), Failure> {
@@ -233,6 +235,17 @@ impl Backend for FileBackend {
             .await
             .map_err(|failure| failure.into_error(Operation::Break, Some(request.name())))?;
         Ok(if taken { Broken::taken_away() } else { Broken::not_held() })
+    }
+
+    async fn update_holder(&self, lease: &FileLease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        let (hold, value) = (Arc::clone(&lease.hold), holder.value.clone());
+        let standing = errand::run(&self.means, move |_| hold.show(value))
+            .await
+            .map_err(|failure| failure.into_error(Operation::Describe, None))?;
+        Ok(match standing {
+            Standing::Ours => Updated::Done,
+            Standing::Lost(reason) => Updated::Lost(reason),
+        })
     }
 
     async fn close(&self) {

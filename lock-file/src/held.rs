@@ -221,6 +221,25 @@ impl Held {
         }
     }
 
+    /// Replaces the value in the holder's record, if this process still holds the lock. To be called in the gate, where
+    /// records are read.
+    pub(crate) fn show(&self, value: Option<String>) -> Result<Standing, Failure> {
+        let standing = self.standing();
+        if standing == Standing::Ours {
+            let path = self.path();
+            let stat = rustix::fs::fstat(self.file.as_fd())
+                .map_err(|errno| Failure::system("look at", &path, errno))?;
+            let record = Record::read(self.file.as_fd()).filter(|record| record.token() == Some(self.token));
+            let record = record.ok_or_else(|| Failure::Broken {
+                cause: format!("another program has written to {}", path.display()),
+                remedy: "use a folder that nothing else uses".into(),
+            })?;
+            let length = usize::try_from(stat.st_size).unwrap_or(0);
+            record.with_value(value).write_over(length, self.file.as_fd(), &path)?;
+        }
+        Ok(standing)
+    }
+
     /// Releases the lock, in the gate if one is given, and returns whether this process held it until now. Afterwards the lock
     /// is free, even if a child still has the descriptor.
     pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Failure> {

@@ -47,6 +47,12 @@ impl Hold {
         self.watch.held.descriptor()
     }
 
+    /// Replaces the value in the holder's record. To be called in the gate.
+    pub(crate) fn show(&self, value: Option<String>) -> Result<Standing, Failure> {
+        let end = self.watch.end.lock();
+        end.map_or_else(|| self.watch.held.show(value), Ok)
+    }
+
     /// Releases the lock, and returns whether it was held until now. A second call returns the same again.
     pub(crate) fn release(&self, gate: Option<&Gate>) -> Result<Standing, Failure> {
         let mut end = self.watch.end.lock();

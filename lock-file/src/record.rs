@@ -25,6 +25,9 @@ pub(crate) struct Record {
     pub(crate) started: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
+    /// The value of a leader or a candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<String>,
     /// Milliseconds since 1970.
     pub(crate) since_unix_ms: u64,
     /// A decimal string, because many readers of JSON lose digits of large numbers.
@@ -45,6 +48,7 @@ impl Record {
             numbering: holder.origin.as_ref().map(|origin| origin.numbering.clone()),
             started: holder.origin.as_ref().map(|origin| origin.started),
             label: holder.label.as_ref().map(|label| label.chars().take(1000).collect()),
+            value: holder.value.clone(),
             since_unix_ms: unix_milliseconds(),
             token: None,
         }
@@ -55,17 +59,28 @@ impl Record {
         Self { since_unix_ms: unix_milliseconds(), token: Some(token.to_string()), ..self.clone() }
     }
 
+    /// The same record with another value.
+    pub(crate) fn with_value(self, value: Option<String>) -> Self {
+        Self { value, ..self }
+    }
+
     pub(crate) fn token(&self) -> Option<u64> {
         self.token.as_ref()?.parse().ok()
     }
 
     /// Writes the record into an empty file.
     pub(crate) fn write(&self, file: impl AsFd, path: &Path) -> Result<(), Failure> {
+        self.write_over(0, file, path)
+    }
+
+    /// Writes the record over one of this length, in one step: the file is never empty in between.
+    pub(crate) fn write_over(&self, length: usize, file: impl AsFd, path: &Path) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(self).map_err(|error| Failure::Broken {
             cause: format!("a record cannot be written: {error}"),
             remedy: "".into(),
         })?;
         line.push(b'\n');
+        line.resize(line.len().max(length), b'\n');
         write_all(file, &line, path)
     }
 
@@ -94,6 +109,7 @@ impl Record {
         participant.pid = Some(self.pid);
         participant.origin = self.origin();
         participant.label.clone_from(&self.label);
+        participant.value.clone_from(&self.value);
         participant
     }
 }

@@ -1,5 +1,6 @@
 //! One attempt to acquire a lock: takes it at once, or waits in the server's queue until the server grants it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::keys::Keys;
 use crate::line::Line;
 use crate::link::Link;
 use crate::push_router::{Address, Expected};
-use crate::record::Acquired;
+use crate::record::{Acquired, holder_text};
 use crate::scripts::ACQUIRE;
 use crate::supervisor::Contact;
 use crate::turn::Turn;
@@ -70,11 +71,19 @@ pub(crate) struct Attempt<'a> {
     backend: &'a RedisBackend,
     request: &'a AcquireRequest,
     keys: Keys,
+    /// How the request describes its holder to the server.
+    holder: Cow<'a, str>,
 }
 
 impl<'a> Attempt<'a> {
-    pub(crate) fn new(backend: &'a RedisBackend, request: &'a AcquireRequest) -> Self {
-        Self { backend, request, keys: backend.keys(request.physical()) }
+    pub(crate) fn new(backend: &'a RedisBackend, request: &'a AcquireRequest) -> Result<Self, LockError> {
+        // Most requests are described as their client is.
+        let holder = if Arc::ptr_eq(request.holder(), backend.context.holder()) {
+            Cow::Borrowed(&*backend.holder)
+        } else {
+            Cow::Owned(holder_text(request.holder())?)
+        };
+        Ok(Self { backend, request, keys: backend.keys(request.physical()), holder })
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
@@ -187,7 +196,7 @@ impl<'a> Attempt<'a> {
 
     /// "channel holder": the channel for a pushed grant, and a readable description of the holder.
     fn who(&self, link: &Link) -> String {
-        format!("{} {}", link.channel.as_deref().unwrap_or("-"), self.backend.holder)
+        format!("{} {}", link.channel.as_deref().unwrap_or("-"), self.holder)
     }
 
     /// Waits until something ends the pause. A caller that joins meanwhile may shorten it.

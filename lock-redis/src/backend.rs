@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use lock_core::Released;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError,
-    LockStatus, NameRules, Operation, PhysicalName, Reach,
+    Describing, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
+    LeaseState, LockError, LockStatus, NameRules, Operation, PhysicalName, Reach, Updated,
 };
 use redis::Value;
 
@@ -21,7 +21,7 @@ use crate::link::Link;
 use crate::options::RedisOptions;
 use crate::push_router::{Address, PushRouter};
 use crate::record::{self, handed_over, holder_text, loss};
-use crate::scripts::{BREAK, CANCEL, INSPECT, RELEASE, RENEW};
+use crate::scripts::{BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, RENEW};
 use crate::supervisor::{Concerned, Supervisor};
 
 /// A brace would end the hash tag; a control character is unreadable.
@@ -82,6 +82,7 @@ impl RedisBackend {
             .with_fairness(Fairness::Fifo)
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)
+            .with_describing(Describing::Supported)
             .with_leftovers_gone_after(lease);
         Ok(Self {
             context,
@@ -161,7 +162,7 @@ impl Backend for RedisBackend {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
-        Attempt::new(self, request).make().await
+        Attempt::new(self, request)?.make().await
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
@@ -213,6 +214,16 @@ impl Backend for RedisBackend {
         }
         self.try_to_hand_over(&keys, holder.as_str(), more).await;
         Ok(Broken::taken_away())
+    }
+
+    async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        let link = self.supervisor.link(Operation::Describe)?;
+        let mut command = lease.keys.call(DESCRIBE);
+        command.arg(lease.id.to_string()).arg(holder_text(holder)?);
+        match link.call::<i64>(DESCRIBE, command).await? {
+            1 => Ok(Updated::Done),
+            code => Ok(Updated::Lost(loss(Operation::Describe, code)?)),
+        }
     }
 
     async fn close(&self) {

@@ -18,12 +18,16 @@ struct Holder {
     pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label: Option<String>,
+    /// The value of a leader or a candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
 }
 
 /// Encodes the description of a holder as the server keeps it.
 pub(crate) fn holder_text(info: &HolderInfo) -> Result<String, LockError> {
-    let holder = Holder { host: info.host.clone(), pid: info.pid, label: info.label.clone() };
-    serde_json::to_string(&holder).map_err(|error| nonsense(Operation::Connect, error))
+    let (host, label, value) = (info.host.clone(), info.label.clone(), info.value.clone());
+    let holder = Holder { host, pid: info.pid, label, value };
+    serde_json::to_string(&holder).map_err(|error| nonsense(Operation::Describe, error))
 }
 
 /// The result of an `acquire`.
@@ -166,6 +170,7 @@ fn participant(id: &str, since: Option<SystemTime>, holder: Option<&str>) -> Par
         participant.host = Some(holder.host);
         participant.pid = Some(holder.pid);
         participant.label = holder.label;
+        participant.value = holder.value;
     }
     participant
 }

@@ -93,7 +93,8 @@ impl<'a> Attempt<'a> {
         {
             return Ok((node, Some(children)));
         }
-        Ok((self.backend.recipe.create(claim).await?, None))
+        let data = self.backend.data_of(self.request.holder())?;
+        Ok((self.backend.recipe.create(claim, &data).await?, None))
     }
 
     /// Lists the predecessors of the node once. None if the node is gone.

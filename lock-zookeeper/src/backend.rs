@@ -1,5 +1,6 @@
 //! The `Backend` of the core for ZooKeeper: one short function for each operation.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,21 +8,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Fairness, Fencing,
-    Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError, LockStatus, LossReason,
-    Moment, NameRules, Operation, PhysicalName, Reach, Released,
+    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
+    Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState,
+    LockError, LockStatus, LossReason, Moment, NameRules, Operation, PhysicalName, Reach, Released, Updated,
 };
 use zookeeper_client::{Error, MultiReadResult};
 
 use crate::attempt::Attempt;
 use crate::contender::Contender;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, nonsense};
 use crate::hold::Lease;
 use crate::node::Recipe;
 use crate::node_claim::NodeClaims;
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::queue::{in_order, refuse_strangers};
-use crate::record::{broken, broken_unread, participant, stops_within, text_of};
+use crate::record::{broken, broken_unread, is_broken, participant, stops_within, text_of};
 use crate::session::{Session, Told};
 use crate::sessions::Sessions;
 
@@ -36,6 +37,9 @@ pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted)
 /// How many nodes one request reads.
 const READ_TOGETHER: usize = 200;
 
+/// How often the data of a node may change while a client replaces it.
+const MOST_ROUNDS: usize = 8;
+
 /// The pause before another check of a node that is about to go, after a failed one.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -48,6 +52,8 @@ pub(crate) struct ZooKeeperBackend {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) claims: Arc<NodeClaims>,
     pub(crate) recipe: Recipe,
+    /// What the client writes into its nodes: who it is.
+    data: Box<[u8]>,
     root: String,
     capabilities: Capabilities,
     /// The position of the hold whose node the next heartbeat checks.
@@ -60,7 +66,7 @@ impl ZooKeeperBackend {
         options: ZooKeeperOptions,
     ) -> Result<Self, LockError> {
         let data = text_of(context.holder(), context.abort_margin())?;
-        let recipe = Recipe { access: options.access, data, accepted: options.accepted };
+        let recipe = Recipe { access: options.access, accepted: options.accepted };
         let root = options.root.clone();
         let fencing = match options.fencing {
             TokenSource::Czxid => Fencing::Durable,
@@ -71,12 +77,14 @@ impl ZooKeeperBackend {
             .with_fencing(fencing)
             .with_fairness(Fairness::Fifo)
             .with_inspection(Inspection::HolderAndQueue)
-            .with_breaking(Breaking::Supported);
+            .with_breaking(Breaking::Supported)
+            .with_describing(Describing::Supported);
         Ok(Self {
             context,
             sessions,
             claims: Arc::default(),
             recipe,
+            data,
             root,
             capabilities,
             turn: AtomicUsize::new(0),
@@ -85,6 +93,15 @@ impl ZooKeeperBackend {
 
     pub(crate) fn has_tokens(&self) -> bool {
         self.capabilities.fencing != Fencing::None
+    }
+
+    /// What the client writes into the node of an attempt.
+    pub(crate) fn data_of(&self, holder: &Arc<HolderInfo>) -> Result<Cow<'_, [u8]>, LockError> {
+        // Most attempts are described as their client is.
+        if Arc::ptr_eq(holder, self.context.holder()) {
+            return Ok(Cow::Borrowed(&self.data));
+        }
+        Ok(Cow::Owned(text_of(holder, self.context.abort_margin())?.into_vec()))
     }
 
     /// The directory of a lock.
@@ -257,8 +274,52 @@ impl Backend for ZooKeeperBackend {
         }
     }
 
+    async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        let text = text_of(holder, self.context.abort_margin())?;
+        let session = lease.claim.session();
+        for _ in 0..MOST_ROUNDS {
+            let Some(node) = lease.claim.node() else { return Ok(Updated::Lost(LossReason::Deleted)) };
+            match replace_data(session, &lease.claim.path_of(&node.name), &text).await {
+                Ok(Replaced::Yes) => return Ok(Updated::Done),
+                Ok(Replaced::Broken) => return Ok(Updated::Lost(LossReason::Broken)),
+                Ok(Replaced::Changed) => {}
+                Err(failure) if failure.is(&Error::NoNode) => return Ok(Updated::Lost(LossReason::Deleted)),
+                Err(failure) if failure.outcome() == Outcome::EndsWithSession => {
+                    return Ok(Updated::Lost(LossReason::SessionClosed));
+                }
+                Err(failure) => return Err(failure.explain(Operation::Describe)),
+            }
+        }
+        Err(nonsense(Operation::Describe, "another program changes the node again and again"))
+    }
+
     async fn close(&self) {
         self.sessions.close().await;
+    }
+}
+
+/// What became of a request to replace the data of a node.
+enum Replaced {
+    Yes,
+    /// Another client has broken the hold. Its mark stays.
+    Broken,
+    /// Another client has written to the node in between.
+    Changed,
+}
+
+/// Replaces the data of a hold's node, unless the hold is broken: the mark of a break must not be overwritten.
+async fn replace_data(session: &Session, path: &str, text: &[u8]) -> Result<Replaced, Failure> {
+    let found = session.read(std::slice::from_ref(&path.to_owned())).await?.pop();
+    let version = match found {
+        Some(MultiReadResult::Data { data, .. }) if is_broken(&data) => return Ok(Replaced::Broken),
+        Some(MultiReadResult::Data { stat, .. }) => stat.version,
+        Some(MultiReadResult::Error { err }) => return Err(Failure::Told(err)),
+        _ => return Err(Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))),
+    };
+    match session.change(|writer| writer.add_set_data(path, text, Some(version))).await {
+        Ok(_) => Ok(Replaced::Yes),
+        Err((_, failure)) if failure.is(&Error::BadVersion) => Ok(Replaced::Changed),
+        Err((_, failure)) => Err(failure),
     }
 }
 

@@ -19,8 +19,6 @@ use crate::options::Access;
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub(crate) access: Access,
-    /// What the client writes into its nodes: who it is.
-    pub(crate) data: Box<[u8]>,
     pub(crate) accepted: Accepted,
 }
 
@@ -56,11 +54,12 @@ impl Recipe {
     }
 
     /// Creates the node. After an error that leaves the outcome unknown, the claim stays in doubt.
-    pub(crate) async fn create(&self, claim: &NodeClaim) -> Result<Node, LockError> {
+    /// `data` says who the client is.
+    pub(crate) async fn create(&self, claim: &NodeClaim, data: &[u8]) -> Result<Node, LockError> {
         let mut way = Way::InDirectory;
         for _ in 0..MOST_ROUNDS {
             claim.about_to_create();
-            let (index, failure) = match self.create_once(claim, way).await {
+            let (index, failure) = match self.create_once(claim, data, way).await {
                 Ok(node) => {
                     claim.made(node.contender.clone());
                     return Ok(node);
@@ -87,18 +86,18 @@ impl Recipe {
             .retryable())
     }
 
-    async fn create_once(&self, claim: &NodeClaim, way: Way) -> Result<Node, (usize, Failure)> {
+    async fn create_once(&self, claim: &NodeClaim, data: &[u8], way: Way) -> Result<Node, (usize, Failure)> {
         let directory = &**claim.directory();
         let prefix = claim.path_of(&claim.mark().prefix());
         let contender = CreateMode::EphemeralSequential.with_acls(self.access());
         if way == Way::Alone {
-            return self.create_alone(claim, &prefix).await.map_err(|failure| (0, failure));
+            return self.create_alone(claim, data, &prefix).await.map_err(|failure| (0, failure));
         }
         let changes = claim.session().change(|writer| {
             if way == Way::WithDirectory {
                 writer.add_create(directory, &[], &CreateMode::Container.with_acls(self.access()))?;
             }
-            writer.add_create(&prefix, &self.data, &contender)?;
+            writer.add_create(&prefix, data, &contender)?;
             writer.add_set_data(directory, &[], None)
         });
         read(&changes.await?)
@@ -106,9 +105,9 @@ impl Recipe {
     }
 
     /// Creates the node where the user may not write the directory's data.
-    async fn create_alone(&self, claim: &NodeClaim, prefix: &str) -> Result<Node, Failure> {
+    async fn create_alone(&self, claim: &NodeClaim, data: &[u8], prefix: &str) -> Result<Node, Failure> {
         let options = CreateMode::EphemeralSequential.with_acls(self.access());
-        let creating = |client: Arc<Client>| async move { client.create(prefix, &self.data, &options).await };
+        let creating = |client: Arc<Client>| async move { client.create(prefix, data, &options).await };
         let (stat, sequence) = claim.session().ask(Proof::Committed, creating).await?;
         let name = format!("{}{sequence}", claim.mark().prefix());
         let contender = Contender { sequence: sequence.into_i64(), name };

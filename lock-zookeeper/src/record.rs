@@ -22,6 +22,9 @@ struct Record {
     pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label: Option<String>,
+    /// The value of a leader or a candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
     /// How many milliseconds its holds need to stop after the report of their loss.
     #[serde(default, skip_serializing_if = "is_default")]
     stops_within: u64,
@@ -51,6 +54,7 @@ pub(crate) fn text_of(info: &HolderInfo, stops_within: Duration) -> Result<Box<[
         host: info.host.clone(),
         pid: info.pid,
         label: info.label.clone(),
+        value: info.value.clone(),
         stops_within: in_milliseconds(stops_within),
         broken: false,
     };
@@ -80,7 +84,8 @@ pub(crate) fn broken(data: &[u8]) -> Vec<u8> {
 /// The same for data that the user may not read: the holder is unknown, and may need the longest time.
 pub(crate) fn broken_unread() -> Vec<u8> {
     let stops_within = in_milliseconds(LONGEST_STOP);
-    let unknown = Record { host: String::new(), pid: 0, label: None, stops_within, broken: true };
+    let unknown =
+        Record { host: String::new(), pid: 0, label: None, value: None, stops_within, broken: true };
     serde_json::to_vec(&unknown).unwrap_or_else(|_| BROKEN.to_vec())
 }
 
@@ -97,6 +102,7 @@ pub(crate) fn participant(contender: &Contender, node: Option<(&[u8], &Stat)>) -
         participant.host = Some(record.host).filter(|host| !host.is_empty());
         participant.pid = Some(record.pid).filter(|pid| *pid != 0);
         participant.label = record.label;
+        participant.value = record.value;
     } else if let Ok(text) = std::str::from_utf8(data)
         && data != BROKEN
         && !text.is_empty()

@@ -7,6 +7,7 @@ mod bodies;
 mod breaking;
 mod cancellation;
 mod closing;
+mod election;
 pub(crate) mod exclusion;
 mod guards;
 mod inspection;
@@ -17,6 +18,7 @@ mod outages;
 mod owners;
 mod processes;
 mod release;
+mod several;
 mod tokens;
 mod waiting;
 
@@ -43,6 +45,8 @@ pub fn all() -> &'static [Case] {
             listener::CASES,
             outages::CASES,
             cancellation::CASES,
+            several::CASES,
+            election::CASES,
             processes::CASES,
         ]
         .concat()

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::announcer::Announcer;
+use crate::api::election::Election;
 use crate::api::events::LockEvents;
 use crate::api::handle::Handle;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
 use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
+use crate::api::several::MultiLocks;
 use crate::policy::context::ClientContext;
 use crate::policy::remote::Remote;
-use crate::runtime::engine::{AbortOnDrop, contained};
+use crate::runtime::engine::{AbortOnDrop, Engine, contained};
 use crate::runtime::race::within;
 use crate::spi::InspectRequest;
 use crate::types::capabilities::{Breaking, Capabilities, Inspection};
@@ -38,6 +40,7 @@ struct Client {
     context: Arc<ClientContext>,
     locks: Registry,
     announcer: Arc<Announcer>,
+    joint: MultiLocks,
     handle: Arc<Handle>,
 }
 
@@ -45,7 +48,8 @@ impl LockClient {
     pub(crate) fn new(context: ClientContext) -> Self {
         let context = Arc::new(context);
         let handle = Arc::new(Handle::of(&context));
-        Self(Arc::new(Client { context, locks: Registry::default(), announcer: Arc::default(), handle }))
+        let (locks, joint, announcer) = (Registry::default(), MultiLocks::default(), Arc::default());
+        Self(Arc::new(Client { context, locks, joint, announcer, handle }))
     }
 
     /// Returns the lock called `name`, which excludes all other owners. Two locks with the same name from the same
@@ -62,7 +66,7 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { context, locks, announcer, handle } = &*self.0;
+        let Client { context, locks, announcer, handle, .. } = &*self.0;
         let entry = locks.get(LockName::new(name)?, context, announcer)?;
         Ok(Arc::new(ReentrantLock::new(entry, Arc::clone(announcer), Arc::clone(handle))))
     }
@@ -97,6 +101,51 @@ impl LockClient {
     /// ```
     pub fn events(&self) -> LockEvents {
         LockEvents::of(&self.0.announcer)
+    }
+
+    /// Returns the locks called `names` as one: it is acquired all or nothing, with one deadline, and lost when one of them
+    /// is lost. The order of the names does not matter, and a name that is given twice counts once.
+    /// [`MultiLock`](crate::MultiLock) says what is held while it waits, and joins locks of several clients.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLock;
+    /// # lock_core::example(async |locks| {
+    /// let both = locks.mutex_all(["account/7", "account/9"])?;
+    /// let guard = both.acquire().await?;
+    /// let (from, to) = (guard.hold().token_of("account/7"), guard.hold().token_of("account/9"));
+    /// assert!(from.is_some() && to.is_some()); // each account's writes go with its own token
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for an empty list; [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after
+    /// [`LockClient::close`].
+    pub fn mutex_all<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Arc<dyn DistributedLock>, LockError> {
+        let locks = names.into_iter().map(|name| self.mutex(name)).collect::<Result<_, _>>()?;
+        self.0.joint.get(locks)
+    }
+
+    /// Returns the election called `name`, in which of all candidates at most one leads. It is the lock of that name: an
+    /// election and a mutex of one name exclude each other.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let leadership = locks.election("scheduler")?.campaign("10.0.0.7:8080").await?;
+    /// assert!(leadership.is_leading());
+    /// leadership.resign().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
+        let Client { context, locks, announcer, .. } = &*self.0;
+        let entry = locks.get(LockName::new(name)?, context, announcer)?;
+        Ok(Election::new(self.clone(), entry))
     }
 
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.
@@ -249,7 +298,7 @@ impl LockClient {
     }
 
     /// Calls the backend on the engine, where its connections live, whatever runtime the caller uses.
-    async fn on_engine<T, F>(
+    pub(super) async fn on_engine<T, F>(
         &self,
         operation: Operation,
         call: impl FnOnce(Arc<Remote>) -> F,
@@ -267,6 +316,10 @@ impl LockClient {
                 .caused_by(error))
         });
         answer.map_err(|error| error.at(&remote.server))
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.0.context.engine()
     }
 
     fn inspect_request(&self, name: LockName) -> InspectRequest {

@@ -32,7 +32,8 @@ impl Hold {
         self.0.name()
     }
 
-    /// Returns the fencing token, if the backend has fencing tokens.
+    /// Returns the fencing token, if the backend has fencing tokens; `None` for several locks that are held
+    /// [together](crate::MultiLock), each of which [has its own](Hold::token_of).
     ///
     /// ```
     /// # lock_core::example(async |locks| {

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use crate::api::hold::Hold;
-use crate::policy::hold::detached::detached;
+use crate::api::part_watch::PartWatch;
+use crate::policy::entry::Observer;
+use crate::policy::hold::detached::{Detached, detached};
+use crate::policy::local::Occupant;
 use crate::runtime::clock::Clock;
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
@@ -11,7 +14,7 @@ use crate::types::token::FencingToken;
 
 /// The other side of a [`Hold`] that its creator ends, for an implementation of
 /// [`DistributedLock`](crate::DistributedLock) that is not a client's lock: a fake in a test, or a lock built of other
-/// locks. Such a hold has no lease.
+/// locks. Such a hold has no lease of its own.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -26,22 +29,61 @@ use crate::types::token::FencingToken;
 /// # }).unwrap();
 /// ```
 #[derive(Debug, Clone)]
-pub struct HoldControl(Hold);
+pub struct HoldControl {
+    hold: Hold,
+    /// They end with the last clone.
+    _parts: Arc<[PartWatch]>,
+}
 
 impl HoldControl {
     /// Creates a hold of the lock called `name`, which stands until the control ends it.
     pub fn new(name: LockName, token: Option<FencingToken>, clock: Clock) -> Self {
-        Self(Hold(detached(name, token, clock)))
+        let parts = Box::default();
+        let hold = Hold(detached(Detached { name, token, clock, parts, observer: None }));
+        Self { hold, _parts: Arc::default() }
+    }
+
+    /// Creates the hold of a lock that consists of other locks, whose holds are `parts`. It is valid only while all of
+    /// them are, and it is lost when one of them is, for the same reason. The watch for that ends with the last clone
+    /// of the control.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// use lock_core::{DistributedLock, HoldControl, LockName};
+    ///
+    /// let lock = locks.mutex("account/7")?;
+    /// let (one, other) = (lock.acquire().await?, locks.mutex("account/9")?.acquire().await?);
+    /// let parts = [one.hold().clone(), other.hold().clone()];
+    /// let both = HoldControl::of_parts(LockName::new("both")?, lock.clock().clone(), &parts).hold();
+    /// assert!(both.is_valid());
+    /// one.release().await?;
+    /// assert!(!both.is_valid());
+    /// # Ok(()) });
+    /// ```
+    pub fn of_parts(name: LockName, clock: Clock, parts: &[Hold]) -> Self {
+        Self::observed(name, clock, parts, None)
+    }
+
+    pub(crate) fn observed(
+        name: LockName,
+        clock: Clock,
+        parts: &[Hold],
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
+        let cores = parts.iter().map(|part| Arc::clone(&part.0)).collect();
+        let hold = Hold(detached(Detached { name, token: None, clock, parts: cores, observer }));
+        let watches = parts.iter().map(|part| PartWatch::begin(part, &hold)).collect();
+        Self { hold, _parts: watches }
     }
 
     /// Returns the hold.
     pub fn hold(&self) -> Hold {
-        self.0.clone()
+        self.hold.clone()
     }
 
-    /// Declares the hold lost. Does nothing if it has ended.
+    /// Declares the hold lost. Does nothing if it has ended or its release has begun.
     pub fn lose(&self, reason: LossReason) {
-        self.0.0.declare_lost(reason);
+        self.hold.0.declare_lost(reason);
     }
 
     /// Ends the hold by a release.
@@ -58,7 +100,22 @@ impl HoldControl {
     /// # Errors
     /// The reason, if the hold has been lost.
     pub fn release(&self) -> Result<(), LossReason> {
-        let hold: &Arc<_> = &self.0.0;
-        hold.release_here()
+        self.begin_release()?;
+        self.finish_release(None);
+        Ok(())
+    }
+
+    /// Begins a release that takes time, such as a request to a server. From here on the hold is not valid, and only
+    /// [`HoldControl::finish_release`] ends it.
+    ///
+    /// # Errors
+    /// The reason, if the hold has been lost.
+    pub fn begin_release(&self) -> Result<(), LossReason> {
+        self.hold.0.begin_release()
+    }
+
+    /// Ends a release that was begun: the hold was released, or turns out to have been lost before.
+    pub fn finish_release(&self, loss: Option<LossReason>) {
+        self.hold.0.finish_release(loss);
     }
 }

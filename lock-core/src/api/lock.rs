@@ -40,6 +40,18 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     fn name(&self) -> &LockName;
 
+    /// Returns the address of the server that the lock is at, as errors show it; empty for a lock that is not a client's.
+    /// A decorator passes the call on.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// assert_eq!(locks.mutex("orders/42")?.server(), "memory:");
+    /// # Ok(()) });
+    /// ```
+    fn server(&self) -> &str {
+        ""
+    }
+
     /// Returns the clock that measures waits for this lock.
     ///
     /// ```

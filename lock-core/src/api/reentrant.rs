@@ -80,6 +80,10 @@ impl DistributedLock for ReentrantLock {
         self.entry.clock()
     }
 
+    fn server(&self) -> &str {
+        self.entry.server()
+    }
+
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
         self.acquire_guard(owner, wait).await
     }

@@ -31,12 +31,13 @@ use async_trait::async_trait;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::spi::{
-    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Released, Term, Wait,
+    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Released, Term,
+    Updated, Wait,
 };
-use crate::types::capabilities::{Breaking, Capabilities, Fairness, Fencing, Inspection, Reach};
+use crate::types::capabilities::{Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach};
 use crate::types::error::{LockError, Operation};
 use crate::types::name::{CharacterSet, LockName, NameRules};
-use crate::types::status::{Broken, HolderId, LockStatus};
+use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
 use crate::types::url::{LockUrl, UrlOptions};
 use faults::{Faults, Outage};
 use server::{Fate, Requested, Server};
@@ -280,6 +281,7 @@ fn capabilities() -> Capabilities {
         .with_fairness(Fairness::Fifo)
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
+        .with_describing(Describing::Supported)
 }
 
 /// What a client remembers of a grant: its id at the server, and what became of it.
@@ -386,5 +388,10 @@ impl Backend for MemoryBackend {
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         self.call(Operation::Break, |server| server.break_holder(request.physical(), holder)).await
+    }
+
+    async fn update_holder(&self, lease: &MemoryLease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        self.call(Operation::Describe, |server| server.update_holder(&lease.requested, &lease.fate, holder))
+            .await
     }
 }

@@ -13,7 +13,7 @@ use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 use crate::spi::AttemptHandle;
-use crate::spi::{AcquireRequest, AttemptId, LeaseState};
+use crate::spi::{AcquireRequest, AttemptId, LeaseState, Updated};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
@@ -223,6 +223,17 @@ impl Server {
         }
     }
 
+    pub(super) fn update_holder(&self, requested: &Requested, fate: &Fate, info: &HolderInfo) -> Updated {
+        let mut locks = self.locks.lock();
+        match locks.get_mut(&requested.name).and_then(|lock| lock.holder.as_mut()) {
+            Some(holder) if holder.waiter.id == requested.id => {
+                holder.waiter.info = Arc::new(info.clone());
+                Updated::Done
+            }
+            _ => Updated::Lost(fate.reason()),
+        }
+    }
+
     pub(super) fn inspect(&self, name: &LockName, physical: &PhysicalName) -> LockStatus {
         let mut status = LockStatus::free(name.clone());
         let locks = self.locks.lock();
@@ -267,7 +278,13 @@ impl Server {
         let stranger = Waiter {
             id: AttemptId::new(u128::MAX),
             lease: None,
-            info: Arc::new(HolderInfo { host: "elsewhere".to_owned(), pid: 0, origin: None, label: None }),
+            info: Arc::new(HolderInfo {
+                host: "elsewhere".to_owned(),
+                pid: 0,
+                origin: None,
+                label: None,
+                value: None,
+            }),
             since: SystemTime::now(),
             attempt: AttemptHandle::new(crate::spi::Wait::Forever),
             waker: None,

@@ -14,6 +14,7 @@ use crate::runtime::clock::{Moment, Sleep};
 use crate::spi::Wait;
 use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
+use crate::types::status::HolderInfo;
 
 impl Entry {
     /// Enters for `owner`: locally first, then remotely. Returns `None` when the lock could not be had in time.
@@ -22,8 +23,20 @@ impl Entry {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
+        self.acquire_with(&self.client.holder, owner, wait).await
+    }
+
+    /// Like `acquire`, and tells the server about `holder` if this call makes the attempt. An attempt that another
+    /// waiter has begun tells the server about that one: compare [`HoldCore::holder`].
+    pub(crate) async fn acquire_with(
+        self: &Arc<Self>,
+        holder: &Arc<HolderInfo>,
+        owner: Owner,
+        wait: Wait,
+    ) -> Result<Option<Arc<HoldCore>>, LockError> {
         let patience = Patience::from(wait);
-        let (entered, start) = self.local.enter(owner, patience, |patience| self.new_attempt(patience));
+        let attempt = |patience| self.new_attempt_of(Arc::clone(holder), patience);
+        let (entered, start) = self.local.enter(owner, patience, attempt);
         let settled = match entered {
             Entered::Settled(settled) => {
                 // A caller that finds a loss before it was reported lets the next in the queue have its turn.

@@ -182,6 +182,8 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         lease: Mutex::new(Some(grant.lease)),
         group: grant.group,
         token: grant.token,
+        holder: Some(Arc::clone(&request.holder)),
+        parts: Box::default(),
         place: request.handle.place(),
         lasting,
         #[cfg(unix)]
@@ -275,6 +277,7 @@ impl Home for Entry {
 
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
         self.observer.announce(event, hold);
+        self.changed();
     }
 
     /// Frees the local mutex, calls the listener, and removes what is left at the server.

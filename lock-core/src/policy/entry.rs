@@ -2,9 +2,11 @@
 //! entry for each client and name, which all users of that name share.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::policy::context::ClientContext;
 use crate::policy::hold::HoldCore;
@@ -19,7 +21,7 @@ use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::owner::Owner;
-use crate::types::status::Participant;
+use crate::types::status::{HolderInfo, Participant};
 
 /// Receives the events of the holds of a lock. It runs no user code.
 pub(crate) trait Observer: Send + Sync {
@@ -36,6 +38,8 @@ pub(crate) struct Entry {
     /// Who held the lock when the server last named the holder to the current attempt.
     last_holder: Mutex<Option<Participant>>,
     is_holder_known: AtomicBool,
+    /// Wakes those who observe the holder, once there are any.
+    changes: OnceLock<watch::Sender<()>>,
 }
 
 impl Entry {
@@ -49,6 +53,7 @@ impl Entry {
             lost_unseen: LostUnseen::default(),
             last_holder: Mutex::default(),
             is_holder_known: AtomicBool::new(false),
+            changes: OnceLock::new(),
         }
     }
 
@@ -60,11 +65,41 @@ impl Entry {
         self.client.clock()
     }
 
+    /// Returns the address of the server.
+    pub(crate) fn server(&self) -> &str {
+        self.client.server()
+    }
+
+    /// Returns what the client tells the server about itself.
+    pub(crate) fn holder(&self) -> &Arc<HolderInfo> {
+        &self.client.holder
+    }
+
+    /// Returns a receiver that learns when the holder changes through this client.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.get_or_init(watch::Sender::default).subscribe()
+    }
+
+    /// The holder, or what the server shows of it, has changed. It wakes only tasks of this crate.
+    pub(crate) fn changed(&self) {
+        if let Some(changes) = self.changes.get() {
+            changes.send_replace(());
+        }
+    }
+
     pub(super) fn logged(&self) -> log::Lock<'_> {
         log::Lock { name: &self.name, server: self.client.server() }
     }
 
     pub(super) fn new_attempt(self: &Arc<Self>, patience: Patience) -> Arc<AcquireRequest> {
+        self.new_attempt_of(Arc::clone(&self.client.holder), patience)
+    }
+
+    pub(super) fn new_attempt_of(
+        self: &Arc<Self>,
+        holder: Arc<HolderInfo>,
+        patience: Patience,
+    ) -> Arc<AcquireRequest> {
         if self.is_holder_known.swap(false, Ordering::Relaxed) {
             *self.last_holder.lock() = None;
         }
@@ -78,7 +113,7 @@ impl Entry {
             name: self.name.clone(),
             physical: self.physical.clone(),
             mode: Mode::Exclusive,
-            holder: Arc::clone(&self.client.holder),
+            holder,
             handle,
         })
     }

@@ -144,6 +144,7 @@ impl BackendTasks {
 }
 
 /// Aborts a task when the future that waits for it is dropped.
+#[derive(Debug)]
 pub(crate) struct AbortOnDrop<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {

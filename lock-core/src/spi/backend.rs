@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{AcquireRequest, Grant, GroupId, InspectRequest, LeaseState, Released};
+use super::{AcquireRequest, Grant, GroupId, InspectRequest, LeaseState, Released, Updated};
 use crate::types::capabilities::Capabilities;
-use crate::types::error::LockError;
-use crate::types::status::{Broken, HolderId, LockStatus};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
 
 #[cfg(doc)]
 use super::{AttemptHandle, Wait};
@@ -71,6 +71,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The future may be dropped at every await, when the user drops the call; the lock may or may not have been taken
     /// away.
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
+
+    /// Replaces what the server shows of the holder, if the server still has the lease for this client. The core calls
+    /// it for a leader whose value changes, and never makes two calls at once for the same lease.
+    ///
+    /// A request that reaches the server after the lease has ended must change nothing. A backend that implements it
+    /// says so in its [capabilities](Capabilities::describing).
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at every await; the server may or may not show the new information.
+    async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        let _ = (lease, holder);
+        Err(LockError::new(ErrorKind::Unsupported, Operation::Describe))
+    }
 
     /// Closes connections and ends background work. When the core calls this, there are no waiters any more, and the
     /// release of every hold has been answered or at least sent.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{AcquireRequest, Backend, Grant, GroupId, InspectRequest, LeaseState, Released};
+use super::{AcquireRequest, Backend, Grant, GroupId, InspectRequest, LeaseState, Released, Updated};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
-use crate::types::status::{Broken, HolderId, LockStatus};
+use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
 
 /// A lease of an erased type.
 pub(crate) type AnyLease = Arc<dyn Any + Send + Sync>;
@@ -24,6 +24,7 @@ pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
     async fn release(&self, lease: &AnyLease) -> Result<Released, LockError>;
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError>;
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
+    async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError>;
     async fn close(&self);
 }
 
@@ -69,6 +70,10 @@ impl<B: Backend> AnyBackend for Erased<B> {
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         self.0.break_holder(request, holder).await
+    }
+
+    async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        self.0.update_holder(&*Self::recall(lease)?, holder).await
     }
 
     async fn close(&self) {

@@ -175,3 +175,12 @@ pub enum Released {
     /// a repeated request it means that an earlier one arrived.
     WasLost(LossReason),
 }
+
+/// The result of replacing what the server shows of a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Updated {
+    /// The server shows the new information.
+    Done,
+    /// The server does not have the lease for this client any more, and has changed nothing.
+    Lost(LossReason),
+}

@@ -231,7 +231,7 @@ pub use backend::Backend;
 pub use backoff::Backoff;
 pub use connection::{ClientCertificate, Endpoint, TlsFiles, TlsOptions, split_port};
 pub use context::BackendContext;
-pub use grant::{Grant, GroupId, LeaseState, Released, Term};
+pub use grant::{Grant, GroupId, LeaseState, Released, Term, Updated};
 
 pub use crate::runtime::race::within;
 pub use crate::runtime::sync::Mutex;

@@ -64,6 +64,16 @@ pub enum Breaking {
     Supported,
 }
 
+/// Whether the server shows the value of a leader, and lets the leader change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Describing {
+    /// The server has no room for what a holder says about itself, or the holder cannot change it.
+    Unsupported,
+    /// The status of a lock shows the value, and the holder can change it.
+    Supported,
+}
+
 /// What a backend can do.
 ///
 /// Start from [`Capabilities::new`], which claims nothing, and add what applies with the `with_…` methods.
@@ -97,6 +107,8 @@ pub struct Capabilities {
     pub inspection: Inspection,
     /// Whether `break_holder` works.
     pub breaking: Breaking,
+    /// Whether a leader's value is shown and can be changed.
+    pub describing: Describing,
     /// What the server accepts as the name of a lock.
     pub names: NameRules,
     /// The longest time that the server keeps what a lost client has left behind: its places in queues and its grants.
@@ -115,6 +127,7 @@ impl Capabilities {
             fairness: Fairness::Unordered,
             inspection: Inspection::None,
             breaking: Breaking::Unsupported,
+            describing: Describing::Unsupported,
             names,
             leftovers_last: None,
         }
@@ -153,6 +166,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_breaking(mut self, breaking: Breaking) -> Self {
         self.breaking = breaking;
+        self
+    }
+
+    /// Sets whether a leader's value is shown and can be changed.
+    #[must_use]
+    pub const fn with_describing(mut self, describing: Describing) -> Self {
+        self.describing = describing;
         self
     }
 }

@@ -97,6 +97,8 @@ pub enum Operation {
     Inspect,
     /// Taking a lock away from its holder.
     Break,
+    /// Changing what the server shows of a holder.
+    Describe,
     /// Closing a client.
     Close,
 }
@@ -112,6 +114,7 @@ impl fmt::Display for Operation {
             Self::Release => "release",
             Self::Inspect => "inspect",
             Self::Break => "break",
+            Self::Describe => "describe",
             Self::Close => "close",
         })
     }

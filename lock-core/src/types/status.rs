@@ -59,13 +59,16 @@ pub struct HolderInfo {
     pub origin: Option<ProcessOrigin>,
     /// The label that the user gave this client (`?label=`), if any.
     pub label: Option<String>,
+    /// The value that a candidate gives its leadership, if it is one; see
+    /// [`Backend::update_holder`](crate::Backend::update_holder).
+    pub value: Option<String>,
 }
 
 impl HolderInfo {
     /// Returns the machine and the process that this code runs in.
     pub fn of_this_process() -> Self {
         let origin = ProcessOrigin::of_this_process();
-        Self { host: host_name(), pid: std::process::id(), origin, label: None }
+        Self { host: host_name(), pid: std::process::id(), origin, label: None, value: None }
     }
 }
 
@@ -107,6 +110,8 @@ pub struct Participant {
     pub origin: Option<ProcessOrigin>,
     /// The label that the user gave it, if any.
     pub label: Option<String>,
+    /// The value of its leadership, if it is a leader or a candidate and the backend shows that.
+    pub value: Option<String>,
     /// Since when it holds or waits, by the wall clock of the machine that recorded it.
     pub since: Option<SystemTime>,
 }
@@ -114,7 +119,7 @@ pub struct Participant {
 impl Participant {
     /// Creates a participant of which only the id is known.
     pub fn new(id: HolderId) -> Self {
-        Self { id, token: None, host: None, pid: None, origin: None, label: None, since: None }
+        Self { id, token: None, host: None, pid: None, origin: None, label: None, value: None, since: None }
     }
 
     /// Adds what the participant said about itself.
@@ -124,6 +129,7 @@ impl Participant {
         self.pid = Some(info.pid);
         self.origin.clone_from(&info.origin);
         self.label.clone_from(&info.label);
+        self.value.clone_from(&info.value);
         self
     }
 

@@ -21,7 +21,7 @@ impl Script {
         self.operation
     }
 
-    /// The script's name: `acquire`, `renew`, `release`, `cancel`, `inspect` or `break`.
+    /// The script's name: `acquire`, `renew`, `release`, `cancel`, `inspect`, `break` or `describe`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -57,13 +57,14 @@ macro_rules! script {
     };
 }
 
-static SCRIPTS: [Script; 6] = [
+static SCRIPTS: [Script; 7] = [
     script!(Acquire, "acquire"),
     script!(Renew, "renew"),
     script!(Release, "release"),
     script!(Cancel, "cancel"),
     script!(Inspect, "inspect"),
     script!(Break, "break"),
+    script!(Describe, "describe"),
 ];
 
 pub(crate) static ACQUIRE: &Script = &SCRIPTS[0];
@@ -72,6 +73,7 @@ pub(crate) static RELEASE: &Script = &SCRIPTS[2];
 pub(crate) static CANCEL: &Script = &SCRIPTS[3];
 pub(crate) static INSPECT: &Script = &SCRIPTS[4];
 pub(crate) static BREAK: &Script = &SCRIPTS[5];
+pub(crate) static DESCRIBE: &Script = &SCRIPTS[6];
 
 /// All scripts, so that an operator can tell what an `EVALSHA` in the server's slow log is.
 ///

@@ -2,7 +2,7 @@
 use crate::scenarios::{
     Scenario, acquire, beat, faults, fence, foreign, handoff, inspect, keys, lease, queue, undo,
 };
-use crate::scripts::{ACQUIRE, BREAK, CANCEL, GRANT, INSPECT, PROMOTE, RELEASE, RENEW};
+use crate::scripts::{ACQUIRE, BREAK, CANCEL, DESCRIBE, GRANT, INSPECT, PROMOTE, RELEASE, RENEW};
 
 pub(crate) struct Mutant {
     /// What is wrong with the mutant.
@@ -29,6 +29,13 @@ macro_rules! mutants {
 }
 
 mutants! {
+    // Descriptions of holds.
+    "a description ends the lease":
+        DESCRIBE, ", 'KEEPTTL'" => "", lease::only_the_owner_describes_its_hold;
+    "a description of another's hold is accepted":
+        DESCRIBE, "string.find(hold, id, 1, true) == 1 and " => "", lease::only_the_owner_describes_its_hold;
+    "a late description leaves the lock to no waiter":
+        DESCRIBE, "if not hold then promote() end\n" => "", lease::a_late_description_changes_nothing_and_hands_over;
     // Attempts and places.
     "a heartbeat makes a place":
         ACQUIRE, "if intent == 'beat' then" => "if false then", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;

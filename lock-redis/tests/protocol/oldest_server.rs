@@ -15,7 +15,7 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ("PTTL", &[], "2.6"),
     ("PUBLISH", &[], "2.0"),
     ("PUBSUB", &["NUMSUB"], "2.8"),
-    ("SET", &["GET", "NX", "PX", "PXAT"], "6.2"),
+    ("SET", &["GET", "KEEPTTL", "NX", "PX", "PXAT"], "6.2"),
     ("TIME", &[], "2.6"),
     ("ZADD", &[], "1.2"),
     ("ZPOPMIN", &[], "5.0"),

@@ -1,7 +1,7 @@
 //! The texts of the scripts, as shipped or with one rule removed.
 use std::collections::BTreeMap;
 
-const TRUE: [(&str, &str); 8] = [
+const TRUE: [(&str, &str); 9] = [
     (GRANT, include_str!("../../src/scripts/grant.lua")),
     (PROMOTE, include_str!("../../src/scripts/promote.lua")),
     (ACQUIRE, include_str!("../../src/scripts/acquire.lua")),
@@ -10,6 +10,7 @@ const TRUE: [(&str, &str); 8] = [
     (CANCEL, include_str!("../../src/scripts/cancel.lua")),
     (INSPECT, include_str!("../../src/scripts/inspect.lua")),
     (BREAK, include_str!("../../src/scripts/break.lua")),
+    (DESCRIBE, include_str!("../../src/scripts/describe.lua")),
 ];
 
 pub(crate) const GRANT: &str = "grant";
@@ -20,6 +21,7 @@ pub(crate) const RELEASE: &str = "release";
 pub(crate) const CANCEL: &str = "cancel";
 pub(crate) const INSPECT: &str = "inspect";
 pub(crate) const BREAK: &str = "break";
+pub(crate) const DESCRIBE: &str = "describe";
 
 /// A complete set of scripts.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use redis::{Cmd, Connection, FromRedisValue, Value};
 
 use crate::failure::{Failure, failure};
-use crate::scripts::{ACQUIRE, BREAK, CANCEL, INSPECT, RELEASE, RENEW, Scripts};
+use crate::scripts::{ACQUIRE, BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, RENEW, Scripts};
 use crate::server::{LOOK_AGAIN, PATIENCE, Server};
 
 /// A lease in milliseconds that outlasts every scenario.
@@ -169,6 +169,10 @@ impl<'a> Stage<'a> {
 
     pub(crate) fn break_holder(&mut self, id: &str) -> Result<(i64, i64), Failure> {
         self.play(BREAK, &[id, &LONG.to_string()])
+    }
+
+    pub(crate) fn describe(&mut self, id: &str, holder: &str) -> Result<i64, Failure> {
+        self.play(DESCRIBE, &[id, holder])
     }
 
     pub(crate) fn inspect(&mut self) -> Result<Vec<Value>, Failure> {

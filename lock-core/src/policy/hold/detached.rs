@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::policy::entry::Observer;
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
-use crate::policy::local::Occupant;
 use crate::runtime::clock::Clock;
 use crate::runtime::pending::{Pending, PendingWork};
 use crate::runtime::sync::Mutex;
@@ -13,36 +13,40 @@ use crate::types::loss::LossReason;
 use crate::types::name::LockName;
 use crate::types::token::FencingToken;
 
-/// The home of one hold, with no server and no listener.
+/// The home of one hold, with no server.
 struct Nowhere {
     name: LockName,
     server: Arc<str>,
     clock: Clock,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+/// What a hold without a client is made of.
+pub(crate) struct Detached {
+    pub(crate) name: LockName,
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) clock: Clock,
+    pub(crate) parts: Box<[Arc<HoldCore>]>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 /// Creates a hold without a lease and without a client.
-pub(crate) fn detached(name: LockName, token: Option<FencingToken>, clock: Clock) -> Arc<HoldCore> {
-    let home = Arc::new(Nowhere { name, server: Arc::from(""), clock });
+pub(crate) fn detached(detached: Detached) -> Arc<HoldCore> {
+    let Detached { name, token, clock, parts, observer } = detached;
+    let home = Arc::new(Nowhere { name, server: Arc::from(""), clock, observer });
     let grant = Granted {
         id: GrantedId::Number,
         lease: Mutex::new(None),
         group: GroupId::new(0),
         token,
+        holder: None,
+        parts,
         place: None,
         lasting: Lasting::UntilReported,
         #[cfg(unix)]
         descriptor: None,
     };
     HoldCore::new(home, grant, None)
-}
-
-impl HoldCore {
-    /// Releases a hold that has nothing at a server. Returns the reason if it has been lost.
-    pub(crate) fn release_here(self: &Arc<Self>) -> Result<(), LossReason> {
-        self.begin_release()?;
-        self.finish_release(None);
-        Ok(())
-    }
 }
 
 impl Home for Nowhere {
@@ -58,9 +62,14 @@ impl Home for Nowhere {
         &self.server
     }
 
-    fn announce(&self, _: Event<LossReason>, _: &Arc<HoldCore>) {}
+    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        if let Some(observer) = &self.observer {
+            observer.announce(event, hold);
+        }
+    }
 
-    fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, _: Loss, _: Pending) {
+    fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, _: Pending) {
+        hold.report_lost(loss.reason);
         hold.end_watch();
     }
 

@@ -20,7 +20,7 @@ use crate::spi::{AnyLease, AttemptId, GroupId, Reported, Validity};
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
-use crate::types::status::HolderId;
+use crate::types::status::{HolderId, HolderInfo};
 use crate::types::token::FencingToken;
 use reports::{Event, Known, Reports};
 use state::{Checked, HoldState, Phase, Renewed};
@@ -73,6 +73,10 @@ pub(crate) struct Granted {
     pub(crate) lease: Mutex<Option<AnyLease>>,
     pub(crate) group: GroupId,
     pub(crate) token: Option<FencingToken>,
+    /// What the attempt told the server about the holder; `None` without a server.
+    pub(crate) holder: Option<Arc<HolderInfo>>,
+    /// The holds that this one consists of: it is valid only while all of them are. Empty for most holds.
+    pub(crate) parts: Box<[Arc<HoldCore>]>,
     /// The attempt's place in the server's queue, if it had one.
     pub(crate) place: Option<NonZeroU64>,
     pub(crate) lasting: Lasting,
@@ -190,17 +194,19 @@ impl HoldCore {
 
     /// Returns how long the hold is valid without a renewal: `None` when nothing limits it, zero when it has ended.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        match self.state.remaining(|| self.now()) {
+        let own = match self.state.remaining(|| self.now()) {
             u64::MAX => None,
             nanoseconds => Some(Duration::from_nanos(nanoseconds)),
-        }
+        };
+        self.grant.parts.iter().filter_map(|part| part.remaining()).chain(own).min()
     }
 
     /// Returns how long ago the last deadline passed, whatever has become of the hold.
     pub(crate) fn overdue(&self) -> Duration {
         // Read the clock first: a renewal may move the deadline meanwhile.
         let now = self.now();
-        Duration::from_nanos(now.saturating_sub(self.state.last_deadline()))
+        let own = Duration::from_nanos(now.saturating_sub(self.state.last_deadline()));
+        self.grant.parts.iter().map(|part| part.overdue()).fold(own, Duration::max)
     }
 
     pub(crate) fn age(&self) -> Duration {

@@ -2,7 +2,7 @@
 use crate::failure::{Outcome, holds, same};
 use crate::scripts::Scripts;
 use crate::server::Server;
-use crate::stage::{LONG, Stage, tries};
+use crate::stage::{LONG, Stage, tries, waits};
 
 pub(crate) fn only_the_owner_renews(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
@@ -54,4 +54,34 @@ pub(crate) fn a_broken_holder_is_told_why(scripts: &Scripts, server: &Server) ->
     }
     let lifetime = stage.lifetime("b")?;
     holds("the mark ends by itself", 0 < lifetime && lifetime <= LONG.cast_signed())
+}
+
+pub(crate) fn only_the_owner_describes_its_hold(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    stage.must_get(&tries("holder").lease(LONG / 2))?;
+    let before = stage.hold()?.unwrap_or_default();
+    same("description by another", &stage.describe("thief", "x")?, &2)?;
+    same("the hold", &stage.hold()?.unwrap_or_default(), &before)?;
+    same("description", &stage.describe("holder", "{\"a\": \"b c\"}")?, &1)?;
+    let words: Vec<_> = before.splitn(5, ' ').take(4).collect();
+    same("the hold", &stage.hold()?, &Some(format!("{} {{\"a\": \"b c\"}}", words.join(" "))))?;
+    let remaining = stage.remaining()?;
+    holds("the lease is as it was", 0 < remaining && remaining <= (LONG / 2).cast_signed())?;
+    same("release", &stage.release("holder")?, &(1, 0))
+}
+
+pub(crate) fn a_late_description_changes_nothing_and_hands_over(
+    scripts: &Scripts,
+    server: &Server,
+) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    same("description of nothing", &stage.describe("holder", "x")?, &0)?;
+    stage.must_get(&tries("holder").lease(20))?;
+    stage.must_wait(&waits("next"))?;
+    stage.until_hold_ends()?;
+    same("description of a free lock", &stage.describe("holder", "x")?, &0)?;
+    same("the holder", &stage.holder()?, &Some("next".to_owned()))?;
+    let before = stage.hold()?;
+    same("description when another holds", &stage.describe("holder", "x")?, &2)?;
+    same("the hold", &stage.hold()?, &before)
 }

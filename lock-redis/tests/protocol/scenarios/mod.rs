@@ -47,7 +47,8 @@ scenarios! {
         a_head_past_its_deadline_is_skipped, a_waiter_that_polls_is_granted, a_grant_ends_at_the_waiters_deadline,
         a_refused_look_at_the_channel_grants, a_refused_message_grants;
     lease: only_the_owner_renews, a_late_renewal_does_not_revive, release_by_another_changes_nothing,
-        a_broken_holder_is_told_why, a_release_sent_twice_says_gone;
+        a_broken_holder_is_told_why, a_release_sent_twice_says_gone, only_the_owner_describes_its_hold,
+        a_late_description_changes_nothing_and_hands_over;
     undo: cancel_of_nothing_changes_nothing, cancel_of_a_place, cancel_of_a_hold, break_of_another_changes_nothing,
         break_tells_the_holder, break_keeps_the_queue;
     fence: tokens_rise_over_releases_and_hand_offs, tokens_rise_over_expiry, tokens_rise_when_all_keys_are_deleted,

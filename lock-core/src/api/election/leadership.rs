@@ -1,0 +1,182 @@
+//! Leading: from the election to the loss or the resignation.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::Election;
+use crate::api::guard::LockGuard;
+use crate::api::hold::Hold;
+use crate::spi::Updated;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::{HoldEnd, LossReason};
+use crate::types::status::HolderInfo;
+use crate::types::token::FencingToken;
+
+/// The leadership of a candidate, until it resigns or loses it. Dropping it resigns in the background.
+///
+/// What a leader can ask and do is in [`Leading`], to which it dereferences.
+#[must_use = "dropping the leadership resigns"]
+#[derive(Debug)]
+pub struct Leadership {
+    guard: LockGuard,
+    leading: Leading,
+}
+
+impl Leadership {
+    pub(super) fn new(guard: LockGuard, leading: Leading) -> Self {
+        Self { guard, leading }
+    }
+
+    /// Resigns: the next candidate leads. Resign only when the work of the leader has ended.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?;
+    /// let first = election.campaign("a").await?;
+    /// let term = first.term();
+    /// first.resign().await?;
+    /// assert!(election.campaign("b").await?.term() > term);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future resigns as well.
+    pub async fn resign(self) -> Result<(), LockError> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Leading;
+
+    fn deref(&self) -> &Leading {
+        &self.leading
+    }
+}
+
+/// What a leader can ask and do. It is cheap to clone, and does not keep the leadership.
+#[derive(Clone)]
+pub struct Leading {
+    election: Election,
+    hold: Hold,
+    /// The server gets one change of the value after the other.
+    changing: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Leading {
+    pub(super) fn new(election: Election, hold: Hold) -> Self {
+        Self { election, hold, changing: Arc::default() }
+    }
+
+    /// Returns the term, if the backend has fencing tokens: a number that rises from leader to leader. Send it with
+    /// each write, so that a store can refuse those of an earlier leader.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let leadership = locks.election("scheduler")?.campaign("a").await?;
+    /// assert!(leadership.is_leading() && leadership.term() == leadership.hold().token());
+    /// # Ok(()) });
+    /// ```
+    pub fn term(&self) -> Option<FencingToken> {
+        self.hold.token()
+    }
+
+    /// Returns the hold of the election's lock.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// Returns whether it leads now, by the clock. [`Hold::is_valid`] says what that is worth.
+    pub fn is_leading(&self) -> bool {
+        self.hold.is_valid()
+    }
+
+    /// Waits until the leadership is lost, and returns the reason; `None` after a resignation.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let leadership = locks.election("scheduler")?.campaign("a").await?;
+    /// tokio::select! {
+    ///     Some(reason) = leadership.lost() => println!("stopped: {reason}"),
+    ///     () = async { /* the work */ } => leadership.resign().await?,
+    /// }
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Cancel safety
+    /// The future may be dropped and the method called again at any time.
+    pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + use<> {
+        self.hold.lost()
+    }
+
+    /// Replaces the value that the server shows of this leader.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?;
+    /// let leadership = election.campaign("starting").await?;
+    /// leadership.proclaim("10.0.0.7:8080").await?;
+    /// let leader = election.observe().await?.leader();
+    /// assert_eq!(leader.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when the leadership is lost, [`ErrorKind::NotOwner`] after a resignation;
+    /// [`ErrorKind::InvalidOption`] for a value of more than 1024 bytes; [`ErrorKind::Unsupported`] on a backend that
+    /// [cannot show it](crate::Capabilities::describing); any error of the server.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped after its first poll, the server may or may not show the new value.
+    pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), LockError> {
+        let info = self.election.info(value.into())?;
+        self.show(&info).await
+    }
+
+    pub(super) async fn show(&self, info: &Arc<HolderInfo>) -> Result<(), LockError> {
+        let _one_at_a_time = self.changing.lock().await;
+        let Election { client, entry, .. } = &self.election;
+        let Some(lease) = self.hold.0.lease().filter(|_| self.hold.is_valid()) else {
+            return Err(self.over());
+        };
+        let info = Arc::clone(info);
+        let update = |remote: Arc<crate::policy::remote::Remote>| async move {
+            remote.backend.update_holder(&lease, &info).await
+        };
+        let updated = client.on_engine(Operation::Describe, update).await;
+        match updated.map_err(|error| error.on(entry.name()).during(Operation::Describe))? {
+            Updated::Done => {
+                entry.changed();
+                Ok(())
+            }
+            Updated::Lost(reason) => {
+                self.hold.0.declare_lost(reason);
+                Err(self.over())
+            }
+        }
+    }
+
+    fn over(&self) -> LockError {
+        let entry = &self.election.entry;
+        match self.hold.end() {
+            Some(HoldEnd::Lost(reason)) => entry.lost(Operation::Describe, reason),
+            None if !self.hold.is_valid() && self.hold.0.is_standing() => {
+                entry.lost(Operation::Describe, LossReason::Expired)
+            }
+            _ => entry
+                .about(LockError::new(ErrorKind::NotOwner, Operation::Describe))
+                .because("it has resigned"),
+        }
+    }
+}
+
+impl fmt::Debug for Leading {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Leading").field("hold", &self.hold).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,165 @@
+//! Leader election: a lock whose holder says who it is, and a view of it for everybody else.
+
+mod leadership;
+mod observe;
+mod run;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::client::LockClient;
+use crate::api::guard::LockGuard;
+use crate::api::hold::Hold;
+use crate::api::scope;
+use crate::api::self_wait::watched;
+use crate::policy::entry::Entry;
+use crate::spi::Wait;
+use crate::types::capabilities::Describing;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::name::LockName;
+use crate::types::owner::Owner;
+use crate::types::status::HolderInfo;
+
+pub use leadership::{Leadership, Leading};
+pub use observe::{Leader, LeaderWatch};
+
+/// An election: of all candidates, at most one leads at any time.
+///
+/// An election is the lock of that name: `election("scheduler")` and `mutex("scheduler")` exclude each other. A
+/// candidate waits in the lock's queue, a leader holds the lock, and its term is the fencing token. What a leader adds
+/// is a value, such as its address, which all clients can [observe](Election::observe).
+///
+/// ```
+/// # use std::time::Duration;
+/// # lock_core::example(async |locks| {
+/// let election = locks.election("scheduler")?;
+/// let leadership = election.campaign("10.0.0.7:8080").await?; // waits until it leads
+/// assert!(leadership.term().is_some());
+///
+/// let leader = election.observe().await?.leader(); // anybody may ask, also without being a candidate
+/// assert_eq!(leader.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
+///
+/// leadership.resign().await?;
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+pub struct Election {
+    client: LockClient,
+    entry: Arc<Entry>,
+    value: String,
+    interval: Duration,
+}
+
+/// How often an observer asks the server by default.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The most bytes of a value: servers store it with the lock, and show it to everybody who asks.
+const LONGEST_VALUE: usize = 1024;
+
+impl Election {
+    pub(crate) fn new(client: LockClient, entry: Arc<Entry>) -> Self {
+        Self { client, entry, value: String::new(), interval: INTERVAL }
+    }
+
+    /// Sets the value with which [`Election::run`] campaigns; none by default.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?.with_value("10.0.0.7:8080");
+    /// let seen = election.run(async |_| election.observe().await.map(|watch| watch.leader())).await??;
+    /// assert_eq!(seen.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn with_value(mut self, value: impl Into<String>) -> Self {
+        self.value = value.into();
+        self
+    }
+
+    /// Sets how often [`Election::observe`] asks the server; one second by default.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let watch = locks.election("scheduler")?.with_interval(Duration::from_secs(5)).observe().await?;
+    /// assert_eq!(watch.interval(), Duration::from_secs(5));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn with_interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// Returns the name of the election.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// assert_eq!(locks.election("scheduler")?.name().as_str(), "scheduler");
+    /// # Ok(()) });
+    /// ```
+    pub fn name(&self) -> &LockName {
+        self.entry.name()
+    }
+
+    /// Waits until this candidate leads. Until then, the server shows `value` with the candidates that wait, where it shows
+    /// them, and from then on as the leader's.
+    ///
+    /// The value has at most 1024 bytes; an empty one is the same as none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a longer value; [`ErrorKind::Unsupported`] for a value on a backend that [cannot
+    /// show it](crate::Capabilities::describing), before anything is sent; and those of
+    /// [`DistributedLock::acquire_as`](crate::DistributedLock::acquire_as).
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the candidate.
+    pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, LockError> {
+        let info = self.info(value.into())?;
+        let owner = Owner::new();
+        let campaigning = self.entry.acquire_with(&info, owner, Wait::Forever);
+        let granted = watched(&self.entry, Wait::Forever, campaigning).await?;
+        if let (Some(hold), Some(task)) = (&granted, scope::outside_of_scopes()) {
+            hold.set_acquired_in(task);
+        }
+        let hold = Hold(granted.ok_or_else(|| {
+            self.entry
+                .about(LockError::new(ErrorKind::Internal, Operation::Acquire))
+                .because("a wait without a deadline ended without the lock")
+        })?);
+        let shown = hold.0.grant.holder.as_ref().and_then(|holder| holder.value.clone());
+        let guard = LockGuard::of_entry(Arc::clone(&self.entry), owner, hold.clone());
+        let leadership = Leadership::new(guard, Leading::new(self.clone(), hold));
+        // The attempt may have been made for another candidate of this client.
+        if shown != info.value {
+            leadership.show(&info).await?;
+        }
+        Ok(leadership)
+    }
+
+    /// What the server is told of a candidate with this value.
+    fn info(&self, value: String) -> Result<Arc<HolderInfo>, LockError> {
+        let error = |kind| LockError::new(kind, Operation::Describe).on(self.name());
+        if value.len() > LONGEST_VALUE {
+            return Err(error(ErrorKind::InvalidOption)
+                .because(format!("the value has {} bytes, more than {LONGEST_VALUE}", value.len()))
+                .remedy("store what is long elsewhere, and say here where"));
+        }
+        let capabilities = self.client.capabilities();
+        if !value.is_empty() && capabilities.describing == Describing::Unsupported {
+            return Err(error(ErrorKind::Unsupported)
+                .because(format!("the backend {:?} cannot show the value of a leader", capabilities.backend))
+                .remedy("campaign with an empty value, or choose another backend or option"));
+        }
+        let mut info = HolderInfo::clone(&self.entry.holder());
+        info.value = Some(value).filter(|value| !value.is_empty());
+        Ok(Arc::new(info))
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Election").field("name", self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,150 @@
+//! Who leads, for everybody who wants to know.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+
+use super::Election;
+use crate::runtime::engine::AbortOnDrop;
+use crate::runtime::race::within;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::status::{HolderId, Participant};
+use crate::types::token::FencingToken;
+
+/// The leader of an election, as the server shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Its id on the server: one leadership, not one process.
+    pub id: HolderId,
+    /// The value that it gave, if it gave one and the backend shows it. A holder of the lock that is no candidate has
+    /// none.
+    pub value: Option<String>,
+    /// Its term, if the backend has fencing tokens and shows them.
+    pub term: Option<FencingToken>,
+    /// Since when it leads, by the wall clock of the machine that recorded it.
+    pub since: Option<SystemTime>,
+    /// The host name of its machine, if the server knows it.
+    pub host: Option<String>,
+    /// Its process id, if the server knows it.
+    pub pid: Option<u32>,
+}
+
+impl Leader {
+    fn of(holder: Participant) -> Self {
+        let Participant { id, value, token, since, host, pid, .. } = holder;
+        Self { id, value, term: token, since, host, pid }
+    }
+}
+
+/// A view of the leader that follows the election until it is dropped. Clones share one view.
+///
+/// It asks the server once per [interval](Election::with_interval), so it may be that late; changes through the same
+/// client are seen at once. **It may show a leader that has just lost its leadership**: only the term, checked where it
+/// counts, excludes an earlier leader. While the server cannot be reached, it shows what it knew.
+#[derive(Debug, Clone)]
+pub struct LeaderWatch {
+    leader: watch::Receiver<Option<Leader>>,
+    election: Election,
+    _observer: Arc<AbortOnDrop<()>>,
+}
+
+impl Election {
+    /// Returns a view of the leader, without being a candidate. It knows the leader when this returns.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?;
+    /// let mut watch = election.observe().await?;
+    /// assert_eq!(watch.leader(), None);
+    /// let _leadership = election.campaign("10.0.0.7:8080").await?;
+    /// let leader = watch.changed().await?;
+    /// assert_eq!(leader.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for an interval of zero; and those of
+    /// [`LockClient::status`](crate::LockClient::status).
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time; it changes nothing.
+    pub async fn observe(&self) -> Result<LeaderWatch, LockError> {
+        if self.interval.is_zero() {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Inspect)
+                .on(self.name())
+                .because("the interval of an observer is zero"));
+        }
+        let mut changes = self.entry.changes();
+        let (sender, leader) = watch::channel(self.leader().await?);
+        let election = self.clone();
+        let observing = async move {
+            loop {
+                election.next_change(&mut changes).await;
+                if election.is_closed() {
+                    return;
+                }
+                match election.leader().await {
+                    Ok(leader) => {
+                        sender.send_if_modified(|known| {
+                            let is_new = *known != leader;
+                            *known = leader;
+                            is_new
+                        });
+                    }
+                    Err(error) => {
+                        tracing::debug!(target: "distlock", lock = %election.name(), %error, "not observed");
+                    }
+                }
+            }
+        };
+        let observer = Arc::new(AbortOnDrop(self.client.engine().spawn(observing)));
+        Ok(LeaderWatch { leader, election: self.clone(), _observer: observer })
+    }
+
+    async fn leader(&self) -> Result<Option<Leader>, LockError> {
+        let status = self.client.status(self.name()).await?;
+        Ok(status.holders.into_iter().next().map(Leader::of))
+    }
+
+    /// Waits for a change through this client, or until it is time to ask.
+    async fn next_change(&self, changes: &mut watch::Receiver<()>) {
+        let clock = self.entry.clock();
+        let until = clock.now().plus(self.interval);
+        let changed = within(clock, until, changes.changed()).await;
+        debug_assert!(!matches!(changed, Some(Err(_))), "the entry lives as long as its election");
+    }
+
+    fn is_closed(&self) -> bool {
+        self.client.mutex(self.name()).is_err()
+    }
+}
+
+impl LeaderWatch {
+    /// Returns the leader; `None` while there is none.
+    pub fn leader(&self) -> Option<Leader> {
+        self.leader.borrow().clone()
+    }
+
+    /// Waits until the leader, its term or its value is another than at the last call, and returns the leader. Only the
+    /// latest change counts: a leader that led between two looks is not seen.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] after [`LockClient::close`](crate::LockClient::close).
+    ///
+    /// # Cancel safety
+    /// The future may be dropped and the method called again at any time.
+    pub async fn changed(&mut self) -> Result<Option<Leader>, LockError> {
+        self.leader
+            .changed()
+            .await
+            .map_err(|_| self.election.entry.about(LockError::new(ErrorKind::Closed, Operation::Inspect)))?;
+        Ok(self.leader.borrow_and_update().clone())
+    }
+
+    /// Returns how often it asks the server.
+    pub fn interval(&self) -> Duration {
+        self.election.interval
+    }
+}

@@ -1,0 +1,373 @@
+//! The joint holds of several locks, by their owners.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::api::announcer::Announcer;
+use crate::api::granter::GuardedLock;
+use crate::api::guard::LockGuard;
+use crate::api::hold::Hold;
+use crate::api::hold_control::HoldControl;
+use crate::api::lock::DistributedLock;
+use crate::policy::entry::Observer;
+use crate::runtime::clock::Clock;
+use crate::runtime::sync::Mutex;
+use crate::spi::{Backoff, Wait};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::{HoldEnd, LossReason};
+use crate::types::name::LockName;
+use crate::types::owner::Owner;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Several locks, in their order, and who holds all of them.
+pub(super) struct Joints {
+    name: LockName,
+    clock: Clock,
+    names: Box<[LockName]>,
+    locks: Vec<Arc<dyn DistributedLock>>,
+    held: Mutex<HashMap<Owner, Joint>>,
+    announcer: Arc<Announcer>,
+}
+
+/// One owner's hold of all locks.
+struct Joint {
+    control: HoldControl,
+    entries: u64,
+    guards: Vec<LockGuard>,
+    /// Locks that were left to their owner stay held when no lock or guard is left.
+    _joints: Arc<Joints>,
+}
+
+/// The result of acquiring all locks once.
+enum Taken {
+    All(Vec<LockGuard>),
+    Refused,
+    /// One of them was lost while the others were acquired.
+    Lost(LockError),
+}
+
+impl Joints {
+    /// Joins locks that are in order.
+    pub(super) fn of(locks: Vec<Arc<dyn DistributedLock>>) -> Result<Self, LockError> {
+        let names: Box<[_]> = locks.iter().map(|lock| lock.name().clone()).collect();
+        let clock = locks.first().map_or_else(Clock::system, |lock| lock.clock().clone());
+        let (held, announcer) = (Mutex::default(), Arc::default());
+        Ok(Self { name: joined(&names)?, clock, names, locks, held, announcer })
+    }
+
+    pub(super) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(super) fn names(&self) -> &[LockName] {
+        &self.names
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(super) fn announcer(&self) -> &Arc<Announcer> {
+        &self.announcer
+    }
+
+    /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
+    pub(super) fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
+        let held = self.held.lock();
+        let joint = held.get(&owner)?;
+        joint.loss().is_none().then(|| (joint.control.hold(), joint.entries))
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        self.held.lock().values().any(|joint| joint.loss().is_none())
+    }
+
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        owner: Owner,
+        wait: Wait,
+    ) -> Result<Option<Hold>, LockError> {
+        if let Some(hold) = self.enter_again(owner)? {
+            return Ok(Some(hold));
+        }
+        let Some(guards) = self.take_all(owner, wait).await? else { return Ok(None) };
+        let hold = self.joined(owner, guards);
+        hold.0.report_acquired();
+        Ok(Some(hold))
+    }
+
+    fn enter_again(&self, owner: Owner) -> Result<Option<Hold>, LockError> {
+        let mut held = self.held.lock();
+        let Some(joint) = held.get_mut(&owner) else { return Ok(None) };
+        let hold = joint.control.hold();
+        if hold.is_valid() {
+            joint.entries += 1;
+            return Ok(Some(hold));
+        }
+        // The caller learns of it now.
+        let ended = held.remove(&owner);
+        drop(held);
+        drop(ended);
+        Err(self.ended(Operation::Acquire, &hold))
+    }
+
+    /// Makes a joint hold of the guards of all locks.
+    fn joined(self: &Arc<Self>, owner: Owner, guards: Vec<LockGuard>) -> Hold {
+        let parts: Vec<_> = guards.iter().map(|guard| guard.hold().clone()).collect();
+        let observer: Arc<dyn Observer> = Arc::clone(&self.announcer) as _;
+        let control = HoldControl::observed(self.name.clone(), self.clock.clone(), &parts, Some(observer));
+        let hold = control.hold();
+        let joint = Joint { control, entries: 1, guards, _joints: Arc::clone(self) };
+        let mut held = self.held.lock();
+        // Another task may have acquired them for the same owner meanwhile.
+        match held.get_mut(&owner).filter(|earlier| earlier.control.hold().is_valid()) {
+            Some(earlier) => {
+                earlier.entries += 1;
+                let hold = earlier.control.hold();
+                drop(held);
+                drop(joint);
+                hold
+            }
+            None => {
+                let ended = held.insert(owner, joint);
+                drop(held);
+                drop(ended);
+                hold
+            }
+        }
+    }
+
+    /// Acquires all locks, and again from the first when one is lost meanwhile.
+    async fn take_all(&self, owner: Owner, wait: Wait) -> Result<Option<Vec<LockGuard>>, LockError> {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            match self.take_in_order(owner, wait).await? {
+                Taken::All(guards) => return Ok(Some(guards)),
+                Taken::Refused => return Ok(None),
+                Taken::Lost(error) if wait == Wait::Try => return Err(error),
+                Taken::Lost(_) => {}
+            }
+            let pause = self.clock.now().plus(backoff.next_pause());
+            self.clock.sleep_until(pause.min(wait.deadline())).await;
+        }
+    }
+
+    async fn take_in_order(&self, owner: Owner, wait: Wait) -> Result<Taken, LockError> {
+        let mut guards: Vec<LockGuard> = Vec::with_capacity(self.locks.len());
+        for lock in &self.locks {
+            let acquiring = lock.acquire_as(owner, self.wait_by(lock.clock(), wait));
+            match unless_ended(&guards, acquiring).await {
+                Some(answer) => match answer? {
+                    Some(guard) => guards.push(guard),
+                    None => return Ok(Taken::Refused),
+                },
+                None => break,
+            }
+        }
+        Ok(match guards.iter().find(|guard| !guard.hold().is_valid()) {
+            None => Taken::All(guards),
+            Some(guard) => Taken::Lost(part_ended(&self.name, Operation::Acquire, guard.hold())),
+        })
+    }
+
+    /// Returns the wait by another clock: clients may differ in theirs.
+    fn wait_by(&self, clock: &Clock, wait: Wait) -> Wait {
+        match wait {
+            Wait::Until(deadline) => Wait::Until(clock.now().plus(deadline.since(self.clock.now()))),
+            wait => wait,
+        }
+    }
+
+    pub(super) async fn unlock(&self, owner: Owner) -> Result<(), LockError> {
+        let (hold, last) = {
+            let mut held = self.held.lock();
+            let Some(joint) = held.get_mut(&owner) else { return Err(self.not_owner(owner)) };
+            joint.entries -= 1;
+            let (hold, is_over) = (joint.control.hold(), joint.entries == 0 || joint.loss().is_some());
+            (hold, if is_over { held.remove(&owner) } else { None })
+        };
+        owner.left(&hold);
+        self.end(last, &hold).await
+    }
+
+    /// Ends one entry of `owner` into `hold`; returns the joint hold with the last one.
+    fn leave(&self, owner: Owner, hold: &Hold) -> Result<Option<Joint>, LockError> {
+        let mut held = self.held.lock();
+        match held.get_mut(&owner).filter(|joint| joint.is(hold)) {
+            None => Err(self.ended_or(Operation::Release, hold, || self.not_owner(owner))),
+            Some(joint) if joint.entries > 1 => {
+                joint.entries -= 1;
+                Ok(None)
+            }
+            Some(_) => Ok(held.remove(&owner)),
+        }
+    }
+
+    /// Releases all locks, if this was the last entry, and reports a loss.
+    async fn end(&self, last: Option<Joint>, hold: &Hold) -> Result<(), LockError> {
+        let errors = match last {
+            Some(joint) => joint.release().await,
+            None => Vec::new(),
+        };
+        let of = |kind| errors.iter().find(|error| error.kind() == kind);
+        match (hold.end(), of(ErrorKind::Lost)) {
+            (Some(HoldEnd::Lost(_)), _) => Err(self.ended(Operation::Release, hold)),
+            (_, Some(error)) => Err(self.lost_as(error)),
+            _ => of(ErrorKind::NotOwner).or(errors.first()).map_or(Ok(()), |error| Err(error.clone())),
+        }
+    }
+
+    fn lost_as(&self, error: &LockError) -> LockError {
+        let reason = error.loss().unwrap_or(LossReason::Expired);
+        let part = error.name().unwrap_or(&self.name);
+        LockError::lost(Operation::Release, &self.name, reason).because(was_lost(part))
+    }
+
+    fn ended(&self, operation: Operation, hold: &Hold) -> LockError {
+        self.ended_or(operation, hold, || {
+            let ended = hold.parts().into_iter().find(|part| !part.is_valid());
+            part_ended(&self.name, operation, &ended.unwrap_or_else(|| hold.clone()))
+        })
+    }
+
+    /// The error of a hold that was lost, or another one if it was not.
+    fn ended_or(
+        &self,
+        operation: Operation,
+        hold: &Hold,
+        otherwise: impl FnOnce() -> LockError,
+    ) -> LockError {
+        let lost = |hold: &Hold| matches!(hold.end(), Some(HoldEnd::Lost(_)));
+        match hold.parts().into_iter().find(lost).or_else(|| Some(hold.clone()).filter(lost)) {
+            Some(part) => part_ended(&self.name, operation, &part),
+            None => otherwise(),
+        }
+    }
+
+    fn not_owner(&self, owner: Owner) -> LockError {
+        LockError::new(ErrorKind::NotOwner, Operation::Release)
+            .on(&self.name)
+            .because(format!("{owner:?} has no entry"))
+            .remedy("unlock in the task or scope that locked, the same lock, once for each lock")
+    }
+}
+
+/// The error of a joint hold one part of which has ended.
+fn part_ended(name: &LockName, operation: Operation, part: &Hold) -> LockError {
+    match part.end() {
+        Some(HoldEnd::Released) => LockError::new(ErrorKind::NotOwner, operation)
+            .on(name)
+            .because(format!("{:?} was released meanwhile", part.name())),
+        Some(HoldEnd::Lost(reason)) => {
+            LockError::lost(operation, name, reason).because(was_lost(part.name()))
+        }
+        // Its deadline has passed, and the loss is about to be reported.
+        None => LockError::lost(operation, name, LossReason::Expired).because(was_lost(part.name())),
+    }
+}
+
+fn was_lost(part: &LockName) -> String {
+    format!("{part:?} was lost")
+}
+
+/// The name of several locks together: the names of all, or of the first and how many there are.
+fn joined(names: &[LockName]) -> Result<LockName, LockError> {
+    let texts: Vec<_> = names.iter().map(LockName::as_str).collect();
+    let first = texts.first().copied().unwrap_or_default();
+    LockName::new(texts.join(" + "))
+        .or_else(|_| LockName::new(format!("{first} + {} more", names.len().saturating_sub(1))))
+        .or_else(|_| LockName::new(first))
+}
+
+/// Returns the output of `future`, unless one of the guards ends before.
+async fn unless_ended<T>(guards: &[LockGuard], future: impl Future<Output = T>) -> Option<T> {
+    let mut ends: Vec<_> = guards.iter().map(|guard| Box::pin(guard.hold().ended())).collect();
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        let has_ended = ends.iter_mut().any(|end| end.as_mut().poll(context).is_ready());
+        if has_ended { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}
+
+type Releasing = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
+
+impl Joint {
+    fn loss(&self) -> Option<LossReason> {
+        match self.control.hold().end() {
+            Some(HoldEnd::Lost(reason)) => Some(reason),
+            _ => None,
+        }
+    }
+
+    fn is(&self, hold: &Hold) -> bool {
+        Arc::ptr_eq(&self.control.hold().0, &hold.0)
+    }
+
+    /// Releases all locks at once, and returns what went wrong. Those that are not released when the future is dropped
+    /// are released in the background.
+    async fn release(mut self) -> Vec<LockError> {
+        let _ = self.control.begin_release();
+        let releasing = |guard: LockGuard| -> Releasing { Box::pin(guard.release()) };
+        let mut releases: Vec<_> = std::mem::take(&mut self.guards).into_iter().map(releasing).collect();
+        let mut errors = Vec::new();
+        poll_fn(|context| {
+            releases.retain_mut(|release| match release.as_mut().poll(context) {
+                Poll::Ready(released) => {
+                    errors.extend(released.err());
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if releases.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        self.control.finish_release(errors.iter().find_map(LockError::loss));
+        errors
+    }
+}
+
+impl Drop for Joint {
+    /// Releases in the background what is still held.
+    fn drop(&mut self) {
+        let _ = self.control.begin_release();
+        self.guards.clear();
+        self.control.finish_release(None);
+    }
+}
+
+#[async_trait]
+impl GuardedLock for Joints {
+    fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
+        let mut held = self.held.lock();
+        match held.get_mut(&owner).filter(|joint| joint.is(hold) && hold.is_valid()) {
+            Some(joint) => {
+                joint.entries += 1;
+                Ok(())
+            }
+            None => Err(self.ended(Operation::Acquire, hold)),
+        }
+    }
+
+    async fn release(self: Arc<Self>, owner: Owner, hold: &Hold) -> Result<(), LockError> {
+        let last = self.leave(owner, hold)?;
+        self.end(last, hold).await
+    }
+
+    fn release_in_background(self: Arc<Self>, owner: Owner, hold: &Hold) {
+        // Outside of the mutex: the guards call their locks.
+        let last = self.leave(owner, hold);
+        drop(last);
+    }
+}
