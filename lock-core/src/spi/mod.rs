@@ -66,25 +66,29 @@
 //!
 //! #[derive(Debug)]
 //! struct Row {
-//!     queue: VecDeque<AttemptId>,
+//!     queue: VecDeque<Participant>,
 //!     until: Moment,
 //! }
 //!
 //! impl Row {
-//!     /// Extends the lease of `id`, if it holds the lock.
-//!     fn renew(&mut self, id: AttemptId, now: Moment) -> bool {
-//!         let is_holder = self.queue.front() == Some(&id);
-//!         if is_holder {
-//!             self.until = now.plus(LEASE);
-//!         }
-//!         is_holder
+//!     fn is_held_by(&self, id: &HolderId) -> bool {
+//!         self.queue.front().is_some_and(|holder| holder.id == *id)
 //!     }
 //!
-//!     /// Removes `id` from the queue, and returns whether it held the lock. The lease of the next one begins.
-//!     fn remove(&mut self, id: AttemptId, now: Moment) -> bool {
-//!         let was_holder = self.renew(id, now);
-//!         self.queue.retain(|other| *other != id);
-//!         was_holder
+//!     /// Extends the lease of `id`, and returns whether there is one.
+//!     fn renew(&mut self, id: &HolderId, now: Moment) -> bool {
+//!         let is_held = self.is_held_by(id);
+//!         if is_held {
+//!             self.until = now.plus(LEASE);
+//!         }
+//!         is_held
+//!     }
+//!
+//!     /// Removes `id` from the queue, and returns whether it held the lock. Then the lease of the next one begins.
+//!     fn remove(&mut self, id: &HolderId, now: Moment) -> bool {
+//!         let was_held = self.renew(id, now);
+//!         self.queue.retain(|other| other.id != *id);
+//!         was_held
 //!     }
 //! }
 //!
@@ -92,7 +96,7 @@
 //! #[derive(Debug)]
 //! struct Lease {
 //!     name: PhysicalName,
-//!     id: AttemptId,
+//!     id: HolderId,
 //! }
 //!
 //! /// The backend of one client.
@@ -104,13 +108,13 @@
 //! }
 //!
 //! impl Table {
-//!     fn connect(server: &Arc<Server>) -> Result<LockClient, LockError> {
+//!     fn connect(server: &Arc<Server>, builder: ClientBuilder) -> Result<LockClient, LockError> {
 //!         let names = NameRules::new(CharacterSet::PORTABLE, 200);
 //!         let capabilities = Capabilities::new("table", Reach::Process, names)
 //!             .with_fairness(Fairness::Fifo)
 //!             .with_inspection(Inspection::HolderAndQueue)
 //!             .with_breaking(Breaking::Supported);
-//!         ClientBuilder::new().build(|context| {
+//!         builder.build(|context| {
 //!             context.check_lease(LEASE)?;
 //!             Ok(Self { server: Arc::clone(server), clock: context.clock().clone(), capabilities })
 //!         })
@@ -138,19 +142,21 @@
 //!     }
 //!
 //!     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
-//!         let (name, id, tries_once) = (request.physical(), request.id(), request.wait() == Wait::Try);
+//!         let (name, tries_once) = (request.physical(), request.wait() == Wait::Try);
+//!         let asking = Participant::new(HolderId::new(request.id().to_string())).with_info(request.holder());
 //!         let mut pauses = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 //!         loop {
 //!             let anchor = self.clock.now(); // before the request
 //!             let is_granted = self.request(name, |row, now| {
 //!                 // A request that is repeated finds its place.
-//!                 if !row.queue.contains(&id) && (row.queue.is_empty() || !tries_once) {
-//!                     row.queue.push_back(id);
+//!                 let is_known = row.queue.iter().any(|other| other.id == asking.id);
+//!                 if !is_known && (row.queue.is_empty() || !tries_once) {
+//!                     row.queue.push_back(asking.clone());
 //!                 }
-//!                 row.renew(id, now)
+//!                 row.renew(&asking.id, now)
 //!             });
 //!             if is_granted {
-//!                 let lease = Lease { name: name.clone(), id };
+//!                 let lease = Lease { name: name.clone(), id: asking.id };
 //!                 let term = Term::Leased { anchor, length: LEASE };
 //!                 return Ok(Some(Grant::new(lease, GroupId::new(0), term)));
 //!             }
@@ -163,41 +169,37 @@
 //!     }
 //!
 //!     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-//!         self.request(request.physical(), |row, now| row.remove(request.id(), now));
+//!         let id = HolderId::new(request.id().to_string());
+//!         self.request(request.physical(), |row, now| row.remove(&id, now));
 //!         Ok(())
 //!     }
 //!
 //!     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
 //!         let state = |lease: &Arc<Lease>| {
-//!             let is_held = self.request(&lease.name, |row, now| row.renew(lease.id, now));
+//!             let is_held = self.request(&lease.name, |row, now| row.renew(&lease.id, now));
 //!             if is_held { LeaseState::Held } else { LeaseState::Lost(LossReason::Expired) }
 //!         };
 //!         Ok(leases.iter().map(state).collect())
 //!     }
 //!
 //!     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-//!         let was_held = self.request(&lease.name, |row, now| row.remove(lease.id, now));
+//!         let was_held = self.request(&lease.name, |row, now| row.remove(&lease.id, now));
 //!         Ok(if was_held { Released::Clean } else { Released::WasLost(LossReason::Expired) })
 //!     }
 //!
 //!     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
 //!         let mut status = LockStatus::free(request.name().clone());
-//!         self.request(request.physical(), |row, _| {
-//!             let mut ids = row.queue.iter().map(|id| Participant::new(HolderId::new(id.to_string())));
-//!             status.holders.extend(ids.next());
-//!             status.waiters.extend(ids);
-//!         });
+//!         let mut queue = self.request(request.physical(), |row, _| row.queue.clone());
+//!         status.holders.extend(queue.pop_front());
+//!         status.waiters.extend(queue);
 //!         Ok(status)
 //!     }
 //!
 //!     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-//!         Ok(self.request(request.physical(), |row, now| match row.queue.front() {
-//!             Some(id) if id.to_string() == holder.as_str() => {
-//!                 row.remove(*id, now);
-//!                 Broken::taken_away() // the holder learns of it at its next renewal
-//!             }
-//!             _ => Broken::not_held(),
-//!         }))
+//!         let was_held = self.request(request.physical(), |row, now| {
+//!             row.is_held_by(holder) && row.remove(holder, now) // the holder learns of it at its next renewal
+//!         });
+//!         Ok(if was_held { Broken::taken_away() } else { Broken::not_held() })
 //!     }
 //!
 //!     async fn close(&self) {} // there is no connection
@@ -205,7 +207,7 @@
 //!
 //! # lock_core::example(async |_| {
 //! let server = Arc::default();
-//! let (ours, theirs) = (Table::connect(&server)?, Table::connect(&server)?);
+//! let (ours, theirs) = (Table::connect(&server, ClientBuilder::new())?, Table::connect(&server, ClientBuilder::new())?);
 //! let guard = ours.mutex("orders/42")?.acquire().await?;
 //! assert!(theirs.mutex("orders/42")?.try_acquire().await?.is_none());
 //! guard.release().await?;
