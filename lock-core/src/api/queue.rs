@@ -103,7 +103,7 @@ mod tests {
             Popped::Event("lost d"),
         ];
         assert_eq!(left, expected);
-        assert!(queue.is_empty() && queue.len() == 0);
+        assert_eq!((queue.is_empty(), queue.len()), (true, 0));
     }
 
     #[test]
