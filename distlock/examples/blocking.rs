@@ -5,8 +5,9 @@
 //! cargo run -p distlock --all-features --example blocking -- URL
 //! ```
 //!
-//! `docs/guide.md` shows this program.
+//! `docs/without-async.md` shows this program.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -29,7 +30,7 @@ fn number_invoices(url: &str) -> Result<u32, LockError> {
 
     thread::scope(|threads| {
         let workers: Vec<_> = (0..WORKERS).map(|_| threads.spawn(|| work(&lock, &last))).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })?;
 
     locks.close(Duration::from_secs(5))?;
@@ -113,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_shows_this_program() {
-        let (source, page) = (include_str!("blocking.rs"), include_str!("../../docs/guide.md"));
+    fn the_page_shows_this_program() {
+        let (source, page) = (include_str!("blocking.rs"), include_str!("../../docs/without-async.md"));
         let (program, _) = source.split_once("#[cfg(test)]").unwrap();
         let (_, program) = program.split_once("\n\n").unwrap();
         assert!(page.contains(&format!("```rust\n{}\n```", program.trim())));

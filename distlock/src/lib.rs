@@ -27,10 +27,15 @@
 //!
 //! # This crate
 //! This crate is the facade: one cargo feature for each backend, [`connect`], and what users need of [`lock_core`], whose
-//! documentation says what a lock promises. The module of each backend says what that backend adds. [`spi`] has what a
+//! documentation says what a lock promises. The module of each backend says what that backend adds. [`blocking`] is for
+//! programs without `async`, and the feature `macros` adds the attribute `#[locked]`. [`spi`] has what a
 //! backend needs, which [`register`] adds; [`testing`] has what tests need.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+#[path = "attribute.rs"]
+pub mod __private;
 mod backends;
 pub mod blocking;
 mod registry;
@@ -39,6 +44,8 @@ use std::time::Duration;
 
 #[allow(unused_imports, unreachable_pub, reason = "without a feature of a backend there is none")]
 pub use backends::*;
+#[cfg(feature = "macros")]
+pub use distlock_macros::locked;
 pub use lock_core::{
     Capabilities, ClientBuilder, DistributedLock, Election, EngineChoice, ErrorKind, FencingToken, Hold,
     HoldEnd, HolderId, Leader, LeaderWatch, Leadership, Leading, LockClient, LockError, LockEvent,
@@ -125,6 +132,11 @@ pub struct Readme;
 #[cfg(all(doctest, feature = "memory"))]
 #[doc = include_str!("../../docs/guide.md")]
 pub struct Guide;
+
+/// The program of the page about locks without `async`, compiled and run.
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../docs/without-async.md")]
+pub struct WithoutAsync;
 
 /// The examples of locks that users write, compiled and run.
 #[cfg(all(doctest, feature = "memory"))]

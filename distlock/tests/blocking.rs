@@ -1,6 +1,6 @@
 //! The blocking face: who owns what, what a closure sees of a loss, and where it refuses to block.
 #![cfg(feature = "memory")]
-#![allow(clippy::unwrap_used)] // tests
+#![allow(clippy::panic, clippy::unwrap_used)] // tests
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -81,7 +81,11 @@ fn many_threads_count_without_losing_one() {
                     lock.lock().unwrap();
                     add();
                     lock.unlock().unwrap();
-                    lock.with_lock(|_| Ok::<_, LockError>(add())).unwrap();
+                    lock.with_lock(|_| {
+                        add();
+                        Ok::<_, LockError>(())
+                    })
+                    .unwrap();
                     let guard = lock.acquire().unwrap();
                     add();
                     guard.release().unwrap();
@@ -416,8 +420,8 @@ fn a_client_has_a_thread_of_its_own() {
     assert!(error.to_string().contains("engine=caller"), "{error}");
 
     let builder = distlock::ClientBuilder::new().engine(distlock::EngineChoice::Caller);
-    let _runtime = one_thread();
-    let entered = _runtime.enter(); // nothing drives it
+    let runtime = one_thread();
+    let entered = runtime.enter(); // nothing drives it
     let locks = blocking::connect_with("memory:blocking-engine", builder).unwrap();
     locks.mutex("a").unwrap().acquire().unwrap().release().unwrap();
     drop(entered);

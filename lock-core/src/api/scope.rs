@@ -69,6 +69,7 @@ impl Owner {
     /// assert!(Owner::current().is_err());
     /// let owner = Owner::as_thread(Owner::current)?;
     /// assert_eq!(owner, Owner::as_thread(Owner::current)?);
+    /// assert!(Owner::current().is_err());
     /// # Ok::<(), lock_core::LockError>(())
     /// ```
     pub fn as_thread<T>(call: impl FnOnce() -> T) -> T {
