@@ -11,6 +11,7 @@ use crate::policy::cleanup::Cleanup;
 use crate::policy::contact::Contact;
 use crate::policy::context::{AttemptIds, ClientContext, Settings};
 use crate::policy::groups::{GroupReports, HeldGroups};
+use crate::policy::metrics::{LockLabel, Metrics};
 use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
@@ -47,7 +48,11 @@ impl Default for ClientBuilder {
         Self {
             clock: Clock::system(),
             engine: EngineChoice::Own,
-            settings: Settings { abort_margin: Duration::ZERO, max_hold: None },
+            settings: Settings {
+                abort_margin: Duration::ZERO,
+                max_hold: None,
+                lock_label: LockLabel::Absent,
+            },
             label: None,
             server: None,
             listeners: Listeners::default(),
@@ -188,6 +193,22 @@ impl ClientBuilder {
         self
     }
 
+    /// Adds the label `lock`, the lock's name, to the metrics of waits and holds. Do so only if the names are few: each name
+    /// makes series of its own.
+    ///
+    /// ```
+    /// # use lock_core::ClientBuilder;
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().metrics_by_lock();
+    /// # Ok(()) });
+    /// ```
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn metrics_by_lock(mut self) -> Self {
+        self.settings.lock_label = LockLabel::Name;
+        self
+    }
+
     /// Sets the address of the server for errors and the log: host and port, database, path, but no user name and
     /// nothing secret. Backends set it; without it, errors name the backend.
     ///
@@ -318,7 +339,9 @@ impl Parts {
 
     fn finish<B: Backend>(self, backend: B) -> Result<LockClient, LockError> {
         let server = self.server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
+        let metrics = Metrics::new(backend.capabilities().backend, self.settings.lock_label);
         let remote = Arc::new(Remote {
+            metrics,
             backend: Box::new(Erased(backend)),
             engine: self.engine,
             clock: self.clock,

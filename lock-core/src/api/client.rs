@@ -15,6 +15,7 @@ use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
 use crate::api::several::MultiLocks;
 use crate::policy::context::ClientContext;
+use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::engine::{AbortOnDrop, Engine, contained};
 use crate::runtime::race::within;
@@ -170,8 +171,11 @@ impl LockClient {
             return Err(self.unsupported(Operation::Inspect, &request.name));
         }
         let name = request.name.clone();
-        let asked = self
-            .on_engine(Operation::Inspect, |remote| async move { remote.backend.inspect(&request).await });
+        let asked = self.on_engine(Operation::Inspect, |remote| async move {
+            let answer = remote.backend.inspect(&request).await;
+            remote.metrics.request(Request::Inspect, &answer);
+            answer
+        });
         asked.await.map_err(|error| error.on(&name).during(Operation::Inspect))
     }
 

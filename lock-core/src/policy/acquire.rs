@@ -10,6 +10,7 @@ use crate::policy::cleanup::no_answer;
 use crate::policy::entry::Entry;
 use crate::policy::hold::HoldCore;
 use crate::policy::local::{Entered, Patience, Prospect, Settled, Ticket};
+use crate::policy::metrics::{Outcome, Waiting};
 use crate::runtime::clock::{Moment, Sleep};
 use crate::spi::Wait;
 use crate::types::error::{LockError, Operation};
@@ -41,6 +42,10 @@ impl Entry {
             Entered::Settled(settled) => {
                 // A caller that finds a loss before it was reported lets the next in the queue have its turn.
                 self.start_there(start);
+                // A reentry is no wait.
+                if !matches!(settled, Settled::Granted(_)) {
+                    self.client.metrics().waited(&self.name, Outcome::from(&settled), Duration::ZERO);
+                }
                 settled
             }
             Entered::Waiting(ticket) => {
@@ -61,6 +66,17 @@ impl Entry {
     }
 }
 
+impl From<&Settled<Arc<HoldCore>, LockError>> for Outcome {
+    fn from(settled: &Settled<Arc<HoldCore>, LockError>) -> Self {
+        match settled {
+            Settled::Granted(_) => Self::Acquired,
+            Settled::Refused => Self::Busy,
+            Settled::Failed(_) => Self::Failed,
+            Settled::Lost(_) => Self::Lost,
+        }
+    }
+}
+
 /// A place in the local queue.
 ///
 /// Dropping it leaves the queue; a grant that was on its way to it goes to the next waiter, or back to the server.
@@ -75,6 +91,7 @@ struct QueuedWait {
     since: Moment,
     /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
+    _counted: Waiting,
 }
 
 /// The time that the server gets for its first answer, however short the wait is, because an answer that is on its way
@@ -92,6 +109,7 @@ impl QueuedWait {
             patience,
             since: entry.clock().now(),
             has_waited: false,
+            _counted: entry.client.metrics().waits(entry.name()),
         }
     }
 
@@ -152,8 +170,13 @@ impl Future for QueuedWait {
 }
 
 impl QueuedWait {
+    fn waited(&self) -> Duration {
+        self.entry.clock().now().since(self.since)
+    }
+
     fn log(&self, settled: &Settled<Arc<HoldCore>, LockError>) {
-        let (lock, waited) = (self.entry.logged(), self.entry.clock().now().since(self.since));
+        let (lock, waited) = (self.entry.logged(), self.waited());
+        self.entry.client.metrics().waited(&self.entry.name, Outcome::from(settled), waited);
         match settled {
             Settled::Granted(hold) => lock.granted(&self.entry.client.holder, hold.grant.token, waited),
             Settled::Refused => lock.not_granted(waited, &"another holder has it, or comes before"),
@@ -168,6 +191,7 @@ impl Drop for QueuedWait {
         if let Some(ticket) = self.ticket.take() {
             let undo = self.entry.local.leave(ticket);
             self.entry.undo(undo);
+            self.entry.client.metrics().waited(&self.entry.name, Outcome::Cancelled, self.waited());
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::policy::groups::HeldGroups;
 use crate::policy::hold::reports::Known;
 use crate::policy::hold::{Declared, HoldCore, Loss};
 use crate::policy::log;
+use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::engine::contained;
@@ -269,7 +270,9 @@ async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, first_an
     let mut first_answer = first_answer;
     loop {
         let cancelling = contained(Operation::Cancel, remote.backend.cancel(&request));
-        let Err(error) = first_answer.awaiting(&remote.clock, cancelling).await else { return };
+        let answer = first_answer.awaiting(&remote.clock, cancelling).await;
+        remote.metrics.request(Request::Cancel, &answer);
+        let Err(error) = answer else { return };
         let lock = log::Lock { name: &request.name, server: &remote.server };
         lock.repeated("an attempt could not be undone yet", &error);
         first_answer.answered();
@@ -296,7 +299,9 @@ impl Releasing {
         loop {
             let releasing = contained(Operation::Release, remote.backend.release(&lease));
             let answer = first_answer.awaiting(&remote.clock, releasing);
-            match report_when_due(&mut report, &remote.clock, answer).await {
+            let answer = report_when_due(&mut report, &remote.clock, answer).await;
+            remote.metrics.request(Request::Release, &answer);
+            match answer {
                 Ok(released) => {
                     drop(lease);
                     if let Some(report) = report.take() {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::policy::cleanup::Cleanup;
+use crate::policy::metrics::{LockLabel, Metrics};
 use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
@@ -17,6 +18,7 @@ use crate::types::status::HolderInfo;
 pub(crate) struct Settings {
     pub(crate) abort_margin: Duration,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) lock_label: LockLabel,
 }
 
 pub(crate) struct ClientContext {
@@ -39,6 +41,10 @@ impl ClientContext {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.remote.clock
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.remote.metrics
     }
 
     pub(crate) fn server(&self) -> &Arc<str> {

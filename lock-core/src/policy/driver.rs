@@ -19,6 +19,7 @@ use crate::policy::hold::reports::Event;
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
 use crate::policy::local::{Attempted, Occupant, Undo};
 use crate::policy::log;
+use crate::policy::metrics::{Metrics, Request};
 use crate::runtime::clock::Clock;
 use crate::runtime::engine::contained;
 use crate::runtime::pending::Pending;
@@ -122,7 +123,9 @@ async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Opti
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let acquiring = contained(Operation::Acquire, backend.acquire(request));
-        match until_stopped(request, acquiring).await? {
+        let answer = until_stopped(request, acquiring).await;
+        entry.client.metrics().request(Request::Acquire, &answer);
+        match answer? {
             Ok(Some(grant)) => return Some(hold_of(entry, request, grant)),
             Ok(None) => return Some(refused(entry, request)),
             Err(error) if error.is_retryable() && !tries_once => {
@@ -273,6 +276,10 @@ impl Home for Entry {
 
     fn server(&self) -> &Arc<str> {
         self.client.server()
+    }
+
+    fn metrics(&self) -> Option<&Metrics> {
+        Some(self.client.metrics())
     }
 
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {

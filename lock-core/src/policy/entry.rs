@@ -29,7 +29,7 @@ pub(crate) trait Observer: Send + Sync {
 }
 
 pub(crate) struct Entry {
-    name: LockName,
+    pub(super) name: LockName,
     physical: PhysicalName,
     pub(super) client: Arc<ClientContext>,
     pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,

@@ -12,6 +12,7 @@ pub(crate) mod hold;
 pub(crate) mod local;
 mod log;
 mod lost_unseen;
+pub(crate) mod metrics;
 mod release;
 pub(crate) mod remote;
 pub(crate) mod renewal;

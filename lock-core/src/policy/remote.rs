@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::policy::metrics::Metrics;
 use crate::runtime::clock::Clock;
 use crate::runtime::engine::Engine;
 use crate::spi::AnyBackend;
@@ -12,4 +13,5 @@ pub(crate) struct Remote {
     pub(crate) clock: Clock,
     /// The address of the server, for errors and the log.
     pub(crate) server: Arc<str>,
+    pub(crate) metrics: Metrics,
 }

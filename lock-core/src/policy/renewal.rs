@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::policy::groups::HeldGroups;
 use crate::policy::hold::HoldCore;
 use crate::policy::log;
+use crate::policy::metrics::{Headroom, Request};
 use crate::policy::remote::Remote;
 use crate::runtime::clock::Clock;
 use crate::runtime::engine::contained;
@@ -45,6 +46,7 @@ impl Renewer {
                 clock: self.remote.clock.clone(),
                 group: hold.grant.group,
                 failures: log::Failures::default(),
+                headroom: self.remote.metrics.headroom(),
             };
             self.remote.engine.spawn(task.run(woken));
         }
@@ -79,6 +81,7 @@ struct GroupTask {
     clock: Clock,
     group: GroupId,
     failures: log::Failures,
+    headroom: Headroom,
 }
 
 impl GroupTask {
@@ -105,6 +108,11 @@ impl GroupTask {
         let anchor = self.clock.now();
         let renewing = contained(Operation::Renew, remote.backend.renew(self.group, &leases));
         let answer = within(&self.clock, anchor.plus(interval), renewing).await;
+        remote.metrics.renewed_in(self.clock.now().since(anchor));
+        remote.metrics.request(Request::Renew, &answer);
+        if let Some(left) = holds.iter().filter_map(|hold| hold.remaining()).min() {
+            self.headroom.was(left);
+        }
         let retry_at = self.clock.now().plus(interval / RETRIES_IN_AN_INTERVAL);
         let (states, why) = match answer {
             Some(Ok(states)) => (states, "the server has not said whether they are held".to_owned()),

@@ -23,6 +23,7 @@ const CORE_MAY_USE: &[&str] = &[
     "futures-core",
     "getrandom",
     "humantime",
+    "metrics",
     "percent-encoding",
     "rustix",
     "sha2",

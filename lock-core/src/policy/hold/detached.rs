@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::policy::entry::Observer;
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
+use crate::policy::metrics::Metrics;
 use crate::runtime::clock::Clock;
 use crate::runtime::pending::{Pending, PendingWork};
 use crate::runtime::sync::Mutex;
@@ -60,6 +61,10 @@ impl Home for Nowhere {
 
     fn server(&self) -> &Arc<str> {
         &self.server
+    }
+
+    fn metrics(&self) -> Option<&Metrics> {
+        None
     }
 
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::policy::local::Occupant;
 use crate::policy::log;
+use crate::policy::metrics::Metrics;
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
@@ -34,7 +35,10 @@ pub(crate) trait Home: Send + Sync {
     /// The address of the server, for the log.
     fn server(&self) -> &Arc<str>;
 
-    /// Queues an event for the listener. It runs no user code.
+    /// The metrics of the client, if there is one. Recording runs foreign code.
+    fn metrics(&self) -> Option<&Metrics>;
+
+    /// Queues an event for the listeners. It runs no user code.
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>);
 
     /// Called after the hold has become lost, to free the mutex, inform the listener and clean up at the server.
@@ -219,8 +223,18 @@ impl HoldCore {
 
     pub(crate) fn log_loss(&self, reason: LossReason, known: Known) {
         match known {
-            Known::Yes => self.logged().lost(reason, self.age()),
+            Known::Yes => {
+                self.logged().lost(reason, self.age());
+                self.count_end(Some(reason));
+            }
             Known::NotYet => self.logged().lost_before_known(reason),
+        }
+    }
+
+    /// Counts the end of a hold that its owner has received.
+    fn count_end(&self, loss: Option<LossReason>) {
+        if let Some(metrics) = self.home.metrics() {
+            metrics.ended(self.name(), self.age(), loss);
         }
     }
 
@@ -341,7 +355,10 @@ impl HoldCore {
     pub(crate) fn finish_release(self: &Arc<Self>, loss: Option<LossReason>) {
         if self.state.finish(loss) {
             self.logged().released(loss, self.age());
-            self.reports.ended(Event::Released, |event| self.home.announce(event, self));
+            let known = self.reports.ended(Event::Released, |event| self.home.announce(event, self));
+            if known == Known::Yes {
+                self.count_end(loss);
+            }
         }
         self.end_watch();
     }
@@ -354,8 +371,17 @@ impl HoldCore {
     /// The owner has received the hold: reports the acquisition, once, and the end of the hold if that came first.
     pub(crate) fn report_acquired(self: &Arc<Self>) {
         self.home.seen();
-        let has_ended =
-            self.reports.acquired(|| self.state.contact(), |event| self.home.announce(event, self));
+        let mut is_new = false;
+        let has_ended = self.reports.acquired(
+            || self.state.contact(),
+            |event| {
+                is_new |= event == Event::Acquired;
+                self.home.announce(event, self);
+            },
+        );
+        if let (true, Some(metrics)) = (is_new, self.home.metrics()) {
+            metrics.acquired(self.name());
+        }
         if let (true, Phase::Lost(reason)) = (has_ended, self.state.phase()) {
             self.log_loss(reason, Known::Yes);
         }

@@ -1,0 +1,154 @@
+//! Tests of what a client counts and measures.
+
+#![cfg(feature = "metrics")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
+use lock_core::{ClientBuilder, LossReason};
+use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use support::{ByHand, LEASE, Timed, eventually, name};
+
+/// The values of this program, as `name{label=value,…}`.
+#[derive(Default)]
+struct Values {
+    described: Mutex<Vec<String>>,
+    numbers: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
+    recorded: Mutex<BTreeMap<String, Arc<Recorded>>>,
+}
+
+#[derive(Default)]
+struct Recorded(Mutex<Vec<f64>>);
+
+impl HistogramFn for Recorded {
+    fn record(&self, value: f64) {
+        self.0.lock().unwrap().push(value);
+    }
+}
+
+fn spelled(key: &Key) -> String {
+    let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+    format!("{}{{{}}}", key.name(), labels.join(","))
+}
+
+struct ToValues;
+
+impl Recorder for ToValues {
+    fn describe_counter(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+        VALUES.described.lock().unwrap().push(key.as_str().to_owned());
+    }
+
+    fn describe_gauge(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+        VALUES.described.lock().unwrap().push(key.as_str().to_owned());
+    }
+
+    fn describe_histogram(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+        VALUES.described.lock().unwrap().push(key.as_str().to_owned());
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(Arc::clone(VALUES.numbers.lock().unwrap().entry(spelled(key)).or_default()))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(Arc::clone(VALUES.numbers.lock().unwrap().entry(spelled(key)).or_default()))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(Arc::clone(VALUES.recorded.lock().unwrap().entry(spelled(key)).or_default()))
+    }
+}
+
+static VALUES: LazyLock<Values> = LazyLock::new(|| {
+    metrics::set_global_recorder(ToValues).ok().unwrap();
+    Values::default()
+});
+
+fn counter(series: &str) -> Option<u64> {
+    Some(VALUES.numbers.lock().unwrap().get(series)?.load(Ordering::SeqCst))
+}
+
+fn gauge(series: &str) -> Option<f64> {
+    counter(series).map(f64::from_bits)
+}
+
+fn recorded(series: &str) -> Option<Vec<f64>> {
+    Some(VALUES.recorded.lock().unwrap().get(series)?.0.lock().unwrap().clone())
+}
+
+/// The metrics are those of the whole program, so this is one test.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_counts_and_measures_what_happens_to_its_locks() {
+    LazyLock::force(&VALUES);
+    let timed = Timed::new();
+    // Zeros from the start.
+    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(0.0));
+    assert_eq!(gauge("distlock_waiters{backend=memory}"), Some(0.0));
+    assert_eq!(gauge("distlock_lease_remaining_min_seconds{backend=memory}"), Some(f64::INFINITY));
+    assert_eq!(counter("distlock_lost_total{backend=memory,reason=connection_lost}"), Some(0));
+    assert_eq!(
+        counter("distlock_backend_requests_total{backend=memory,op=cancel,result=unanswered}"),
+        Some(0)
+    );
+    assert_eq!(recorded("distlock_acquire_wait_seconds{backend=memory,outcome=busy}"), Some(vec![]));
+    assert_eq!(VALUES.described.lock().unwrap().iter().collect::<std::collections::BTreeSet<_>>().len(), 8);
+
+    let lock = timed.client.mutex("a").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(1.0));
+    let waiting = ByHand::begun(lock.acquire());
+    assert_eq!(gauge("distlock_waiters{backend=memory}"), Some(1.0));
+    drop(waiting);
+    assert_eq!(gauge("distlock_waiters{backend=memory}"), Some(0.0));
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    for outcome in ["acquired", "busy", "cancelled"] {
+        let waited = recorded(&format!("distlock_acquire_wait_seconds{{backend=memory,outcome={outcome}}}"));
+        assert_eq!(waited, Some(vec![0.0]), "{outcome}");
+    }
+
+    timed.time.advance(LEASE / 3);
+    eventually("it is renewed", || {
+        counter("distlock_backend_requests_total{backend=memory,op=renew,result=ok}") == Some(1)
+    })
+    .await;
+    eventually("the headroom is known", || {
+        gauge("distlock_lease_remaining_min_seconds{backend=memory}").is_some_and(f64::is_finite)
+    })
+    .await;
+    let left = gauge("distlock_lease_remaining_min_seconds{backend=memory}").unwrap();
+    assert!(left > 0.0 && left <= (LEASE * 2 / 3).as_secs_f64(), "{left}");
+    assert!(recorded("distlock_renewal_seconds{backend=memory}").is_some_and(|times| !times.is_empty()));
+
+    guard.release().await.unwrap();
+    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(0.0));
+    assert_eq!(recorded("distlock_hold_seconds{backend=memory}"), Some(vec![(LEASE / 3).as_secs_f64()]));
+    assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=release,result=ok}"), Some(1));
+
+    let guard = lock.acquire().await.unwrap();
+    assert!(timed.server.lose(&name("a"), Loss::Delete, Notice::AtOnce));
+    assert_eq!(guard.lost().await, Some(LossReason::Deleted));
+    eventually("the loss is counted", || {
+        counter("distlock_lost_total{backend=memory,reason=deleted}") == Some(1)
+    })
+    .await;
+    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(0.0));
+    timed.client.status("a").await.unwrap();
+    assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=inspect,result=ok}"), Some(1));
+    drop((guard, lock));
+    timed.client.close(Duration::from_secs(5)).await.unwrap();
+
+    // The name only where it is asked for.
+    let builder = ClientBuilder::new().metrics_by_lock();
+    let client = MemoryServer::new().client_with(MemoryOptions::new(), builder).unwrap();
+    let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
+    assert_eq!(gauge("distlock_holds{backend=memory,lock=orders/42}"), Some(1.0));
+    guard.release().await.unwrap();
+    assert_eq!(gauge("distlock_holds{backend=memory,lock=orders/42}"), Some(0.0));
+    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(0.0));
+}
