@@ -1,6 +1,7 @@
 //! Parses the command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -8,6 +9,8 @@ use clap_complete::Shell;
 use distlock::LockUrl;
 use distlock::capabilities::Reach;
 use distlock::spi::Driver;
+
+use crate::metrics_file::MetricsFile;
 
 /// Run a command under a distributed lock, hold a lock, inspect it, or break it.
 #[derive(Debug, Parser)]
@@ -124,6 +127,29 @@ pub(crate) struct Exec {
     /// With the descriptor the lock lasts until the last process of the command has gone, even if distlock is killed.
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
+
+    #[command(flatten)]
+    pub(crate) recording: Recording,
+}
+
+/// What to record of the run.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Recording {
+    /// Write metrics to this file at the end, for node exporter's textfile collector
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) metrics_file: Option<PathBuf>,
+}
+
+impl Task {
+    /// Begins to record the metrics of this run, if they are asked for.
+    pub(crate) fn metrics_file(&self) -> Option<MetricsFile> {
+        let (recording, name) = match self {
+            Self::Exec(exec) => (&exec.recording, &exec.name),
+            Self::Hold(hold) => (&hold.recording, &hold.name),
+            _ => return None,
+        };
+        recording.metrics_file.as_deref().map(|path| MetricsFile::begin(path, name))
+    }
 }
 
 /// What happens to the command when the lock is lost.
@@ -154,6 +180,9 @@ pub(crate) struct Hold {
 
     #[command(flatten)]
     pub(crate) waiting: Waiting,
+
+    #[command(flatten)]
+    pub(crate) recording: Recording,
 }
 
 /// The arguments of `status`.

@@ -60,7 +60,8 @@ impl Ending {
         process::exit(self.code().into())
     }
 
-    fn code(self) -> u8 {
+    /// The exit code that a shell sees.
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
             Self::Signal(signal) => code_of_signal(signal),

@@ -8,6 +8,7 @@
 //! * [`run`] supervises the program that runs under it: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
 //! * [`report`] prints what happens ([`event`], [`people`] and their [`condition`]), through an [`outlet`];
+//! * [`metrics_file`] writes the library's metrics at the end;
 //! * [`limits`] checks that the system has enough resources, [`system`] contains the only unsafe code.
 
 #[cfg(not(unix))]
@@ -27,6 +28,7 @@ mod hold;
 mod input;
 mod job;
 mod limits;
+mod metrics_file;
 mod outlet;
 mod people;
 mod report;
@@ -45,7 +47,9 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
 use crate::arguments::{Arguments, Task};
+use crate::event::Level;
 use crate::exit::{Ending, Failure};
+use crate::metrics_file::MetricsFile;
 use crate::outlet::To;
 use crate::report::Report;
 
@@ -65,12 +69,25 @@ fn main() {
     if arguments.common.verbose > 1 {
         report.show_log();
     }
+    let metrics = arguments.task.metrics_file();
     let ending = start(&arguments, &report).unwrap_or_else(|failure| {
         report.failure(&failure);
         Ending::Code(failure.code)
     });
+    if let Some(metrics) = metrics {
+        write_metrics(&metrics, ending, &report);
+    }
     report.finish();
     ending.exit()
+}
+
+fn write_metrics(metrics: &MetricsFile, ending: Ending, report: &Report) {
+    if let Err(error) = metrics.write(ending.code()) {
+        report.note(
+            Level::Warning,
+            &format!("cannot write the metrics to {:?}: {error}", metrics.path().display()),
+        );
+    }
 }
 
 fn start(arguments: &Arguments, report: &Report) -> Result<Ending, Failure> {

@@ -13,6 +13,7 @@ mod guide;
 mod holding;
 mod killed;
 mod loss;
+mod metrics;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(target_os = "linux")]
