@@ -281,6 +281,49 @@ fn a_wait_takes_no_wake_up_from_the_code_around_it() {
     thread::park(); // returns at once: the wake-up from above is still there
 }
 
+#[test]
+fn candidates_in_threads_lead_one_after_the_other() {
+    let locks = locks_at("election");
+    let election = locks.election("a").unwrap();
+    let mut watch = election.observe().unwrap();
+    assert_eq!(watch.leader(), None);
+    let first = election.campaign("first").unwrap();
+    assert_eq!(watch.changed().unwrap().unwrap().value.as_deref(), Some("first"));
+    let (term, election) = (first.term(), &election);
+    thread::scope(|threads| {
+        let next = threads.spawn(move || {
+            let second = election.campaign("second").unwrap();
+            second.proclaim("second, ready").unwrap();
+            second
+        });
+        assert!(first.is_leading());
+        first.resign().unwrap();
+        let second = next.join().unwrap();
+        assert!(second.term() > term && second.hold().is_valid());
+        while watch.leader().and_then(|leader| leader.value).as_deref() != Some("second, ready") {
+            watch.changed().unwrap();
+        }
+        one_thread().block_on(async { refused(second.resign()) });
+    });
+    locks.idle().unwrap();
+    assert!(!locks.status("a").unwrap().is_held());
+}
+
+#[test]
+fn several_locks_are_one_for_a_thread() {
+    let locks = locks_at("several");
+    let both = locks.mutex_all(["b", "a", "b"]).unwrap();
+    let one = locks.mutex("a").unwrap();
+    both.with_lock(|hold| {
+        assert!(hold.token_of("a").is_some() && hold.token_of("b").is_some());
+        let got = thread::scope(|threads| threads.spawn(|| one.try_lock()).join().unwrap());
+        assert!(!got?);
+        Ok::<_, LockError>(())
+    })
+    .unwrap();
+    assert!(one.try_acquire().unwrap().is_some());
+}
+
 fn refused<T: std::fmt::Debug>(answer: Result<T, LockError>) {
     let error = answer.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -304,6 +347,8 @@ fn everything_is_refused(locks: &LockClient, lock: &DistributedLock) {
     refused(lock.with_lock_for(Duration::ZERO, body));
     refused(lock.try_with_lock(body));
     refused(locks.status("a"));
+    refused(locks.election("a").unwrap().campaign(""));
+    refused(locks.election("a").unwrap().observe());
     refused(locks.idle());
     refused(locks.close(Duration::ZERO));
     assert!(!lock.is_locked());

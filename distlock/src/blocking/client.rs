@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::election::Election;
 use super::lock::DistributedLock;
 use super::wait;
 use crate::status::Broken;
@@ -44,6 +45,35 @@ impl LockClient {
     /// [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<DistributedLock, LockError> {
         self.0.mutex(name).map(DistributedLock::from)
+    }
+
+    /// Returns the locks called `names` as one, as [`distlock::LockClient::mutex_all`](crate::LockClient::mutex_all) does.
+    /// It does not block, and nothing is acquired yet.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let both = distlock::blocking::connect("memory:")?.mutex_all(["account/7", "account/9"])?;
+    /// let guard = both.acquire()?;
+    /// assert!(guard.hold().token_of("account/7").is_some());
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::mutex_all`](crate::LockClient::mutex_all).
+    pub fn mutex_all<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<DistributedLock, LockError> {
+        self.0.mutex_all(names).map(DistributedLock::from)
+    }
+
+    /// Returns the election called `name`. It does not block, and nothing is acquired yet.
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::election`](crate::LockClient::election).
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
+        self.0.election(name).map(Election::from)
     }
 
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.

@@ -33,11 +33,13 @@
 //! Other runtimes are not recognised.
 
 mod client;
+mod election;
 mod guard;
 mod lock;
 mod wait;
 
 pub use client::LockClient;
+pub use election::{Election, LeaderWatch, Leadership};
 pub use guard::LockGuard;
 pub use lock::DistributedLock;
 

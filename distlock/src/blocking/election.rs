@@ -1,0 +1,119 @@
+//! An election whose methods block.
+
+use std::time::Duration;
+
+use super::wait;
+use crate::{FencingToken, Hold, Leader, LockError, LockName, Operation};
+
+/// An election, in which of all candidates at most one leads; see [`distlock::Election`](crate::Election).
+///
+/// ```
+/// # #[cfg(feature = "memory")] {
+/// let election = distlock::blocking::connect("memory:")?.election("scheduler")?;
+/// let leadership = election.campaign("10.0.0.7:8080")?; // blocks until it leads
+/// let leader = election.observe()?.leader(); // also without being a candidate
+/// assert_eq!(leader.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
+/// leadership.resign()?;
+/// # }
+/// # Ok::<(), distlock::LockError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Election(crate::Election);
+
+impl From<crate::Election> for Election {
+    fn from(election: crate::Election) -> Self {
+        Self(election)
+    }
+}
+
+impl Election {
+    /// Sets how often [`Election::observe`] asks the server; one second by default.
+    #[must_use]
+    pub fn with_interval(self, interval: Duration) -> Self {
+        Self(self.0.with_interval(interval))
+    }
+
+    /// Returns the name of the election.
+    pub fn name(&self) -> &LockName {
+        self.0.name()
+    }
+
+    /// Blocks until this candidate leads. From then on the server shows `value` as the leader's.
+    ///
+    /// # Errors
+    /// Same as [`distlock::Election::campaign`](crate::Election::campaign);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn campaign(&self, value: impl Into<String>) -> Result<Leadership, LockError> {
+        wait::for_result(Operation::Acquire, self.0.campaign(value)).map(Leadership)
+    }
+
+    /// Returns a view of the leader, without being a candidate. It knows the leader when this returns.
+    ///
+    /// # Errors
+    /// Same as [`distlock::Election::observe`](crate::Election::observe);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn observe(&self) -> Result<LeaderWatch, LockError> {
+        wait::for_result(Operation::Inspect, self.0.observe()).map(LeaderWatch)
+    }
+}
+
+/// The leadership of a candidate, until it resigns or loses it. **The loss does not stop the thread**: check
+/// [`Leadership::is_leading`] between two steps. Dropping it resigns in the background.
+#[must_use = "dropping the leadership resigns"]
+#[derive(Debug)]
+pub struct Leadership(crate::Leadership);
+
+impl Leadership {
+    /// Returns the term, if the backend has fencing tokens: a number that rises from leader to leader.
+    pub fn term(&self) -> Option<FencingToken> {
+        self.0.term()
+    }
+
+    /// Returns the hold of the election's lock.
+    pub fn hold(&self) -> &Hold {
+        self.0.hold()
+    }
+
+    /// Returns whether it leads now, by the clock. [`Hold::is_valid`] says what that is worth.
+    pub fn is_leading(&self) -> bool {
+        self.0.is_leading()
+    }
+
+    /// Replaces the value that the server shows of this leader, and blocks until it does.
+    ///
+    /// # Errors
+    /// Same as [`distlock::Leading::proclaim`](crate::Leading::proclaim);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn proclaim(&self, value: impl Into<String>) -> Result<(), LockError> {
+        wait::for_result(Operation::Describe, self.0.proclaim(value))
+    }
+
+    /// Resigns: the next candidate leads. Resign only when the work of the leader has ended.
+    ///
+    /// # Errors
+    /// Same as [`distlock::Leadership::resign`](crate::Leadership::resign);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), and it resigns in the background then.
+    pub fn resign(self) -> Result<(), LockError> {
+        wait::for_result(Operation::Release, self.0.resign())
+    }
+}
+
+/// A view of the leader that follows the election until it is dropped; see [`distlock::LeaderWatch`](crate::LeaderWatch).
+#[derive(Debug, Clone)]
+pub struct LeaderWatch(crate::LeaderWatch);
+
+impl LeaderWatch {
+    /// Returns the leader; `None` while there is none. It does not block.
+    pub fn leader(&self) -> Option<Leader> {
+        self.0.leader()
+    }
+
+    /// Blocks until the leader, its term or its value is another than at the last call, and returns the leader.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`LockClient::close`](super::LockClient::close);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn changed(&mut self) -> Result<Option<Leader>, LockError> {
+        wait::for_result(Operation::Inspect, self.0.changed())
+    }
+}
