@@ -154,11 +154,11 @@ impl LockListener for Blocking {
 #[tokio::test]
 async fn one_listener_that_blocks_delays_no_other_of_the_same_lock_and_learns_what_it_missed() {
     const ROUNDS: u64 = 600;
-    let ((begins, begun), (go_on, waits), (misses, missed)) = (channel(), channel(), channel());
+    let ((begins, begun), (go_on, waits), (counts, missed)) = (channel(), channel(), channel());
     let client = MemoryServer::new().client().unwrap();
     let lock = client.mutex("lock 0").unwrap();
     let blocking =
-        Blocking { begun: Mutex::new(begins), go_on: Mutex::new(waits), missed: Mutex::new(misses) };
+        Blocking { begun: Mutex::new(begins), go_on: Mutex::new(waits), missed: Mutex::new(counts) };
     let _blocks = lock.add_listener(Arc::new(blocking));
     let told = Recorder::listen(&lock);
     let (of_client, told_client) = Recorder::new();
@@ -253,10 +253,10 @@ async fn a_listener_that_panics_when_it_is_dropped_harms_nothing_even_in_its_own
         }
     }
     let client = MemoryServer::new().client().unwrap();
-    let (removes, removed) = channel();
+    let (tells, told_of_removal) = channel();
     let add = || {
         let (sender, receiver) = channel();
-        let (subscription, removed) = (Mutex::new(receiver), Mutex::new(removes.clone()));
+        let (subscription, removed) = (Mutex::new(receiver), Mutex::new(tells.clone()));
         (sender, client.add_listener(Arc::new(PanicsAtItsEnd { subscription, removed })))
     };
     let (_, subscription) = add();
@@ -264,11 +264,11 @@ async fn a_listener_that_panics_when_it_is_dropped_harms_nothing_even_in_its_own
     let (to_itself, subscription) = add();
     to_itself.send(subscription).unwrap();
     acquire_and_release(&client, "lock 0").await;
-    removed.recv_timeout(SOON).unwrap();
+    told_of_removal.recv_timeout(SOON).unwrap();
     let told = Recorder::listen(&client.mutex("lock 0").unwrap());
     acquire_and_release(&client, "lock 0").await;
     next_round(&told);
-    assert!(removed.try_recv().is_err());
+    assert!(told_of_removal.try_recv().is_err());
 }
 
 #[tokio::test]
