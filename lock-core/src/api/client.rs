@@ -50,7 +50,7 @@ impl LockClient {
         let context = Arc::new(context);
         let handle = Arc::new(Handle::of(&context));
         let (locks, joint, announcer) = (Registry::default(), MultiLocks::default(), Arc::default());
-        Self(Arc::new(Client { context, locks, joint, announcer, handle }))
+        Self(Arc::new(Client { context, locks, announcer, joint, handle }))
     }
 
     /// Returns the lock called `name`, which excludes all other owners. Two locks with the same name from the same

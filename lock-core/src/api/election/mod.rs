@@ -152,7 +152,7 @@ impl Election {
                 .because(format!("the backend {:?} cannot show the value of a leader", capabilities.backend))
                 .remedy("campaign with an empty value, or choose another backend or option"));
         }
-        let mut info = HolderInfo::clone(&self.entry.holder());
+        let mut info = HolderInfo::clone(self.entry.holder());
         info.value = Some(value).filter(|value| !value.is_empty());
         Ok(Arc::new(info))
     }

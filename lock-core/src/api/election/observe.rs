@@ -112,8 +112,8 @@ impl Election {
     async fn next_change(&self, changes: &mut watch::Receiver<()>) {
         let clock = self.entry.clock();
         let until = clock.now().plus(self.interval);
-        let changed = within(clock, until, changes.changed()).await;
-        debug_assert!(!matches!(changed, Some(Err(_))), "the entry lives as long as its election");
+        let outcome = within(clock, until, changes.changed()).await;
+        debug_assert!(!matches!(outcome, Some(Err(_))), "the entry lives as long as its election");
     }
 
     fn is_closed(&self) -> bool {

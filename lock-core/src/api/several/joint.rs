@@ -81,8 +81,8 @@ impl Joints {
 
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
     pub(super) fn entry_of(&self, owner: Owner) -> Option<(Hold, u64)> {
-        let held = self.held.lock();
-        let joint = held.get(&owner)?;
+        let owners = self.held.lock();
+        let joint = owners.get(&owner)?;
         joint.loss().is_none().then(|| (joint.control.hold(), joint.entries))
     }
 
@@ -105,16 +105,16 @@ impl Joints {
     }
 
     fn enter_again(&self, owner: Owner) -> Result<Option<Hold>, LockError> {
-        let mut held = self.held.lock();
-        let Some(joint) = held.get_mut(&owner) else { return Ok(None) };
+        let mut owners = self.held.lock();
+        let Some(joint) = owners.get_mut(&owner) else { return Ok(None) };
         let hold = joint.control.hold();
         if hold.is_valid() {
             joint.entries += 1;
             return Ok(Some(hold));
         }
         // The caller learns of it now.
-        let ended = held.remove(&owner);
-        drop(held);
+        let ended = owners.remove(&owner);
+        drop(owners);
         drop(ended);
         Err(self.ended(Operation::Acquire, &hold))
     }
@@ -126,22 +126,19 @@ impl Joints {
         let control = HoldControl::observed(self.name.clone(), self.clock.clone(), &parts, Some(observer));
         let hold = control.hold();
         let joint = Joint { control, entries: 1, guards, _joints: Arc::clone(self) };
-        let mut held = self.held.lock();
+        let mut owners = self.held.lock();
         // Another task may have acquired them for the same owner meanwhile.
-        match held.get_mut(&owner).filter(|earlier| earlier.control.hold().is_valid()) {
-            Some(earlier) => {
-                earlier.entries += 1;
-                let hold = earlier.control.hold();
-                drop(held);
-                drop(joint);
-                hold
-            }
-            None => {
-                let ended = held.insert(owner, joint);
-                drop(held);
-                drop(ended);
-                hold
-            }
+        if let Some(earlier) = owners.get_mut(&owner).filter(|earlier| earlier.control.hold().is_valid()) {
+            earlier.entries += 1;
+            let hold = earlier.control.hold();
+            drop(owners);
+            drop(joint);
+            hold
+        } else {
+            let ended = owners.insert(owner, joint);
+            drop(owners);
+            drop(ended);
+            hold
         }
     }
 
@@ -188,11 +185,11 @@ impl Joints {
 
     pub(super) async fn unlock(&self, owner: Owner) -> Result<(), LockError> {
         let (hold, last) = {
-            let mut held = self.held.lock();
-            let Some(joint) = held.get_mut(&owner) else { return Err(self.not_owner(owner)) };
+            let mut owners = self.held.lock();
+            let Some(joint) = owners.get_mut(&owner) else { return Err(self.not_owner(owner)) };
             joint.entries -= 1;
             let (hold, is_over) = (joint.control.hold(), joint.entries == 0 || joint.loss().is_some());
-            (hold, if is_over { held.remove(&owner) } else { None })
+            (hold, if is_over { owners.remove(&owner) } else { None })
         };
         owner.left(&hold);
         self.end(last, &hold).await
@@ -200,14 +197,14 @@ impl Joints {
 
     /// Ends one entry of `owner` into `hold`; returns the joint hold with the last one.
     fn leave(&self, owner: Owner, hold: &Hold) -> Result<Option<Joint>, LockError> {
-        let mut held = self.held.lock();
-        match held.get_mut(&owner).filter(|joint| joint.is(hold)) {
+        let mut owners = self.held.lock();
+        match owners.get_mut(&owner).filter(|joint| joint.is(hold)) {
             None => Err(self.ended_or(Operation::Release, hold, || self.not_owner(owner))),
             Some(joint) if joint.entries > 1 => {
                 joint.entries -= 1;
                 Ok(None)
             }
-            Some(_) => Ok(held.remove(&owner)),
+            Some(_) => Ok(owners.remove(&owner)),
         }
     }
 
@@ -319,18 +316,18 @@ impl Joint {
     /// are released in the background.
     async fn release(mut self) -> Vec<LockError> {
         let _ = self.control.begin_release();
-        let releasing = |guard: LockGuard| -> Releasing { Box::pin(guard.release()) };
-        let mut releases: Vec<_> = std::mem::take(&mut self.guards).into_iter().map(releasing).collect();
+        let begin = |guard: LockGuard| -> Releasing { Box::pin(guard.release()) };
+        let mut pending: Vec<_> = std::mem::take(&mut self.guards).into_iter().map(begin).collect();
         let mut errors = Vec::new();
         poll_fn(|context| {
-            releases.retain_mut(|release| match release.as_mut().poll(context) {
-                Poll::Ready(released) => {
-                    errors.extend(released.err());
+            pending.retain_mut(|release| match release.as_mut().poll(context) {
+                Poll::Ready(outcome) => {
+                    errors.extend(outcome.err());
                     false
                 }
                 Poll::Pending => true,
             });
-            if releases.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            if pending.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
         self.control.finish_release(errors.iter().find_map(LockError::loss));
@@ -350,8 +347,8 @@ impl Drop for Joint {
 #[async_trait]
 impl GuardedLock for Joints {
     fn reenter(&self, owner: Owner, hold: &Hold) -> Result<(), LockError> {
-        let mut held = self.held.lock();
-        match held.get_mut(&owner).filter(|joint| joint.is(hold) && hold.is_valid()) {
+        let mut owners = self.held.lock();
+        match owners.get_mut(&owner).filter(|joint| joint.is(hold) && hold.is_valid()) {
             Some(joint) => {
                 joint.entries += 1;
                 Ok(())
