@@ -136,10 +136,10 @@ async fn those_who_do_not_run_see_who_leads(stage: &Stage) -> Outcome {
     ensure!(watch.leader().is_none(), "led by {:?}", watch.leader());
     let value = value(&theirs, "a");
     let leadership = theirs.election(NAME)?.campaign(value.as_str()).await?;
-    let leader = change(stage, &mut watch, |leader| leader.is_some()).await?;
+    let leader = change(stage, &mut watch, Option::is_some).await?;
     ensure!(value_of(leader).unwrap_or_default() == value, "seen as {:?}", watch.leader());
     leadership.resign().await?;
-    change(stage, &mut watch, |leader| leader.is_none()).await?;
+    change(stage, &mut watch, Option::is_none).await?;
     Ok(())
 }
 
