@@ -498,7 +498,7 @@ fn a_loss_that_the_owner_finds_before_it_is_reported_strands_nobody() {
         world.unlock(2).unwrap();
         match entered {
             Entered::Settled(Settled::Granted(_)) => {
-                assert!(matches!(world.enter(1).0, Entered::Settled(Settled::Lost("taken"))))
+                assert!(matches!(world.enter(1).0, Entered::Settled(Settled::Lost("taken"))));
             }
             Entered::Settled(Settled::Lost(_)) => {}
             Entered::Waiting(ticket) => world.undo(world.local.leave(ticket)),

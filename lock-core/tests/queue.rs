@@ -106,7 +106,7 @@ type Mutex = LocalMutex<Owner, Hold, Ask>;
 fn waits(mutex: &Mutex, owner: u64, patience: Patience) -> Ticket {
     match mutex.enter(Owner(owner), patience, ask).0 {
         Entered::Waiting(ticket) => ticket,
-        _ => panic!("it does not wait"),
+        Entered::Settled(_) => panic!("it does not wait"),
     }
 }
 
