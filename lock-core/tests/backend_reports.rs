@@ -148,6 +148,10 @@ mod odd {
         async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
             Ok(Broken::not_held())
         }
+
+        async fn ping(&self) -> Result<(), LockError> {
+            Ok(())
+        }
     }
 }
 

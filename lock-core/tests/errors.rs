@@ -127,5 +127,9 @@ mod never {
         async fn break_holder(&self, _: &InspectRequest, _: &HolderId) -> Result<Broken, LockError> {
             match *self {}
         }
+
+        async fn ping(&self) -> Result<(), LockError> {
+            match *self {}
+        }
     }
 }

@@ -248,6 +248,12 @@ impl Backend for FileBackend {
         })
     }
 
+    async fn ping(&self) -> Result<(), LockError> {
+        errand::run(&self.means, |gate| gate.folder().check_writable())
+            .await
+            .map_err(|failure| failure.into_error(Operation::Ping, None))
+    }
+
     async fn close(&self) {
         let tidier = Arc::clone(&self.tidier);
         let work = errand::run(&self.means, move |gate| {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use lock_core::spi::Mutex;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -112,6 +112,20 @@ impl Folder {
             }
             Err(errno) => Err(Failure::system("make the folder", &self.path_of(relative), errno)),
         }
+    }
+
+    /// Checks that holders and waiters can be written down.
+    pub(crate) fn check_writable(&self) -> Result<(), Failure> {
+        ["held", "queue"].into_iter().try_for_each(|relative| {
+            self.make_folder(relative)?;
+            rustix::fs::accessat(
+                &self.directory,
+                relative,
+                Access::WRITE_OK | Access::EXEC_OK,
+                AtFlags::EACCESS,
+            )
+            .map_err(|errno| Failure::system("write to", &self.path_of(relative), errno))
+        })
     }
 
     /// Removes a subfolder if it is empty. Ignores all errors, because the next process tries again.

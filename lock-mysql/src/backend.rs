@@ -16,7 +16,7 @@ use lock_core::{
 
 use crate::attempt::Attempt;
 use crate::control::Control;
-use crate::failure::{Failure, gone, no_answer};
+use crate::failure::{Failure, gone, no_answer, read_only};
 use crate::inspection;
 use crate::link::{Claim, Link, Name, Waiting};
 use crate::opener::Opener;
@@ -244,6 +244,18 @@ impl Backend for MySqlBackend {
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         inspection::break_holder(self, request, holder).await
+    }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
+        let asked = self.control.ask(Operation::Ping, statement::ping());
+        let answer =
+            within(clock, deadline, asked).await.unwrap_or_else(|| Err(no_answer(Operation::Ping)))?;
+        if answer.value().is_some_and(statement::is_read_only) {
+            return Err(read_only(Operation::Ping));
+        }
+        Ok(())
     }
 
     async fn close(&self) {

@@ -47,7 +47,7 @@ pub fn operation_of(statement: &str) -> Option<Operation> {
     OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
 }
 
-const OPERATIONS: [(Operation, &str); 7] = [
+const OPERATIONS: [(Operation, &str); 8] = [
     (Operation::Connect, "connect"),
     (Operation::Acquire, "acquire"),
     (Operation::Cancel, "cancel"),
@@ -55,6 +55,7 @@ const OPERATIONS: [(Operation, &str); 7] = [
     (Operation::Release, "release"),
     (Operation::Inspect, "inspect"),
     (Operation::Break, "break"),
+    (Operation::Ping, "ping"),
 ];
 
 fn word(operation: Operation) -> &'static str {
@@ -63,6 +64,11 @@ fn word(operation: Operation) -> &'static str {
 
 fn mark(operation: Operation) -> String {
     format!("{COMMENT}{}*/", word(operation))
+}
+
+/// Asks for a sign of life; the answer is that to [`READ_ONLY`].
+pub(crate) fn ping() -> String {
+    format!("SELECT {} CAST({READ_ONLY} AS CHAR)", mark(Operation::Ping))
 }
 
 /// A waiter's description of itself. It is part of its statement, which operators can see at the server.

@@ -17,6 +17,7 @@ use crate::attempt::Attempt;
 use crate::failure::{explain, is_forgotten_script, nonsense};
 use crate::groups::{Groups, Membership};
 use crate::keys::Keys;
+use crate::line::Line;
 use crate::link::Link;
 use crate::options::RedisOptions;
 use crate::push_router::{Address, PushRouter};
@@ -224,6 +225,11 @@ impl Backend for RedisBackend {
             1 => Ok(Updated::Done),
             code => Ok(Updated::Lost(loss(Operation::Describe, code)?)),
         }
+    }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        let link = self.supervisor.link(Operation::Ping)?;
+        link.turn(Line::Others, Operation::Ping).await?.ping().await
     }
 
     async fn close(&self) {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use lock_core::LockError;
+use lock_core::{LockError, Operation};
 use redis::{Cmd, FromRedisValue, RedisResult, Value};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::coop::unconstrained;
@@ -46,6 +46,12 @@ impl Turn {
             (answer, _) = sent.await;
         }
         redis::from_redis_value(answer.map_err(failed)?).map_err(|error| failed(error.into()))
+    }
+
+    /// Asks for a sign of life.
+    pub(crate) async fn ping(self) -> Result<(), LockError> {
+        let (answer, _) = self.under_way(|link| async move { link.send(&redis::cmd("PING")).await }).await;
+        answer.map(drop).map_err(|error| explain(Operation::Ping, error))
     }
 
     fn under_way<F>(self, send: impl FnOnce(Arc<Link>) -> F) -> UnderWay

@@ -293,6 +293,12 @@ impl Backend for ZooKeeperBackend {
         Err(nonsense(Operation::Describe, "another program changes the node again and again"))
     }
 
+    async fn ping(&self) -> Result<(), LockError> {
+        let session = self.sessions.any(Operation::Ping).await?;
+        // The answer comes by way of the leader.
+        session.catch_up(&self.root).await.map_err(|failure| failure.explain(Operation::Ping))
+    }
+
     async fn close(&self) {
         self.sessions.close().await;
     }

@@ -6,6 +6,7 @@
 mod bodies;
 mod breaking;
 mod cancellation;
+mod clients;
 mod closing;
 mod election;
 pub(crate) mod exclusion;
@@ -37,6 +38,7 @@ pub fn all() -> &'static [Case] {
             bodies::CASES,
             guards::CASES,
             release::CASES,
+            clients::CASES,
             closing::CASES,
             tokens::CASES,
             inspection::CASES,

@@ -30,7 +30,7 @@ cases!("outages":
 
 const SHORT: Duration = Duration::from_millis(100);
 
-fn is_unreachable<T: fmt::Debug>(answer: Result<T, lock_core::LockError>, what: &str) -> Outcome {
+pub(super) fn is_unreachable<T: fmt::Debug>(answer: Result<T, lock_core::LockError>, what: &str) -> Outcome {
     let kind = answer.map_err(|error| error.kind());
     ensure!(matches!(kind, Err(ErrorKind::Unreachable)), "{what} was answered {kind:?}");
     Ok(())

@@ -136,6 +136,13 @@ impl Backend for TableBackend {
         self.table.reach(Operation::Break)?;
         Ok(self.table.break_holder(&self.table.key(request.name().as_str()), holder))
     }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        if self.table.defect == Defect::PingUnasked {
+            return Ok(());
+        }
+        self.table.reach(Operation::Ping)
+    }
 }
 
 /// A table under test.

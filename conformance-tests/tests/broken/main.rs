@@ -61,6 +61,7 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
     (Defect::FoldsCase, "exclusion::names_that_look_alike_are_different_locks", "the same lock as another"),
     (Defect::CutsNames, "exclusion::names_that_look_alike_are_different_locks", "the same lock as another"),
     (Defect::ShowsQueueBackwards, "inspection::the_queue_is_shown_in_order", "LockStatus"),
+    (Defect::PingUnasked, "clients::a_ping_while_the_server_is_away_is_an_error", "answered Ok"),
     (Defect::ShowsNobody, "inspection::the_holder_is_shown", "host is None"),
 ];
 

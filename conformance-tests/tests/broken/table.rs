@@ -52,6 +52,8 @@ pub(crate) enum Defect {
     ShowsQueueBackwards,
     /// What the clients say about themselves is not shown.
     ShowsNobody,
+    /// The client answers a ping itself.
+    PingUnasked,
     /// The holder counts its lease from a moment when the server has been counting for a long time.
     AnchorTooLate,
     /// The server answers renewals and extends nothing.

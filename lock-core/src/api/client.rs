@@ -35,7 +35,11 @@ use crate::types::status::{Broken, HolderId, LockStatus};
 /// that [`lock`](DistributedLock::lock) left behind keeps the client alive and is renewed for ever. Use
 /// [`LockClient::close`] for an orderly shutdown.
 #[derive(Clone)]
-pub struct LockClient(Arc<Client>);
+pub struct LockClient {
+    client: Arc<Client>,
+    /// What every name begins with.
+    prefix: Arc<str>,
+}
 
 struct Client {
     context: Arc<ClientContext>,
@@ -50,7 +54,46 @@ impl LockClient {
         let context = Arc::new(context);
         let handle = Arc::new(Handle::of(&context));
         let (locks, joint, announcer) = (Registry::default(), MultiLocks::default(), Arc::default());
-        Self(Arc::new(Client { context, locks, announcer, joint, handle }))
+        let client = Arc::new(Client { context, locks, joint, announcer, handle });
+        Self { client, prefix: Arc::from("") }
+    }
+
+    /// Returns a client that puts `prefix` before every name: of locks, of [`status`](Self::status) and of
+    /// [`break_holder`](Self::break_holder). Nothing comes between the prefix and the name. The prefix of a scoped
+    /// client's own `scoped` comes after the earlier one.
+    ///
+    /// It shares everything else with this client: the connections, the holds, and the end. [`close`](Self::close) of
+    /// either closes both. Holds, errors, statuses and the log have the full name, so the lock `b` of
+    /// `scoped("a/")` is the lock `a/b` of this client.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let billing = locks.scoped("tenant-7/").scoped("billing/");
+    /// let guard = billing.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(guard.hold().name().as_str(), "tenant-7/billing/orders/42");
+    /// assert!(locks.status("tenant-7/billing/orders/42").await?.is_held());
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// A prefix that leaves a name no space is found out by the call that uses the name, with
+    /// [`ErrorKind::InvalidName`].
+    #[must_use = "the client itself keeps its names"]
+    pub fn scoped(&self, prefix: impl AsRef<str>) -> Self {
+        let prefix = format!("{}{}", self.prefix, prefix.as_ref());
+        Self { client: Arc::clone(&self.client), prefix: prefix.into() }
+    }
+
+    /// Returns the full name of a lock.
+    fn full_name(&self, name: impl AsRef<str>) -> Result<LockName, LockError> {
+        let name = LockName::new(name)?;
+        if self.prefix.is_empty() {
+            return Ok(name);
+        }
+        let full = format!("{}{name}", self.prefix);
+        LockName::new(&full).map_err(|error| {
+            error.because(format!("with the prefix of its scope it has {} bytes", full.len()))
+        })
     }
 
     /// Returns the lock called `name`, which excludes all other owners. Two locks with the same name from the same
@@ -67,8 +110,8 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { context, locks, announcer, handle, .. } = &*self.0;
-        let entry = locks.get(LockName::new(name)?, context, announcer)?;
+        let Client { context, locks, announcer, handle, .. } = &*self.client;
+        let entry = locks.get(self.full_name(name)?, context, announcer)?;
         Ok(Arc::new(ReentrantLock::new(entry, Arc::clone(announcer), Arc::clone(handle))))
     }
 
@@ -85,7 +128,7 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.0.announcer.add(None, listener)
+        self.client.announcer.add(None, listener)
     }
 
     /// Returns a stream of the events of all locks of this client, from now on: the same events as those of a
@@ -101,7 +144,7 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn events(&self) -> LockEvents {
-        LockEvents::of(&self.0.announcer)
+        LockEvents::of(&self.client.announcer)
     }
 
     /// Returns the locks called `names` as one: it is acquired all or nothing, with one deadline, and lost when one of them
@@ -127,7 +170,7 @@ impl LockClient {
         names: impl IntoIterator<Item = N>,
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
         let locks = names.into_iter().map(|name| self.mutex(name)).collect::<Result<_, _>>()?;
-        self.0.joint.get(locks)
+        self.client.joint.get(locks)
     }
 
     /// Returns the election called `name`, in which of all candidates at most one leads. It is the lock of that name: an
@@ -144,8 +187,8 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
-        let Client { context, locks, announcer, .. } = &*self.0;
-        let entry = locks.get(LockName::new(name)?, context, announcer)?;
+        let Client { context, locks, announcer, .. } = &*self.client;
+        let entry = locks.get(self.full_name(name)?, context, announcer)?;
         Ok(Election::new(self.clone(), entry))
     }
 
@@ -166,7 +209,7 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn status(&self, name: impl AsRef<str>) -> Result<LockStatus, LockError> {
-        let request = self.inspect_request(LockName::new(name)?);
+        let request = self.inspect_request(self.full_name(name)?);
         if self.capabilities().inspection == Inspection::None {
             return Err(self.unsupported(Operation::Inspect, &request.name));
         }
@@ -202,7 +245,7 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped after its first poll, the lock may or may not have been taken away.
     pub async fn break_holder(&self, name: impl AsRef<str>, holder: &HolderId) -> Result<Broken, LockError> {
-        let request = self.inspect_request(LockName::new(name)?);
+        let request = self.inspect_request(self.full_name(name)?);
         if self.capabilities().breaking == Breaking::Unsupported {
             return Err(self.unsupported(Operation::Break, &request.name));
         }
@@ -213,6 +256,30 @@ impl LockClient {
         broken.await.map_err(|error| error.on(&name).during(Operation::Break))
     }
 
+    /// Asks the server for a sign of life, in one small round trip through a connection of this client. For readiness
+    /// probes.
+    ///
+    /// It takes no longer than the backend lets a server take for an answer. A client with several connections asks
+    /// through one of them, so that holds on the others may be suspect all the same.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// locks.ping().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unreachable`] when the server does not answer; [`ErrorKind::Denied`], [`ErrorKind::Server`] and
+    /// others when it answers that it will not serve this client; [`ErrorKind::Closed`] after [`LockClient::close`].
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time; it changes nothing.
+    pub async fn ping(&self) -> Result<(), LockError> {
+        self.client.locks.refuse_when_closed()?;
+        let asked = self.on_engine(Operation::Ping, |remote| async move { remote.backend.ping().await });
+        asked.await.map_err(|error| error.during(Operation::Ping))
+    }
+
     /// Returns what the backend can do.
     ///
     /// ```
@@ -221,7 +288,7 @@ impl LockClient {
     /// # Ok(()) });
     /// ```
     pub fn capabilities(&self) -> &Capabilities {
-        self.0.context.backend().capabilities()
+        self.client.context.backend().capabilities()
     }
 
     /// Waits until the server has confirmed every release and every cancelled wait.
@@ -237,7 +304,7 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn idle(&self) {
-        self.0.context.cleanup.idle().await;
+        self.client.context.cleanup.idle().await;
     }
 
     /// Closes the client in an orderly way: refuses new acquisitions, ends waits with [`ErrorKind::Closed`], and waits
@@ -263,7 +330,7 @@ impl LockClient {
     /// If the future is dropped after its first poll, the client refuses new acquisitions; call `close` again to
     /// finish.
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
-        let Client { context, locks, announcer, .. } = &*self.0;
+        let Client { context, locks, announcer, .. } = &*self.client;
         locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
         let clock = context.clock();
         let all_done = async {
@@ -286,7 +353,7 @@ impl LockClient {
 
     /// Revokes the remaining holds, notifies their holders, and releases the locks.
     async fn end_holds(&self) -> LockError {
-        let context = &self.0.context;
+        let context = &self.client.context;
         let holds = context.renewer.all_holds();
         let releases = context.cleanup.pending();
         for hold in &holds {
@@ -311,7 +378,7 @@ impl LockClient {
         T: Send + 'static,
         F: Future<Output = Result<T, LockError>> + Send + 'static,
     {
-        let remote = &self.0.context.remote;
+        let remote = &self.client.context.remote;
         let call = contained(operation, call(Arc::clone(remote)));
         let mut calling = AbortOnDrop(remote.engine.spawn(call));
         let answer = (&mut calling.0).await.unwrap_or_else(|error| {
@@ -323,7 +390,7 @@ impl LockClient {
     }
 
     pub(super) fn engine(&self) -> &Engine {
-        self.0.context.engine()
+        self.client.context.engine()
     }
 
     fn inspect_request(&self, name: LockName) -> InspectRequest {
@@ -333,7 +400,7 @@ impl LockClient {
     fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {
         LockError::new(ErrorKind::Unsupported, operation)
             .on(name)
-            .at(self.0.context.server())
+            .at(self.client.context.server())
             .because(format!("the backend {:?} has no way to do it", self.capabilities().backend))
     }
 }
@@ -342,7 +409,8 @@ impl fmt::Debug for LockClient {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("LockClient")
-            .field("backend", &self.0.context.remote.backend)
+            .field("backend", &self.client.context.remote.backend)
+            .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
 }

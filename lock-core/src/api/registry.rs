@@ -41,6 +41,11 @@ impl Registry {
         Ok(entry)
     }
 
+    /// Fails once [`close`](Self::close) was called.
+    pub(crate) fn refuse_when_closed(&self) -> Result<(), LockError> {
+        self.0.lock().closed.clone().map_or(Ok(()), Err)
+    }
+
     /// Makes acquisitions fail with this error from now on, including those that already wait.
     pub(crate) fn close(&self, error: &LockError) {
         let entries: Vec<_> = {

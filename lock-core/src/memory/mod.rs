@@ -394,4 +394,8 @@ impl Backend for MemoryBackend {
         self.call(Operation::Describe, |server| server.update_holder(&lease.requested, &lease.fate, holder))
             .await
     }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        self.call(Operation::Ping, |_| ()).await
+    }
 }

@@ -85,6 +85,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Err(LockError::new(ErrorKind::Unsupported, Operation::Describe))
     }
 
+    /// Asks the server for a sign of life, in one small round trip through a connection that requests for locks could
+    /// use, and as bounded as they are. It returns an error when such a request could not be served now.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at every await, when the user drops the call; it changes nothing.
+    async fn ping(&self) -> Result<(), LockError>;
+
     /// Closes connections and ends background work. When the core calls this, there are no waiters any more, and the
     /// release of every hold has been answered or at least sent.
     ///

@@ -25,6 +25,7 @@ pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError>;
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError>;
+    async fn ping(&self) -> Result<(), LockError>;
     async fn close(&self);
 }
 
@@ -74,6 +75,10 @@ impl<B: Backend> AnyBackend for Erased<B> {
 
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError> {
         self.0.update_holder(&*Self::recall(lease)?, holder).await
+    }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        self.0.ping().await
     }
 
     async fn close(&self) {

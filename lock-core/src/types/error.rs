@@ -99,6 +99,8 @@ pub enum Operation {
     Break,
     /// Changing what the server shows of a holder.
     Describe,
+    /// Asking the server for a sign of life.
+    Ping,
     /// Closing a client.
     Close,
 }
@@ -115,6 +117,7 @@ impl fmt::Display for Operation {
             Self::Inspect => "inspect",
             Self::Break => "break",
             Self::Describe => "describe",
+            Self::Ping => "ping",
             Self::Close => "close",
         })
     }
@@ -189,6 +192,7 @@ impl Details {
             // A wrong option has nothing to do with the server.
             Operation::Configure => None,
             Operation::Connect => Some(format!(" to {server}")),
+            Operation::Ping => Some(format!(" {server}")),
             Operation::Close => Some(format!(" the client of {server}")),
             _ => Some(format!(" at {server}")),
         }
