@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use distlock::capabilities::Reach;
-use distlock::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation};
+use distlock::{ClientBuilder, ConnectMode, LockClient, LockError, LockUrl};
 use tokio::time::timeout;
 
 use crate::exit::{self, Ending, Failure};
@@ -63,12 +63,10 @@ impl Address {
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
     pub(crate) async fn open(&self, abort_margin: Duration) -> Result<LockClient, Failure> {
-        distlock::connect_with(&self.url, ClientBuilder::new().abort_margin(abort_margin))
-            .await
-            .map_err(|error| self.failure(error))
+        self.open_with(ClientBuilder::new().abort_margin(abort_margin)).await
     }
 
-    /// Like [`Self::open`], for a caller that waits no longer than `wait`, if that is given.
+    /// Like [`Self::open`], for a caller that waits as long as `wait` for the server as well, if that is given.
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
@@ -77,15 +75,18 @@ impl Address {
         wait: Option<Duration>,
         abort_margin: Duration,
     ) -> Result<LockClient, Failure> {
-        let Some(wait) = wait.map(|wait| wait.max(SHORTEST_CONNECT)) else {
-            return self.open(abort_margin).await;
-        };
-        timeout(wait, self.open(abort_margin)).await.unwrap_or_else(|_| {
-            let error = LockError::new(ErrorKind::Unreachable, Operation::Connect)
-                .because(format!("the server did not answer within {}", humantime::format_duration(wait)))
-                .remedy("check that it runs and can be reached, or wait longer");
-            Err(self.failure(error))
+        let builder = ClientBuilder::new().abort_margin(abort_margin);
+        self.open_with(match wait {
+            Some(wait) => builder.connect_timeout(wait.max(SHORTEST_CONNECT)),
+            None => builder,
         })
+        .await
+    }
+
+    /// Connects at once, whatever the URL says: that a server cannot be reached is no result of a wait for a lock.
+    async fn open_with(&self, builder: ClientBuilder) -> Result<LockClient, Failure> {
+        let connected = distlock::connect_with(&self.url, builder.connect_mode(ConnectMode::Eager)).await;
+        connected.map_err(|error| self.failure(error))
     }
 
     /// How long a command has to end after a loss, unless the user says so.
@@ -151,6 +152,7 @@ fn has_secret(url: &OsString) -> bool {
 #[cfg(test)]
 mod tests {
     use distlock::spi::{Connecting, Driver};
+    use distlock::{ErrorKind, Operation};
 
     use super::*;
 

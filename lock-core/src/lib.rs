@@ -24,7 +24,7 @@ mod runtime;
 pub mod spi;
 mod types;
 
-pub use api::builder::ClientBuilder;
+pub use api::builder::{ClientBuilder, ConnectMode};
 pub use api::client::LockClient;
 pub use api::driver::{Connecting, Driver};
 pub use api::election::{Election, Leader, LeaderWatch, Leadership, Leading};

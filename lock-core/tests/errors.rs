@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use lock_core::memory::faults::Fault;
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told};
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, Operation};
+use lock_core::{
+    Capabilities, CharacterSet, ClientBuilder, ErrorKind, LockClient, LockError, NameRules, Operation, Reach,
+};
 use support::name;
 
 const SERVER: &str = "test://cache.internal:6379/2";
@@ -74,8 +76,12 @@ async fn an_error_names_the_server_whatever_was_being_done() {
 #[tokio::test]
 async fn an_error_of_connecting_names_the_server() {
     let builder = ClientBuilder::new().server(SERVER);
+    let capabilities = Capabilities::new("never", Reach::Network, NameRules::new(CharacterSet::PORTABLE, 64));
     let failed = LockError::new(ErrorKind::Unreachable, Operation::Connect).because("on purpose");
-    let error = builder.connect(|_| async { Err::<Never, _>(failed) }).await.unwrap_err();
+    let error = builder
+        .connect(capabilities, move |_| std::future::ready(Err::<Never, _>(failed.clone())))
+        .await
+        .unwrap_err();
     let text = "cannot connect to test://cache.internal:6379/2: the backend cannot be reached: on purpose";
     assert_eq!(error.to_string(), text);
 }

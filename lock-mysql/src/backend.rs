@@ -63,14 +63,6 @@ pub(crate) struct Lease {
 impl MySqlBackend {
     pub(crate) async fn connect(context: BackendContext, options: MySqlOptions) -> Result<Self, LockError> {
         let settings = Arc::new(Settings::new(&context, &options)?);
-        let every = options.validation_interval;
-        if let Some(every) = every.filter(|every| *every > settings.interval) {
-            return Err(crate::options::invalid(format!(
-                "a validation_interval of {every:?} is longer than a lease of {:?} allows ({:?})",
-                settings.lease, settings.interval
-            ))
-            .remedy("make the lease longer, or the validation_interval shorter"));
-        }
         let opener = Opener::new(context.clone(), Arc::clone(&settings));
         let mut session = opener.open().await?;
         if settings.fencing == TokenSource::Table {
@@ -79,10 +71,10 @@ impl MySqlBackend {
         let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
         let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
         pool.adopt(session);
-        if let Some(every) = every {
+        if let Some(every) = options.validation_interval {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
-        let capabilities = capabilities(&settings);
+        let capabilities = capabilities(&options);
         Ok(Self { context, settings, control, pool, attempts: Mutex::default(), capabilities })
     }
 
@@ -146,15 +138,15 @@ impl MySqlBackend {
     }
 }
 
-fn capabilities(settings: &Settings) -> Capabilities {
-    let prefix = if settings.prefix.is_empty() { 0 } else { settings.prefix.len() + 1 };
+pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
+    let prefix = if options.prefix.is_empty() { 0 } else { options.prefix.len() + 1 };
     // A leading dot comes after the prefix, if there is one, and does no harm.
     let names = NameRules::new(CharacterSet::of(is_plain), LONGEST_NAME - prefix);
     let longest_wait = Duration::from_secs(u64::from(LONGEST_WAIT));
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
         .with_fairness(Fairness::Fifo)
-        .with_leftovers_gone_after(longest_wait + settings.lease);
-    match settings.fencing {
+        .with_leftovers_gone_after(longest_wait + options.lease);
+    match options.fencing {
         TokenSource::Table => capabilities
             .with_fencing(Fencing::Durable)
             .with_inspection(Inspection::HolderAndQueue)

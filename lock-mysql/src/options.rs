@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::spi::{Endpoint, TlsOptions};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
 
-use crate::backend::MySqlBackend;
+use crate::backend::{MySqlBackend, capabilities};
 
 /// The server, and how the client keeps locks there.
 ///
@@ -210,7 +210,16 @@ impl MySqlOptions {
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
         self.check_login()?;
-        builder.server(self.server()).connect(|context| MySqlBackend::connect(context, self)).await
+        let longest = builder.renewal_interval(self.lease)?;
+        if let Some(interval) = self.validation_interval.filter(|interval| *interval > longest) {
+            return Err(invalid(format!(
+                "a validation_interval of {interval:?} is longer than a lease of {:?} allows ({longest:?})",
+                self.lease
+            ))
+            .remedy("make the lease longer, or the validation_interval shorter"));
+        }
+        let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
+        builder.connect(capabilities, move |context| MySqlBackend::connect(context, self.clone())).await
     }
 
     /// The server's address, for errors and the log. It leaves out what could be the rest of a password that is not encoded.

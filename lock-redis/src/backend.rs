@@ -76,15 +76,9 @@ impl RedisBackend {
         let (lease, prefix) = (options.lease, options.prefix.clone());
         let holder = holder_text(context.holder())?.into();
         let concerned = Concerned { router: Arc::clone(&router), groups: Arc::clone(&groups) };
+        let capabilities = capabilities(&options);
         let supervisor =
             Supervisor::start(context.clone(), options, concerned, request_timeout, interval).await?;
-        let capabilities = Capabilities::new("redis", Reach::Network, NAMES)
-            .with_fencing(Fencing::Durable)
-            .with_fairness(Fairness::Fifo)
-            .with_inspection(Inspection::HolderAndQueue)
-            .with_breaking(Breaking::Supported)
-            .with_describing(Describing::Supported)
-            .with_leftovers_gone_after(lease);
         Ok(Self {
             context,
             supervisor,
@@ -139,6 +133,16 @@ impl RedisBackend {
             tracing::debug!(target: "distlock", %error, "the lock is free and was not handed off");
         }
     }
+}
+
+pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
+    Capabilities::new("redis", Reach::Network, NAMES)
+        .with_fencing(Fencing::Durable)
+        .with_fairness(Fairness::Fifo)
+        .with_inspection(Inspection::HolderAndQueue)
+        .with_breaking(Breaking::Supported)
+        .with_describing(Describing::Supported)
+        .with_leftovers_gone_after(options.lease)
 }
 
 fn renewed(answer: redis::RedisResult<Value>) -> Result<LeaseState, LockError> {

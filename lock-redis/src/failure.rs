@@ -1,5 +1,9 @@
 //! Turns errors of the server and the connection into errors for users.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
 use lock_core::{ErrorKind, LockError, Operation};
 use redis::{RedisError, ServerErrorKind};
 
@@ -92,6 +96,9 @@ fn explain_connection(operation: Operation, error: RedisError) -> LockError {
         redis::ErrorKind::InvalidClientConfig => LockError::new(ErrorKind::InvalidOption, operation)
             .because(error.to_string())
             .remedy("check the files that the options ca, cert and key name"),
+        redis::ErrorKind::Io if is_about_tls(&error) => LockError::new(ErrorKind::Unreachable, operation)
+            .because(format!("TLS failed: {error}"))
+            .remedy("check that the server speaks TLS, its certificate and name, and the files of ca, cert and key"),
         redis::ErrorKind::Io => LockError::new(ErrorKind::Unreachable, operation)
             .because(if error.is_timeout() {
                 "the server did not answer in time".to_owned()
@@ -105,6 +112,13 @@ fn explain_connection(operation: Operation, error: RedisError) -> LockError {
             .remedy("check that a Redis server listens there"),
     };
     explained.caused_by(error)
+}
+
+/// Whether the TLS library has found something wrong in its input, usually in a certificate. That does not pass by itself.
+fn is_about_tls(error: &RedisError) -> bool {
+    let shared = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
+    let io = shared.and_then(|shared| shared.downcast_ref::<io::Error>());
+    io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }
 
 /// The connection broke before the operation was done.

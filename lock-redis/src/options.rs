@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::spi::{Endpoint, TlsOptions};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret, UrlOptions};
 
-use crate::backend::RedisBackend;
+use crate::backend::{RedisBackend, capabilities};
 
 /// Where the server is and how it keeps the locks.
 ///
@@ -155,7 +155,9 @@ impl RedisOptions {
     /// Dropping the future ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
-        builder.server(self.server()).connect(|context| RedisBackend::connect(context, self)).await
+        builder.renewal_interval(self.lease)?;
+        let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
+        builder.connect(capabilities, move |context| RedisBackend::connect(context, self.clone())).await
     }
 
     /// Where the server is, for error messages and the log.

@@ -10,7 +10,7 @@ use redis::{Cmd, FromRedisValue, RedisResult, Value};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::coop::unconstrained;
 
-use crate::failure::{explain, is_forgotten_script};
+use crate::failure::{explain, is_forgotten_script, is_refused};
 use crate::link::Link;
 use crate::scripts::Script;
 
@@ -51,7 +51,11 @@ impl Turn {
     /// Asks for a sign of life.
     pub(crate) async fn ping(self) -> Result<(), LockError> {
         let (answer, _) = self.under_way(|link| async move { link.send(&redis::cmd("PING")).await }).await;
-        answer.map(drop).map_err(|error| explain(Operation::Ping, error))
+        match answer {
+            // A user may lack the permission for this alone, and the refusal is a sign of life as well.
+            Err(error) if !is_refused(&error) => Err(explain(Operation::Ping, error)),
+            _ => Ok(()),
+        }
     }
 
     fn under_way<F>(self, send: impl FnOnce(Arc<Link>) -> F) -> UnderWay

@@ -68,17 +68,8 @@ impl ZooKeeperBackend {
         let data = text_of(context.holder(), context.abort_margin())?;
         let recipe = Recipe { access: options.access, accepted: options.accepted };
         let root = options.root.clone();
-        let fencing = match options.fencing {
-            TokenSource::Czxid => Fencing::Durable,
-            TokenSource::None => Fencing::None,
-        };
+        let capabilities = capabilities(&options);
         let sessions = Sessions::start(context.clone(), options).await?;
-        let capabilities = Capabilities::new("zookeeper", Reach::Network, NAMES)
-            .with_fencing(fencing)
-            .with_fairness(Fairness::Fifo)
-            .with_inspection(Inspection::HolderAndQueue)
-            .with_breaking(Breaking::Supported)
-            .with_describing(Describing::Supported);
         Ok(Self {
             context,
             sessions,
@@ -127,6 +118,19 @@ impl ZooKeeperBackend {
             context.group_restored(group);
         });
     }
+}
+
+pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
+    let fencing = match options.fencing {
+        TokenSource::Czxid => Fencing::Durable,
+        TokenSource::None => Fencing::None,
+    };
+    Capabilities::new("zookeeper", Reach::Network, NAMES)
+        .with_fencing(fencing)
+        .with_fairness(Fairness::Fifo)
+        .with_inspection(Inspection::HolderAndQueue)
+        .with_breaking(Breaking::Supported)
+        .with_describing(Describing::Supported)
 }
 
 #[async_trait]

@@ -7,7 +7,7 @@ use lock_core::spi::{TlsOptions, split_port};
 use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
 use zookeeper_client::{Client, Error, SaslOptions};
 
-use crate::backend::ZooKeeperBackend;
+use crate::backend::{ZooKeeperBackend, capabilities};
 use crate::contender::Accepted;
 use crate::failure::Failure;
 use crate::session::term;
@@ -190,7 +190,8 @@ impl ZooKeeperOptions {
     /// Dropping the future ends the attempt to connect.
     pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
         self.check()?;
-        builder.server(self.server()).connect(|context| ZooKeeperBackend::connect(context, self)).await
+        let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
+        builder.connect(capabilities, move |context| ZooKeeperBackend::connect(context, self.clone())).await
     }
 
     /// The servers' addresses, for errors and the log. They leave out what could be the rest of a password that is not encoded.

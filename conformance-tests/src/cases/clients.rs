@@ -1,6 +1,5 @@
 //! Cases: a client that puts a prefix before its names, and one that asks its server for a sign of life.
 
-use lock_core::DistributedLockExt;
 use test_servers::{During, Outcome, ensure};
 
 use super::outages::is_unreachable;

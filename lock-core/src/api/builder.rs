@@ -11,13 +11,16 @@ use crate::policy::cleanup::Cleanup;
 use crate::policy::contact::Contact;
 use crate::policy::context::{AttemptIds, ClientContext, Settings};
 use crate::policy::groups::{GroupReports, HeldGroups};
+use crate::policy::lazy::Lazy;
 use crate::policy::metrics::{LockLabel, Metrics};
+use crate::policy::patience::Patience;
 use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
-use crate::spi::{Backend, BackendContext, Erased};
+use crate::spi::{Backend, BackendContext, Erased, Validity};
+use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::status::HolderInfo;
 use crate::types::url::UrlOptions;
@@ -31,6 +34,8 @@ pub struct ClientBuilder {
     label: Option<String>,
     server: Option<Arc<str>>,
     listeners: Listeners,
+    connect_timeout: Option<Duration>,
+    connect_mode: Option<ConnectMode>,
 }
 
 /// The listeners that a new client has from its start.
@@ -42,6 +47,22 @@ impl fmt::Debug for Listeners {
         fmt::Debug::fmt(&self.0.len(), formatter)
     }
 }
+
+/// When a client connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ConnectMode {
+    /// Before it is there: an error of connecting is one of `connect`.
+    #[default]
+    Eager,
+    /// When it is first used: by an acquisition, a status, a break or a ping, which then waits for the connection and
+    /// returns an error of connecting as its own. An invalid option is still an error of `connect`. A backend without a
+    /// connection, such as files, knows no difference.
+    Lazy,
+}
+
+/// How long a client tries to connect, if neither the program nor the URL says so.
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Default for ClientBuilder {
     fn default() -> Self {
@@ -56,6 +77,8 @@ impl Default for ClientBuilder {
             label: None,
             server: None,
             listeners: Listeners::default(),
+            connect_timeout: None,
+            connect_mode: None,
         }
     }
 }
@@ -75,7 +98,8 @@ impl ClientBuilder {
     }
 
     /// Takes the options that all backends share out of a URL's options: `engine=own|caller`, `abort_margin=DURATION`,
-    /// `max_hold=DURATION`, `label=TEXT`.
+    /// `max_hold=DURATION`, `connect_timeout=DURATION`, `connect=eager|lazy`, `label=TEXT`. The two about connecting
+    /// apply only where the builder has not set them: the program knows how long its caller waits.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`], naming the option.
@@ -92,6 +116,11 @@ impl ClientBuilder {
         if let Some(longest) = options.take_duration("max_hold")? {
             self.settings.max_hold = Some(longest);
         }
+        let timeout = options.take_duration("connect_timeout")?;
+        self.connect_timeout = self.connect_timeout.or(timeout);
+        let modes = [("eager", ConnectMode::Eager), ("lazy", ConnectMode::Lazy)];
+        let mode = options.take_choice("connect", &modes)?;
+        self.connect_mode = self.connect_mode.or(mode);
         if let Some(label) = options.take("label") {
             self.label = Some(label);
         }
@@ -158,6 +187,38 @@ impl ClientBuilder {
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings.max_hold = Some(longest);
+        self
+    }
+
+    /// Sets how long to try to connect; 10 s by default. Until then, an attempt that fails with an error that may pass
+    /// by itself (the server starts, elects a leader, or cannot be reached) is followed by another, after a pause that
+    /// grows to a second. Any other error (wrong credentials, a certificate that is not trusted) ends it at once. With
+    /// zero there is a single attempt, which the backend limits.
+    ///
+    /// ```
+    /// # use lock_core::ClientBuilder;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().connect_timeout(Duration::from_secs(60));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets when the client connects; by default before it is there.
+    ///
+    /// ```
+    /// # use lock_core::{ClientBuilder, ConnectMode};
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().connect_mode(ConnectMode::Lazy);
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn connect_mode(mut self, mode: ConnectMode) -> Self {
+        self.connect_mode = Some(mode);
         self
     }
 
@@ -240,25 +301,47 @@ impl ClientBuilder {
         parts.finish(backend)
     }
 
-    /// Builds a client from a backend that connects first, on the client's engine.
+    /// Returns how often the core will renew leases of `length`. Like [`BackendContext::renewal_interval`], for options
+    /// that can be refused before the client connects.
     ///
     /// # Errors
-    /// Any error of `make`; [`ErrorKind::InvalidOption`] when the engine is the caller's runtime and there is none.
+    /// [`ErrorKind::InvalidOption`] when a lease leaves no time to renew it beside the abort margin, with a text that
+    /// says which option to change.
+    pub fn renewal_interval(&self, length: Duration) -> Result<Duration, LockError> {
+        Validity::new(length, self.settings.abort_margin).map(|validity| validity.interval())
+    }
+
+    /// Builds a client from a backend that connects, on the client's engine. `make` makes one attempt: it is called
+    /// again while its error is [retryable](LockError::is_retryable), for as long as the
+    /// [timeout](Self::connect_timeout) lasts. It is called first when the client is used, if the
+    /// [mode](Self::connect_mode) says so; until then `capabilities` are those of the backend.
+    ///
+    /// # Errors
+    /// Any error of `make`, with the time that was spent on it; [`ErrorKind::Unreachable`] when `make` takes too long;
+    /// [`ErrorKind::InvalidOption`] when the engine is the caller's runtime and there is none.
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
-    pub async fn connect<B, F>(self, make: impl FnOnce(BackendContext) -> F) -> Result<LockClient, LockError>
+    pub async fn connect<B, F>(
+        self,
+        capabilities: Capabilities,
+        make: impl Fn(BackendContext) -> F + Send + Sync + 'static,
+    ) -> Result<LockClient, LockError>
     where
         B: Backend,
         F: Future<Output = Result<B, LockError>> + Send + 'static,
     {
+        let patience = Patience {
+            clock: self.clock.clone(),
+            limit: self.connect_timeout.unwrap_or(DEFAULT_CONNECT_TIMEOUT),
+            server: self.server.clone(),
+        };
+        let mode = self.connect_mode.unwrap_or_default();
         let (parts, context) = self.prepare()?;
-        let mut connecting = AbortOnDrop(parts.engine.spawn(make(context)));
-        let connected = (&mut connecting.0).await.unwrap_or_else(|error| {
-            Err(LockError::new(ErrorKind::Internal, Operation::Connect)
-                .because(format!("the attempt to connect was ended: {error}"))
-                .caused_by(error))
-        });
+        if mode == ConnectMode::Lazy {
+            return parts.finish(Lazy::new(capabilities, context, patience, make));
+        }
+        let connected = patience.connect(|| parts.attempt(make(context.clone()))).await;
         let backend = connected.map_err(|error| parts.about(error))?;
         parts.finish(backend)
     }
@@ -323,6 +406,19 @@ impl Parts {
         }
     }
 
+    /// Makes an attempt to connect, on the engine.
+    async fn attempt<B: Send + 'static>(
+        &self,
+        attempt: impl Future<Output = Result<B, LockError>> + Send + 'static,
+    ) -> Result<B, LockError> {
+        let mut connecting = AbortOnDrop(self.engine.spawn(attempt));
+        (&mut connecting.0).await.unwrap_or_else(|error| {
+            Err(LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because(format!("the attempt to connect was ended: {error}"))
+                .caused_by(error))
+        })
+    }
+
     fn context(&self) -> BackendContext {
         BackendContext {
             clock: self.clock.clone(),
@@ -369,4 +465,130 @@ fn random_u128() -> Result<u128, LockError> {
             .because(format!("the system has no random numbers: {error}"))
     })?;
     Ok(u128::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Poll;
+
+    use super::*;
+    use crate::memory::{MemoryOptions, MemoryServer};
+    use crate::types::url::LockUrl;
+
+    /// Connects to a memory server; the first attempts fail.
+    struct Connecting {
+        server: MemoryServer,
+        attempts: Arc<AtomicUsize>,
+        failures: usize,
+        failure: LockError,
+    }
+
+    impl Connecting {
+        fn failing(failures: usize, kind: ErrorKind) -> Self {
+            let failure = LockError::new(kind, Operation::Connect).because("refused");
+            let failure = if kind == ErrorKind::Unreachable { failure.retryable() } else { failure };
+            Self { server: MemoryServer::new(), attempts: Arc::default(), failures, failure }
+        }
+
+        async fn client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+            let capabilities = self.server.client()?.capabilities().clone();
+            let (server, attempts) = (self.server.clone(), Arc::clone(&self.attempts));
+            let (failures, failure) = (self.failures, self.failure.clone());
+            let make = move |context| {
+                let is_failing = attempts.fetch_add(1, Ordering::SeqCst) < failures;
+                let (server, failure) = (server.clone(), failure.clone());
+                async move {
+                    tokio::task::yield_now().await;
+                    if is_failing { Err(failure) } else { server.backend(MemoryOptions::new(), context) }
+                }
+            };
+            builder.connect(capabilities, make).await
+        }
+
+        fn attempts(&self) -> usize {
+            self.attempts.load(Ordering::SeqCst)
+        }
+    }
+
+    fn lazy() -> ClientBuilder {
+        ClientBuilder::new().connect_mode(ConnectMode::Lazy)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_yet_is_waited_for() {
+        let connecting = Connecting::failing(3, ErrorKind::Unreachable);
+        connecting.client(ClientBuilder::new()).await.unwrap().ping().await.unwrap();
+        assert_eq!(connecting.attempts(), 4);
+        let refused = Connecting::failing(3, ErrorKind::Denied);
+        assert_eq!(refused.client(ClientBuilder::new()).await.unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(refused.attempts(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_lazy_client_connects_once_when_it_is_first_used() {
+        let connecting = Connecting::failing(2, ErrorKind::Unreachable);
+        let client = connecting.client(lazy()).await.unwrap();
+        let (one, other) = (client.mutex("one").unwrap(), client.mutex("other").unwrap());
+        assert_eq!((client.capabilities().backend, connecting.attempts()), ("memory", 0));
+        let (one, other, ping) = tokio::join!(one.acquire(), other.acquire(), client.ping());
+        assert_eq!(connecting.attempts(), 3);
+        ping.unwrap();
+        assert!(one.unwrap().token() != other.unwrap().token());
+        client.close(Duration::from_secs(30)).await.unwrap();
+        assert!(connecting.server.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_lazy_client_says_at_each_use_why_it_cannot_connect() {
+        let connecting = Connecting::failing(1, ErrorKind::Denied);
+        let client = connecting.client(lazy().server("test://cache")).await.unwrap();
+        let error = client.mutex("orders/42").unwrap().try_acquire().await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot acquire lock \"orders/42\" at test://cache: access was refused: refused"
+        );
+        client.ping().await.unwrap();
+        assert_eq!(connecting.attempts(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_first_use_that_is_dropped_leaves_the_connection_to_the_next() {
+        let connecting = Connecting::failing(2, ErrorKind::Unreachable);
+        let client = connecting.client(lazy()).await.unwrap();
+        let lock = client.mutex("orders/42").unwrap();
+        let mut acquiring = Box::pin(lock.acquire());
+        poll_fn(|context| {
+            assert!(acquiring.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        drop(acquiring);
+        lock.acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(connecting.attempts(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_lazy_client_that_is_closed_does_not_connect() {
+        let connecting = Connecting::failing(0, ErrorKind::Unreachable);
+        let client = connecting.client(lazy()).await.unwrap();
+        client.close(Duration::from_secs(30)).await.unwrap();
+        assert_eq!(client.ping().await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(client.status("orders/42").await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(connecting.attempts(), 0);
+    }
+
+    #[test]
+    fn what_the_program_says_about_connecting_comes_before_the_url() {
+        let read = |builder: ClientBuilder| {
+            let mut options = LockUrl::parse("test:?connect_timeout=3s&connect=lazy").unwrap().options();
+            let builder = builder.with_url_options(&mut options).unwrap();
+            (builder.connect_timeout, builder.connect_mode)
+        };
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(read(ClientBuilder::new()), (seconds(3), Some(ConnectMode::Lazy)));
+        let builder = ClientBuilder::new().connect_timeout(Duration::from_secs(60));
+        assert_eq!(read(builder.connect_mode(ConnectMode::Eager)), (seconds(60), Some(ConnectMode::Eager)));
+    }
 }

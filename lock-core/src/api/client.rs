@@ -189,7 +189,9 @@ impl LockClient {
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
         let Client { context, locks, announcer, .. } = &*self.client;
         let entry = locks.get(self.full_name(name)?, context, announcer)?;
-        Ok(Election::new(self.clone(), entry))
+        // An election's requests have the full name.
+        let client = Self { client: Arc::clone(&self.client), prefix: Arc::from("") };
+        Ok(Election::new(client, entry))
     }
 
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.

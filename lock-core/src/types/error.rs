@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
@@ -252,6 +253,15 @@ impl LockError {
     /// Sets the server that the failed operation was about.
     pub(crate) fn at(self, server: &Arc<str>) -> Self {
         self.with(|details| details.server = Some(Arc::clone(server)))
+    }
+
+    /// Adds to the cause how long the operation was tried.
+    pub(crate) fn after_trying_for(self, tried: Duration) -> Self {
+        let tried = format!("tried for {}", humantime::format_duration(tried));
+        self.with(|details| {
+            let cause = std::mem::take(&mut details.cause);
+            details.cause = if cause.is_empty() { tried } else { format!("{tried}: {cause}") }.into();
+        })
     }
 
     /// Replaces the operation, where the caller knows it better than the code that made the error.

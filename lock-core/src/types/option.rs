@@ -50,6 +50,9 @@ impl UrlOption {
         Self::duration("abort_margin", "how long a holder needs to stop after it learns of a loss")
             .default_value("0"),
         Self::duration("max_hold", "how long a lock may be held at most"),
+        Self::duration("connect_timeout", "how long to try to connect to a server that is not there yet")
+            .default_value("10 s"),
+        Self::choice("connect", &["eager", "lazy"], "when the client connects").default_value("eager"),
         Self::text("label", "what status shows beside host and pid"),
     ];
 

@@ -11,6 +11,7 @@ mod stage;
 
 mod access;
 mod cancellation;
+mod connecting;
 mod crossing;
 mod demotion;
 mod kills;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
             races::cases(),
             access::cases(),
             cancellation::cases(),
+            connecting::cases(),
             crossing::cases(),
             demotion::cases(),
             kills::cases(),

@@ -8,6 +8,7 @@ mod stage;
 
 mod access;
 mod cancellation;
+mod connecting;
 mod connections;
 mod crowds;
 mod delays;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         crowds::cases(),
         access::cases(),
         cancellation::cases(),
+        connecting::cases(),
         connections::cases(),
         delays::cases(),
         loss::cases(),

@@ -10,6 +10,7 @@ mod access;
 mod breaking;
 mod cancellation;
 mod clients;
+mod connecting;
 mod contact;
 mod costs;
 mod ensembles;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         cancellation::cases(),
         breaking::cases(),
         clients::cases(),
+        connecting::cases(),
         paths::cases(),
         access::cases(),
         #[cfg(feature = "tls")]

@@ -4,19 +4,57 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::Server;
-use crate::support::{Place, assert_code, bare, said, with_few_descriptors_it_is_70};
+use super::{Server, with_option};
+use crate::support::{Place, Running, assert_code, bare, said, with_few_descriptors_it_is_70};
 
 pub(crate) fn a_server_that_is_away_is_69<S: Server>(server: &S) {
     server.kill();
-    let place = server.place(S::BRIEF);
+    let place = patient(server, "1s");
     for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {
         let output = place.run(arguments.iter().copied());
         assert_code(&output, 69, arguments);
         assert!(said(&output).contains(S::AWAY), "{output:?}");
+        assert!(said(&output).contains(": tried for 1s: "), "{output:?}");
         assert_names_the_server_and_each_cause_once(&said(&output), &place.url());
     }
     assert!(!place.file("ran").exists());
+}
+
+/// A place for clients that try so long to connect.
+fn patient<S: Server>(server: &S, time: &str) -> Place {
+    Place::at(with_option(&server.place(S::BRIEF).url(), &format!("connect_timeout={time}")))
+}
+
+/// Starts the command while there is no server, and returns once it has tried to connect.
+fn tried_in_vain(place: &Place, options: &[&str]) -> Running {
+    let arguments = [["exec", "-vv"].as_slice(), options, &["job", "--", "true"]].concat();
+    let job = Running::start(&mut place.distlock(arguments));
+    while !job.error_line().contains("not connected yet") {}
+    job
+}
+
+pub(crate) fn a_server_that_starts_late_is_waited_for<S: Server>(server: &S) {
+    // The longer time is the one that counts.
+    for (options, time) in [(["--wait", "10m"].as_slice(), "1ms"), (&["--no-wait"], "10m"), (&[], "10m")] {
+        server.kill();
+        let mut job = tried_in_vain(&patient(server, time), options);
+        server.restart();
+        assert_eq!(job.code_at_last(), 0, "{options:?}: {:?}", job.error_lines());
+    }
+}
+
+pub(crate) fn a_wait_that_ends_before_the_server_starts_is_69_and_says_so<S: Server>(server: &S) {
+    server.kill();
+    let output = patient(server, "10m").run(["exec", "--wait", "1500ms", "job", "--", "true"]);
+    assert_code(&output, 69, "--wait");
+    assert!(said(&output).contains(": tried for 1s 500ms: "), "{output:?}");
+}
+
+pub(crate) fn a_signal_ends_the_wait_for_a_server<S: Server>(server: &S) {
+    server.kill();
+    let mut job = tried_in_vain(&patient(server, "10m"), &[]);
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.code_at_last(), 143);
 }
 
 fn assert_names_the_server_and_each_cause_once(said: &str, url: &str) {

@@ -68,6 +68,15 @@ pub(crate) trait Server {
 
     /// Kills the server.
     fn kill(&self);
+
+    /// Starts the server again after it was killed, on the same port. It may serve clients only later.
+    fn restart(&self);
+}
+
+/// The URL with one more option.
+pub(crate) fn with_option(url: &str, option: &str) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}{option}")
 }
 
 /// A test for each of the cases, with a server of its own: `cases!(Server::start(), loss: [this, that])`.

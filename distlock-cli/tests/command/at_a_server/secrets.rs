@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Server;
+use super::{Server, with_option};
 use crate::support::{Place, Running, bare, code_of};
 
 /// The password in all tests.
@@ -27,11 +27,6 @@ pub(crate) fn with_and_without(url: String, place: &Place) -> [String; 2] {
     let of_file = with_option(&bare, &format!("password_file={}", file.display()));
     assert!(url.contains(SECRET) && !of_file.contains(SECRET));
     [url, of_file]
-}
-
-fn with_option(url: &str, option: &str) -> String {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}{option}")
 }
 
 /// Neither the command under the lock nor other users that inspect its process or at distlock's see the password.
@@ -66,7 +61,7 @@ pub(crate) fn processes_do_not_show_it(urls: &[String]) {
 
 /// Neither messages nor logs contain it, while the server runs and when it is gone. `senseless` is an invalid option.
 pub(crate) fn nothing_that_is_said_has_it(server: &impl Server, urls: [String; 2], senseless: &str) {
-    let [url, of_file] = urls;
+    let [url, of_file] = urls.map(|url| with_option(&url, "connect_timeout=0s"));
     let wrong = url.replace(SECRET, &format!("{SECRET}-wrong"));
     let broken = with_option(&url, senseless);
     let unknown = with_option(&url, &format!("frobnicate={SECRET}"));

@@ -104,10 +104,6 @@ impl Server {
     pub(super) fn execute(&self, statement: &str) {
         self.runtime.block_on(self.mysql.query(statement)).unwrap();
     }
-
-    pub(super) fn restart(&self) {
-        self.runtime.block_on(self.mysql.restart()).unwrap();
-    }
 }
 
 impl at_a_server::Server for Server {
@@ -166,5 +162,9 @@ impl at_a_server::Server for Server {
 
     fn kill(&self) {
         self.mysql.kill().unwrap();
+    }
+
+    fn restart(&self) {
+        self.runtime.block_on(self.mysql.restart()).unwrap();
     }
 }

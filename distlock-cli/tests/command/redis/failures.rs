@@ -9,6 +9,9 @@ use crate::support::Place;
 
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
+    a_server_that_starts_late_is_waited_for,
+    a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
+    a_signal_ends_the_wait_for_a_server,
     a_server_that_does_not_answer_is_69,
     a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
     a_signal_ends_a_wait_although_the_server_is_silent,
@@ -55,6 +58,6 @@ fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
 #[test]
 fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
     // Refused before distlock connects: there is no such server.
-    let place = |lease: &str| Place::at(format!("redis://127.0.0.1:1?lease={lease}"));
+    let place = |lease: &str| Place::at(format!("redis://127.0.0.1:1?lease={lease}&connect_timeout=0s"));
     lengths_and_graces(place, "6s", "a lease of 6s", &["1s", "6s", "30s", "1h"], 69);
 }

@@ -1,6 +1,6 @@
 //! A server of one test, with blocking calls.
 
-use test_servers::{Certificates, RedisOptions, RedisServer, TcpProxy, Value, left_out};
+use test_servers::{Certificates, Data, RedisOptions, RedisServer, TcpProxy, Value, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;
@@ -74,5 +74,9 @@ impl at_a_server::Server for Server {
 
     fn kill(&self) {
         self.redis.kill().unwrap();
+    }
+
+    fn restart(&self) {
+        self.runtime.block_on(self.redis.restart(Data::Lost)).unwrap();
     }
 }

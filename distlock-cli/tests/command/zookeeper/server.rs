@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use test_servers::{TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer, left_out};
+use test_servers::{Data, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperServer, left_out};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::at_a_server;
@@ -114,5 +114,9 @@ impl at_a_server::Server for Server {
 
     fn kill(&self) {
         self.zookeeper.kill().unwrap();
+    }
+
+    fn restart(&self) {
+        self.zookeeper.begin_restart(Data::Kept).unwrap();
     }
 }

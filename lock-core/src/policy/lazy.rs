@@ -1,0 +1,184 @@
+//! A backend that connects when it is first used.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::policy::patience::Patience;
+use crate::runtime::engine::contained;
+use crate::runtime::sync::Mutex;
+use crate::spi::{
+    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Released, Updated,
+};
+use crate::types::capabilities::Capabilities;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
+
+type Connected<B> = Result<Arc<B>, LockError>;
+type Connect<B> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<B, LockError>> + Send>> + Send + Sync;
+
+/// The requests of a user wait until it is connected. After a failure the next request begins anew.
+pub(crate) struct Lazy<B> {
+    capabilities: Capabilities,
+    context: BackendContext,
+    patience: Patience,
+    connect: Arc<Connect<B>>,
+    state: Arc<Mutex<State<B>>>,
+}
+
+enum State<B> {
+    Unused,
+    Connecting(watch::Receiver<Option<Connected<B>>>),
+    Connected(Arc<B>),
+    Closed,
+}
+
+impl<B: Backend> Lazy<B> {
+    pub(crate) fn new<F>(
+        capabilities: Capabilities,
+        context: BackendContext,
+        patience: Patience,
+        make: impl Fn(BackendContext) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<B, LockError>> + Send + 'static,
+    {
+        let for_backend = context.clone();
+        let connect: Arc<Connect<B>> = Arc::new(move || Box::pin(make(for_backend.clone())));
+        Self { capabilities, context, patience, connect, state: Arc::new(Mutex::new(State::Unused)) }
+    }
+
+    /// Returns the backend, connected.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not end the attempt to connect, which the next request may need as well.
+    async fn backend(&self, operation: Operation) -> Result<Arc<B>, LockError> {
+        let (mut outcome, begin) = {
+            let mut state = self.state.lock();
+            match &*state {
+                State::Connected(backend) => return Ok(Arc::clone(backend)),
+                State::Closed => return Err(closed(operation)),
+                State::Connecting(outcome) => (outcome.clone(), None),
+                State::Unused => {
+                    let (sender, outcome) = watch::channel(None);
+                    *state = State::Connecting(outcome.clone());
+                    (outcome, Some(sender))
+                }
+            }
+        };
+        if let Some(sender) = begin {
+            self.begin(sender);
+        }
+        let connected = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+        // The sender has gone without an answer when the engine has ended.
+        connected.unwrap_or_else(|| Err(closed(operation))).map_err(|error| error.during(operation))
+    }
+
+    fn begin(&self, outcome: watch::Sender<Option<Connected<B>>>) {
+        let (patience, connect) = (self.patience.clone(), Arc::clone(&self.connect));
+        let state = Arc::clone(&self.state);
+        self.context.spawn(async move {
+            let attempt = || contained(Operation::Connect, connect());
+            let connected = patience.connect(attempt).await.map(Arc::new);
+            let is_closed = {
+                let mut state = state.lock();
+                let is_closed = matches!(*state, State::Closed);
+                if !is_closed {
+                    let next = connected.as_ref().ok().map(|backend| State::Connected(Arc::clone(backend)));
+                    *state = next.unwrap_or(State::Unused);
+                }
+                is_closed
+            };
+            if let Some(backend) = connected.as_ref().ok().filter(|_| is_closed) {
+                backend.close().await;
+            }
+            let connected = if is_closed { Err(closed(Operation::Connect)) } else { connected };
+            outcome.send_replace(Some(connected));
+        });
+    }
+
+    fn connected(&self) -> Option<Arc<B>> {
+        match &*self.state.lock() {
+            State::Connected(backend) => Some(Arc::clone(backend)),
+            _ => None,
+        }
+    }
+}
+
+fn closed(operation: Operation) -> LockError {
+    LockError::new(ErrorKind::Closed, operation).remedy("make a new client")
+}
+
+#[async_trait]
+impl<B: Backend> Backend for Lazy<B> {
+    type Lease = B::Lease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<B::Lease>>, LockError> {
+        self.backend(Operation::Acquire).await?.acquire(request).await
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        match self.connected() {
+            Some(backend) => backend.cancel(request).await,
+            // No request has been sent.
+            None => Ok(()),
+        }
+    }
+
+    async fn renew(&self, group: GroupId, leases: &[Arc<B::Lease>]) -> Result<Vec<LeaseState>, LockError> {
+        self.connected().ok_or_else(|| closed(Operation::Renew))?.renew(group, leases).await
+    }
+
+    async fn release(&self, lease: &B::Lease) -> Result<Released, LockError> {
+        self.connected().ok_or_else(|| closed(Operation::Release))?.release(lease).await
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        self.backend(Operation::Inspect).await?.inspect(request).await
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        self.backend(Operation::Break).await?.break_holder(request, holder).await
+    }
+
+    async fn update_holder(&self, lease: &B::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        self.connected().ok_or_else(|| closed(Operation::Describe))?.update_holder(lease, holder).await
+    }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        self.backend(Operation::Ping).await?.ping().await
+    }
+
+    async fn close(&self) {
+        let connected = {
+            let mut state = self.state.lock();
+            match &*state {
+                State::Connected(backend) => Some(Arc::clone(backend)),
+                _ => {
+                    *state = State::Closed;
+                    None
+                }
+            }
+        };
+        if let Some(backend) = connected {
+            backend.close().await;
+        }
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for Lazy<B> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.state.lock() {
+            State::Connected(backend) => backend.fmt(formatter),
+            _ => formatter.write_str("not connected yet"),
+        }
+    }
+}
