@@ -50,7 +50,7 @@ pub use lock_core::{
     Capabilities, ClientBuilder, ConnectMode, DistributedLock, Election, EngineChoice, ErrorKind,
     FencingToken, Hold, HoldEnd, HolderId, Leader, LeaderWatch, Leadership, Leading, LockClient, LockError,
     LockEvent, LockEvents, LockGuard, LockListener, LockName, LockStatus, LockUrl, LossReason, MultiLock,
-    Operation, Owner, Secret, Subscription, Wait,
+    Operation, Owner, Password, Secret, Subscription, Wait,
 };
 pub use registry::{drivers, register};
 

@@ -6,7 +6,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use crate::options::MySqlOptions;
 
-/// The connect options of a client's connections. Their `Debug` output contains the password: never print it.
+/// The connect options of a client's connections, without the password.
 pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
     // The client crate's own settings would cost a round trip, and nothing here depends on them.
     let mut wanted = MySqlConnectOptions::new()
@@ -35,9 +35,6 @@ pub(crate) fn connect_options(options: &MySqlOptions) -> MySqlConnectOptions {
 fn with_login(mut wanted: MySqlConnectOptions, options: &MySqlOptions) -> MySqlConnectOptions {
     if let Some(user) = &options.user {
         wanted = wanted.username(user);
-    }
-    if let Some(password) = &options.password {
-        wanted = wanted.password(password.reveal());
     }
     if let Some(database) = &options.database {
         wanted = wanted.database(database);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_core::spi::{Endpoint, TlsOptions};
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Password};
 
 use crate::backend::{MySqlBackend, capabilities};
 
@@ -28,7 +28,7 @@ pub struct MySqlOptions {
     pub(crate) endpoint: Endpoint,
     pub(crate) tls: Option<TlsOptions>,
     pub(crate) user: Option<String>,
-    pub(crate) password: Option<Secret>,
+    pub(crate) password: Option<Password>,
     pub(crate) database: Option<String>,
     pub(crate) lease: Duration,
     pub(crate) prefix: String,
@@ -132,10 +132,10 @@ impl MySqlOptions {
         self
     }
 
-    /// Sets the password. It appears in no output.
+    /// Sets the password, or where each new connection gets it. It appears in no output.
     #[must_use]
-    pub fn password(mut self, password: Secret) -> Self {
-        self.password = Some(password);
+    pub fn password(mut self, password: impl Into<Password>) -> Self {
+        self.password = Some(password.into());
         self
     }
 
@@ -207,7 +207,8 @@ impl MySqlOptions {
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
-    pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    pub async fn connect(mut self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        self.password = builder.own_password().cloned().or(self.password);
         self.check()?;
         self.check_login()?;
         let longest = builder.renewal_interval(self.lease)?;
@@ -457,15 +458,16 @@ mod tests {
         at_socket().check().unwrap();
     }
 
-    #[test]
-    fn shows_no_password() {
+    #[tokio::test]
+    async fn shows_no_password() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("password");
         std::fs::write(&file, "hunter2\n").unwrap();
         let of_file = read(&format!("mysql://me@db?password_file={}", file.display())).unwrap();
         let of_url = read("mysql://me:hunter2@db").unwrap();
         for options in [of_file, of_url] {
-            assert_eq!(options.password.as_ref().unwrap().reveal(), "hunter2");
+            let password = options.password.as_ref().unwrap().read().await.unwrap();
+            assert_eq!(password.reveal(), "hunter2");
             assert!(!format!("{options:?}").contains("hunter2"));
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::spi::Endpoint;
-use lock_core::{BackendContext, LockError};
+use lock_core::{BackendContext, LockError, Password};
 use sqlx::mysql::MySqlConnectOptions;
 
 use crate::address::connect_options;
@@ -21,6 +21,7 @@ const LONGEST_IDLE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Settings {
     connect_options: MySqlConnectOptions,
+    password: Option<Password>,
     pub(crate) endpoint: Endpoint,
     pub(crate) lease: Duration,
     /// The time between two renewals, and between two checks of a waiter.
@@ -38,6 +39,7 @@ impl Settings {
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
         Ok(Self {
             connect_options: connect_options(options),
+            password: options.password.clone(),
             endpoint: options.endpoint.clone(),
             lease: options.lease,
             interval,
@@ -60,8 +62,14 @@ impl Settings {
     }
 
     pub(crate) async fn open(&self, context: &BackendContext) -> Result<Session, LockError> {
-        Session::open(&self.connect_options, self.lease_seconds(), context.clock(), self.time_to_connect())
-            .await
+        let limit = self.time_to_connect();
+        let password = context.password(self.password.as_ref(), limit).await?;
+        // Its `Debug` output contains the password: never print it.
+        let options = match password {
+            Some(password) => self.connect_options.clone().password(password.reveal()),
+            None => self.connect_options.clone(),
+        };
+        Session::open(&options, self.lease_seconds(), context.clock(), limit).await
     }
 
     /// How long opening a connection may take.

@@ -1,7 +1,7 @@
 //! Turns the options into the settings of the `redis` crate.
 
 use lock_core::spi::{Endpoint, TlsFiles};
-use lock_core::{LockError, Operation};
+use lock_core::{LockError, Operation, Secret};
 use redis::io::tcp::TcpSettings;
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
@@ -21,7 +21,11 @@ pub(crate) enum Language {
 }
 
 /// Makes the `redis` client that opens this client's connections.
-pub(crate) fn client(options: &RedisOptions, language: Language) -> Result<Client, LockError> {
+pub(crate) fn client(
+    options: &RedisOptions,
+    password: Option<&Secret>,
+    language: Language,
+) -> Result<Client, LockError> {
     let failed = |error| explain(Operation::Connect, error);
     let address = match &options.endpoint {
         Endpoint::Tcp { host, port } if options.tls.is_some() => {
@@ -33,7 +37,7 @@ pub(crate) fn client(options: &RedisOptions, language: Language) -> Result<Clien
     let info = address
         .into_connection_info()
         .map_err(failed)?
-        .set_redis_settings(settings(options, language))
+        .set_redis_settings(settings(options, password, language))
         // A request is one small packet, and the client waits for its reply.
         .set_tcp_settings(TcpSettings::default().set_nodelay(true));
     match &options.tls {
@@ -45,7 +49,7 @@ pub(crate) fn client(options: &RedisOptions, language: Language) -> Result<Clien
     }
 }
 
-fn settings(options: &RedisOptions, language: Language) -> RedisConnectionInfo {
+fn settings(options: &RedisOptions, password: Option<&Secret>, language: Language) -> RedisConnectionInfo {
     let protocol = match language {
         Language::Resp3 => ProtocolVersion::RESP3,
         Language::Resp2 => ProtocolVersion::RESP2,
@@ -54,7 +58,7 @@ fn settings(options: &RedisOptions, language: Language) -> RedisConnectionInfo {
         .set_protocol(protocol)
         .set_db(i64::from(options.database))
         .set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
-    if let Some(password) = &options.password {
+    if let Some(password) = password {
         settings = settings.set_password(password.reveal());
     }
     if let Some(user) = &options.user {

@@ -204,10 +204,12 @@ impl Supervisor {
 
     async fn connect(&self, earlier: &Earlier) -> Result<Arc<Link>, LockError> {
         let failed = |error| explain(Operation::Connect, error);
-        let newer = client(&self.options, Language::Resp3)?;
+        let patience = self.time_to_connect();
+        let password = self.context.password(self.options.password.as_ref(), patience).await?;
+        let newer = client(&self.options, password.as_ref(), Language::Resp3)?;
         let (mut link, language) = match self.open(&newer, Language::Resp3).await {
             Err(error) if is_about_the_language(&error) => {
-                let older = client(&self.options, Language::Resp2)?;
+                let older = client(&self.options, password.as_ref(), Language::Resp2)?;
                 (self.open(&older, Language::Resp2).await.map_err(failed)?, Language::Resp2)
             }
             link => (link.map_err(failed)?, Language::Resp3),
@@ -230,6 +232,10 @@ impl Supervisor {
         Ok(Arc::new(link))
     }
 
+    fn time_to_connect(&self) -> Duration {
+        self.request_timeout.max(SHORTEST_TIME_TO_CONNECT)
+    }
+
     async fn open(&self, client: &redis::Client, language: Language) -> RedisResult<Link> {
         let breakage = Arc::new(Breakage::default());
         let mut config = AsyncConnectionConfig::new()
@@ -245,8 +251,7 @@ impl Supervisor {
             });
         }
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let patience = self.request_timeout.max(SHORTEST_TIME_TO_CONNECT);
-        match tokio::time::timeout(patience, connecting).await {
+        match tokio::time::timeout(self.time_to_connect(), connecting).await {
             Ok(connection) => {
                 Ok(Link::new(connection?, breakage, self.request_timeout, self.context.clone()))
             }

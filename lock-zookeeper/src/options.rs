@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_core::spi::{TlsOptions, split_port};
-use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Secret};
+use lock_core::{
+    BackendContext, ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Operation, Password,
+};
 use zookeeper_client::{Client, Error, SaslOptions};
 
 use crate::backend::{ZooKeeperBackend, capabilities};
@@ -38,7 +40,7 @@ pub struct ZooKeeperOptions {
     pub(crate) fencing: TokenSource,
     pub(crate) accepted: Accepted,
     user: Option<String>,
-    password: Option<Secret>,
+    password: Option<Password>,
     authentication: Authentication,
     tls: Option<TlsOptions>,
 }
@@ -144,10 +146,10 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Sets the user's password. It appears in no output.
+    /// Sets the user's password, or where each new session gets it. It appears in no output.
     #[must_use]
-    pub fn password(mut self, password: Secret) -> Self {
-        self.password = Some(password);
+    pub fn password(mut self, password: impl Into<Password>) -> Self {
+        self.password = Some(password.into());
         self
     }
 
@@ -188,7 +190,8 @@ impl ZooKeeperOptions {
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt to connect.
-    pub async fn connect(self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    pub async fn connect(mut self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+        self.password = builder.own_password().cloned().or(self.password);
         self.check()?;
         let (builder, capabilities) = (builder.server(self.server()), capabilities(&self));
         builder.connect(capabilities, move |context| ZooKeeperBackend::connect(context, self.clone())).await
@@ -239,11 +242,12 @@ impl ZooKeeperOptions {
         self.session_timeout / 3
     }
 
-    /// Opens a session.
-    pub(crate) async fn open(&self) -> Result<Client, LockError> {
+    /// Opens a session. The client library logs in again with this password on each connection of the session.
+    pub(crate) async fn open(&self, context: &BackendContext) -> Result<Client, LockError> {
         let mut connector =
             Client::connector().with_session_timeout(self.session_timeout).with_fail_eagerly();
-        if let (Some(user), Some(password)) = (&self.user, &self.password) {
+        let password = context.password(self.password.as_ref(), self.session_timeout).await?;
+        if let (Some(user), Some(password)) = (&self.user, &password) {
             connector = match self.authentication {
                 Authentication::Digest => {
                     connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes())
@@ -484,10 +488,11 @@ mod tests {
         );
     }
 
-    #[test]
-    fn shows_no_password() {
+    #[tokio::test]
+    async fn shows_no_password() {
         let options = read("zookeeper://me:hunter2@h1/locks").unwrap();
-        assert_eq!(options.password.as_ref().unwrap().reveal(), "hunter2");
+        let password = options.password.as_ref().unwrap().read().await.unwrap();
+        assert_eq!(password.reveal(), "hunter2");
         assert!(!format!("{options:?}").contains("hunter2"));
     }
 }

@@ -262,7 +262,7 @@ impl Sessions {
         let clock = self.context.clock();
         let connecting = clock.now();
         let patience = connecting.plus(self.options.session_timeout);
-        let opened = within(clock, patience, self.options.open()).await;
+        let opened = within(clock, patience, self.options.open(&self.context)).await;
         let client = opened.unwrap_or_else(|| Err(Failure::Silence.explain(Operation::Connect)))?;
         let timeout = client.session_timeout();
         self.check_timeout(timeout)?;

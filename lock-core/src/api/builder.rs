@@ -22,6 +22,7 @@ use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
 use crate::spi::{Backend, BackendContext, Erased, Validity};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::password::Password;
 use crate::types::status::HolderInfo;
 use crate::types::url::UrlOptions;
 
@@ -36,6 +37,7 @@ pub struct ClientBuilder {
     listeners: Listeners,
     connect_timeout: Option<Duration>,
     connect_mode: Option<ConnectMode>,
+    password: Option<Password>,
 }
 
 /// The listeners that a new client has from its start.
@@ -79,6 +81,7 @@ impl Default for ClientBuilder {
             listeners: Listeners::default(),
             connect_timeout: None,
             connect_mode: None,
+            password: None,
         }
     }
 }
@@ -220,6 +223,28 @@ impl ClientBuilder {
     pub fn connect_mode(mut self, mode: ConnectMode) -> Self {
         self.connect_mode = Some(mode);
         self
+    }
+
+    /// Sets the password of the user at the server, in place of the one that a URL or a backend's options have. It may
+    /// change while the client lives: each new connection [asks](Password::from_fn) for it again. Backends without
+    /// passwords do not.
+    ///
+    /// ```
+    /// # use lock_core::{ClientBuilder, Password, Secret};
+    /// # lock_core::example(async |_| {
+    /// # async fn token() -> Result<Secret, std::io::Error> { Ok(Secret::new("short-lived")) }
+    /// let builder = ClientBuilder::new().password(Password::from_fn(token));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn password(mut self, password: impl Into<Password>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Returns what [`password`](Self::password) has set, for a backend.
+    pub fn own_password(&self) -> Option<&Password> {
+        self.password.as_ref()
     }
 
     /// Sets the name of this client that is shown to people who inspect a lock; at most 256 characters.

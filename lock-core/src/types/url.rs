@@ -1,12 +1,12 @@
 //! URLs that name a backend, and their options. Unknown options are errors.
 
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::password::Password;
 use crate::types::secret::Secret;
 
 /// A URL that names a backend: `scheme:[//authority][path][?key=value&…]`.
@@ -116,14 +116,14 @@ impl LockUrl {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] when both are given; and the errors of [`Secret::of_file`].
-    pub fn secret(&self, options: &mut UrlOptions) -> Result<Option<Secret>, LockError> {
-        let written = self.password()?.filter(|text| !text.is_empty()).map(Secret::new);
+    /// [`ErrorKind::InvalidOption`] when both are given; and the errors of [`Password::of_file`].
+    pub fn secret(&self, options: &mut UrlOptions) -> Result<Option<Password>, LockError> {
+        let written = self.password()?.filter(|text| !text.is_empty()).map(|text| Secret::new(text).into());
         let Some(file) = options.take("password_file") else { return Ok(written) };
         if written.is_some() {
             return Err(invalid("there are a password and a password_file").remedy("leave one of them out"));
         }
-        Secret::of_file(Path::new(&file)).map(Some)
+        Password::of_file(file).map(Some)
     }
 
     /// Returns whether the URL contains something that others must not see: credentials, or an option that could be a

@@ -6,7 +6,7 @@ use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
 use crate::logs;
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, until, with_options};
+use crate::stage::{LONG, ROOM, Stage, Waiter, connect, reach, until, with_options};
 
 cases!("access":
     a_wrong_password_is_refused_and_shown_nowhere,
@@ -16,6 +16,7 @@ cases!("access":
     a_table_that_may_not_be_written_is_named,
     what_a_server_sets_for_everybody_is_set_right,
     a_server_without_innodb_has_locks,
+    a_password_that_is_changed_in_its_file,
     a_database_that_is_not_there_is_named,
     a_server_that_is_not_there,
     a_server_that_is_offline_for_a_while_ends_no_wait,
@@ -59,6 +60,37 @@ async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere(_: MySqlFlavou
         ensure!(!shown.contains(canary), "{url}: {shown}");
     }
     ensure!(logs::lines_with(&[canary]).is_empty(), "{:?}", logs::lines_with(&[canary]));
+    Ok(())
+}
+
+async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with(MySqlOptions::new(flavour).user("app", "old-4d20", &[])).await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("password");
+    std::fs::write(&file, "old-4d20\n")?;
+    let url = format!("mysql://app@{}?password_file={}&{LONG}", stage.place(), file.display());
+    let client = reach(&url).await?;
+    stage.works(&client).await?;
+    stage.server.query("ALTER USER 'app'@'127.0.0.1' IDENTIFIED BY 'new-83e6'").await?;
+    let connections = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='app'";
+    for id in stage.server.query(connections).await?.into_iter().flatten().flatten() {
+        stage.server.end_connection(&id).await?;
+    }
+    until("the client knows that it is refused", || async {
+        Ok(client.ping().await.is_err_and(|error| error.kind() == ErrorKind::Denied))
+    })
+    .await?;
+    std::fs::remove_file(&file)?;
+    until("the missing file is named", || async {
+        Ok(client.ping().await.is_err_and(|error| error.to_string().contains(&*file.to_string_lossy())))
+    })
+    .await?;
+    std::fs::write(&file, "new-83e6\n")?;
+    until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
+    stage.works(&client).await?;
+    for secret in ["old-4d20", "new-83e6"] {
+        ensure!(logs::lines_with(&[secret]).is_empty(), "{:?}", logs::lines_with(&[secret]));
+    }
     Ok(())
 }
 

@@ -1,9 +1,11 @@
 //! Users of the server, and permissions that they lack.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, LockClient, LockError};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Password, Secret};
 use test_servers::RedisOptions;
 
 use crate::case::{cases, ensure};
@@ -16,6 +18,8 @@ cases!("access":
     a_password_in_a_url_that_cannot_be_read_is_shown_nowhere,
     a_password_that_is_missing_is_asked_for,
     a_password_that_is_changed_meanwhile,
+    a_password_that_is_changed_in_its_file,
+    a_password_of_the_program_is_asked_for_by_each_connection,
     without_channels_everybody_polls,
     without_publish_the_heartbeat_finds_the_grant,
     without_client_kill_a_client_goes_on,
@@ -110,6 +114,75 @@ async fn a_password_that_is_changed_meanwhile() -> Outcome {
     }
     ensure!(diary.aborts() == 1, "{:?}", diary.events());
     Ok(())
+}
+
+/// Gives the server another password, and cuts all connections of its users.
+async fn rotate(stage: &Stage, password: &str) -> Outcome {
+    stage.server.command(&["ACL", "SETUSER", "default", "resetpass", &format!(">{password}")]).await?;
+    stage.server.command(&["CLIENT", "KILL", "USER", "default"]).await?;
+    Ok(())
+}
+
+async fn until_refused(client: &LockClient) -> Outcome {
+    until("the client knows that it is refused", || async {
+        Ok(client.ping().await.is_err_and(|error| error.kind() == ErrorKind::Denied))
+    })
+    .await
+}
+
+async fn a_password_that_is_changed_in_its_file() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().password("old-4d20")).await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("password");
+    std::fs::write(&file, "old-4d20\n")?;
+    let url = format!("redis://{}/0?password_file={}&{LONG}", stage.place(), file.display());
+    let client = connect(&url).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    rotate(&stage, "new-83e6").await?;
+    until_refused(&client).await?;
+    std::fs::remove_file(&file)?;
+    until("the missing file is named", || async {
+        Ok(client.ping().await.is_err_and(|error| error.to_string().contains(&*file.to_string_lossy())))
+    })
+    .await?;
+    std::fs::write(&file, "new-83e6\n")?;
+    until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
+    ensure!(guard.hold().is_valid(), "lost: {:?}", guard.hold().end());
+    guard.release().await?;
+    for secret in ["old-4d20", "new-83e6"] {
+        ensure!(logs::lines_with(&[secret]).is_empty(), "{:?}", logs::lines_with(&[secret]));
+    }
+    Ok(())
+}
+
+async fn a_password_of_the_program_is_asked_for_by_each_connection() -> Outcome {
+    let stage = Stage::with(RedisOptions::new().password("token-0-c1d9")).await?;
+    let url = LockUrl::parse(&with_options(&format!("redis://{}/0", stage.place()), LONG))?;
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    // The third call finds the service of the tokens closed.
+    let token = Password::from_fn(move || {
+        let call = counted.fetch_add(1, Ordering::SeqCst);
+        let token = match call {
+            0 | 1 => Ok(Secret::new("token-0-c1d9")),
+            2 => Err("the service of the tokens is closed"),
+            _ => Ok(Secret::new("token-1-c1d9")),
+        };
+        std::future::ready(token)
+    });
+    let client = lock_redis::connect(&url, ClientBuilder::new().password(token)).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    rotate(&stage, "token-1-c1d9").await?;
+    until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
+    ensure!(calls.load(Ordering::SeqCst) >= 4, "asked {} times", calls.load(Ordering::SeqCst));
+    ensure!(
+        !logs::lines_with(&["no contact yet", "the service of the tokens is closed", &stage.place()])
+            .is_empty(),
+        "not told"
+    );
+    let shown = format!("{client:?} {client:#?}");
+    ensure!(!shown.contains("c1d9") && logs::lines_with(&["c1d9"]).is_empty(), "{shown}");
+    Ok(guard.release().await?)
 }
 
 /// Three clients of a user that has all permissions but those that `rules` take away: the lock is exclusive, in order, and

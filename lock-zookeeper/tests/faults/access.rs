@@ -28,6 +28,7 @@ cases!("access":
     a_server_that_has_too_much_to_do,
     sasl_lets_its_users_in,
     sasl_refuses_a_wrong_password_once,
+    a_password_is_read_again_for_each_session,
     passwords_are_shown_nowhere,
 );
 
@@ -385,6 +386,28 @@ async fn sasl_refuses_a_wrong_password_once() -> Outcome {
         ensure!(!shown.contains("wrong-opening"), "{shown}");
     }
     Ok(())
+}
+
+async fn a_password_is_read_again_for_each_session() -> Outcome {
+    let stage = Stage::sharing(users_of_sasl()).await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("password");
+    std::fs::write(&file, "word\n")?;
+    let options = format!("auth=sasl&{SOON_OVER}&password_file={}", file.display());
+    let client = connect_patiently(&stage.url_as("other", &options)).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let session = stage.session(0).await?;
+    std::fs::write(&file, "wrong-word\n")?;
+    stage.server.close_session(session).await?;
+    soon("the loss", guard.lost()).await?;
+    until("the client knows that it is refused", || async {
+        Ok(client.ping().await.is_err_and(|error| error.kind() == ErrorKind::Denied))
+    })
+    .await?;
+    std::fs::write(&file, "word\n")?;
+    until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
+    drop(guard);
+    stage.works(&client).await
 }
 
 async fn passwords_are_shown_nowhere() -> Outcome {
