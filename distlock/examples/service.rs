@@ -22,13 +22,15 @@ async fn main() -> Result<(), Failure> {
 async fn run(url: &str) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate())?; // before the lock is acquired
     let locks = distlock::connect(url).await?;
+    let closed = locks.close_on(async move { terminate.recv().await }, Duration::from_secs(5));
 
     tokio::select! {
+        biased;
+        () = locks.closing() => println!("SIGTERM: stopping"),
         result = serve(&locks) => result?,
-        _ = terminate.recv() => println!("SIGTERM: stopping"),
     }
-    // `serve` has been dropped, and its guard with it. `close` waits until the server has confirmed the release.
-    Ok(locks.close(Duration::from_secs(5)).await?)
+    // `serve` has been dropped, and its guard with it. The client closes when the server has confirmed the release.
+    Ok(closed.await?)
 }
 
 async fn serve(locks: &LockClient) -> Result<(), LockError> {
@@ -43,21 +45,64 @@ async fn serve(locks: &LockClient) -> Result<(), LockError> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    use distlock::LockClient;
+
+    /// Tells the test below to be the service.
+    const URL: &str = "SERVICE_URL";
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn serves_if_told_to() {
+        if let Ok(url) = std::env::var(URL) {
+            super::run(&url).await.unwrap();
+        }
+    }
+
+    fn service(url: &str) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "tests::serves_if_told_to", "--nocapture"]).env(URL, url).spawn().unwrap()
+    }
+
+    fn terminate(process: u32) {
+        assert!(Command::new("kill").args(["-TERM", &process.to_string()]).status().unwrap().success());
+    }
+
+    async fn until_held(locks: &LockClient) -> Option<u32> {
+        loop {
+            let status = locks.status("scheduler").await.unwrap();
+            if let Some(holder) = status.holders.first() {
+                return holder.pid;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[cfg(feature = "file")]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn sigterm_releases_the_lock_and_ends_the_process_in_order() {
+        let folder = std::env::temp_dir().join(format!("distlock-service-{}", std::process::id()));
+        let url = format!("file:{}", folder.display());
+        let other = distlock::connect(&url).await.unwrap();
+        let mut service = service(&url);
+        assert_eq!(until_held(&other).await, Some(service.id()));
+        terminate(service.id());
+        let ended = tokio::task::spawn_blocking(move || service.wait()).await.unwrap().unwrap();
+        assert!(ended.success(), "{ended}");
+        assert!(other.mutex("scheduler").unwrap().try_acquire().await.unwrap().is_some());
+        other.close(Duration::from_secs(60)).await.unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
     #[cfg(feature = "memory")]
     #[tokio::test(flavor = "multi_thread")]
     async fn sigterm_releases_the_lock() {
-        use std::time::Duration;
-
         let url = "memory:service";
         let service = tokio::spawn(super::run(url));
         let other = distlock::connect(url).await.unwrap();
-        while !other.status("scheduler").await.unwrap().is_held() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let this_process = std::process::id().to_string();
-        assert!(
-            std::process::Command::new("kill").args(["-TERM", &this_process]).status().unwrap().success()
-        );
+        until_held(&other).await;
+        terminate(std::process::id());
         service.await.unwrap().unwrap();
         assert!(other.mutex("scheduler").unwrap().try_acquire().await.unwrap().is_some());
     }

@@ -18,7 +18,7 @@
 //!
 //! | level | event |
 //! |---|---|
-//! | `ERROR` | `lost`: a held lock has been lost (`reason`, `held`). Another holder may have what it protects |
+//! | `ERROR` | `lost`: a held lock has been lost (`reason`, `held`). Another holder may have what it protects. If the program itself has closed the client, it is a `WARN` |
 //! | `WARN` | `suspect`: contact is lost, and the lock is still held, for `remaining` if contact does not return. `renewals failed`: for this number of `locks`, some of which it `names`; at most every ten seconds for each connection or session. `a grant was lost before its waiter had it`, for the second time `in_a_row` or more, with the `reason` and a `remedy`. `given up`: the client ends before the server has answered a release. `the release after a body is repeated`: `with_lock` has its result, and the server has not confirmed the release. `not connected yet`: an attempt to connect has failed, with a new `error`, and is repeated. Also what a server cannot do, and lost contact |
 //! | `INFO` | `restored`: contact has returned in time |
 //! | `DEBUG` | `waiting`, `granted` (`holder`, `waited`), `not granted` (`why`), `released` (`held`); requests that are repeated |
@@ -47,7 +47,7 @@ pub use backends::*;
 #[cfg(feature = "macros")]
 pub use distlock_macros::locked;
 pub use lock_core::{
-    Capabilities, ClientBuilder, ConnectMode, DistributedLock, Election, EngineChoice, ErrorKind,
+    Capabilities, ClientBuilder, Closed, ConnectMode, DistributedLock, Election, EngineChoice, ErrorKind,
     FencingToken, Hold, HoldEnd, HolderId, Leader, LeaderWatch, Leadership, Leading, LockClient, LockError,
     LockEvent, LockEvents, LockGuard, LockListener, LockName, LockStatus, LockUrl, LossReason, MultiLock,
     Operation, Owner, Password, Secret, Subscription, Wait,

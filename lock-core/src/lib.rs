@@ -26,6 +26,7 @@ mod types;
 
 pub use api::builder::{ClientBuilder, ConnectMode};
 pub use api::client::LockClient;
+pub use api::closed::Closed;
 pub use api::driver::{Connecting, Driver};
 pub use api::election::{Election, Leader, LeaderWatch, Leadership, Leading};
 pub use api::events::{LockEvent, LockEvents};

@@ -313,3 +313,59 @@ async fn a_client_whose_last_handle_is_gone_ends_its_thread() {
     drop(clients);
     eventually("the engines have ended", || threads() <= before).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_closes_the_client_in_order() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let (signal, signalled) = tokio::sync::oneshot::channel::<()>();
+    let closed = client.close_on(signalled, Duration::from_secs(60));
+    let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
+    let worker = client.clone();
+    let worker = tokio::spawn(async move {
+        worker.closing().await;
+        guard.release().await
+    });
+    signal.send(()).unwrap();
+    closed.await.unwrap();
+    worker.await.unwrap().unwrap();
+    assert_eq!(client.mutex(NAME).unwrap_err().kind(), ErrorKind::Closed);
+    client.closing().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_when_the_time_after_a_signal_is_over_is_lost_by_the_programs_own_doing() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let guard = client.mutex(NAME).unwrap().acquire().await.unwrap();
+    let error = client.close_on(async {}, Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unconfirmed);
+    assert_eq!(guard.lost().await, Some(LossReason::ClientClosed));
+    assert!(server.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wait_for_a_signal_keeps_no_client_alive_and_its_panic_is_an_error() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let (signal, signalled) = tokio::sync::oneshot::channel::<()>();
+    let closed = client.close_on(signalled, Duration::from_secs(60));
+    let panicked = client.close_on(async { panic!("on purpose") }, Duration::from_secs(60)).await;
+    assert_eq!(panicked.unwrap_err().kind(), ErrorKind::Internal);
+    client.ping().await.unwrap();
+    drop(client.mutex(NAME).unwrap().acquire().await.unwrap());
+    drop(client);
+    eventually("the release", || server.is_empty()).await;
+    drop(signal);
+    closed.await.unwrap();
+}
+
+#[test]
+fn without_a_runtime_the_engine_waits_for_the_signal() {
+    let client = MemoryServer::new().client().unwrap();
+    let (signal, signalled) = tokio::sync::oneshot::channel::<()>();
+    let closed = client.close_on(signalled, Duration::from_secs(60));
+    signal.send(()).unwrap();
+    futures_block_on(closed).unwrap();
+    assert_eq!(client.mutex(NAME).unwrap_err().kind(), ErrorKind::Closed);
+}

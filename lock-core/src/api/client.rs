@@ -5,7 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime;
+use tokio::sync::watch;
+
 use crate::api::announcer::Announcer;
+use crate::api::closed::Closed;
 use crate::api::election::Election;
 use crate::api::events::LockEvents;
 use crate::api::handle::Handle;
@@ -43,6 +47,8 @@ pub struct LockClient {
 
 struct Client {
     context: Arc<ClientContext>,
+    /// Whether `close` has begun.
+    is_closing: watch::Sender<bool>,
     locks: Registry,
     announcer: Arc<Announcer>,
     joint: MultiLocks,
@@ -54,7 +60,8 @@ impl LockClient {
         let context = Arc::new(context);
         let handle = Arc::new(Handle::of(&context));
         let (locks, joint, announcer) = (Registry::default(), MultiLocks::default(), Arc::default());
-        let client = Arc::new(Client { context, locks, joint, announcer, handle });
+        let is_closing = watch::Sender::new(false);
+        let client = Arc::new(Client { context, is_closing, locks, joint, announcer, handle });
         Self { client, prefix: Arc::from("") }
     }
 
@@ -332,7 +339,9 @@ impl LockClient {
     /// If the future is dropped after its first poll, the client refuses new acquisitions; call `close` again to
     /// finish.
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
-        let Client { context, locks, announcer, .. } = &*self.client;
+        let Client { context, locks, announcer, is_closing, .. } = &*self.client;
+        // First, so that `closing` completes before waits end with an error.
+        is_closing.send_replace(true);
         locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
         let clock = context.clock();
         let all_done = async {
@@ -351,6 +360,61 @@ impl LockClient {
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), context.cleanup.idle()).await;
         announcer.close();
         left_behind.map_or(Ok(()), Err)
+    }
+
+    /// Waits until [`close`](Self::close) begins, here or in another clone. Then the client refuses new acquisitions, ends
+    /// waits, and gives its holders time to release what they hold.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let worker = async {
+    ///     locks.closing().await; // in a `select!` with the work
+    ///     guard.release().await
+    /// };
+    /// let (closed, released) = tokio::join!(locks.close(Duration::from_secs(5)), worker);
+    /// closed.and(released)
+    /// # });
+    /// ```
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time; it changes nothing.
+    pub async fn closing(&self) {
+        // The sender lives as long as this client.
+        let _ = self.client.is_closing.subscribe().wait_for(|is_closing| *is_closing).await;
+    }
+
+    /// [Closes](Self::close) the client when `signal` completes: the orderly end of a service, in one line.
+    ///
+    /// `signal` runs on the caller's tokio runtime, or on the client's engine where there is none. It does not keep the
+    /// client alive. What is returned is the outcome of the close, and may be dropped: the client is closed all the same.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// # let sigterm = async {};
+    /// let closed = locks.close_on(sigterm, Duration::from_secs(5));
+    /// let guard = locks.mutex("orders/42")?.try_acquire().await;
+    /// locks.closing().await; // in a `select!` with the service
+    /// drop(guard);
+    /// closed.await
+    /// # });
+    /// ```
+    pub fn close_on<S>(&self, signal: S, timeout: Duration) -> Closed
+    where
+        S: Future + Send + 'static,
+    {
+        let client = Arc::downgrade(&self.client);
+        let closing = async move {
+            let _ = signal.await;
+            match client.upgrade() {
+                Some(client) => Self { client, prefix: Arc::from("") }.close(timeout).await,
+                None => Ok(()),
+            }
+        };
+        let engine = self.client.context.engine();
+        Closed(runtime::Handle::try_current().unwrap_or_else(|_| engine.handle().clone()).spawn(closing))
     }
 
     /// Revokes the remaining holds, notifies their holders, and releases the locks.

@@ -4,6 +4,7 @@ mod announcer;
 mod body;
 pub(crate) mod builder;
 pub(crate) mod client;
+pub(crate) mod closed;
 pub(crate) mod driver;
 pub(crate) mod election;
 pub(crate) mod events;

@@ -118,6 +118,10 @@ impl Held<'_> {
 
     pub(crate) fn lost(self, reason: LossReason, held: Duration) {
         let Self { lock: Lock { name, server }, token } = self;
+        if reason == LossReason::ClientClosed {
+            // The program's own doing.
+            return warn!(target: "distlock", lock = %name, token = token.map(display), %reason, ?held, %server, "lost");
+        }
         error!(target: "distlock", lock = %name, token = token.map(display), %reason, ?held, %server, "lost");
     }
 
