@@ -1,14 +1,18 @@
 //! Finds the backend and connects to it, with enough time for a holder to stop after a loss.
 
+use std::convert::Infallible;
 use std::env;
 use std::ffi::OsString;
+use std::future::pending;
 use std::time::Duration;
 
 use distlock::capabilities::Reach;
 use distlock::{ClientBuilder, ConnectMode, LockClient, LockError, LockUrl};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::exit::{self, Ending, Failure};
+use crate::report::Report;
+use crate::wait::patience;
 
 /// The environment variable with the backend's URL.
 pub(crate) const URL_VARIABLE: &str = "DISTLOCK_URL";
@@ -74,13 +78,18 @@ impl Address {
         &self,
         wait: Option<Duration>,
         abort_margin: Duration,
+        report: &Report,
     ) -> Result<LockClient, Failure> {
         let builder = ClientBuilder::new().abort_margin(abort_margin);
-        self.open_with(match wait {
+        let builder = match wait {
             Some(wait) => builder.connect_timeout(wait.max(SHORTEST_CONNECT)),
             None => builder,
-        })
-        .await
+        };
+        tokio::select! {
+            biased;
+            opened = self.open_with(builder) => opened,
+            never = tell_that_it_takes_long(report) => match never {},
+        }
     }
 
     /// Connects at once, whatever the URL says: that a server cannot be reached is no result of a wait for a lock.
@@ -105,6 +114,14 @@ impl Address {
         };
         failure
     }
+}
+
+async fn tell_that_it_takes_long(report: &Report) -> Infallible {
+    if let Some((level, patience)) = patience(report) {
+        sleep(patience).await;
+        report.note(level, "no contact with the server yet; trying again");
+    }
+    pending().await
 }
 
 fn not_text() -> Failure {

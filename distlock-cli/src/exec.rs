@@ -39,7 +39,7 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
         None => address.default_grace()?,
     };
     let locks = tokio::select! {
-        locks = address.open_within(exec.waiting.wait, margin(exec, grace)) => locks?,
+        locks = address.open_within(exec.waiting.wait, margin(exec, grace), report) => locks?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
     let ending = run_with(&locks, exec, begun, grace, &mut signals, report).await;

@@ -25,7 +25,7 @@ pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result
         Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
     let address = Address::find(common.url.as_deref())?;
     let locks = tokio::select! {
-        locks = address.open_within(hold.waiting.wait, Duration::ZERO) => locks?,
+        locks = address.open_within(hold.waiting.wait, Duration::ZERO, report) => locks?,
         signal = signals.next() => return Ok(interrupted(signal)),
     };
     let ending = run_with(&locks, hold, begun, &mut signals, report).await;

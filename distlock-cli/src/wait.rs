@@ -118,12 +118,7 @@ impl Attempt<'_> {
 
     /// Reports who holds the lock: on a terminal soon and at each change, elsewhere once, after a while. Never ends.
     async fn tell_who_holds(&self) {
-        let (level, patience) = match (self.report.tells(Level::Progress), self.report.tells(Level::Warning))
-        {
-            (true, _) => (Level::Progress, PATIENCE),
-            (_, true) => (Level::Warning, LONG_PATIENCE),
-            _ => return pending().await,
-        };
+        let Some((level, patience)) = patience(self.report) else { return pending().await };
         sleep(patience).await;
         let mut told: Option<Vec<HolderId>> = None;
         loop {
@@ -140,6 +135,15 @@ impl Attempt<'_> {
             }
             sleep(LOOK_AGAIN).await;
         }
+    }
+}
+
+/// How soon to say what distlock waits for, and with which importance; `None` for a user who does not want to know.
+pub(crate) fn patience(report: &Report) -> Option<(Level, Duration)> {
+    match (report.tells(Level::Progress), report.tells(Level::Warning)) {
+        (true, _) => Some((Level::Progress, PATIENCE)),
+        (_, true) => Some((Level::Warning, LONG_PATIENCE)),
+        _ => None,
     }
 }
 

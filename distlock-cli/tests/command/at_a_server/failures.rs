@@ -43,6 +43,15 @@ pub(crate) fn a_server_that_starts_late_is_waited_for<S: Server>(server: &S) {
     }
 }
 
+pub(crate) fn the_wait_for_a_server_is_told_of<S: Server>(server: &S) {
+    server.kill();
+    let place = patient(server, "10m");
+    let mut job = Running::start(&mut place.distlock(["exec", "job", "--", "true"]));
+    assert_eq!(job.error_line(), "distlock: no contact with the server yet; trying again");
+    server.restart();
+    assert_eq!(job.code_at_last(), 0, "{:?}", job.error_lines());
+}
+
 pub(crate) fn a_wait_that_ends_before_the_server_starts_is_69_and_says_so<S: Server>(server: &S) {
     server.kill();
     let output = patient(server, "10m").run(["exec", "--wait", "1500ms", "job", "--", "true"]);

@@ -10,6 +10,7 @@ use crate::support::Place;
 cases!(Server::start(), failures: [
     a_server_that_is_away_is_69,
     a_server_that_starts_late_is_waited_for,
+    the_wait_for_a_server_is_told_of,
     a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
     a_signal_ends_the_wait_for_a_server,
     a_server_that_does_not_answer_is_69,
