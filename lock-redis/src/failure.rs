@@ -96,9 +96,14 @@ fn explain_connection(operation: Operation, error: RedisError) -> LockError {
         redis::ErrorKind::InvalidClientConfig => LockError::new(ErrorKind::InvalidOption, operation)
             .because(error.to_string())
             .remedy("check the files that the options ca, cert and key name"),
-        redis::ErrorKind::Io if is_about_tls(&error) => LockError::new(ErrorKind::Unreachable, operation)
-            .because(format!("TLS failed: {error}"))
-            .remedy("check that the server speaks TLS, its certificate and name, and the files of ca, cert and key"),
+        redis::ErrorKind::Io if operation == Operation::Connect && is_about_tls(&error) => LockError::new(
+            ErrorKind::Unreachable,
+            operation,
+        )
+        .because(format!("TLS failed: {error}"))
+        .remedy(
+            "check that the server speaks TLS, its certificate and name, and the files of ca, cert and key",
+        ),
         redis::ErrorKind::Io => LockError::new(ErrorKind::Unreachable, operation)
             .because(if error.is_timeout() {
                 "the server did not answer in time".to_owned()

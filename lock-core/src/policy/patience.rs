@@ -58,7 +58,7 @@ impl Patience {
 fn no_answer() -> LockError {
     LockError::new(ErrorKind::Unreachable, Operation::Connect)
         .because("the server did not answer")
-        .remedy("check that it runs and can be reached, or raise connect_timeout")
+        .remedy("check that the server runs and can be reached, or raise connect_timeout")
         .retryable()
 }
 

@@ -9,12 +9,12 @@ use crate::support::{Place, Running, assert_code, bare, said, with_few_descripto
 
 pub(crate) fn a_server_that_is_away_is_69<S: Server>(server: &S) {
     server.kill();
-    let place = patient(server, "1s");
+    let place = patient(server, "2s");
     for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {
         let output = place.run(arguments.iter().copied());
         assert_code(&output, 69, arguments);
         assert!(said(&output).contains(S::AWAY), "{output:?}");
-        assert!(said(&output).contains(": tried for 1s: "), "{output:?}");
+        assert!(said(&output).contains(": tried for 2s: "), "{output:?}");
         assert_names_the_server_and_each_cause_once(&said(&output), &place.url());
     }
     assert!(!place.file("ran").exists());
@@ -54,9 +54,9 @@ pub(crate) fn the_wait_for_a_server_is_told_of<S: Server>(server: &S) {
 
 pub(crate) fn a_wait_that_ends_before_the_server_starts_is_69_and_says_so<S: Server>(server: &S) {
     server.kill();
-    let output = patient(server, "10m").run(["exec", "--wait", "1500ms", "job", "--", "true"]);
+    let output = patient(server, "10m").run(["exec", "--wait", "2500ms", "job", "--", "true"]);
     assert_code(&output, 69, "--wait");
-    assert!(said(&output).contains(": tried for 1s 500ms: "), "{output:?}");
+    assert!(said(&output).contains(": tried for 2s 500ms: "), "{output:?}");
 }
 
 pub(crate) fn a_signal_ends_the_wait_for_a_server<S: Server>(server: &S) {
