@@ -202,6 +202,10 @@
 //!         Ok(if was_held { Broken::taken_away() } else { Broken::not_held() })
 //!     }
 //!
+//!     async fn ping(&self) -> Result<(), LockError> {
+//!         Ok(()) // nothing can stand between the client and the table
+//!     }
+//!
 //!     async fn close(&self) {} // there is no connection
 //! }
 //!
