@@ -431,17 +431,19 @@ impl Parts {
         }
     }
 
-    /// Makes an attempt to connect, on the engine.
-    async fn attempt<B: Send + 'static>(
+    /// Makes an attempt to connect, on the engine, which begins at once.
+    fn attempt<B: Send + 'static>(
         &self,
         attempt: impl Future<Output = Result<B, LockError>> + Send + 'static,
-    ) -> Result<B, LockError> {
+    ) -> impl Future<Output = Result<B, LockError>> + Send {
         let mut connecting = AbortOnDrop(self.engine.spawn(attempt));
-        (&mut connecting.0).await.unwrap_or_else(|error| {
-            Err(LockError::new(ErrorKind::Internal, Operation::Connect)
-                .because(format!("the attempt to connect was ended: {error}"))
-                .caused_by(error))
-        })
+        async move {
+            (&mut connecting.0).await.unwrap_or_else(|error| {
+                Err(LockError::new(ErrorKind::Internal, Operation::Connect)
+                    .because(format!("the attempt to connect was ended: {error}"))
+                    .caused_by(error))
+            })
+        }
     }
 
     fn context(&self) -> BackendContext {

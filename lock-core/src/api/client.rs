@@ -61,7 +61,7 @@ impl LockClient {
         let handle = Arc::new(Handle::of(&context));
         let (locks, joint, announcer) = (Registry::default(), MultiLocks::default(), Arc::default());
         let is_closing = watch::Sender::new(false);
-        let client = Arc::new(Client { context, is_closing, locks, joint, announcer, handle });
+        let client = Arc::new(Client { context, is_closing, locks, announcer, joint, handle });
         Self { client, prefix: Arc::from("") }
     }
 

@@ -160,12 +160,11 @@ impl<B: Backend> Backend for Lazy<B> {
     async fn close(&self) {
         let connected = {
             let mut state = self.state.lock();
-            match &*state {
-                State::Connected(backend) => Some(Arc::clone(backend)),
-                _ => {
-                    *state = State::Closed;
-                    None
-                }
+            if let State::Connected(backend) = &*state {
+                Some(Arc::clone(backend))
+            } else {
+                *state = State::Closed;
+                None
             }
         };
         if let Some(backend) = connected {

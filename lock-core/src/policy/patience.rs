@@ -100,7 +100,7 @@ mod tests {
             let connecting = tokio::spawn(async move {
                 let attempt = || async move {
                     if is_silent {
-                        std::future::pending::<()>().await
+                        std::future::pending::<()>().await;
                     }
                     Err::<(), _>(refused().retryable())
                 };
