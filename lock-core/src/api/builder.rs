@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::api::client::LockClient;
 use crate::api::listener::LockListener;
 use crate::policy::cleanup::Cleanup;
+use crate::policy::connect_retry::ConnectRetry;
 use crate::policy::contact::Contact;
 use crate::policy::context::{AttemptIds, ClientContext, Settings};
 use crate::policy::groups::{GroupReports, HeldGroups};
 use crate::policy::lazy::Lazy;
 use crate::policy::metrics::{LockLabel, Metrics};
-use crate::policy::patience::Patience;
 use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
@@ -356,7 +356,7 @@ impl ClientBuilder {
         B: Backend,
         F: Future<Output = Result<B, LockError>> + Send + 'static,
     {
-        let patience = Patience {
+        let retry = ConnectRetry {
             clock: self.clock.clone(),
             limit: self.connect_timeout.unwrap_or(DEFAULT_CONNECT_TIMEOUT),
             server: self.server.clone(),
@@ -364,9 +364,9 @@ impl ClientBuilder {
         let mode = self.connect_mode.unwrap_or_default();
         let (parts, context) = self.prepare()?;
         if mode == ConnectMode::Lazy {
-            return parts.finish(Lazy::new(capabilities, context, patience, make));
+            return parts.finish(Lazy::new(capabilities, context, retry, make));
         }
-        let connected = patience.connect(|| parts.attempt(make(context.clone()))).await;
+        let connected = retry.connect(|| parts.attempt(make(context.clone()))).await;
         let backend = connected.map_err(|error| parts.about(error))?;
         parts.finish(backend)
     }

@@ -13,7 +13,7 @@ use crate::types::loss::LossReason;
 
 /// The watch over one part, until it is dropped.
 ///
-/// It is its own waker: whoever ends the part passes the loss on, on the same thread and before the next await of a
+/// It is its own waker: the code that ends the part passes the loss on, on the same thread and before the next await of a
 /// holder. So it needs no task, and works without a runtime.
 pub(crate) struct PartWatch(Arc<Watch>);
 

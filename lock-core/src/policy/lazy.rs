@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::policy::patience::Patience;
+use crate::policy::connect_retry::ConnectRetry;
 use crate::runtime::engine::contained;
 use crate::runtime::sync::Mutex;
 use crate::spi::{
@@ -25,7 +25,7 @@ type Connect<B> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<B, LockError>> 
 pub(crate) struct Lazy<B> {
     capabilities: Capabilities,
     context: BackendContext,
-    patience: Patience,
+    retry: ConnectRetry,
     connect: Arc<Connect<B>>,
     state: Arc<Mutex<State<B>>>,
 }
@@ -41,7 +41,7 @@ impl<B: Backend> Lazy<B> {
     pub(crate) fn new<F>(
         capabilities: Capabilities,
         context: BackendContext,
-        patience: Patience,
+        retry: ConnectRetry,
         make: impl Fn(BackendContext) -> F + Send + Sync + 'static,
     ) -> Self
     where
@@ -49,7 +49,7 @@ impl<B: Backend> Lazy<B> {
     {
         let for_backend = context.clone();
         let connect: Arc<Connect<B>> = Arc::new(move || Box::pin(make(for_backend.clone())));
-        Self { capabilities, context, patience, connect, state: Arc::new(Mutex::new(State::Unused)) }
+        Self { capabilities, context, retry, connect, state: Arc::new(Mutex::new(State::Unused)) }
     }
 
     /// Returns the backend, connected.
@@ -79,11 +79,11 @@ impl<B: Backend> Lazy<B> {
     }
 
     fn begin(&self, outcome: watch::Sender<Option<Connected<B>>>) {
-        let (patience, connect) = (self.patience.clone(), Arc::clone(&self.connect));
+        let (retry, connect) = (self.retry.clone(), Arc::clone(&self.connect));
         let state = Arc::clone(&self.state);
         self.context.spawn(async move {
             let attempt = || contained(Operation::Connect, connect());
-            let connected = patience.connect(attempt).await.map(Arc::new);
+            let connected = retry.connect(attempt).await.map(Arc::new);
             let is_closed = {
                 let mut state = state.lock();
                 let is_closed = matches!(*state, State::Closed);

@@ -3,6 +3,7 @@
 mod acquire;
 pub(crate) mod cleanup;
 mod client_end;
+pub(crate) mod connect_retry;
 pub(crate) mod contact;
 pub(crate) mod context;
 mod driver;
@@ -14,7 +15,6 @@ pub(crate) mod local;
 mod log;
 mod lost_unseen;
 pub(crate) mod metrics;
-pub(crate) mod patience;
 mod release;
 pub(crate) mod remote;
 pub(crate) mod renewal;

@@ -1,4 +1,4 @@
-//! Leader election: a lock whose holder says who it is, and a view of it for everybody else.
+//! Leader election: a lock whose holder shows a value, and a view of it for all clients.
 
 mod leadership;
 mod observe;
@@ -37,7 +37,7 @@ pub use observe::{Leader, LeaderWatch};
 /// let leadership = election.campaign("10.0.0.7:8080").await?; // waits until it leads
 /// assert!(leadership.term().is_some());
 ///
-/// let leader = election.observe().await?.leader(); // anybody may ask, also without being a candidate
+/// let leader = election.observe().await?.leader(); // without being a candidate
 /// assert_eq!(leader.and_then(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
 ///
 /// leadership.resign().await?;
@@ -54,7 +54,7 @@ pub struct Election {
 /// How often an observer asks the server by default.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The most bytes of a value: servers store it with the lock, and show it to everybody who asks.
+/// The most bytes of a value: servers store it with the lock, and send it with each answer.
 const LONGEST_VALUE: usize = 1024;
 
 impl Election {

@@ -1,4 +1,4 @@
-//! Who leads, for everybody who wants to know.
+//! Shows all clients who leads.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Connecting with patience: a server that starts, elects a leader or cannot be reached gets another try.
+//! Connects again for a while: a server that starts, elects a leader or cannot be reached gets another try.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a client tries to connect.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
+pub(crate) struct ConnectRetry {
     pub(crate) clock: Clock,
     /// No attempt goes on for longer; zero for a single attempt, which the backend limits.
     pub(crate) limit: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct Patience {
     pub(crate) server: Option<Arc<str>>,
 }
 
-impl Patience {
+impl ConnectRetry {
     /// Repeats `connect` while its errors are [retryable](LockError::is_retryable). After the limit the error says how
     /// long that was, and what the last attempt has met with.
     pub(crate) async fn connect<T, F: Future<Output = Result<T, LockError>>>(
@@ -66,9 +66,9 @@ fn no_answer() -> LockError {
 mod tests {
     use super::*;
 
-    fn patience(seconds: u64) -> (Patience, crate::runtime::clock::ManualClock) {
+    fn retry(seconds: u64) -> (ConnectRetry, crate::runtime::clock::ManualClock) {
         let (clock, time) = Clock::manual();
-        (Patience { clock, limit: Duration::from_secs(seconds), server: None }, time)
+        (ConnectRetry { clock, limit: Duration::from_secs(seconds), server: None }, time)
     }
 
     fn refused() -> LockError {
@@ -77,11 +77,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_passes_by_itself_is_tried_again_and_the_rest_is_not() {
-        let (patience, time) = patience(10);
+        let (retry, time) = retry(10);
         let mut answers = vec![Err(refused()), Ok(7), Err(refused().retryable()), Err(refused().retryable())];
         let connecting = tokio::spawn(async move {
-            let first = patience.connect(|| std::future::ready(answers.pop().unwrap())).await;
-            (first, patience.connect(|| std::future::ready(answers.pop().unwrap())).await)
+            let first = retry.connect(|| std::future::ready(answers.pop().unwrap())).await;
+            (first, retry.connect(|| std::future::ready(answers.pop().unwrap())).await)
         });
         while !connecting.is_finished() {
             time.advance(Duration::from_millis(10));
@@ -96,7 +96,7 @@ mod tests {
     async fn the_error_after_the_limit_says_how_long_and_why() {
         for (is_silent, cause) in [(false, "tried for 10s: refused"), (true, "tried for 10s: the server did")]
         {
-            let (patience, time) = patience(10);
+            let (retry, time) = retry(10);
             let connecting = tokio::spawn(async move {
                 let attempt = || async move {
                     if is_silent {
@@ -104,7 +104,7 @@ mod tests {
                     }
                     Err::<(), _>(refused().retryable())
                 };
-                patience.connect(attempt).await
+                retry.connect(attempt).await
             });
             while !connecting.is_finished() {
                 time.advance(Duration::from_millis(100));
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_patience_there_is_one_attempt() {
-        let (patience, _) = patience(0);
+    async fn without_a_limit_there_is_one_attempt() {
+        let (retry, _) = retry(0);
         let mut attempts = 0;
         let attempt = || {
             attempts += 1;
             std::future::ready(Err::<(), _>(refused().retryable()))
         };
-        let error = patience.connect(attempt).await.unwrap_err();
+        let error = retry.connect(attempt).await.unwrap_err();
         assert_eq!((attempts, error.to_string()), (1, refused().to_string()));
     }
 }
