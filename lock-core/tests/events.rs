@@ -48,9 +48,9 @@ async fn the_stream_has_each_event_with_its_hold_in_order_and_ends_with_close() 
     timed.server.faults().sever();
     timed.time.advance(LEASE / 3);
     next_is(&mut events, "suspect a Some(1)").await;
+    let remaining = guard.hold().remaining();
     timed.server.faults().heal();
     eventually("it is renewed", || {
-        let remaining = guard.hold().remaining();
         timed.time.advance(Duration::from_millis(10));
         guard.hold().remaining() > remaining
     })
