@@ -19,6 +19,8 @@ fn errors_point_at_what_is_wrong() {
     if version.starts_with(COMPILER) {
         cases.compile_fail("tests/refusals/by_the_compiler/*.rs");
     } else {
-        eprintln!("not compared: the errors that the compiler writes, because this is {version} and not {COMPILER}");
+        eprintln!(
+            "not compared: the errors that the compiler writes, because this is {version} and not {COMPILER}"
+        );
     }
 }

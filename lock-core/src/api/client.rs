@@ -19,6 +19,7 @@ use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
 use crate::api::several::MultiLocks;
 use crate::policy::context::ClientContext;
+use crate::policy::entry::Entry;
 use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::engine::{AbortOnDrop, Engine, contained};
@@ -91,6 +92,11 @@ impl LockClient {
         Self { client: Arc::clone(&self.client), prefix: prefix.into() }
     }
 
+    pub(crate) fn entry(&self, name: impl AsRef<str>) -> Result<Arc<Entry>, LockError> {
+        let Client { context, locks, announcer, .. } = &*self.client;
+        locks.get(self.full_name(name)?, context, announcer)
+    }
+
     /// Returns the full name of a lock.
     fn full_name(&self, name: impl AsRef<str>) -> Result<LockName, LockError> {
         let name = LockName::new(name)?;
@@ -117,8 +123,8 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { context, locks, announcer, handle, .. } = &*self.client;
-        let entry = locks.get(self.full_name(name)?, context, announcer)?;
+        let Client { announcer, handle, .. } = &*self.client;
+        let entry = self.entry(name)?;
         Ok(Arc::new(ReentrantLock::new(entry, Arc::clone(announcer), Arc::clone(handle))))
     }
 
@@ -194,8 +200,7 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
-        let Client { context, locks, announcer, .. } = &*self.client;
-        let entry = locks.get(self.full_name(name)?, context, announcer)?;
+        let entry = self.entry(name)?;
         // An election's requests have the full name.
         let client = Self { client: Arc::clone(&self.client), prefix: Arc::from("") };
         Ok(Election::new(client, entry))

@@ -181,7 +181,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     ///
     /// # Errors
-    /// Same as [`DistributedLock::acquire_as`].
+    /// Same as [`DistributedLock::acquire_as`], and [`ErrorKind::Deadlock`] when the task or the body around the caller
+    /// holds the lock through `lock` or `with_lock`. That includes other branches of a `join!`, which are the same task.
     ///
     /// # Cancel safety
     /// Same as [`DistributedLock::acquire_as`].

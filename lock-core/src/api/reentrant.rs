@@ -46,7 +46,7 @@ impl ReentrantLock {
     }
 
     async fn acquire_hold(&self, owner: Owner, wait: Wait) -> Result<Option<Hold>, LockError> {
-        let hold = watched(&self.entry, wait, self.entry.acquire(owner, wait)).await?;
+        let hold = watched(&self.entry, owner, wait, self.entry.acquire(owner, wait)).await?;
         if let (Some(hold), Some(task)) = (&hold, scope::outside_of_scopes()) {
             hold.set_acquired_in(task);
         }

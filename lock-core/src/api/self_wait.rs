@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::api::scope;
 use crate::policy::entry::Entry;
-use crate::runtime::race::within;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::owner::Owner;
 
 /// How long a caller waits for its own task before the log says so.
 const PATIENT_FOR: Duration = Duration::from_secs(1);
@@ -22,9 +22,10 @@ enum WaitsFor {
     ItsTask,
 }
 
-/// Completes `acquiring`, unless the caller would wait for ever for itself.
+/// Completes `acquiring`, a wait of `owner`, unless the caller would wait for ever for itself.
 pub(crate) async fn watched<T>(
     entry: &Entry,
+    owner: Owner,
     wait: Wait,
     acquiring: impl Future<Output = Result<T, LockError>>,
 ) -> Result<T, LockError> {
@@ -32,7 +33,7 @@ pub(crate) async fn watched<T>(
     let mut is_first = true;
     let outcome = poll_fn(|context| match acquiring.as_mut().poll(context) {
         Poll::Pending if std::mem::replace(&mut is_first, false) => {
-            waits_for(entry).map_or(Poll::Pending, |itself| Poll::Ready(Err(itself)))
+            waits_for(entry, owner).map_or(Poll::Pending, |itself| Poll::Ready(Err(itself)))
         }
         polled => polled.map(Ok),
     });
@@ -40,23 +41,21 @@ pub(crate) async fn watched<T>(
         Ok(outcome) => outcome,
         Err(WaitsFor::ItsOwner) if wait == Wait::Forever => Err(deadlock(entry)),
         Err(_) => {
-            let clock = entry.clock();
-            let warn_at = clock.now().plus(PATIENT_FOR);
-            if let Some(outcome) = within(clock, warn_at, acquiring.as_mut()).await {
-                return outcome;
-            }
-            tracing::warn!(
-                target: "distlock", lock = %entry.name(),
-                "a task waits for a lock that it holds itself, under another owner"
-            );
+            // By another task, because the waiter is only to be woken with the lock.
+            let _warning = entry
+                .warn_after(PATIENT_FOR, "a task waits for a lock that it holds itself, under another owner");
             acquiring.await
         }
     }
 }
 
-fn waits_for(entry: &Entry) -> Option<WaitsFor> {
-    let (owner, hold) = entry.local.holder()?;
-    if scope::reaches(owner) {
+fn waits_for(entry: &Entry, owner: Owner) -> Option<WaitsFor> {
+    let (holder, hold) = entry.local.holder()?;
+    if holder == owner {
+        // The grant has just come.
+        return None;
+    }
+    if scope::reaches(holder) {
         return Some(WaitsFor::ItsOwner);
     }
     (hold.acquired_in().is_some() && hold.acquired_in() == scope::outside_of_scopes())
@@ -68,4 +67,22 @@ fn deadlock(entry: &Entry) -> LockError {
         .because("a guard has an owner of its own, and does not enter again")
         .remedy("call lock() or with_lock(), which enter again, or release the lock first");
     entry.about(error)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use super::*;
+    use crate::memory::MemoryServer;
+
+    #[tokio::test]
+    async fn a_grant_that_comes_while_its_waiter_looks_round_is_not_itself_waited_for() {
+        let locks = MemoryServer::new().client().unwrap();
+        let lock = locks.mutex("orders/42").unwrap();
+        lock.lock().await.unwrap();
+        let entry = locks.entry("orders/42").unwrap();
+        assert!(waits_for(&entry, Owner::current().unwrap()).is_none());
+        assert!(matches!(waits_for(&entry, Owner::new()), Some(WaitsFor::ItsOwner)));
+    }
 }

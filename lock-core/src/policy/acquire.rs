@@ -12,6 +12,7 @@ use crate::policy::hold::HoldCore;
 use crate::policy::local::{Entered, Patience, Prospect, Settled, Ticket};
 use crate::policy::metrics::{Outcome, Waiting};
 use crate::runtime::clock::{Moment, Sleep};
+use crate::runtime::engine::AbortOnDrop;
 use crate::spi::Wait;
 use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
@@ -74,6 +75,18 @@ impl From<&Settled<Arc<HoldCore>, LockError>> for Outcome {
             Settled::Failed(_) => Self::Failed,
             Settled::Lost(_) => Self::Lost,
         }
+    }
+}
+
+impl Entry {
+    /// Writes a warning about the lock after `pause`, unless the returned value is dropped before.
+    pub(crate) fn warn_after(&self, pause: Duration, warning: &'static str) -> AbortOnDrop<()> {
+        let end = self.clock().sleep_until(self.clock().now().plus(pause));
+        let name = self.name().clone();
+        AbortOnDrop(self.client.engine().spawn(async move {
+            end.await;
+            tracing::warn!(target: "distlock", lock = %name, "{warning}");
+        }))
     }
 }
 

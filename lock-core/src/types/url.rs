@@ -106,12 +106,12 @@ impl LockUrl {
     /// Returns the password of the URL, or the one in the file that the option `password_file` names.
     ///
     /// ```
-    /// use lock_core::{LockUrl, Secret};
+    /// use lock_core::LockUrl;
     ///
     /// let url = LockUrl::parse("server://admin:hunter2@cache?lease=30s")?;
     /// let mut options = url.options();
     /// let password = url.secret(&mut options)?; // or from the file that `password_file` names
-    /// assert_eq!(password.as_ref().map(Secret::reveal), Some("hunter2"));
+    /// assert!(!format!("{password:?}").contains("hunter2"));
     /// # Ok::<(), lock_core::LockError>(())
     /// ```
     ///

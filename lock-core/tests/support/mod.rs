@@ -194,9 +194,13 @@ impl<F: Future> ByHand<F> {
         }
     }
 
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.0.load(Ordering::SeqCst)
+    }
+
     /// Waits until it wants to be polled.
     pub(crate) async fn woken(&self) {
-        eventually("the future is woken", || self.woken.0.load(Ordering::SeqCst)).await;
+        eventually("the future is woken", || self.is_woken()).await;
     }
 
     /// Polls whenever the future wants it, until it completes.

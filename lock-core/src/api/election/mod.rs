@@ -119,7 +119,7 @@ impl Election {
         let info = self.info(value.into())?;
         let owner = Owner::new();
         let campaigning = self.entry.acquire_with(&info, owner, Wait::Forever);
-        let granted = watched(&self.entry, Wait::Forever, campaigning).await?;
+        let granted = watched(&self.entry, owner, Wait::Forever, campaigning).await?;
         if let (Some(hold), Some(task)) = (&granted, scope::outside_of_scopes()) {
             hold.set_acquired_in(task);
         }

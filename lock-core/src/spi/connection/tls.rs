@@ -94,20 +94,12 @@ impl TlsOptions {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for `ca`, and the errors of [`TlsOptions::take`].
+    /// Same as [`TlsOptions::take`].
     pub fn take_with_extra_authority(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
-        if options.take("ca").is_some() {
-            return Err(invalid(
-                "ca would trust its authorities alone, and this backend trusts the system's in any case",
-            )
-            .remedy("write extra_ca to trust these, too"));
-        }
-        let extra = options.take("extra_ca");
-        let files = Self::take_files(options)?;
-        let files = match extra {
-            Some(file) => Some(files.unwrap_or_default().extra_authority(file)),
-            None => files,
-        };
+        let extra_authority = options.take("extra_ca").map(PathBuf::from);
+        let client = take_client(options)?;
+        let is_given = extra_authority.is_some() || client.is_some();
+        let files = is_given.then_some(Self { authority: None, extra_authority, client });
         Self::switched(options, files)
     }
 
@@ -142,14 +134,7 @@ impl TlsOptions {
     /// [`ErrorKind::InvalidOption`] for a certificate without a key, and for a key without a certificate.
     pub fn take_files(options: &mut UrlOptions) -> Result<Option<Self>, LockError> {
         let authority = options.take("ca").map(PathBuf::from);
-        let client = match (options.take("cert"), options.take("key")) {
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-            (None, None) => None,
-            _ => {
-                return Err(invalid("a client certificate is a certificate and its key")
-                    .remedy("give both of the options cert and key, or none"));
-            }
-        };
+        let client = take_client(options)?;
         let is_given = authority.is_some() || client.is_some();
         Ok(is_given.then_some(Self { authority, extra_authority: None, client }))
     }
@@ -195,6 +180,15 @@ impl TlsOptions {
             None => None,
         };
         Ok(TlsFiles { authority, client })
+    }
+}
+
+fn take_client(options: &mut UrlOptions) -> Result<Option<(PathBuf, PathBuf)>, LockError> {
+    match (options.take("cert"), options.take("key")) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate.into(), key.into()))),
+        (None, None) => Ok(None),
+        _ => Err(invalid("a client certificate is a certificate and its key")
+            .remedy("give both of the options cert and key, or none")),
     }
 }
 
