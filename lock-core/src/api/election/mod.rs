@@ -138,7 +138,7 @@ impl Election {
         Ok(leadership)
     }
 
-    /// What the server is told of a candidate with this value.
+    /// What the server shows of a candidate with this value.
     fn info(&self, value: String) -> Result<Arc<HolderInfo>, LockError> {
         let error = |kind| LockError::new(kind, Operation::Describe).on(self.name());
         if value.len() > LONGEST_VALUE {
