@@ -107,7 +107,8 @@ impl Suite {
             }
             Verdict::Failed(why) => {
                 self.console.failed(&format!("{}, which {why}", program.name), took);
-                eprintln!("{}", fs::read_to_string(log).unwrap_or_default().trim_end());
+                let output = fs::read(log).unwrap_or_default();
+                eprintln!("{}", verdict::without_passed(&String::from_utf8_lossy(&output)));
                 Console::detail(&format!("to repeat it: {}", program.repeat));
                 self.failed.push(Failed {
                     name: program.name.clone(),

@@ -30,6 +30,15 @@ impl Verdict {
     }
 }
 
+/// Returns the output of a program without the lines about tests that passed or were ignored: some programs have hundreds of
+/// them, and what failed shall not be below what a reader is shown.
+pub(super) fn without_passed(output: &str) -> String {
+    let has_passed =
+        |line: &str| line.starts_with("test ") && (line.ends_with("... ok") || line.contains("... ignored"));
+    let lines = output.lines().filter(|line| !has_passed(line));
+    lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
+}
+
 impl Counts {
     pub(super) fn add(&mut self, other: &Self) {
         self.passed += other.passed;
@@ -72,6 +81,13 @@ mod tests {
         assert_eq!(verdict, Verdict::Passed(Counts { passed: 8, ignored: 1 }));
         assert_eq!(Counts { passed: 8, ignored: 1 }.to_string(), "8 passed, 1 ignored");
         assert_eq!(Counts { passed: 8, ignored: 0 }.to_string(), "8 passed");
+    }
+
+    #[test]
+    fn what_failed_stands_first() {
+        let output = "running 3 tests\ntest a ... ok\ntest b ... FAILED\ntest c   ... ignored, slow\n\nfailures:\n\n---- b ----\ntest the waters\n\n";
+        let shown = "running 3 tests\ntest b ... FAILED\n\nfailures:\n\n---- b ----\ntest the waters";
+        assert_eq!(without_passed(output), shown);
     }
 
     #[test]
