@@ -57,6 +57,11 @@ struct Hold(Arc<HoldState<Reason>>);
 
 impl Occupant for Hold {
     type Loss = Reason;
+    type Terms = ();
+
+    fn suits(&self, (): &()) -> bool {
+        true
+    }
 
     fn number(&self) -> u64 {
         u64::try_from(Arc::as_ptr(&self.0).addr()).unwrap()
@@ -91,7 +96,7 @@ impl Attempt for Ask {
     }
 }
 
-fn ask(_: Patience) -> Ask {
+fn ask(_: Patience, (): &()) -> Ask {
     Ask(Arc::new(AtomicBool::new(false)))
 }
 
@@ -158,11 +163,11 @@ impl World {
     }
 
     fn enter(&self, owner: u8) -> (Entered<Hold, Reason>, Option<Ask>) {
-        self.local.enter(owner, FOREVER, ask)
+        self.local.enter(owner, FOREVER, (), ask)
     }
 
     fn try_lock(&self, owner: u8) -> bool {
-        let (entered, start) = self.local.enter(owner, Patience::Once, ask);
+        let (entered, start) = self.local.enter(owner, Patience::Once, (), ask);
         self.drive(start);
         let granted = match entered {
             Entered::Waiting(ticket) => self.wait(ticket),

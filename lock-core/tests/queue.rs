@@ -58,6 +58,11 @@ struct Hold(u64);
 
 impl Occupant for Hold {
     type Loss = ();
+    type Terms = ();
+
+    fn suits(&self, (): &()) -> bool {
+        true
+    }
 
     fn number(&self) -> u64 {
         self.0
@@ -97,14 +102,14 @@ impl Attempt for Ask {
     }
 }
 
-fn ask(_: Patience) -> Ask {
+fn ask(_: Patience, (): &()) -> Ask {
     Ask
 }
 
 type Mutex = LocalMutex<Owner, Hold, Ask>;
 
 fn waits(mutex: &Mutex, owner: u64, patience: Patience) -> Ticket {
-    match mutex.enter(Owner(owner), patience, ask).0 {
+    match mutex.enter(Owner(owner), patience, (), ask).0 {
         Entered::Waiting(ticket) => ticket,
         Entered::Settled(_) => panic!("it does not wait"),
     }

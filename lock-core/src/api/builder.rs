@@ -10,7 +10,7 @@ use crate::api::listener::LockListener;
 use crate::policy::cleanup::Cleanup;
 use crate::policy::connect_retry::ConnectRetry;
 use crate::policy::contact::Contact;
-use crate::policy::context::{AttemptIds, ClientContext, Settings};
+use crate::policy::context::{AttemptIds, ClientContext};
 use crate::policy::groups::{GroupReports, HeldGroups};
 use crate::policy::lazy::Lazy;
 use crate::policy::metrics::{LockLabel, Metrics};
@@ -19,7 +19,7 @@ use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
-use crate::spi::{Backend, BackendContext, Erased, Validity};
+use crate::spi::{Backend, BackendContext, Erased, Terms, Validity};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::password::Password;
@@ -38,6 +38,14 @@ pub struct ClientBuilder {
     connect_timeout: Option<Duration>,
     connect_mode: Option<ConnectMode>,
     password: Option<Password>,
+}
+
+/// Settings that are the same for every backend.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    abort_margin: Duration,
+    max_hold: Option<Duration>,
+    lock_label: LockLabel,
 }
 
 /// The listeners that a new client has from its start.
@@ -472,10 +480,13 @@ impl Parts {
         });
         let client = LockClient::new(ClientContext {
             renewer: Renewer::new(Arc::clone(&remote), Arc::clone(&self.held)),
-            cleanup: Cleanup::new(Arc::clone(&remote), self.contact, self.held, self.settings.abort_margin),
+            cleanup: Cleanup::new(Arc::clone(&remote), self.contact, self.held),
             remote,
-            settings: self.settings,
-            holder: self.holder,
+            terms: Arc::new(Terms {
+                abort_margin: self.settings.abort_margin,
+                max_hold: self.settings.max_hold,
+                ..Terms::of(self.holder)
+            }),
             attempts: AttemptIds::beginning_at(random_u128()?),
         });
         for listener in self.listeners.0 {

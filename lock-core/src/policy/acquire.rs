@@ -7,16 +7,30 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::policy::cleanup::no_answer;
-use crate::policy::entry::Entry;
+use crate::policy::entry::{Entry, Observer};
 use crate::policy::hold::HoldCore;
 use crate::policy::local::{Entered, Patience, Prospect, Settled, Ticket};
 use crate::policy::metrics::{Outcome, Waiting};
 use crate::runtime::clock::{Moment, Sleep};
 use crate::runtime::engine::AbortOnDrop;
-use crate::spi::Wait;
+use crate::spi::{Terms, Wait};
 use crate::types::error::{LockError, Operation};
 use crate::types::owner::Owner;
 use crate::types::status::HolderInfo;
+
+/// What a caller asks of a lock, each time that it acquires it.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) terms: Arc<Terms>,
+    /// Receives the events of the holds that it gets, beside the observer of the client.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+impl Request {
+    pub(crate) fn new(terms: Arc<Terms>) -> Self {
+        Self { terms, observer: None }
+    }
+}
 
 impl Entry {
     /// Enters for `owner`: locally first, then remotely. Returns `None` when the lock could not be had in time.
@@ -25,20 +39,19 @@ impl Entry {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
-        self.acquire_with(&self.client.holder, owner, wait).await
+        self.acquire_with(&Request::new(Arc::clone(&self.client.terms)), owner, wait).await
     }
 
-    /// Like `acquire`, and tells the server about `holder` if this call makes the attempt. An attempt that another
-    /// waiter has begun tells the server about that one: compare [`HoldCore::holder`].
+    /// Like `acquire`, on terms of its own.
     pub(crate) async fn acquire_with(
         self: &Arc<Self>,
-        holder: &Arc<HolderInfo>,
+        request: &Request,
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
         let patience = Patience::from(wait);
-        let attempt = |patience| self.new_attempt_of(Arc::clone(holder), patience);
-        let (entered, start) = self.local.enter(owner, patience, attempt);
+        let attempt = |patience, terms: &Arc<Terms>| self.new_attempt(patience, terms);
+        let (entered, start) = self.local.enter(owner, patience, Arc::clone(&request.terms), attempt);
         let settled = match entered {
             Entered::Settled(settled) => {
                 // A caller that finds a loss before it was reported lets the next in the queue have its turn.
@@ -50,13 +63,16 @@ impl Entry {
                 settled
             }
             Entered::Waiting(ticket) => {
-                let wait = QueuedWait::new(self, ticket, patience);
+                let wait = QueuedWait::new(self, ticket, patience, &request.terms);
                 self.start_here(start);
                 wait.await
             }
         };
         match settled {
             Settled::Granted(hold) => {
+                if let Some(observer) = &request.observer {
+                    hold.observe_with(observer);
+                }
                 hold.report_acquired();
                 Ok(Some(hold))
             }
@@ -101,6 +117,7 @@ struct QueuedWait {
     /// Runs when the time is up and the server has not answered yet.
     first_word: Option<Sleep>,
     patience: Patience,
+    holder: Arc<HolderInfo>,
     since: Moment,
     /// Whether the wait was still undecided at the first poll.
     has_waited: bool,
@@ -113,13 +130,14 @@ struct QueuedWait {
 const FIRST_WORD: Duration = Duration::from_secs(1);
 
 impl QueuedWait {
-    fn new(entry: &Arc<Entry>, ticket: Ticket, patience: Patience) -> Self {
+    fn new(entry: &Arc<Entry>, ticket: Ticket, patience: Patience, terms: &Terms) -> Self {
         Self {
             entry: Arc::clone(entry),
             ticket: Some(ticket),
             deadline: None,
             first_word: None,
             patience,
+            holder: Arc::clone(&terms.holder),
             since: entry.clock().now(),
             has_waited: false,
             _counted: entry.client.metrics().waits(entry.name()),
@@ -166,7 +184,7 @@ impl Future for QueuedWait {
             Poll::Ready(settled) => settled,
             Poll::Pending => {
                 if !std::mem::replace(&mut self.has_waited, true) {
-                    self.entry.logged().waiting(&self.entry.client.holder);
+                    self.entry.logged().waiting(&self.holder);
                 }
                 if self.poll_deadline(context).is_pending() || self.poll_first_word(context).is_pending() {
                     return Poll::Pending;
@@ -191,7 +209,7 @@ impl QueuedWait {
         let (lock, waited) = (self.entry.logged(), self.waited());
         self.entry.client.metrics().waited(&self.entry.name, Outcome::from(settled), waited);
         match settled {
-            Settled::Granted(hold) => lock.granted(&self.entry.client.holder, hold.grant.token, waited),
+            Settled::Granted(hold) => lock.granted(&self.holder, hold.grant.token, waited),
             Settled::Refused => lock.not_granted(waited, &"another holder has it, or comes before"),
             Settled::Failed(error) => lock.not_granted(waited, error),
             Settled::Lost(reason) => lock.not_granted(waited, reason),

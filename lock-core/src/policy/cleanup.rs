@@ -45,7 +45,6 @@ pub(crate) trait Successor: Send + Sync {
 pub(crate) struct Cleanup {
     remote: Arc<Remote>,
     contact: Arc<Contact>,
-    abort_margin: Duration,
     pending: Arc<PendingWork>,
     /// When every holder whose hold the core has ended must have stopped.
     stopped_by: Mutex<Option<Moment>>,
@@ -53,14 +52,9 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    pub(crate) fn new(
-        remote: Arc<Remote>,
-        contact: Arc<Contact>,
-        held: Arc<HeldGroups>,
-        abort_margin: Duration,
-    ) -> Self {
+    pub(crate) fn new(remote: Arc<Remote>, contact: Arc<Contact>, held: Arc<HeldGroups>) -> Self {
         let end = Arc::new(ClientEnd::new(remote.clock.clone(), held));
-        Self { remote, contact, abort_margin, pending: Arc::default(), stopped_by: Mutex::default(), end }
+        Self { remote, contact, pending: Arc::default(), stopped_by: Mutex::default(), end }
     }
 
     /// The last handle of the client was dropped.
@@ -128,7 +122,7 @@ impl Cleanup {
             Releasing { lease, hold: Arc::clone(hold), first_answer: FirstAnswer(None), report: None };
         let task = Task { counted: undoing, ..self.task(hold.gone_by()) };
         let clock = self.remote.clock.clone();
-        let stopped_by = clock.now().plus(time_to_stop(self.abort_margin));
+        let stopped_by = clock.now().plus(time_to_stop(hold.abort_margin()));
         if declared == Declared::ByCore {
             let mut latest = self.stopped_by.lock();
             *latest = (*latest).max(Some(stopped_by));

@@ -2,29 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::policy::cleanup::Cleanup;
-use crate::policy::metrics::{LockLabel, Metrics};
+use crate::policy::metrics::Metrics;
 use crate::policy::remote::Remote;
 use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::engine::Engine;
-use crate::spi::{AnyBackend, AttemptId};
-use crate::types::status::HolderInfo;
-
-/// Settings that are the same for every backend.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
-    pub(crate) abort_margin: Duration,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) lock_label: LockLabel,
-}
+use crate::spi::{AnyBackend, AttemptId, Terms};
 
 pub(crate) struct ClientContext {
     pub(crate) remote: Arc<Remote>,
-    pub(crate) settings: Settings,
-    pub(crate) holder: Arc<HolderInfo>,
+    /// What locks without options of their own ask for.
+    pub(crate) terms: Arc<Terms>,
     pub(crate) renewer: Renewer,
     pub(crate) cleanup: Cleanup,
     pub(crate) attempts: AttemptIds,

@@ -73,7 +73,7 @@ fn report(
     if matches!(outcome, Attempted::Void) {
         entry.lost_unseen.keep_place(request.handle.place());
     }
-    let (undo, next) = entry.local.attempted(outcome, |patience| entry.new_attempt(patience));
+    let (undo, next) = entry.local.attempted(outcome, |patience, terms| entry.new_attempt(patience, terms));
     entry.undo(undo);
     if may_have_left_something {
         entry.cancel(request);
@@ -171,7 +171,7 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
     let client = &entry.client;
     let lasting = match grant.term {
         Term::UntilReported => Lasting::UntilReported,
-        Term::Leased { anchor, length } => match Validity::new(length, client.settings.abort_margin) {
+        Term::Leased { anchor, length } => match Validity::new(length, request.terms.abort_margin) {
             Ok(validity) => {
                 let ends_by_itself = client.backend().capabilities().leftovers_last.is_some();
                 let gone_after = ends_by_itself.then(|| validity.length_at_most());
@@ -185,7 +185,7 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         lease: Mutex::new(Some(grant.lease)),
         group: grant.group,
         token: grant.token,
-        holder: Some(Arc::clone(&request.holder)),
+        terms: Some(Arc::clone(&request.terms)),
         parts: Box::default(),
         place: request.handle.place(),
         lasting,
@@ -193,7 +193,7 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
         descriptor: grant.descriptor,
     };
     let home: Arc<Entry> = Arc::clone(entry);
-    let hold = HoldCore::new(home, granted, client.settings.max_hold);
+    let hold = HoldCore::new(home, granted);
     client.renewer.register(&hold);
     let reported: std::sync::Weak<HoldCore> = Arc::downgrade(&hold);
     let lost_before = request.handle.bind(reported).or_else(|| client.renewer.end_of(hold.grant.group));
@@ -255,7 +255,7 @@ impl Successor for Entry {
     }
 
     fn proceed(self: Arc<Self>) {
-        let start = self.local.cleared(|patience| self.new_attempt(patience));
+        let start = self.local.cleared(|patience, terms| self.new_attempt(patience, terms));
         if start.is_none() {
             // The waiter that the place belonged to is gone; a later one takes its place at the end.
             self.lost_unseen.keep_place(None);
@@ -284,6 +284,9 @@ impl Home for Entry {
 
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
         self.observer.announce(event, hold);
+        if let Some(observer) = hold.observer() {
+            observer.announce(event, hold);
+        }
         self.changed();
     }
 
@@ -291,7 +294,7 @@ impl Home for Entry {
     fn hold_lost(self: Arc<Self>, hold: &Arc<HoldCore>, loss: Loss, undoing: Pending) {
         let known = hold.report_lost(loss.reason);
         hold.end_watch();
-        let start = self.local.lost(hold, &loss.reason, |patience| self.new_attempt(patience));
+        let start = self.local.lost(hold, &loss.reason, |patience, terms| self.new_attempt(patience, terms));
         self.client.renewer.unregister(hold);
         self.client.cleanup.clear_lost(hold, loss, known, undoing);
         self.start_there(start);

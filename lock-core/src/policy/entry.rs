@@ -16,7 +16,7 @@ use crate::policy::log;
 use crate::policy::lost_unseen::LostUnseen;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, AttemptHandle, Mode, Wait, Waiters};
+use crate::spi::{AcquireRequest, AttemptHandle, Mode, Terms, Wait, Waiters};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::{LockName, PhysicalName};
@@ -72,7 +72,12 @@ impl Entry {
 
     /// Returns what the client tells the server about itself.
     pub(crate) fn holder(&self) -> &Arc<HolderInfo> {
-        &self.client.holder
+        &self.client.terms.holder
+    }
+
+    /// Returns what a lock without options of its own asks for.
+    pub(crate) fn terms(&self) -> &Arc<Terms> {
+        &self.client.terms
     }
 
     /// Returns a receiver that learns when the holder changes through this client.
@@ -91,14 +96,10 @@ impl Entry {
         log::Lock { name: &self.name, server: self.client.server() }
     }
 
-    pub(super) fn new_attempt(self: &Arc<Self>, patience: Patience) -> Arc<AcquireRequest> {
-        self.new_attempt_of(Arc::clone(&self.client.holder), patience)
-    }
-
-    pub(super) fn new_attempt_of(
+    pub(super) fn new_attempt(
         self: &Arc<Self>,
-        holder: Arc<HolderInfo>,
         patience: Patience,
+        terms: &Arc<Terms>,
     ) -> Arc<AcquireRequest> {
         if self.is_holder_known.swap(false, Ordering::Relaxed) {
             *self.last_holder.lock() = None;
@@ -113,7 +114,7 @@ impl Entry {
             name: self.name.clone(),
             physical: self.physical.clone(),
             mode: Mode::Exclusive,
-            holder,
+            terms: Arc::clone(terms),
             handle,
         })
     }
@@ -137,7 +138,10 @@ impl Entry {
     pub(crate) fn busy(&self) -> LockError {
         let error = self.about(LockError::busy(&self.name));
         let holder = match self.local.holder() {
-            Some((_, hold)) => Some(Participant::new(hold.id()).with_info(&self.client.holder)),
+            Some((_, hold)) => {
+                let holder = hold.holder().unwrap_or_else(|| self.holder());
+                Some(Participant::new(hold.id()).with_info(holder))
+            }
             None => self.last_holder.lock().clone(),
         };
         match holder {

@@ -1,6 +1,6 @@
 //! The logic that all backends share: the local queue, the attempt, renewal, the clean-up, the end of a hold.
 
-mod acquire;
+pub(crate) mod acquire;
 pub(crate) mod cleanup;
 mod client_end;
 pub(crate) mod connect_retry;

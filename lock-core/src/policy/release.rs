@@ -19,7 +19,7 @@ impl Entry {
         owner: Owner,
         of: Option<&Arc<HoldCore>>,
     ) -> Result<(), LockError> {
-        let (exited, start) = self.local.exit(owner, of, |patience| self.new_attempt(patience));
+        let (exited, start) = self.local.exit(owner, of, |patience, terms| self.new_attempt(patience, terms));
         self.start_there(start);
         match exited {
             Exited::StillHeld => Ok(()),
@@ -41,7 +41,8 @@ impl Entry {
 
     /// Ends one entry of `owner` into `hold` without waiting: at the end of a scope, or when a guard is dropped.
     pub(crate) fn leave_in_background(self: &Arc<Self>, owner: Owner, hold: &Arc<HoldCore>) {
-        let (exited, start) = self.local.exit_in_silence(owner, hold, |patience| self.new_attempt(patience));
+        let (exited, start) =
+            self.local.exit_in_silence(owner, hold, |patience, terms| self.new_attempt(patience, terms));
         self.start_there(start);
         if let Exited::Release(hold) = exited {
             drop(self.give_back(&hold));

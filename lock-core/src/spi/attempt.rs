@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::AttemptHandle;
+use super::{AttemptHandle, Terms};
 use crate::runtime::clock::Moment;
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::status::HolderInfo;
@@ -132,7 +132,7 @@ pub struct AcquireRequest {
     pub(crate) name: LockName,
     pub(crate) physical: PhysicalName,
     pub(crate) mode: Mode,
-    pub(crate) holder: Arc<HolderInfo>,
+    pub(crate) terms: Arc<Terms>,
     pub(crate) handle: AttemptHandle,
 }
 
@@ -145,7 +145,8 @@ impl AcquireRequest {
         wait: Wait,
         holder: Arc<HolderInfo>,
     ) -> Self {
-        Self { id, name, physical, mode: Mode::Exclusive, holder, handle: AttemptHandle::new(wait) }
+        let terms = Arc::new(Terms::of(holder));
+        Self { id, name, physical, mode: Mode::Exclusive, terms, handle: AttemptHandle::new(wait) }
     }
 
     /// Returns the id of the attempt.
@@ -170,7 +171,13 @@ impl AcquireRequest {
 
     /// Returns who is asking, for people who inspect the lock.
     pub fn holder(&self) -> &Arc<HolderInfo> {
-        &self.holder
+        &self.terms.holder
+    }
+
+    /// Returns the lease that this attempt is to get, if it is not the client's. Only backends that
+    /// [grant leases one by one](crate::Capabilities::leasing) get such attempts.
+    pub fn lease(&self) -> Option<Duration> {
+        self.terms.lease
     }
 
     /// Returns how long the attempt may wait. [`Wait::Try`] never changes. **The others may grow while the attempt

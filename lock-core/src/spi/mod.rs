@@ -229,6 +229,7 @@ mod connection;
 mod context;
 mod erased;
 mod grant;
+mod terms;
 mod validity;
 
 pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Mode, Wait};
@@ -245,4 +246,5 @@ pub use crate::runtime::sync::Mutex;
 pub(crate) use attempt_handle::{Reported, Waiters};
 pub(crate) use context::Groups;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
+pub(crate) use terms::{OnLoss, Terms};
 pub(crate) use validity::{TIMER_SLIP, Validity};

@@ -13,8 +13,9 @@ use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::scope;
 use crate::api::self_wait::watched;
+use crate::policy::acquire::Request;
 use crate::policy::entry::Entry;
-use crate::spi::Wait;
+use crate::spi::{Terms, Wait};
 use crate::types::capabilities::Describing;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
@@ -118,7 +119,9 @@ impl Election {
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, LockError> {
         let info = self.info(value.into())?;
         let owner = Owner::new();
-        let campaigning = self.entry.acquire_with(&info, owner, Wait::Forever);
+        let terms = Terms { holder: info, ..Terms::clone(self.entry.terms()) };
+        let request = Request::new(Arc::new(terms));
+        let campaigning = self.entry.acquire_with(&request, owner, Wait::Forever);
         let granted = watched(&self.entry, owner, Wait::Forever, campaigning).await?;
         if let (Some(hold), Some(task)) = (&granted, scope::outside_of_scopes()) {
             hold.set_acquired_in(task);
@@ -128,14 +131,8 @@ impl Election {
                 .about(LockError::new(ErrorKind::Internal, Operation::Acquire))
                 .because("a wait without a deadline ended without the lock")
         })?);
-        let shown = hold.0.grant.holder.as_ref().and_then(|holder| holder.value.clone());
         let guard = LockGuard::of_entry(Arc::clone(&self.entry), owner, hold.clone());
-        let leadership = Leadership::new(guard, Leading::new(self.clone(), hold));
-        // The attempt may have been made for another candidate of this client.
-        if shown != info.value {
-            leadership.show(&info).await?;
-        }
-        Ok(leadership)
+        Ok(Leadership::new(guard, Leading::new(self.clone(), hold)))
     }
 
     /// What the server shows of a candidate with this value.

@@ -40,14 +40,14 @@ pub(crate) fn detached(detached: Detached) -> Arc<HoldCore> {
         lease: Mutex::new(None),
         group: GroupId::new(0),
         token,
-        holder: None,
+        terms: None,
         parts,
         place: None,
         lasting: Lasting::UntilReported,
         #[cfg(unix)]
         descriptor: None,
     };
-    HoldCore::new(home, grant, None)
+    HoldCore::new(home, grant)
 }
 
 impl Home for Nowhere {

@@ -11,13 +11,14 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::policy::entry::Observer;
 use crate::policy::local::Occupant;
 use crate::policy::log;
 use crate::policy::metrics::Metrics;
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AnyLease, AttemptId, GroupId, Reported, Validity};
+use crate::spi::{AnyLease, AttemptId, GroupId, OnLoss, Reported, Terms, Validity};
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
@@ -63,10 +64,12 @@ pub(crate) struct HoldCore {
     /// A number that no other hold of this process has.
     number: u64,
     state: HoldState<LossReason>,
-    /// When the hold ends even if it is renewed, if the client limits it.
+    /// When the hold ends even if it is renewed, if its terms limit it.
     longest: Moment,
     alarm: Mutex<Option<AlarmHandle>>,
     reports: Reports<LossReason>,
+    /// Receives the events beside the observer of the client.
+    observer: OnceLock<Arc<dyn Observer>>,
 }
 
 /// What the server granted, and what follows from it.
@@ -77,8 +80,8 @@ pub(crate) struct Granted {
     pub(crate) lease: Mutex<Option<AnyLease>>,
     pub(crate) group: GroupId,
     pub(crate) token: Option<FencingToken>,
-    /// What the attempt told the server about the holder; `None` without a server.
-    pub(crate) holder: Option<Arc<HolderInfo>>,
+    /// What the attempt asked for; `None` without a server.
+    pub(crate) terms: Option<Arc<Terms>>,
     /// The holds that this one consists of: it is valid only while all of them are. Empty for most holds.
     pub(crate) parts: Box<[Arc<HoldCore>]>,
     /// The attempt's place in the server's queue, if it had one.
@@ -129,9 +132,10 @@ pub(crate) enum Lasting {
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 
 impl HoldCore {
-    /// Creates a hold that begins now and lasts no longer than `max_hold`.
-    pub(crate) fn new(home: Arc<dyn Home>, grant: Granted, max_hold: Option<Duration>) -> Arc<Self> {
+    /// Creates a hold that begins now.
+    pub(crate) fn new(home: Arc<dyn Home>, grant: Granted) -> Arc<Self> {
         let granted_at = home.clock().now();
+        let max_hold = grant.terms.as_ref().and_then(|terms| terms.max_hold);
         let longest = max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length));
         let deadline = match grant.lasting {
             Lasting::UntilReported => longest,
@@ -147,6 +151,7 @@ impl HoldCore {
             longest,
             alarm: Mutex::new(None),
             reports: Reports::new(),
+            observer: OnceLock::new(),
         });
         hold.watch_deadline(deadline);
         hold
@@ -182,6 +187,30 @@ impl HoldCore {
 
     pub(crate) fn name(&self) -> &LockName {
         self.home.name()
+    }
+
+    /// What the server was told about the holder at the grant; `None` without a server.
+    pub(crate) fn holder(&self) -> Option<&Arc<HolderInfo>> {
+        self.grant.terms.as_ref().map(|terms| &terms.holder)
+    }
+
+    /// How long the holder needs to stop after it learns of a loss.
+    pub(crate) fn abort_margin(&self) -> Duration {
+        self.grant.terms.as_ref().map_or(Duration::ZERO, |terms| terms.abort_margin)
+    }
+
+    /// What becomes of a body when this hold is lost.
+    pub(crate) fn on_loss(&self) -> OnLoss {
+        self.grant.terms.as_ref().map_or(OnLoss::DropBody, |terms| terms.on_loss)
+    }
+
+    /// Adds an observer, unless the hold has one. Call this before the acquisition is reported.
+    pub(crate) fn observe_with(&self, observer: &Arc<dyn Observer>) {
+        let _ = self.observer.set(Arc::clone(observer));
+    }
+
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.observer.get()
     }
 
     pub(crate) fn server(&self) -> &Arc<str> {
@@ -437,6 +466,11 @@ impl Reported for HoldCore {
 
 impl Occupant for Arc<HoldCore> {
     type Loss = LossReason;
+    type Terms = Arc<Terms>;
+
+    fn suits(&self, terms: &Arc<Terms>) -> bool {
+        self.grant.terms.as_ref().is_some_and(|own| Arc::ptr_eq(own, terms) || own == terms)
+    }
 
     fn number(&self) -> u64 {
         self.number

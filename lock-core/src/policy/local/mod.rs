@@ -38,6 +38,12 @@ pub(crate) trait Occupant: Clone {
     /// Why a hold was lost.
     type Loss: Clone;
 
+    /// What a waiter asks for beside the lock itself.
+    type Terms: Clone;
+
+    /// Returns whether the hold is what a waiter with these terms has asked for.
+    fn suits(&self, terms: &Self::Terms) -> bool;
+
     /// Returns a number that no other hold has or ever had.
     fn number(&self) -> u64;
 
@@ -171,11 +177,12 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         owner: O,
         patience: Patience,
-        make: impl FnOnce(Patience) -> A,
+        terms: H::Terms,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
     ) -> (Entered<H, A::Failure>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
-        let entered = state.enter(owner, patience, &mut wakers);
+        let entered = state.enter(owner, patience, terms, &mut wakers);
         let start = state.start_next(make, &mut wakers);
         let entered = match entered {
             // The attempt starts, or is refused, within this call: a waiter that tries once never waits behind another.
@@ -271,7 +278,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     pub(crate) fn attempted(
         &self,
         outcome: Attempted<H, A::Failure>,
-        make: impl FnOnce(Patience) -> A,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
     ) -> (Undo<H, A>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -288,7 +295,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         owner: O,
         of: Option<&H>,
-        make: impl FnOnce(Patience) -> A,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
     ) -> (Exited<H>, Option<A>) {
         self.end_entry(|state, wakers| state.exit(owner, of, wakers), make)
     }
@@ -299,7 +306,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         &self,
         owner: O,
         of: &H,
-        make: impl FnOnce(Patience) -> A,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
     ) -> (Exited<H>, Option<A>) {
         self.end_entry(|state, wakers| state.exit_in_silence(owner, of, wakers), make)
     }
@@ -307,7 +314,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     fn end_entry(
         &self,
         end: impl FnOnce(&mut State<O, H, A>, &mut Vec<Waker>) -> Exited<H>,
-        make: impl FnOnce(Patience) -> A,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
     ) -> (Exited<H>, Option<A>) {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
@@ -320,7 +327,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
 
     /// Reports the first answer to a release or a cancel, whatever the answer is.
     #[must_use = "no other caller makes this attempt"]
-    pub(crate) fn cleared(&self, make: impl FnOnce(Patience) -> A) -> Option<A> {
+    pub(crate) fn cleared(&self, make: impl FnOnce(Patience, &H::Terms) -> A) -> Option<A> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         if matches!(state.occupancy, Occupancy::Clearing { .. }) {
@@ -349,7 +356,12 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
 
     /// Reports that `hold` has been lost. The caller has changed the state of the hold before.
     #[must_use = "no other caller makes this attempt"]
-    pub(crate) fn lost(&self, hold: &H, loss: &H::Loss, make: impl FnOnce(Patience) -> A) -> Option<A> {
+    pub(crate) fn lost(
+        &self,
+        hold: &H,
+        loss: &H::Loss,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
+    ) -> Option<A> {
         let mut wakers = Vec::new();
         let mut state = self.state.lock();
         state.lost(hold, loss, &mut wakers);

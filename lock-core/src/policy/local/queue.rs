@@ -8,9 +8,10 @@ use std::task::Waker;
 
 use super::{EntryOwner, Patience, Ticket};
 
-pub(super) struct Waiter<O> {
+pub(super) struct Waiter<O, T> {
     pub(super) owner: O,
     pub(super) patience: Patience,
+    pub(super) terms: T,
     pub(super) time: Time,
     pub(super) waker: Option<Waker>,
 }
@@ -30,9 +31,9 @@ pub(super) enum End {
     Known,
 }
 
-pub(super) struct Queue<O> {
+pub(super) struct Queue<O, T> {
     /// By ticket: the lowest is the head.
-    waiters: BTreeMap<Ticket, Waiter<O>>,
+    waiters: BTreeMap<Ticket, Waiter<O, T>>,
     /// Present from the second waiter on: most locks have only one at a time.
     index: Option<Box<Index<O>>>,
 }
@@ -57,7 +58,7 @@ impl<O: EntryOwner> Index<O> {
         }
     }
 
-    fn add(&mut self, ticket: Ticket, waiter: &Waiter<O>) -> End {
+    fn add<T>(&mut self, ticket: Ticket, waiter: &Waiter<O, T>) -> End {
         self.by_owner.entry(waiter.owner).or_default().insert(ticket);
         if waiter.time == Time::Up {
             self.late.insert(ticket);
@@ -75,7 +76,7 @@ impl<O: EntryOwner> Index<O> {
         }
     }
 
-    fn remove(&mut self, ticket: Ticket, waiter: &Waiter<O>) {
+    fn remove<T>(&mut self, ticket: Ticket, waiter: &Waiter<O, T>) {
         self.late.remove(&ticket);
         if let Some(tickets) = self.by_owner.get_mut(&waiter.owner) {
             tickets.remove(&ticket);
@@ -99,12 +100,12 @@ impl<O: EntryOwner> Index<O> {
     }
 }
 
-impl<O: EntryOwner> Queue<O> {
+impl<O: EntryOwner, T> Queue<O, T> {
     pub(super) const fn new() -> Self {
         Self { waiters: BTreeMap::new(), index: None }
     }
 
-    pub(super) fn insert(&mut self, ticket: Ticket, waiter: Waiter<O>) -> End {
+    pub(super) fn insert(&mut self, ticket: Ticket, waiter: Waiter<O, T>) -> End {
         if self.index.is_none() && !self.waiters.is_empty() {
             let mut index = Box::new(Index::new());
             for (ticket, waiter) in &self.waiters {
@@ -117,7 +118,7 @@ impl<O: EntryOwner> Queue<O> {
         end
     }
 
-    pub(super) fn take(&mut self, ticket: Ticket) -> Option<Waiter<O>> {
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<Waiter<O, T>> {
         let waiter = self.waiters.remove(&ticket)?;
         if self.waiters.is_empty() {
             // Frees the memory: there is one queue for each lock that is held.
@@ -136,15 +137,15 @@ impl<O: EntryOwner> Queue<O> {
         self.waiters.first_key_value().map(|(ticket, _)| *ticket)
     }
 
-    pub(super) fn head_mut(&mut self) -> Option<&mut Waiter<O>> {
+    pub(super) fn head_mut(&mut self) -> Option<&mut Waiter<O, T>> {
         self.waiters.first_entry().map(OccupiedEntry::into_mut)
     }
 
-    pub(super) fn get(&self, ticket: Ticket) -> Option<&Waiter<O>> {
+    pub(super) fn get(&self, ticket: Ticket) -> Option<&Waiter<O, T>> {
         self.waiters.get(&ticket)
     }
 
-    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<O>> {
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<O, T>> {
         self.waiters.get_mut(&ticket)
     }
 
@@ -167,7 +168,7 @@ impl<O: EntryOwner> Queue<O> {
     }
 
     /// Returns the only waiter, if it meets the condition.
-    fn only(&self, is_meant: impl Fn(&Waiter<O>) -> bool) -> Vec<Ticket> {
+    fn only(&self, is_meant: impl Fn(&Waiter<O, T>) -> bool) -> Vec<Ticket> {
         self.waiters.iter().filter_map(|(ticket, waiter)| is_meant(waiter).then_some(*ticket)).collect()
     }
 
@@ -214,7 +215,7 @@ impl<O: EntryOwner> Queue<O> {
     }
 }
 
-impl<O> Waiter<O> {
+impl<O, T> Waiter<O, T> {
     pub(super) fn waker_when_time_is_up(&mut self) -> Option<Waker> {
         (self.time == Time::Up).then(|| self.waker.take()).flatten()
     }

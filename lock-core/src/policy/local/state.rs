@@ -10,7 +10,7 @@ use super::{Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience,
 pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
     /// The waiters.
-    pub(super) queue: Queue<O>,
+    pub(super) queue: Queue<O, H::Terms>,
     /// The results of waits that ended other than by a grant, and that their waiters have not seen yet.
     pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
     pub(super) tombstones: VecDeque<Tombstone<O, H::Loss>>,
@@ -18,7 +18,7 @@ pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) closed: Option<A::Failure>,
 }
 
-pub(super) enum Occupancy<O, H, A: Attempt> {
+pub(super) enum Occupancy<O, H: Occupant, A: Attempt> {
     Free,
     Attempting {
         attempt: A,
@@ -31,7 +31,7 @@ pub(super) enum Occupancy<O, H, A: Attempt> {
     Held(Holder<O, H>),
 }
 
-pub(super) struct Holder<O, H> {
+pub(super) struct Holder<O, H: Occupant> {
     pub(super) owner: O,
     pub(super) hold: H,
     /// How many entries the owner has.
@@ -39,7 +39,7 @@ pub(super) struct Holder<O, H> {
     pub(super) observed: Observed,
     /// Waiters of the owner that the hold was granted to and that have not seen it yet. There is more than one if
     /// branches of one task wait for the same lock: the first grant is reentry for the others.
-    pub(super) unclaimed: BTreeMap<Ticket, Waiter<O>>,
+    pub(super) unclaimed: BTreeMap<Ticket, Waiter<O, H::Terms>>,
 }
 
 /// A loss that its owner does not know of yet.
@@ -78,6 +78,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         &mut self,
         owner: O,
         patience: Patience,
+        terms: H::Terms,
         wakers: &mut Vec<Waker>,
     ) -> Entered<H, A::Failure> {
         if let Some(failure) = &self.closed {
@@ -91,7 +92,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let end = self.queue.insert(ticket, Waiter { owner, patience, time: Time::Left, waker: None });
+        let end = self.queue.insert(ticket, Waiter { owner, patience, terms, time: Time::Left, waker: None });
         if let (Occupancy::Attempting { attempt, patience: Patience::Until(_) }, Patience::Until(until)) =
             (&self.occupancy, patience)
             && end == End::New
@@ -155,7 +156,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Returns a waiter that has not seen the result of its wait.
-    pub(super) fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter<O>> {
+    pub(super) fn waiter(&mut self, ticket: Ticket) -> Option<&mut Waiter<O, H::Terms>> {
         let unclaimed = match &mut self.occupancy {
             Occupancy::Held(holder) => holder.unclaimed.get_mut(&ticket),
             _ => None,
@@ -190,7 +191,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     /// Starts an attempt for the head of the queue, if nothing else goes on.
     pub(super) fn start_next(
         &mut self,
-        make: impl FnOnce(Patience) -> A,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
         wakers: &mut Vec<Waker>,
     ) -> Option<A> {
         if !matches!(self.occupancy, Occupancy::Free) {
@@ -198,12 +199,13 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         }
         let head = self.queue.head_mut()?;
         wakers.extend(head.waker_when_time_is_up());
+        let terms = head.terms.clone();
         // The attempt lasts as long as the most patient waiter.
         let patience = match head.patience {
             Patience::Once => Patience::Once,
             Patience::Until(until) => Patience::Until(self.queue.latest_end().unwrap_or(until)),
         };
-        let attempt = make(patience);
+        let attempt = make(patience, &terms);
         if patience != Patience::Once {
             self.settle_those_who_try_once(&Settled::Refused, wakers);
         }
@@ -248,6 +250,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             || patience == Patience::Once;
         match outcome {
             Attempted::Granted(hold) => match hold.verify() {
+                Ok(()) if !self.suits(&hold, ticket) => return self.undo_unwanted(Attempted::Granted(hold)),
                 Ok(()) => self.give(ticket, hold, wakers),
                 Err(loss) if patience == Patience::Once => self.settle(ticket, Settled::Lost(loss), wakers),
                 // No waiter has seen it, and there is time for another attempt.
@@ -280,6 +283,11 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         }
     }
 
+    /// Returns whether the waiter has asked for such a hold: the attempt may have been made for another one.
+    fn suits(&self, hold: &H, ticket: Ticket) -> bool {
+        self.queue.get(ticket).is_some_and(|waiter| hold.suits(&waiter.terms))
+    }
+
     /// Gives the hold to a waiter, and to all other waiters with the same owner.
     pub(super) fn give(&mut self, ticket: Ticket, hold: H, wakers: &mut Vec<Waker>) {
         let Some(owner) = self.queue.get(ticket).map(|waiter| waiter.owner) else {
@@ -304,7 +312,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         &mut self,
         ticket: Ticket,
         wakers: &mut Vec<Waker>,
-    ) -> (Undo<H, A>, Option<Waiter<O>>) {
+    ) -> (Undo<H, A>, Option<Waiter<O, H::Terms>>) {
         if let Some(waiter) = self.queue.take(ticket) {
             let undo = if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
             return (undo, Some(waiter));
@@ -343,6 +351,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         if let Some(next) = self.head()
             && is_unseen
             && hold.verify().is_ok()
+            && self.suits(&hold, next)
         {
             self.give(next, hold, wakers);
             return Undo::Nothing;

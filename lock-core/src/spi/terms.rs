@@ -1,0 +1,44 @@
+//! What an acquisition asks for beside the lock itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::types::status::HolderInfo;
+
+/// What an acquisition asks for: those of the client, unless the lock has options of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// What the server is told about the holder.
+    pub(crate) holder: Arc<HolderInfo>,
+    /// `None` for the lease of the client.
+    pub(crate) lease: Option<Duration>,
+    pub(crate) abort_margin: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    /// For how long no other holder with such a wish gets the lock, from the grant on.
+    pub(crate) at_least: Option<Duration>,
+    pub(crate) on_loss: OnLoss,
+}
+
+impl Terms {
+    /// The terms of a client with this holder, and nothing special.
+    pub(crate) fn of(holder: Arc<HolderInfo>) -> Self {
+        Self {
+            holder,
+            lease: None,
+            abort_margin: Duration::ZERO,
+            max_hold: None,
+            at_least: None,
+            on_loss: OnLoss::default(),
+        }
+    }
+}
+
+/// What becomes of a body when the lock is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum OnLoss {
+    /// It is dropped at its next await.
+    #[default]
+    DropBody,
+    /// It runs to its end.
+    FinishBody,
+}
