@@ -39,6 +39,7 @@ pub use api::lock::DistributedLock;
 pub use api::memory::DRIVER as MEMORY_DRIVER;
 #[doc(hidden)]
 pub use api::memory::example;
+pub use api::options::LockOptions;
 pub use api::several::MultiLock;
 
 pub use runtime::clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
@@ -48,7 +49,9 @@ pub use spi::{
     AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Grant, GroupId,
     InspectRequest, LeaseState, Mode, Released, Term, Updated, Wait,
 };
-pub use types::capabilities::{Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach};
+pub use types::capabilities::{
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Reach,
+};
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};
 pub use types::name::{CharacterSet, LockName, NameRules, PhysicalName};

@@ -10,7 +10,7 @@ use lock_core::{
 use redis::Value;
 use tokio::sync::watch;
 
-use crate::backend::{Lease, RedisBackend};
+use crate::backend::{Lease, RedisBackend, milliseconds};
 use crate::keys::Keys;
 use crate::line::Line;
 use crate::link::Link;
@@ -71,6 +71,9 @@ pub(crate) struct Attempt<'a> {
     backend: &'a RedisBackend,
     request: &'a AcquireRequest,
     keys: Keys,
+    lease: Duration,
+    /// The time between two heartbeats of a waiter.
+    interval: Duration,
     /// How the request describes its holder to the server.
     holder: Cow<'a, str>,
 }
@@ -83,7 +86,11 @@ impl<'a> Attempt<'a> {
         } else {
             Cow::Owned(holder_text(request.holder())?)
         };
-        Ok(Self { backend, request, keys: backend.keys(request.physical()), holder })
+        let (lease, interval) = match request.lease() {
+            Some(lease) => (lease, backend.context.renewal_interval(lease)?),
+            None => (backend.lease, backend.interval),
+        };
+        Ok(Self { backend, request, keys: backend.keys(request.physical()), lease, interval, holder })
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
@@ -186,7 +193,7 @@ impl<'a> Attempt<'a> {
         command
             .arg(self.request.id().to_string())
             .arg(intent.word())
-            .arg(self.backend.lease_milliseconds())
+            .arg(milliseconds(self.lease))
             .arg(beat)
             .arg(self.who(link))
             .arg(place);
@@ -247,11 +254,7 @@ impl<'a> Attempt<'a> {
 
     /// How long to wait at most before asking again.
     fn pause(&self, link: &Link, remaining: Option<Duration>, before: u32) -> Duration {
-        let most = if link.channel.is_some() {
-            self.backend.interval
-        } else {
-            POLL_INTERVAL.min(self.backend.interval)
-        };
+        let most = if link.channel.is_some() { self.interval } else { POLL_INTERVAL.min(self.interval) };
         let most = most.min(self.until_last_beat().unwrap_or(most));
         match remaining {
             // The lock is free: before this waiter there were more dead ones than one call checks.
@@ -272,7 +275,7 @@ impl<'a> Attempt<'a> {
 
     /// Whether enough of a pushed grant's lease is left to renew it in time.
     fn is_fresh(&self, since: Moment) -> bool {
-        self.now() < since.plus(self.backend.interval * 2)
+        self.now() < since.plus(self.interval * 2)
     }
 
     fn refuse_before_its_time(&self, link: &Link) -> Result<(), LockError> {
@@ -293,8 +296,8 @@ impl<'a> Attempt<'a> {
     fn grant(&self, address: Address, token: lock_core::FencingToken, anchor: Moment) -> Grant<Lease> {
         let membership = self.backend.groups.enter();
         let group = membership.group();
-        let lease = Lease::new(self.keys.clone(), self.request.id(), address, membership);
-        let term = Term::Leased { anchor, length: self.backend.lease };
+        let lease = Lease::new(self.keys.clone(), self.request.id(), self.lease, address, membership);
+        let term = Term::Leased { anchor, length: self.lease };
         Grant::new(lease, group, term).with_token(token)
     }
 

@@ -9,7 +9,7 @@ use lock_core::Released;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Describing, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, LockError, LockStatus, NameRules, Operation, PhysicalName, Reach, Updated,
+    LeaseState, Leasing, LockError, LockStatus, NameRules, Operation, PhysicalName, Reach, Updated,
 };
 use redis::Value;
 
@@ -19,7 +19,7 @@ use crate::groups::{Groups, Membership};
 use crate::keys::Keys;
 use crate::line::Line;
 use crate::link::Link;
-use crate::options::RedisOptions;
+use crate::options::{LONGEST_LEASE, RedisOptions, SHORTEST_LEASE};
 use crate::push_router::{Address, PushRouter};
 use crate::record::{self, handed_over, holder_text, loss};
 use crate::scripts::{BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, RENEW};
@@ -56,13 +56,20 @@ pub(crate) struct RedisBackend {
 pub(crate) struct Lease {
     keys: Keys,
     id: AttemptId,
+    length: Duration,
     _address: Address,
     _membership: Membership,
 }
 
 impl Lease {
-    pub(crate) fn new(keys: Keys, id: AttemptId, address: Address, membership: Membership) -> Self {
-        Self { keys, id, _address: address, _membership: membership }
+    pub(crate) fn new(
+        keys: Keys,
+        id: AttemptId,
+        length: Duration,
+        address: Address,
+        membership: Membership,
+    ) -> Self {
+        Self { keys, id, length, _address: address, _membership: membership }
     }
 }
 
@@ -95,10 +102,6 @@ impl RedisBackend {
 
     pub(crate) fn keys(&self, name: &PhysicalName) -> Keys {
         Keys::of(&self.prefix, name)
-    }
-
-    pub(crate) fn lease_milliseconds(&self) -> u64 {
-        self.lease.as_millis().try_into().unwrap_or(u64::MAX)
     }
 
     /// Sends renewals, and sends them again if the server has forgotten the script.
@@ -142,7 +145,13 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
+        .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: LONGEST_LEASE })
         .with_leftovers_gone_after(options.lease)
+}
+
+/// A length of time as the server takes it.
+pub(crate) fn milliseconds(length: Duration) -> u64 {
+    length.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 fn renewed(answer: redis::RedisResult<Value>) -> Result<LeaseState, LockError> {
@@ -182,7 +191,7 @@ impl Backend for RedisBackend {
         let mut requests = redis::Pipeline::with_capacity(leases.len());
         for lease in leases {
             let mut request = lease.keys.call(RENEW);
-            request.arg(lease.id.to_string()).arg(self.lease_milliseconds());
+            request.arg(lease.id.to_string()).arg(milliseconds(lease.length));
             requests.add_command(request);
         }
         let answers = self.renew_together(&link, &mut requests).await?;

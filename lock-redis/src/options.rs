@@ -41,7 +41,9 @@ const DEFAULT_PORT: u16 = 6379;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_hours(24);
 
 const LONGEST_PREFIX: usize = 100;
 
@@ -177,7 +179,7 @@ impl RedisOptions {
             return Err(invalid(format!("a lease of {:?} is shorter than {SHORTEST_LEASE:?}", self.lease))
                 .remedy("make the lease longer"));
         }
-        if self.lease > Duration::from_secs(24 * 60 * 60) {
+        if self.lease > LONGEST_LEASE {
             return Err(invalid("a lease of more than a day keeps a dead holder's lock for that long")
                 .remedy("make the lease shorter: a living holder renews it"));
         }

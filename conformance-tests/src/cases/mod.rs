@@ -14,6 +14,7 @@ mod guards;
 mod inspection;
 mod listener;
 mod loss;
+mod options;
 mod order;
 mod outages;
 mod owners;
@@ -39,6 +40,7 @@ pub fn all() -> &'static [Case] {
             guards::CASES,
             release::CASES,
             clients::CASES,
+            options::CASES,
             closing::CASES,
             tokens::CASES,
             inspection::CASES,

@@ -9,7 +9,7 @@ use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope;
-use crate::spi::Wait;
+use crate::spi::{OnLoss, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
 use crate::types::owner::Owner;
@@ -24,6 +24,7 @@ impl dyn DistributedLock + '_ {
     ///
     /// * **If the lock is lost while the body runs, the body is dropped at its next await**, and the result is
     ///   [`ErrorKind::Lost`]. What the body has spawned is not stopped.
+    ///   [`LockOptions`](crate::LockOptions::finish_body_on_loss) can let it finish instead.
     /// * If the caller holds the lock already, through `lock` or as the body of another `with_lock`, the body enters
     ///   again without waiting. The same is true for `lock` inside the body. **A guard does not count**: its owner is
     ///   the guard itself, so a task that calls `with_lock` while it keeps a guard waits for itself.
@@ -142,7 +143,11 @@ impl dyn DistributedLock + '_ {
         let entries = self.hold_count_of(owner);
         // In a box, so that the future stays small however deep bodies are nested.
         let body = Box::pin(body(hold.clone()));
-        let outcome = unless_lost(&hold, scope::body_of(owner, body)).await;
+        let body = scope::body_of(owner, body);
+        let outcome = match hold.0.on_loss() {
+            OnLoss::DropBody => unless_lost(&hold, body).await,
+            OnLoss::FinishBody => Ok(body.await),
+        };
         let unlocked_too_often = self.hold_count_of(owner) < entries;
         if unlocked_too_often && !matches!(hold.end(), Some(HoldEnd::Lost(_))) {
             // The entry of this body is gone. Those that are left belong to the code around it.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::api::listener::LockListener;
+use crate::api::options::check_max_hold;
 use crate::policy::cleanup::Cleanup;
 use crate::policy::connect_retry::ConnectRetry;
 use crate::policy::contact::Contact;
@@ -386,18 +387,8 @@ impl ClientBuilder {
                 .remedy("check the limits on threads and open files")
                 .caused_by(error)
         })?;
-        if self.settings.max_hold == Some(Duration::ZERO) {
-            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
-                .because("max_hold is zero, so that every hold would be over as soon as it begins")
-                .remedy(
-                    "give the greatest length of a hold, or leave max_hold out for holds without a bound",
-                ));
-        }
-        if self.label.as_ref().is_some_and(|label| label.chars().count() > LONGEST_LABEL) {
-            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
-                .because(format!("the label has more than {LONGEST_LABEL} characters"))
-                .remedy("make it shorter: servers show it to people who look at locks"));
-        }
+        check_max_hold(self.settings.max_hold)?;
+        self.label.as_deref().map_or(Ok(()), check_label)?;
         let engine = Engine::start(self.engine)?;
         let mut holder = HolderInfo::of_this_process();
         holder.label = self.label;
@@ -418,6 +409,15 @@ impl ClientBuilder {
 
 /// The server stores the label with each lock.
 const LONGEST_LABEL: usize = 256;
+
+pub(super) fn check_label(label: &str) -> Result<(), LockError> {
+    if label.chars().count() <= LONGEST_LABEL {
+        return Ok(());
+    }
+    Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+        .because(format!("the label has more than {LONGEST_LABEL} characters"))
+        .remedy("make it shorter: servers show it to people who look at locks"))
+}
 
 /// A client without its backend.
 struct Parts {

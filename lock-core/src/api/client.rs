@@ -15,9 +15,11 @@ use crate::api::events::LockEvents;
 use crate::api::handle::Handle;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
+use crate::api::options::LockOptions;
 use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
 use crate::api::several::MultiLocks;
+use crate::policy::acquire::Acquisition;
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
 use crate::policy::metrics::Request;
@@ -123,9 +125,38 @@ impl LockClient {
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let Client { announcer, handle, .. } = &*self.client;
+        let Client { announcer, handle, context, .. } = &*self.client;
         let entry = self.entry(name)?;
-        Ok(Arc::new(ReentrantLock::new(entry, Arc::clone(announcer), Arc::clone(handle))))
+        let acquisition = Acquisition::new(Arc::clone(&context.terms));
+        Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(announcer), Arc::clone(handle))))
+    }
+
+    /// Like [`mutex`](Self::mutex), with options for the holds that are acquired through this lock.
+    ///
+    /// ```
+    /// # use lock_core::LockOptions;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let nightly = locks.mutex_with("nightly", LockOptions::new().max_hold(Duration::from_secs(1800)))?;
+    /// let guard = nightly.acquire().await?;
+    /// assert!(locks.mutex("nightly")?.try_acquire().await?.is_none()); // the same lock
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`mutex`](Self::mutex); [`ErrorKind::InvalidOption`], naming the option; [`ErrorKind::Unsupported`] for an
+    /// option that the backend does not have.
+    pub fn mutex_with(
+        &self,
+        name: impl AsRef<str>,
+        options: LockOptions,
+    ) -> Result<Arc<dyn DistributedLock>, LockError> {
+        let Client { announcer, handle, context, .. } = &*self.client;
+        let entry = self.entry(name)?;
+        let acquisition =
+            options.acquisition(&context.terms, self.capabilities()).map_err(|error| entry.about(error))?;
+        Ok(Arc::new(ReentrantLock::new(entry, acquisition, Arc::clone(announcer), Arc::clone(handle))))
     }
 
     /// Adds a listener for the events of all locks of this client. It stays until the subscription is dropped.

@@ -15,6 +15,7 @@ use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::{DistributedLock, endless_wait_ended};
 use crate::api::scope;
 use crate::api::self_wait::watched;
+use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
 use crate::runtime::clock::Clock;
 use crate::spi::Wait;
@@ -26,14 +27,20 @@ use crate::types::owner::Owner;
 /// The main implementation of [`DistributedLock`]: a local reentrant FIFO mutex in front of a backend.
 pub(crate) struct ReentrantLock {
     entry: Arc<Entry>,
+    acquisition: Acquisition,
     announcer: Arc<Announcer>,
     /// Keeps the client in use.
     _handle: Arc<Handle>,
 }
 
 impl ReentrantLock {
-    pub(crate) fn new(entry: Arc<Entry>, announcer: Arc<Announcer>, handle: Arc<Handle>) -> Self {
-        Self { entry, announcer, _handle: handle }
+    pub(crate) fn new(
+        entry: Arc<Entry>,
+        acquisition: Acquisition,
+        announcer: Arc<Announcer>,
+        handle: Arc<Handle>,
+    ) -> Self {
+        Self { entry, acquisition, announcer, _handle: handle }
     }
 
     async fn enter(&self, wait: Wait) -> Result<bool, LockError> {
@@ -46,7 +53,8 @@ impl ReentrantLock {
     }
 
     async fn acquire_hold(&self, owner: Owner, wait: Wait) -> Result<Option<Hold>, LockError> {
-        let hold = watched(&self.entry, owner, wait, self.entry.acquire(owner, wait)).await?;
+        let hold =
+            watched(&self.entry, owner, wait, self.entry.acquire(&self.acquisition, owner, wait)).await?;
         if let (Some(hold), Some(task)) = (&hold, scope::outside_of_scopes()) {
             hold.set_acquired_in(task);
         }

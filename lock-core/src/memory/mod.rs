@@ -34,7 +34,9 @@ use crate::spi::{
     AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Released, Term,
     Updated, Wait,
 };
-use crate::types::capabilities::{Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach};
+use crate::types::capabilities::{
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Reach,
+};
 use crate::types::error::{LockError, Operation};
 use crate::types::name::{CharacterSet, LockName, NameRules};
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
@@ -282,6 +284,7 @@ fn capabilities() -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
+        .with_leasing(Leasing::PerHold { shortest: Duration::ZERO, longest: Duration::MAX })
 }
 
 /// What a client remembers of a grant: its id at the server, and what became of it.
@@ -302,7 +305,11 @@ pub(crate) struct MemoryBackend {
 
 impl MemoryBackend {
     fn requested(&self, request: &AcquireRequest) -> Requested {
-        Requested { id: request.id(), name: request.physical().clone(), lease: self.options.lease }
+        Requested { id: request.id(), name: request.physical().clone(), lease: self.lease_of(request) }
+    }
+
+    fn lease_of(&self, request: &AcquireRequest) -> Option<Duration> {
+        request.lease().or(self.options.lease)
     }
 
     fn name_holder(&self, request: &AcquireRequest) {
@@ -357,7 +364,7 @@ impl Backend for MemoryBackend {
                 (fate, granted_at)
             }
         };
-        let term = match self.options.lease {
+        let term = match self.lease_of(request) {
             Some(length) => Term::Leased { anchor, length },
             None => Term::UntilReported,
         };

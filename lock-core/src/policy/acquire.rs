@@ -20,13 +20,13 @@ use crate::types::status::HolderInfo;
 
 /// What a caller asks of a lock, each time that it acquires it.
 #[derive(Clone)]
-pub(crate) struct Request {
+pub(crate) struct Acquisition {
     pub(crate) terms: Arc<Terms>,
     /// Receives the events of the holds that it gets, beside the observer of the client.
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
-impl Request {
+impl Acquisition {
     pub(crate) fn new(terms: Arc<Terms>) -> Self {
         Self { terms, observer: None }
     }
@@ -36,22 +36,13 @@ impl Entry {
     /// Enters for `owner`: locally first, then remotely. Returns `None` when the lock could not be had in time.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        owner: Owner,
-        wait: Wait,
-    ) -> Result<Option<Arc<HoldCore>>, LockError> {
-        self.acquire_with(&Request::new(Arc::clone(&self.client.terms)), owner, wait).await
-    }
-
-    /// Like `acquire`, on terms of its own.
-    pub(crate) async fn acquire_with(
-        self: &Arc<Self>,
-        request: &Request,
+        acquisition: &Acquisition,
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
         let patience = Patience::from(wait);
         let attempt = |patience, terms: &Arc<Terms>| self.new_attempt(patience, terms);
-        let (entered, start) = self.local.enter(owner, patience, Arc::clone(&request.terms), attempt);
+        let (entered, start) = self.local.enter(owner, patience, Arc::clone(&acquisition.terms), attempt);
         let settled = match entered {
             Entered::Settled(settled) => {
                 // A caller that finds a loss before it was reported lets the next in the queue have its turn.
@@ -63,14 +54,14 @@ impl Entry {
                 settled
             }
             Entered::Waiting(ticket) => {
-                let wait = QueuedWait::new(self, ticket, patience, &request.terms);
+                let wait = QueuedWait::new(self, ticket, patience, &acquisition.terms);
                 self.start_here(start);
                 wait.await
             }
         };
         match settled {
             Settled::Granted(hold) => {
-                if let Some(observer) = &request.observer {
+                if let Some(observer) = &acquisition.observer {
                     hold.observe_with(observer);
                 }
                 hold.report_acquired();

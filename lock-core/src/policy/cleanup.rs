@@ -143,6 +143,7 @@ impl Cleanup {
     /// continues at the first answer.
     pub(crate) fn cancel(&self, request: &Arc<AcquireRequest>, successor: Arc<dyn Successor>) {
         let leftovers_last = self.remote.backend.capabilities().leftovers_last;
+        let leftovers_last = leftovers_last.map(|longest| longest.max(request.lease().unwrap_or_default()));
         let gone_by = leftovers_last.map_or(Moment::FOREVER, |longest| self.remote.clock.now().plus(longest));
         let mut task = self.task(gone_by);
         if let Some(counted) = request.handle.take_undoing() {

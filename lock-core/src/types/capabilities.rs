@@ -74,6 +74,21 @@ pub enum Describing {
     Supported,
 }
 
+/// Whose leases the server keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Leasing {
+    /// There is no lease, or one for all locks of a client: of its session or its connections.
+    PerClient,
+    /// Each hold has a lease of its own, which a lock may [choose](crate::LockOptions::lease).
+    PerHold {
+        /// The shortest lease that the server keeps.
+        shortest: Duration,
+        /// The longest lease that the backend allows.
+        longest: Duration,
+    },
+}
+
 /// What a backend can do.
 ///
 /// Start from [`Capabilities::new`], which claims nothing, and add what applies with the `with_…` methods.
@@ -109,6 +124,8 @@ pub struct Capabilities {
     pub breaking: Breaking,
     /// Whether a leader's value is shown and can be changed.
     pub describing: Describing,
+    /// Whether a lock may choose its lease.
+    pub leasing: Leasing,
     /// What the server accepts as the name of a lock.
     pub names: NameRules,
     /// The longest time that the server keeps what a lost client has left behind: its places in queues and its grants.
@@ -128,6 +145,7 @@ impl Capabilities {
             inspection: Inspection::None,
             breaking: Breaking::Unsupported,
             describing: Describing::Unsupported,
+            leasing: Leasing::PerClient,
             names,
             leftovers_last: None,
         }
@@ -166,6 +184,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_breaking(mut self, breaking: Breaking) -> Self {
         self.breaking = breaking;
+        self
+    }
+
+    /// Sets whether a lock may choose its lease.
+    #[must_use]
+    pub const fn with_leasing(mut self, leasing: Leasing) -> Self {
+        self.leasing = leasing;
         self
     }
 

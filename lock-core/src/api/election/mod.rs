@@ -13,7 +13,7 @@ use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::scope;
 use crate::api::self_wait::watched;
-use crate::policy::acquire::Request;
+use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
 use crate::spi::{Terms, Wait};
 use crate::types::capabilities::Describing;
@@ -120,8 +120,8 @@ impl Election {
         let info = self.info(value.into())?;
         let owner = Owner::new();
         let terms = Terms { holder: info, ..Terms::clone(self.entry.terms()) };
-        let request = Request::new(Arc::new(terms));
-        let campaigning = self.entry.acquire_with(&request, owner, Wait::Forever);
+        let acquisition = Acquisition::new(Arc::new(terms));
+        let campaigning = self.entry.acquire(&acquisition, owner, Wait::Forever);
         let granted = watched(&self.entry, owner, Wait::Forever, campaigning).await?;
         if let (Some(hold), Some(task)) = (&granted, scope::outside_of_scopes()) {
             hold.set_acquired_in(task);

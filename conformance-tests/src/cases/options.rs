@@ -1,0 +1,127 @@
+//! Cases: the options of one lock, in place of those of its client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Capabilities, ErrorKind, Leasing, LockListener, LockOptions, LossReason};
+use test_servers::{Outcome, ensure};
+
+use crate::case::{Need, cases};
+use crate::probe::{ByHand, Diary, Event};
+use crate::stage::Stage;
+
+cases!("options":
+    a_lease_of_ones_own_is_kept_or_refused [Need::Lease],
+    a_hold_ends_after_its_longest_time,
+    a_label_of_ones_own_is_shown [Need::Holder],
+    a_grant_for_other_options_is_given_back [Need::Holder, Need::Queue],
+    locks_with_different_options_are_one_lock,
+    a_listener_hears_of_its_own_holds_only,
+    an_option_without_sense_is_refused,
+);
+
+/// Three times the client's lease: a hold that had the client's would never have so much left.
+async fn a_lease_of_ones_own_is_kept_or_refused(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let Some(lease) = stage.harness().lease() else { return Ok(()) };
+    let locked = ours.mutex_with("room", LockOptions::new().lease(lease * 3));
+    if per_client(ours.capabilities()) {
+        let kind = locked.map(|_| ()).map_err(|error| error.kind());
+        ensure!(kind == Err(ErrorKind::Unsupported), "a lease that cannot be kept ended with {kind:?}");
+        return Ok(());
+    }
+    let guard = locked?.acquire().await?;
+    let remaining = guard.hold().remaining();
+    ensure!(
+        remaining > Some(lease) && remaining <= Some(lease * 3),
+        "{remaining:?} are left of {lease:?} * 3"
+    );
+    let (renewed, start) = (lease * 3 / 4, ours.mutex("room")?.clock().now());
+    stage
+        .until("a renewal", || async {
+            let at_start = ours.mutex("room")?.clock().now().since(start);
+            Ok(at_start > renewed
+                && guard.hold().remaining() > remaining.map(|left| left.saturating_sub(renewed)))
+        })
+        .await?;
+    stage.is_held(&theirs, "room").await?;
+    Ok(guard.release().await?)
+}
+
+fn per_client(capabilities: &Capabilities) -> bool {
+    !matches!(capabilities.leasing, Leasing::PerHold { .. })
+}
+
+async fn a_hold_ends_after_its_longest_time(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let brief = ours.mutex_with("room", LockOptions::new().max_hold(Duration::from_millis(200)))?;
+    let guard = brief.acquire().await?;
+    let reason = stage.loss(guard.hold()).await?;
+    ensure!(reason == LossReason::Expired, "lost because {reason}");
+    stage.becomes_free(&theirs, "room").await
+}
+
+async fn a_label_of_ones_own_is_shown(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let guard = ours.mutex_with("room", LockOptions::new().label("by hand"))?.acquire().await?;
+    let label = stage.holder(&theirs, "room").await?.label;
+    ensure!(label.as_deref() == Some("by hand"), "the label of the holder is {label:?}");
+    guard.release().await?;
+    let guard = ours.mutex("room")?.acquire().await?;
+    let label = stage.holder(&theirs, "room").await?.label;
+    ensure!(label.as_deref() != Some("by hand"), "a lock without options has the label of another");
+    Ok(guard.release().await?)
+}
+
+/// The attempt was made for a waiter that leaves; the next one has other options.
+async fn a_grant_for_other_options_is_given_back(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let held = theirs.mutex("room")?.acquire().await?;
+    let first = ours.mutex_with("room", LockOptions::new().label("first"))?;
+    let second = ours.mutex_with("room", LockOptions::new().label("second"))?;
+    let mut leaves = ByHand::new(first.acquire());
+    ensure!(leaves.poll().is_none(), "a lock that is held was granted");
+    let waits = tokio::spawn(async move { second.acquire().await });
+    stage.queued(&theirs, "room", 1).await?;
+    drop(leaves);
+    held.release().await?;
+    let guard = stage.soon("the second waiter's grant", waits).await???;
+    let label = stage.holder(&theirs, "room").await?.label;
+    ensure!(label.as_deref() == Some("second"), "the label of the holder is {label:?}");
+    Ok(guard.release().await?)
+}
+
+async fn locks_with_different_options_are_one_lock(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let labelled = client.mutex_with("room", LockOptions::new().label("first"))?;
+    let guard = labelled.acquire().await?;
+    ensure!(client.mutex("room")?.try_acquire().await?.is_none(), "two holders of one lock");
+    guard.release().await?;
+    labelled.lock().await?;
+    client.mutex("room")?.lock().await?;
+    ensure!(labelled.hold_count() == 2, "the second lock has not entered again");
+    client.mutex("room")?.unlock().await?;
+    Ok(labelled.unlock().await?)
+}
+
+async fn a_listener_hears_of_its_own_holds_only(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let diary = Arc::new(Diary::default());
+    let options = LockOptions::new().listener(Arc::clone(&diary) as Arc<dyn LockListener>);
+    client.mutex("room")?.acquire().await?.release().await?;
+    client.mutex_with("room", options)?.acquire().await?.release().await?;
+    client.mutex("room")?.acquire().await?.release().await?;
+    stage.until("two events", || async { Ok(diary.events().len() >= 2) }).await?;
+    ensure!(diary.events() == [Event::Acquired, Event::Released], "{:?}", diary.events());
+    Ok(())
+}
+
+async fn an_option_without_sense_is_refused(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let bad = [LockOptions::new().max_hold(Duration::ZERO), LockOptions::new().label("x".repeat(257))];
+    for options in bad {
+        let kind = client.mutex_with("room", options.clone()).map(|_| ()).map_err(|error| error.kind());
+        ensure!(kind == Err(ErrorKind::InvalidOption), "{options:?} ended with {kind:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! The options of one lock, in place of those of its client.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::builder::check_label;
+use crate::api::hold::Hold;
+use crate::api::inbox::{Inbox, Notice};
+use crate::api::listener::LockListener;
+use crate::policy::acquire::Acquisition;
+use crate::policy::entry::Observer;
+use crate::policy::hold::HoldCore;
+use crate::policy::hold::reports::Event;
+use crate::spi::{OnLoss, Terms, Validity};
+use crate::types::capabilities::{Capabilities, Leasing};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::loss::LossReason;
+use crate::types::status::HolderInfo;
+
+#[cfg(doc)]
+use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLock};
+
+/// The options of the holds of one lock, for [`LockClient::mutex_with`]. What is not set is as for all locks of the client.
+///
+/// Locks of one name with different options are the same lock: they exclude each other, and an owner that enters again keeps the
+/// options of its first entry. So an acquisition with options of its own is one more `mutex_with`, which costs nothing.
+///
+/// ```
+/// # use lock_core::LockOptions;
+/// # use std::time::Duration;
+/// # lock_core::example(async |locks| {
+/// let options = LockOptions::new().max_hold(Duration::from_secs(1800)).label("nightly, started by hand");
+/// let guard = locks.mutex_with("nightly", options)?.acquire().await?;
+/// assert!(guard.hold().remaining().is_some_and(|left| left <= Duration::from_secs(1800)));
+/// guard.release().await?;
+/// # Ok(()) });
+/// ```
+#[derive(Clone, Default)]
+pub struct LockOptions {
+    lease: Option<Duration>,
+    max_hold: Option<Duration>,
+    abort_margin: Option<Duration>,
+    label: Option<String>,
+    listener: Option<Arc<OwnListener>>,
+    on_loss: OnLoss,
+}
+
+impl LockOptions {
+    /// Creates options that change nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how long the server keeps the lock without a renewal. A shorter lease frees the lock of a dead holder sooner, and
+    /// costs more renewals.
+    ///
+    /// Only some backends [keep a lease for each hold](Capabilities::leasing). On the others, the lease belongs to a session or
+    /// connection of the client, and `mutex_with` fails.
+    ///
+    /// ```
+    /// # use lock_core::LockOptions;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let options = LockOptions::new().lease(Duration::from_secs(300));
+    /// let guard = locks.mutex_with("nightly", options)?.acquire().await?;
+    /// assert!(guard.hold().remaining() > Some(Duration::from_secs(200)));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Sets the longest time that the lock may be held, like [`ClientBuilder::max_hold`].
+    #[doc(alias = "at_most")]
+    #[must_use]
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
+        self
+    }
+
+    /// Sets how long the holder needs to stop after it learns of a loss, like [`ClientBuilder::abort_margin`].
+    ///
+    /// ```
+    /// # use lock_core::LockOptions;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let careful = LockOptions::new().abort_margin(Duration::from_secs(5));
+    /// let guard = locks.mutex_with("orders/42", careful)?.acquire().await?;
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn abort_margin(mut self, margin: Duration) -> Self {
+        self.abort_margin = Some(margin);
+        self
+    }
+
+    /// Sets the name that is shown to people who inspect the lock, like [`ClientBuilder::label`].
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Sets a listener for the events of the holds that are acquired with these options, and of no others. It stays as long as
+    /// any of these holds, whatever becomes of the lock that was used to acquire it. It does not learn of the end of the client.
+    ///
+    /// ```
+    /// # use lock_core::{Hold, LockOptions, LossReason};
+    /// # use std::sync::Arc;
+    /// # lock_core::example(async |locks| {
+    /// let options = LockOptions::new().listener(Arc::new(|hold: &Hold, reason: &LossReason| {
+    ///     eprintln!("{} is lost: {reason}", hold.name());
+    /// }));
+    /// let guard = locks.mutex_with("orders/42", options)?.acquire().await?;
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn listener(mut self, listener: Arc<dyn LockListener>) -> Self {
+        self.listener = Some(Arc::new(OwnListener(Arc::new(Inbox::new(None, listener)))));
+        self
+    }
+
+    /// Lets the body of [`with_lock`](DistributedLock#method.with_lock) run to its end when the lock is lost, instead of dropping
+    /// it at its next await: for work that must not stop half-way. The result is the loss all the same, and **another holder may
+    /// work at the same time** until the body ends: it has to check [`Hold::is_valid`], or to send its fencing token.
+    ///
+    /// ```
+    /// # use lock_core::{ErrorKind, LockError, LockOptions};
+    /// # lock_core::example(async |locks| {
+    /// let whole = locks.mutex_with("orders/42", LockOptions::new().finish_body_on_loss())?;
+    /// let mut finished = false;
+    /// let result = whole.with_lock(async |hold| {
+    ///     locks.break_holder("orders/42", &hold.id()).await?;
+    ///     hold.lost().await;
+    ///     finished = true;
+    ///     Ok::<_, LockError>(())
+    /// });
+    /// assert_eq!(result.await.unwrap_err().kind(), ErrorKind::Lost);
+    /// assert!(finished);
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn finish_body_on_loss(mut self) -> Self {
+        self.on_loss = OnLoss::FinishBody;
+        self
+    }
+
+    /// What a lock with these options asks for, at a client whose locks ask for `client`.
+    pub(crate) fn acquisition(
+        self,
+        client: &Terms,
+        capabilities: &Capabilities,
+    ) -> Result<Acquisition, LockError> {
+        let abort_margin = self.abort_margin.unwrap_or(client.abort_margin);
+        if let Some(lease) = self.lease {
+            check_lease(lease, capabilities)?;
+            Validity::new(lease, abort_margin)?;
+        }
+        check_max_hold(self.max_hold)?;
+        let holder = match self.label {
+            None => Arc::clone(&client.holder),
+            Some(label) => {
+                check_label(&label)?;
+                Arc::new(HolderInfo { label: Some(label), ..HolderInfo::clone(&client.holder) })
+            }
+        };
+        let terms = Terms {
+            holder,
+            lease: self.lease,
+            abort_margin,
+            max_hold: self.max_hold.or(client.max_hold),
+            at_least: None,
+            on_loss: self.on_loss,
+        };
+        let observer = self.listener.map(|listener| listener as Arc<dyn Observer>);
+        Ok(Acquisition { terms: Arc::new(terms), observer })
+    }
+}
+
+fn check_lease(lease: Duration, capabilities: &Capabilities) -> Result<(), LockError> {
+    let error = |kind| LockError::new(kind, Operation::Configure);
+    let length = humantime::format_duration(lease);
+    match capabilities.leasing {
+        Leasing::PerClient => Err(error(ErrorKind::Unsupported)
+            .because(format!(
+                "the backend {:?} has one lease for all locks of a client",
+                capabilities.backend
+            ))
+            .remedy("set the lease of the client, or use another client for this lock")),
+        Leasing::PerHold { shortest, .. } if lease < shortest => Err(error(ErrorKind::InvalidOption)
+            .because(format!("a lease of {length} is shorter than {}", humantime::format_duration(shortest)))
+            .remedy("make the lease longer")),
+        Leasing::PerHold { longest, .. } if lease > longest => Err(error(ErrorKind::InvalidOption)
+            .because(format!("a lease of {length} is longer than {}", humantime::format_duration(longest)))
+            .remedy("make the lease shorter: a living holder renews it")),
+        Leasing::PerHold { .. } => Ok(()),
+    }
+}
+
+pub(super) fn check_max_hold(max_hold: Option<Duration>) -> Result<(), LockError> {
+    if max_hold != Some(Duration::ZERO) {
+        return Ok(());
+    }
+    Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+        .because("max_hold is zero, so that every hold would be over as soon as it begins")
+        .remedy("give the greatest length of a hold, or leave max_hold out for holds without a bound"))
+}
+
+impl fmt::Debug for LockOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LockOptions")
+            .field("lease", &self.lease)
+            .field("max_hold", &self.max_hold)
+            .field("abort_margin", &self.abort_margin)
+            .field("label", &self.label)
+            .field("on_loss", &self.on_loss)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The listener of one lock's options.
+struct OwnListener(Arc<Inbox>);
+
+impl Observer for OwnListener {
+    /// Like the client's announcer, it runs no user code and drops no user value.
+    fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
+        self.0.post(Notice::OfHold(event, Hold(Arc::clone(hold))));
+    }
+}
