@@ -56,7 +56,7 @@ pub use registry::{drivers, register};
 
 /// What a backend can do: the values in [`Capabilities`].
 pub mod capabilities {
-    pub use lock_core::{Breaking, Describing, Fairness, Fencing, Inspection, Reach};
+    pub use lock_core::{Breaking, Describing, Fairness, Fencing, Inspection, Reach, Remembering};
 }
 
 /// Who holds a lock and who waits for it: the values in [`LockStatus`], and what breaking a lock returns.

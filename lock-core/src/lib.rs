@@ -47,10 +47,10 @@ pub use runtime::engine::EngineChoice;
 pub use runtime::waker::with_waker;
 pub use spi::{
     AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Grant, GroupId,
-    InspectRequest, LeaseState, Mode, Released, Term, Updated, Wait,
+    InspectRequest, LeaseState, Memo, Mode, Released, Remembered, Term, Updated, Wait,
 };
 pub use types::capabilities::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Reach,
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Reach, Remembering,
 };
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};

@@ -100,7 +100,7 @@ impl LockClient {
     }
 
     /// Returns the full name of a lock.
-    fn full_name(&self, name: impl AsRef<str>) -> Result<LockName, LockError> {
+    pub(super) fn full_name(&self, name: impl AsRef<str>) -> Result<LockName, LockError> {
         let name = LockName::new(name)?;
         if self.prefix.is_empty() {
             return Ok(name);

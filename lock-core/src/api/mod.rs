@@ -17,6 +17,7 @@ mod inbox;
 pub(crate) mod listener;
 pub(crate) mod lock;
 pub(crate) mod memory;
+mod memos;
 pub(crate) mod options;
 mod part_watch;
 mod queue;

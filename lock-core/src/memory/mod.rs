@@ -19,6 +19,7 @@
 //! * *Dead waiter*: a waiter dies only with the process, and the server dies with it.
 
 pub mod faults;
+mod memos;
 mod server;
 
 use std::collections::HashMap;
@@ -31,11 +32,11 @@ use async_trait::async_trait;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::spi::{
-    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Released, Term,
-    Updated, Wait,
+    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Memo, Released,
+    Remembered, Term, Updated, Wait,
 };
 use crate::types::capabilities::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Reach,
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Reach, Remembering,
 };
 use crate::types::error::{LockError, Operation};
 use crate::types::name::{CharacterSet, LockName, NameRules};
@@ -284,6 +285,7 @@ fn capabilities() -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
+        .with_remembering(Remembering::Supported)
         .with_leasing(Leasing::PerHold { shortest: Duration::ZERO, longest: Duration::MAX })
 }
 
@@ -400,6 +402,10 @@ impl Backend for MemoryBackend {
     async fn update_holder(&self, lease: &MemoryLease, holder: &HolderInfo) -> Result<Updated, LockError> {
         self.call(Operation::Describe, |server| server.update_holder(&lease.requested, &lease.fate, holder))
             .await
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        self.call(Operation::Remember, |server| server.memos.remember(memo, keep, server.clock().now())).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::faults::{Faults, Outage};
+use super::memos::Memos;
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
@@ -74,6 +75,7 @@ pub(super) struct Server {
     locks: Mutex<HashMap<PhysicalName, Lock>>,
     next_token: AtomicU64,
     faults: Faults,
+    pub(super) memos: Memos,
     this: Weak<Self>,
 }
 
@@ -128,6 +130,7 @@ impl Server {
             locks: Mutex::default(),
             next_token: AtomicU64::new(1),
             faults: Faults::default(),
+            memos: Memos::default(),
             this: Weak::clone(this),
         })
     }

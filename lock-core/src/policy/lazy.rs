@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -12,7 +13,8 @@ use crate::policy::connect_retry::ConnectRetry;
 use crate::runtime::engine::contained;
 use crate::runtime::sync::Mutex;
 use crate::spi::{
-    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Released, Updated,
+    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Memo, Released,
+    Remembered, Updated,
 };
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -151,6 +153,10 @@ impl<B: Backend> Backend for Lazy<B> {
 
     async fn update_holder(&self, lease: &B::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         self.connected().ok_or_else(|| closed(Operation::Describe))?.update_holder(lease, holder).await
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        self.backend(Operation::Remember).await?.remember(memo, keep).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

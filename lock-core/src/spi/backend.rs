@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{AcquireRequest, Grant, GroupId, InspectRequest, LeaseState, Released, Updated};
+use super::{
+    AcquireRequest, Grant, GroupId, InspectRequest, LeaseState, Memo, Released, Remembered, Updated,
+};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
@@ -83,6 +86,20 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn update_holder(&self, lease: &Self::Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let _ = (lease, holder);
         Err(LockError::new(ErrorKind::Unsupported, Operation::Describe))
+    }
+
+    /// Remembers the slot of a lock for `keep`, by the server's clock, unless the server remembers it already. Atomic
+    /// among all clients; holders and waiters of the lock have nothing to do with it.
+    ///
+    /// The server forgets it by itself, or in a later call for whatever slot; never before `keep` is over, and at most a
+    /// little later. It outlives the client. An unknown outcome is an error: the core does not repeat the call. A backend
+    /// that implements it says so in its [capabilities](Capabilities::remembering).
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at every await; the server may or may not remember the slot.
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        let _ = keep;
+        Err(LockError::new(ErrorKind::Unsupported, Operation::Remember).on(memo.name()))
     }
 
     /// Asks the server for a sign of life, in one small round trip through a connection that requests for locks could

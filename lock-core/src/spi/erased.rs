@@ -3,10 +3,13 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{AcquireRequest, Backend, Grant, GroupId, InspectRequest, LeaseState, Released, Updated};
+use super::{
+    AcquireRequest, Backend, Grant, GroupId, InspectRequest, LeaseState, Memo, Released, Remembered, Updated,
+};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus};
@@ -25,6 +28,7 @@ pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError>;
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError>;
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError>;
     async fn ping(&self) -> Result<(), LockError>;
     async fn close(&self);
 }
@@ -75,6 +79,10 @@ impl<B: Backend> AnyBackend for Erased<B> {
 
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError> {
         self.0.update_holder(&*Self::recall(lease)?, holder).await
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        self.0.remember(memo, keep).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

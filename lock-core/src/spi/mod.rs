@@ -229,6 +229,7 @@ mod connection;
 mod context;
 mod erased;
 mod grant;
+mod memo;
 mod terms;
 mod validity;
 
@@ -239,6 +240,7 @@ pub use backoff::Backoff;
 pub use connection::{ClientCertificate, Endpoint, TlsFiles, TlsOptions, split_port};
 pub use context::BackendContext;
 pub use grant::{Grant, GroupId, LeaseState, Released, Term, Updated};
+pub use memo::{Memo, Remembered};
 
 pub use crate::runtime::race::within;
 pub use crate::runtime::sync::Mutex;

@@ -89,6 +89,16 @@ pub enum Leasing {
     },
 }
 
+/// Whether the server can remember that a slot of a lock has been used, beyond the end of its user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remembering {
+    /// The server remembers nothing of a client that is gone, or must not be written to.
+    Unsupported,
+    /// The server remembers a slot for as long as it is told to, by its own clock.
+    Supported,
+}
+
 /// What a backend can do.
 ///
 /// Start from [`Capabilities::new`], which claims nothing, and add what applies with the `with_…` methods.
@@ -124,6 +134,8 @@ pub struct Capabilities {
     pub breaking: Breaking,
     /// Whether a leader's value is shown and can be changed.
     pub describing: Describing,
+    /// Whether slots of locks are remembered.
+    pub remembering: Remembering,
     /// Whether a lock may choose its lease.
     pub leasing: Leasing,
     /// What the server accepts as the name of a lock.
@@ -145,6 +157,7 @@ impl Capabilities {
             inspection: Inspection::None,
             breaking: Breaking::Unsupported,
             describing: Describing::Unsupported,
+            remembering: Remembering::Unsupported,
             leasing: Leasing::PerClient,
             names,
             leftovers_last: None,
@@ -191,6 +204,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_leasing(mut self, leasing: Leasing) -> Self {
         self.leasing = leasing;
+        self
+    }
+
+    /// Sets whether slots of locks are remembered.
+    #[must_use]
+    pub const fn with_remembering(mut self, remembering: Remembering) -> Self {
+        self.remembering = remembering;
         self
     }
 

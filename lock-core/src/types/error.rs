@@ -100,6 +100,8 @@ pub enum Operation {
     Break,
     /// Changing what the server shows of a holder.
     Describe,
+    /// Remembering a slot of a lock.
+    Remember,
     /// Asking the server for a sign of life.
     Ping,
     /// Closing a client.
@@ -118,6 +120,7 @@ impl fmt::Display for Operation {
             Self::Inspect => "inspect",
             Self::Break => "break",
             Self::Describe => "describe",
+            Self::Remember => "remember a slot of",
             Self::Ping => "ping",
             Self::Close => "close",
         })

@@ -235,7 +235,8 @@ impl NameRules {
     }
 }
 
-fn hash(text: &str) -> String {
+/// The first 160 bits of the SHA-256 of a text, in 32 characters.
+pub(crate) fn hash(text: &str) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let digest = Sha256::digest(text.as_bytes());
     let mut encoded = String::with_capacity(SUFFIX_LENGTH);

@@ -1,0 +1,25 @@
+//! What the memory server remembers apart from locks.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::runtime::clock::Moment;
+use crate::runtime::sync::Mutex;
+use crate::spi::{Memo, Remembered};
+
+/// Until when which slot is remembered.
+#[derive(Debug, Default)]
+pub(super) struct Memos(Mutex<HashMap<String, Moment>>);
+
+impl Memos {
+    pub(super) fn remember(&self, memo: &Memo, keep: Duration, now: Moment) -> Remembered {
+        let mut memos = self.0.lock();
+        memos.retain(|_, until| *until > now);
+        let key = memo.key();
+        if let Some(until) = memos.get(&key) {
+            return Remembered::Already { remaining: until.since(now) };
+        }
+        memos.insert(key, now.plus(keep));
+        Remembered::Now
+    }
+}
