@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lock_core::{Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach};
+use lock_core::{Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach, Remembering};
 use test_servers::{Failure, Outcome};
 
 use crate::harness::{Ability, Harness};
@@ -29,6 +29,8 @@ pub enum Need {
     Breaking,
     /// A backend that shows the value of a leader.
     Values,
+    /// A backend that remembers slots beyond a hold.
+    Remembering,
     /// A backend with leases.
     Lease,
 }
@@ -54,6 +56,9 @@ impl Need {
             }
             Self::Breaking => declared(capabilities.breaking == Breaking::Supported, "breaking"),
             Self::Values => declared(capabilities.describing == Describing::Supported, "a leader's value"),
+            Self::Remembering => {
+                declared(capabilities.remembering == Remembering::Supported, "that slots are remembered")
+            }
             Self::Lease => harness.lease().is_none().then(|| "the backend has no lease".to_owned()),
         }
     }

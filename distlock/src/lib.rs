@@ -49,14 +49,14 @@ pub use distlock_macros::locked;
 pub use lock_core::{
     Capabilities, ClientBuilder, Closed, ConnectMode, DistributedLock, Election, EngineChoice, ErrorKind,
     FencingToken, Hold, HoldEnd, HolderId, Leader, LeaderWatch, Leadership, Leading, LockClient, LockError,
-    LockEvent, LockEvents, LockGuard, LockListener, LockName, LockStatus, LockUrl, LossReason, MultiLock,
-    Operation, Owner, Password, Secret, Subscription, Wait,
+    LockEvent, LockEvents, LockGuard, LockListener, LockName, LockOptions, LockStatus, LockUrl, LossReason,
+    MultiLock, Once, Operation, Owner, Password, Secret, Subscription, Wait,
 };
 pub use registry::{drivers, register};
 
 /// What a backend can do: the values in [`Capabilities`].
 pub mod capabilities {
-    pub use lock_core::{Breaking, Describing, Fairness, Fencing, Inspection, Reach, Remembering};
+    pub use lock_core::{Breaking, Describing, Fairness, Fencing, Inspection, Leasing, Reach, Remembering};
 }
 
 /// Who holds a lock and who waits for it: the values in [`LockStatus`], and what breaking a lock returns.
@@ -73,8 +73,8 @@ pub mod spi {
     pub use crate::{capabilities::*, status::*};
     pub use lock_core::spi::*;
     pub use lock_core::{
-        Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, GuardedLock, HoldControl, Moment,
-        NameRules, OptionKind, PhysicalName, Sleep, UrlOption, UrlOptions, with_waker,
+        Alarm, AlarmHandle, CharacterSet, Clock, Connecting, Driver, GuardedLock, HoldControl, Listeners,
+        Moment, NameRules, OptionKind, PhysicalName, Sleep, UrlOption, UrlOptions, with_waker,
     };
 }
 

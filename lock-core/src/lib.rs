@@ -24,6 +24,7 @@ mod runtime;
 pub mod spi;
 mod types;
 
+pub use api::announcer::Listeners;
 pub use api::builder::{ClientBuilder, ConnectMode};
 pub use api::client::LockClient;
 pub use api::closed::Closed;
@@ -39,6 +40,7 @@ pub use api::lock::DistributedLock;
 pub use api::memory::DRIVER as MEMORY_DRIVER;
 #[doc(hidden)]
 pub use api::memory::example;
+pub use api::once::Once;
 pub use api::options::LockOptions;
 pub use api::several::MultiLock;
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lock_core::{
-    Clock, DistributedLock, GuardedLock, Hold, HoldControl, HoldEnd, LockError, LockGuard, LockListener,
-    LockName, LossReason, Operation, Owner, Subscription, Wait,
+    Clock, DistributedLock, GuardedLock, Hold, HoldControl, HoldEnd, Listeners, LockError, LockGuard,
+    LockListener, LockName, LossReason, Operation, Owner, Subscription, Wait,
 };
 
 /// A lock without a server that any number of owners may hold, and that counts what ends.
@@ -18,6 +18,7 @@ struct Open(Arc<State>);
 struct State {
     name: LockName,
     clock: Clock,
+    listeners: Listeners,
     held: Mutex<Vec<(Owner, HoldControl)>>,
     released: AtomicU64,
     released_in_background: AtomicU64,
@@ -28,6 +29,7 @@ impl Open {
         Self(Arc::new(State {
             name: LockName::new("orders/42").unwrap(),
             clock: Clock::system(),
+            listeners: Listeners::new(),
             held: Mutex::default(),
             released: AtomicU64::new(0),
             released_in_background: AtomicU64::new(0),
@@ -64,6 +66,8 @@ impl DistributedLock for Open {
 
     async fn acquire_as(&self, owner: Owner, _: Wait) -> Result<Option<LockGuard>, LockError> {
         let control = HoldControl::new(self.0.name.clone(), None, self.0.clock.clone());
+        let control = control.report_to(&self.0.listeners);
+        control.report_acquired();
         let hold = control.hold();
         self.0.held.lock().unwrap().push((owner, control));
         Ok(Some(LockGuard::new(Arc::clone(&self.0) as Arc<dyn GuardedLock>, owner, hold)))
@@ -90,8 +94,8 @@ impl DistributedLock for Open {
         !self.0.held.lock().unwrap().is_empty()
     }
 
-    fn add_listener(&self, _: Arc<dyn LockListener>) -> Subscription {
-        Subscription::new(|| {})
+    fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
+        self.0.listeners.add(&self.0.name, listener)
     }
 }
 

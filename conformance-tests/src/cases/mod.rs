@@ -12,8 +12,10 @@ mod election;
 pub(crate) mod exclusion;
 mod guards;
 mod inspection;
+mod killed;
 mod listener;
 mod loss;
+mod once;
 mod options;
 mod order;
 mod outages;
@@ -41,6 +43,7 @@ pub fn all() -> &'static [Case] {
             release::CASES,
             clients::CASES,
             options::CASES,
+            once::CASES,
             closing::CASES,
             tokens::CASES,
             inspection::CASES,
@@ -52,6 +55,7 @@ pub fn all() -> &'static [Case] {
             several::CASES,
             election::CASES,
             processes::CASES,
+            killed::CASES,
         ]
         .concat()
     });

@@ -8,6 +8,7 @@ mod contend;
 mod life;
 mod process;
 mod protocol;
+mod scene;
 mod serve;
 
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ use test_servers::{During, Failure, Outcome};
 
 pub(crate) use process::{requested, serve_process};
 pub(crate) use protocol::{Command, Count, End, Report, Visit};
+pub(crate) use scene::Scene;
 pub(crate) use serve::stamp;
 
 /// A loss, as the worker's listener saw it.
@@ -36,6 +38,13 @@ pub(crate) struct LossReport {
 pub(crate) struct Standing {
     pub(crate) is_valid: bool,
     pub(crate) losses: usize,
+}
+
+/// Whether a worker has entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entered {
+    Inside,
+    Refused,
 }
 
 /// A client that runs elsewhere. Dropping this ends it: a process by a signal that it cannot catch.
@@ -188,6 +197,35 @@ impl Worker {
     pub(crate) async fn history(&mut self) -> Outcome<Vec<Visit>> {
         match self.next("its history").await? {
             Report::History(visits) => Ok(visits),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Begins to enter, without waiting for the result.
+    pub(crate) fn go_to(&mut self, name: &str, scene: Scene) -> Outcome {
+        self.tell(&Command::Enter { name: name.to_owned(), scene })
+    }
+
+    /// Waits until it is inside, or was refused.
+    pub(crate) async fn entered(&mut self) -> Outcome<Entered> {
+        match self.next("its entry").await? {
+            Report::Inside => Ok(Entered::Inside),
+            Report::Refused => Ok(Entered::Refused),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Enters.
+    pub(crate) async fn enter(&mut self, name: &str, scene: Scene) -> Outcome<Entered> {
+        self.go_to(name, scene)?;
+        self.entered().await
+    }
+
+    /// Leaves what it has entered.
+    pub(crate) async fn leave(&mut self) -> Outcome {
+        self.tell(&Command::Leave)?;
+        match self.next("its leaving").await? {
+            Report::Released => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::scene::Scene;
+
 /// A command to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
@@ -25,6 +27,10 @@ pub(crate) enum Command {
     Cling { milliseconds: u64 },
     /// Ends `Contend`.
     Rest,
+    /// Holds the lock in a certain way. Answered by `Inside`, and then by `Released`; or by `Refused` or `Failed`.
+    Enter { name: String, scene: Scene },
+    /// Ends `Enter`.
+    Leave,
     /// Answered by `Closed` or `Failed`.
     Quit,
 }
@@ -56,6 +62,8 @@ pub(crate) enum Report {
     Acquired(Visit),
     Refused,
     Released,
+    /// It has entered, and stays.
+    Inside,
     Standing {
         is_valid: bool,
         losses: usize,

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{Clock, DistributedLock, Hold, LockClient, LockError, LockGuard, LossReason, Subscription};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::contend::Contest;
 use super::life::Life;
 use super::protocol::{Command, Patience, Report, Visit};
+use super::scene::Scene;
 use super::{kind_of, spell};
 
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
@@ -44,8 +46,14 @@ pub(super) async fn serve(
     mut commands: UnboundedReceiver<Command>,
     tell: impl Fn(Report) + Clone + Send + Sync + 'static,
 ) {
-    let desk =
-        Desk { client, held: Arc::default(), listening: Arc::default(), contest: Arc::default(), tell };
+    let desk = Desk {
+        client,
+        held: Arc::default(),
+        listening: Arc::default(),
+        contest: Arc::default(),
+        leave: Arc::default(),
+        tell,
+    };
     (desk.tell)(Report::Ready);
     loop {
         match commands.recv().await.unwrap_or(Command::Quit) {
@@ -61,6 +69,10 @@ pub(super) async fn serve(
             }
             Command::Cling { milliseconds } => desk.contest.cling(Duration::from_millis(milliseconds)),
             Command::Rest => desk.contest.rest(),
+            Command::Enter { name, scene } => {
+                tokio::spawn(desk.clone().enter(name, scene));
+            }
+            Command::Leave => desk.leave.notify_one(),
             Command::Quit => break,
         }
     }
@@ -77,6 +89,7 @@ pub(super) struct Desk<T> {
     /// The listener of each lock that the worker has acquired.
     listening: Arc<Mutex<HashMap<String, Subscription>>>,
     pub(super) contest: Arc<Contest>,
+    leave: Arc<Notify>,
     pub(super) tell: T,
 }
 
@@ -123,6 +136,11 @@ impl<T: Fn(Report) + Clone + Send + Sync + 'static> Desk<T> {
             self.held.lock().insert(name.to_owned(), Held { guard, losses });
             Report::Acquired(Visit { asked, acquired, ended: None, token })
         }))
+    }
+
+    async fn enter(self, name: String, scene: Scene) {
+        let answer = scene.play(&self.client, &name, &self.tell, Arc::clone(&self.leave)).await;
+        self.answer(answer);
     }
 
     async fn release(&self, name: &str) {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::election::Election;
 use super::lock::DistributedLock;
+use super::once::Once;
 use super::wait;
 use crate::status::Broken;
-use crate::{Capabilities, HolderId, LockError, LockStatus, Operation};
+use crate::{Capabilities, HolderId, LockError, LockOptions, LockStatus, Operation};
 
 /// A client of one backend whose methods block, see [`connect`](super::connect). It is cheap to clone; all clones are the
 /// same client.
@@ -45,6 +46,61 @@ impl LockClient {
     /// [`LockClient::close`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<DistributedLock, LockError> {
         self.0.mutex(name).map(DistributedLock::from)
+    }
+
+    /// Like [`mutex`](Self::mutex), with options for the holds that are acquired through this lock.
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::mutex_with`](crate::LockClient::mutex_with).
+    pub fn mutex_with(
+        &self,
+        name: impl AsRef<str>,
+        options: LockOptions,
+    ) -> Result<DistributedLock, LockError> {
+        self.0.mutex_with(name, options).map(DistributedLock::from)
+    }
+
+    /// Returns a client that puts `prefix` before every name, as
+    /// [`distlock::LockClient::scoped`](crate::LockClient::scoped) does.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// let billing = distlock::blocking::connect("memory:")?.scoped("billing/");
+    /// assert_eq!(billing.mutex("orders/42")?.name().as_str(), "billing/orders/42");
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    #[must_use = "the client itself keeps its names"]
+    pub fn scoped(&self, prefix: impl AsRef<str>) -> Self {
+        Self(self.0.scoped(prefix))
+    }
+
+    /// Returns work that runs at most once for `slot` among all clients. It does not block, and nothing runs yet.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::LockError;
+    ///
+    /// let nightly = distlock::blocking::connect("memory:")?.once("reports", "2026-11-22")?;
+    /// assert_eq!(nightly.run(|_| Ok::<_, LockError>("sent"))?, Some("sent"));
+    /// assert_eq!(nightly.run(|_| Ok::<_, LockError>("sent twice"))?, None);
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::once`](crate::LockClient::once).
+    pub fn once(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<Once, LockError> {
+        self.0.once(name, slot).map(Once::from)
+    }
+
+    /// Asks the server for a sign of life, in one small round trip. For readiness probes.
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::ping`](crate::LockClient::ping);
+    /// [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn ping(&self) -> Result<(), LockError> {
+        wait::for_result(Operation::Ping, self.0.ping())
     }
 
     /// Returns the locks called `names` as one, as [`distlock::LockClient::mutex_all`](crate::LockClient::mutex_all) does.

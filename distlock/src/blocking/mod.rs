@@ -36,12 +36,14 @@ mod client;
 mod election;
 mod guard;
 mod lock;
+mod once;
 mod wait;
 
 pub use client::LockClient;
 pub use election::{Election, LeaderWatch, Leadership};
 pub use guard::LockGuard;
 pub use lock::DistributedLock;
+pub use once::Once;
 
 use crate::{ClientBuilder, EngineChoice, ErrorKind, LockError, LockUrl, Operation};
 

@@ -1,6 +1,7 @@
-//! The listeners of a client and of its locks.
+//! The listeners of a client and of its locks, and those of a lock of your own.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::api::hold::Hold;
@@ -98,6 +99,34 @@ impl Listening {
 
     fn all(&self) -> impl Iterator<Item = &Arc<Inbox>> {
         self.to_client.iter().chain(self.to_locks.values().flatten())
+    }
+}
+
+/// The listeners of a lock of your own, which calls [`Listeners::add`] in its
+/// [`add_listener`](crate::DistributedLock::add_listener). [`HoldControl::report_to`](crate::HoldControl::report_to) connects its
+/// holds to them. It is cheap to clone; all clones are the same listeners.
+#[derive(Clone, Default)]
+pub struct Listeners(Arc<Announcer>);
+
+impl Listeners {
+    /// Creates a list without listeners.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a listener for the holds of the lock called `name`. It stays until the subscription is dropped.
+    pub fn add(&self, name: &LockName, listener: Arc<dyn LockListener>) -> Subscription {
+        self.0.add(Some(name.clone()), listener)
+    }
+
+    pub(crate) fn observer(&self) -> Arc<dyn Observer> {
+        Arc::clone(&self.0) as _
+    }
+}
+
+impl fmt::Debug for Listeners {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Listeners").finish_non_exhaustive()
     }
 }
 

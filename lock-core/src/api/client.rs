@@ -15,7 +15,8 @@ use crate::api::events::LockEvents;
 use crate::api::handle::Handle;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
-use crate::api::options::LockOptions;
+use crate::api::once::Once;
+use crate::api::options::{LockOptions, check_remembering};
 use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
 use crate::api::several::MultiLocks;
@@ -26,7 +27,7 @@ use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::engine::{AbortOnDrop, Engine, contained};
 use crate::runtime::race::within;
-use crate::spi::InspectRequest;
+use crate::spi::{InspectRequest, Memo, Remembered};
 use crate::types::capabilities::{Breaking, Capabilities, Inspection};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -215,6 +216,47 @@ impl LockClient {
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
         let locks = names.into_iter().map(|name| self.mutex(name)).collect::<Result<_, _>>()?;
         self.client.joint.get(locks)
+    }
+
+    /// Returns work that runs at most once for `slot` among all clients: a minute, a date, the number of a batch. It runs under
+    /// the lock called `name`.
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # lock_core::example(async |locks| {
+    /// let minute = locks.once("poll the mailbox", "2026-11-22 12:07")?;
+    /// match minute.run(async |_| Ok::<_, LockError>(3)).await? {
+    ///     Some(messages) => println!("{messages} messages"),
+    ///     None => println!("another replica has done it"),
+    /// }
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the backend [cannot remember](Capabilities::remembering) the slot;
+    /// [`ErrorKind::InvalidOption`] for an empty slot or one of more than 200 bytes; [`ErrorKind::InvalidName`];
+    /// [`ErrorKind::Closed`] after [`LockClient::close`].
+    pub fn once(&self, name: impl AsRef<str>, slot: impl Into<String>) -> Result<Once, LockError> {
+        let (lock, slot) = (self.mutex(name)?, slot.into());
+        let about = |error: LockError| error.on(lock.name()).at(self.client.context.server());
+        check_remembering(self.capabilities()).map_err(about)?;
+        if slot.is_empty() {
+            return Err(about(LockError::new(ErrorKind::InvalidOption, Operation::Remember))
+                .because("the slot is empty")
+                .remedy("name what is to run once, such as a date or a minute"));
+        }
+        let physical = self.capabilities().names.apply(lock.name());
+        let memo = Memo::new(lock.name().clone(), physical, slot).map_err(about)?;
+        Ok(Once::new(self.clone(), lock, memo))
+    }
+
+    /// Makes the server remember a slot.
+    pub(super) async fn take_slot(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        let asked = memo.clone();
+        let remembered = self.on_engine(Operation::Remember, move |remote| async move {
+            remote.backend.remember(&asked, keep).await
+        });
+        remembered.await.map_err(|error| error.on(memo.name()).during(Operation::Remember))
     }
 
     /// Returns the election called `name`, in which of all candidates at most one leads. It is the lock of that name: an

@@ -231,6 +231,15 @@ fn ended(phase: &Phase<LossReason>) -> Option<HoldEnd> {
     }
 }
 
+/// Two holds are equal when they are the same hold: of the same grant.
+impl PartialEq for Hold {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Hold {}
+
 impl fmt::Debug for Hold {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, formatter)

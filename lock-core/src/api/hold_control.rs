@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::api::announcer::Listeners;
 use crate::api::hold::Hold;
 use crate::api::part_watch::PartWatch;
-use crate::policy::entry::Observer;
 use crate::policy::hold::detached::{Detached, detached};
 use crate::policy::local::Occupant;
 use crate::runtime::clock::Clock;
@@ -39,8 +39,7 @@ impl HoldControl {
     /// Creates a hold of the lock called `name`, which stands until the control ends it.
     pub fn new(name: LockName, token: Option<FencingToken>, clock: Clock) -> Self {
         let parts = Box::default();
-        let hold = Hold(detached(Detached { name, token, clock, parts, observer: None }));
-        Self { hold, _parts: Arc::default() }
+        Self { hold: Hold(detached(Detached { name, token, clock, parts })), _parts: Arc::default() }
     }
 
     /// Creates the hold of a lock that consists of other locks, whose holds are `parts`. It is valid only while all of
@@ -61,19 +60,38 @@ impl HoldControl {
     /// # Ok(()) });
     /// ```
     pub fn of_parts(name: LockName, clock: Clock, parts: &[Hold]) -> Self {
-        Self::observed(name, clock, parts, None)
-    }
-
-    pub(crate) fn observed(
-        name: LockName,
-        clock: Clock,
-        parts: &[Hold],
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Self {
         let cores = parts.iter().map(|part| Arc::clone(&part.0)).collect();
-        let hold = Hold(detached(Detached { name, token: None, clock, parts: cores, observer }));
+        let hold = Hold(detached(Detached { name, token: None, clock, parts: cores }));
         let watches = parts.iter().map(|part| PartWatch::begin(part, &hold)).collect();
         Self { hold, _parts: watches }
+    }
+
+    /// Reports the events of the hold to these listeners, from [`HoldControl::report_acquired`] on.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use lock_core::{Clock, Hold, HoldControl, Listeners, LockName, LossReason};
+    ///
+    /// let (name, listeners) = (LockName::new("orders/42")?, Listeners::new());
+    /// let (sender, losses) = std::sync::mpsc::channel();
+    /// let listener = move |_: &Hold, reason: &LossReason| sender.send(*reason).unwrap();
+    /// let subscription = listeners.add(&name, Arc::new(listener)); // what `add_listener` of the lock returns
+    ///
+    /// let control = HoldControl::new(name, None, Clock::system()).report_to(&listeners);
+    /// control.report_acquired();
+    /// control.lose(LossReason::Broken);
+    /// assert_eq!(losses.recv(), Ok(LossReason::Broken));
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    #[must_use]
+    pub fn report_to(self, listeners: &Listeners) -> Self {
+        self.hold.0.observe_with(&listeners.observer());
+        self
+    }
+
+    /// Reports that the owner has received the hold. Events before that are reported now, a loss at the latest.
+    pub fn report_acquired(&self) {
+        self.hold.0.report_acquired();
     }
 
     /// Returns the hold.

@@ -1,6 +1,6 @@
 //! What users call: clients, locks, guards, holds, listeners.
 
-mod announcer;
+pub(crate) mod announcer;
 mod body;
 pub(crate) mod builder;
 pub(crate) mod client;
@@ -18,6 +18,7 @@ pub(crate) mod listener;
 pub(crate) mod lock;
 pub(crate) mod memory;
 mod memos;
+pub(crate) mod once;
 pub(crate) mod options;
 mod part_watch;
 mod queue;

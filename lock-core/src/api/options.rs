@@ -13,7 +13,7 @@ use crate::policy::entry::Observer;
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::reports::Event;
 use crate::spi::{OnLoss, Terms, Validity};
-use crate::types::capabilities::{Capabilities, Leasing};
+use crate::types::capabilities::{Capabilities, Leasing, Remembering};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::status::HolderInfo;
@@ -40,6 +40,7 @@ use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLo
 pub struct LockOptions {
     lease: Option<Duration>,
     max_hold: Option<Duration>,
+    at_least: Option<Duration>,
     abort_margin: Option<Duration>,
     label: Option<String>,
     listener: Option<Arc<OwnListener>>,
@@ -78,6 +79,28 @@ impl LockOptions {
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
+        self
+    }
+
+    /// Keeps other holders out for at least this long after the grant, by the server's clock, even if the lock is released or its
+    /// holder dies before: for jobs that several machines start at the same time, by clocks that differ.
+    ///
+    /// It binds **acquisitions that set `at_least` themselves**, so give all users of the name the same options. Others get the
+    /// lock as soon as it is free, and so does a status see it. While the pause lasts, a try is refused, and a wait goes on; who of
+    /// those that wait is first afterwards is not defined. An acquisition costs one more round trip.
+    ///
+    /// ```
+    /// # use lock_core::LockOptions;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let job = locks.mutex_with("nightly", LockOptions::new().at_least(Duration::from_secs(50)))?;
+    /// job.acquire().await?.release().await?;
+    /// assert!(job.try_acquire().await?.is_none()); // for 50 s
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn at_least(mut self, shortest: Duration) -> Self {
+        self.at_least = Some(shortest);
         self
     }
 
@@ -160,6 +183,9 @@ impl LockOptions {
             Validity::new(lease, abort_margin)?;
         }
         check_max_hold(self.max_hold)?;
+        if self.at_least.is_some_and(|shortest| !shortest.is_zero()) {
+            check_remembering(capabilities)?;
+        }
         let holder = match self.label {
             None => Arc::clone(&client.holder),
             Some(label) => {
@@ -172,7 +198,7 @@ impl LockOptions {
             lease: self.lease,
             abort_margin,
             max_hold: self.max_hold.or(client.max_hold),
-            at_least: None,
+            at_least: self.at_least.filter(|shortest| !shortest.is_zero()),
             on_loss: self.on_loss,
         };
         let observer = self.listener.map(|listener| listener as Arc<dyn Observer>);
@@ -209,12 +235,22 @@ pub(super) fn check_max_hold(max_hold: Option<Duration>) -> Result<(), LockError
         .remedy("give the greatest length of a hold, or leave max_hold out for holds without a bound"))
 }
 
+pub(super) fn check_remembering(capabilities: &Capabilities) -> Result<(), LockError> {
+    if capabilities.remembering == Remembering::Supported {
+        return Ok(());
+    }
+    Err(LockError::new(ErrorKind::Unsupported, Operation::Remember)
+        .because(format!("the backend {:?} cannot remember anything beyond a hold", capabilities.backend))
+        .remedy("choose another backend, or the option of this one that makes it remember: see its page"))
+}
+
 impl fmt::Debug for LockOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("LockOptions")
             .field("lease", &self.lease)
             .field("max_hold", &self.max_hold)
+            .field("at_least", &self.at_least)
             .field("abort_margin", &self.abort_margin)
             .field("label", &self.label)
             .field("on_loss", &self.on_loss)

@@ -24,7 +24,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::engine::contained;
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Term, Validity, Wait};
+use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Remembered, Term, Validity, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
 use crate::types::name::LockName;
@@ -117,6 +117,13 @@ impl Drop for Unfinished {
 async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Option<Outcome> {
     let (backend, clock) = (entry.client.backend(), entry.clock());
     let tries_once = request.wait() == Wait::Try;
+    if let Some(end) = entry.pause_end().filter(|_| request.terms.at_least.is_some()) {
+        request.handle.queued();
+        if tries_once {
+            return Some(Attempted::Refused { by: u64::MAX });
+        }
+        until_stopped(request, clock.sleep_until(end)).await?;
+    }
     if !tries_once {
         pause_after_losses(entry, request).await?;
     }
@@ -126,7 +133,11 @@ async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Opti
         let answer = until_stopped(request, acquiring).await;
         entry.client.metrics().request(Request::Acquire, &answer);
         match answer? {
-            Ok(Some(grant)) => return Some(hold_of(entry, request, grant)),
+            Ok(Some(grant)) => match begin_pause(entry, request).await? {
+                Pause::None => return Some(hold_of(entry, request, grant)),
+                Pause::Goes => return Some(Attempted::Void),
+                Pause::Unknown(error) => return Some(Attempted::Failed(error)),
+            },
             Ok(None) => return Some(refused(entry, request)),
             Err(error) if error.is_retryable() && !tries_once => {
                 entry.logged().repeated("an attempt failed and is repeated", &error);
@@ -137,6 +148,38 @@ async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Opti
         let pause = clock.now().plus(backoff.next_pause());
         until_stopped(request, clock.sleep_until(pause)).await?;
     }
+}
+
+/// The pause that an earlier holder has asked for.
+enum Pause {
+    /// It is over, or there was none; that of this holder begins.
+    None,
+    /// It goes on: the grant is undone, and the next attempt waits for the end.
+    Goes,
+    /// The server has not said.
+    Unknown(LockError),
+}
+
+/// Begins the pause of a grant, unless that of an earlier holder goes on; returns `None` when the attempt was stopped.
+async fn begin_pause(entry: &Entry, request: &AcquireRequest) -> Option<Pause> {
+    let Some(at_least) = request.terms.at_least else { return Some(Pause::None) };
+    let (backend, clock) = (entry.client.backend(), entry.clock());
+    let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());
+    let remembering = contained(Operation::Remember, backend.remember(&memo, at_least));
+    Some(match until_stopped(request, remembering).await? {
+        Ok(Remembered::Now) => Pause::None,
+        Ok(Remembered::Already { remaining }) => {
+            entry.pause_until(clock.now().plus(remaining));
+            Pause::Goes
+        }
+        Err(error) if error.is_retryable() && request.wait() != Wait::Try => {
+            entry.logged().repeated("an attempt failed and is repeated", &error);
+            request.handle.unreachable(error);
+            until_stopped(request, clock.sleep_until(clock.now().plus(LONGEST_PAUSE))).await?;
+            Pause::Goes
+        }
+        Err(error) => Pause::Unknown(error),
+    })
 }
 
 /// The backend did not get the lock. That is an answer when the time is up; otherwise it says nothing to any waiter.

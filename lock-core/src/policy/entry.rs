@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     /// Who held the lock when the server last named the holder to the current attempt.
     last_holder: Mutex<Option<Participant>>,
     is_holder_known: AtomicBool,
+    /// When the pause after an earlier hold ends, as the server has last said.
+    pause_end: Mutex<Option<Moment>>,
     /// Wakes those who observe the holder, once there are any.
     changes: OnceLock<watch::Sender<()>>,
 }
@@ -53,6 +55,7 @@ impl Entry {
             lost_unseen: LostUnseen::default(),
             last_holder: Mutex::default(),
             is_holder_known: AtomicBool::new(false),
+            pause_end: Mutex::default(),
             changes: OnceLock::new(),
         }
     }
@@ -117,6 +120,15 @@ impl Entry {
             terms: Arc::clone(terms),
             handle,
         })
+    }
+
+    pub(super) fn pause_until(&self, end: Moment) {
+        *self.pause_end.lock() = Some(end);
+    }
+
+    /// Returns when the pause after an earlier hold ends, if it is known to go on.
+    pub(super) fn pause_end(&self) -> Option<Moment> {
+        self.pause_end.lock().filter(|end| *end > self.clock().now())
     }
 
     pub(super) fn pause_after_losses(&self) -> Option<Duration> {

@@ -45,6 +45,11 @@ impl Memo {
         Ok(Self { name, physical, slot })
     }
 
+    /// The pause after a hold of this lock.
+    pub(crate) fn of_pause(name: LockName, physical: PhysicalName) -> Self {
+        Self { name, physical, slot: String::new() }
+    }
+
     /// Returns the name of the lock, as the user wrote it.
     pub fn name(&self) -> &LockName {
         &self.name

@@ -14,7 +14,7 @@ pub(crate) struct Terms {
     pub(crate) lease: Option<Duration>,
     pub(crate) abort_margin: Duration,
     pub(crate) max_hold: Option<Duration>,
-    /// For how long no other holder with such a wish gets the lock, from the grant on.
+    /// How long after the grant no other attempt with such a wish succeeds, whatever becomes of the hold.
     pub(crate) at_least: Option<Duration>,
     pub(crate) on_loss: OnLoss,
 }

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::api::announcer::Announcer;
+use crate::api::announcer::Listeners;
 use crate::api::granter::GuardedLock;
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::hold_control::HoldControl;
 use crate::api::lock::DistributedLock;
-use crate::policy::entry::Observer;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::spi::{Backoff, Wait};
@@ -34,7 +33,7 @@ pub(super) struct Joints {
     names: Box<[LockName]>,
     locks: Vec<Arc<dyn DistributedLock>>,
     held: Mutex<HashMap<Owner, Joint>>,
-    announcer: Arc<Announcer>,
+    listeners: Listeners,
 }
 
 /// One owner's hold of all locks.
@@ -59,8 +58,8 @@ impl Joints {
     pub(super) fn of(locks: Vec<Arc<dyn DistributedLock>>) -> Result<Self, LockError> {
         let names: Box<[_]> = locks.iter().map(|lock| lock.name().clone()).collect();
         let clock = locks.first().map_or_else(Clock::system, |lock| lock.clock().clone());
-        let (held, announcer) = (Mutex::default(), Arc::default());
-        Ok(Self { name: joined(&names)?, clock, names, locks, held, announcer })
+        let (held, listeners) = (Mutex::default(), Listeners::new());
+        Ok(Self { name: joined(&names)?, clock, names, locks, held, listeners })
     }
 
     pub(super) fn name(&self) -> &LockName {
@@ -75,8 +74,8 @@ impl Joints {
         &self.clock
     }
 
-    pub(super) fn announcer(&self) -> &Arc<Announcer> {
-        &self.announcer
+    pub(super) fn listeners(&self) -> &Listeners {
+        &self.listeners
     }
 
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
@@ -99,9 +98,9 @@ impl Joints {
             return Ok(Some(hold));
         }
         let Some(guards) = self.take_all(owner, wait).await? else { return Ok(None) };
-        let hold = self.joined(owner, guards);
-        hold.0.report_acquired();
-        Ok(Some(hold))
+        let control = self.joined(owner, guards);
+        control.report_acquired();
+        Ok(Some(control.hold()))
     }
 
     fn enter_again(&self, owner: Owner) -> Result<Option<Hold>, LockError> {
@@ -120,25 +119,24 @@ impl Joints {
     }
 
     /// Makes a joint hold of the guards of all locks.
-    fn joined(self: &Arc<Self>, owner: Owner, guards: Vec<LockGuard>) -> Hold {
+    fn joined(self: &Arc<Self>, owner: Owner, guards: Vec<LockGuard>) -> HoldControl {
         let parts: Vec<_> = guards.iter().map(|guard| guard.hold().clone()).collect();
-        let observer: Arc<dyn Observer> = Arc::clone(&self.announcer) as _;
-        let control = HoldControl::observed(self.name.clone(), self.clock.clone(), &parts, Some(observer));
-        let hold = control.hold();
-        let joint = Joint { control, entries: 1, guards, _joints: Arc::clone(self) };
+        let control = HoldControl::of_parts(self.name.clone(), self.clock.clone(), &parts);
+        let control = control.report_to(&self.listeners);
+        let joint = Joint { control: control.clone(), entries: 1, guards, _joints: Arc::clone(self) };
         let mut owners = self.held.lock();
         // Another task may have acquired them for the same owner meanwhile.
         if let Some(earlier) = owners.get_mut(&owner).filter(|earlier| earlier.control.hold().is_valid()) {
             earlier.entries += 1;
-            let hold = earlier.control.hold();
+            let control = earlier.control.clone();
             drop(owners);
             drop(joint);
-            hold
+            control
         } else {
             let ended = owners.insert(owner, joint);
             drop(owners);
             drop(ended);
-            hold
+            control
         }
     }
 
@@ -309,7 +307,7 @@ impl Joint {
     }
 
     fn is(&self, hold: &Hold) -> bool {
-        Arc::ptr_eq(&self.control.hold().0, &hold.0)
+        self.control.hold() == *hold
     }
 
     /// Releases all locks at once, and returns what went wrong. Those that are not released when the future is dropped

@@ -145,7 +145,7 @@ impl DistributedLock for MultiLock {
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.0.announcer().add(Some(self.name().clone()), listener)
+        self.0.listeners().add(self.name(), listener)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::policy::entry::Observer;
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
 use crate::policy::metrics::Metrics;
@@ -19,7 +18,6 @@ struct Nowhere {
     name: LockName,
     server: Arc<str>,
     clock: Clock,
-    observer: Option<Arc<dyn Observer>>,
 }
 
 /// What a hold without a client is made of.
@@ -28,13 +26,12 @@ pub(crate) struct Detached {
     pub(crate) token: Option<FencingToken>,
     pub(crate) clock: Clock,
     pub(crate) parts: Box<[Arc<HoldCore>]>,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 /// Creates a hold without a lease and without a client.
 pub(crate) fn detached(detached: Detached) -> Arc<HoldCore> {
-    let Detached { name, token, clock, parts, observer } = detached;
-    let home = Arc::new(Nowhere { name, server: Arc::from(""), clock, observer });
+    let Detached { name, token, clock, parts } = detached;
+    let home = Arc::new(Nowhere { name, server: Arc::from(""), clock });
     let grant = Granted {
         id: GrantedId::Number,
         lease: Mutex::new(None),
@@ -68,7 +65,7 @@ impl Home for Nowhere {
     }
 
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = hold.observer() {
             observer.announce(event, hold);
         }
     }

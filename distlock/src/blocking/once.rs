@@ -1,0 +1,55 @@
+//! Work that runs once for each slot, as a closure.
+
+use std::time::Duration;
+
+use super::wait;
+use crate::{Hold, LockError, LockName, Operation};
+
+/// Work that runs at most once for each slot among all clients; see [`distlock::Once`](crate::Once).
+#[derive(Debug, Clone)]
+pub struct Once(crate::Once);
+
+impl From<crate::Once> for Once {
+    fn from(once: crate::Once) -> Self {
+        Self(once)
+    }
+}
+
+impl Once {
+    /// Sets how long the server remembers the slot, as [`distlock::Once::keep`](crate::Once::keep) does.
+    #[must_use]
+    pub fn keep(self, keep: Duration) -> Self {
+        Self(self.0.keep(keep))
+    }
+
+    /// Returns the name of the work.
+    pub fn name(&self) -> &LockName {
+        self.0.name()
+    }
+
+    /// Runs `body`, unless it has run for this slot before, at any client; then returns `None`. It blocks while another slot
+    /// runs.
+    ///
+    /// # Errors
+    /// Same as [`distlock::Once::run`](crate::Once::run); [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock).
+    pub fn run<T, E: From<LockError>>(
+        &self,
+        body: impl FnOnce(Hold) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        wait::may_block(Operation::Acquire).map_err(|error| error.on(self.name()))?;
+        wait::block_on(self.0.run(|hold| async move { body(hold) }))
+    }
+
+    /// Like [`Once::run`], but waits at most `duration` while another slot runs.
+    ///
+    /// # Errors
+    /// Same as [`Once::run`]; [`ErrorKind::Busy`](crate::ErrorKind::Busy) when another slot runs all that time.
+    pub fn run_within<T, E: From<LockError>>(
+        &self,
+        duration: Duration,
+        body: impl FnOnce(Hold) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        wait::may_block(Operation::Acquire).map_err(|error| error.on(self.name()))?;
+        wait::block_on(self.0.run_within(duration, |hold| async move { body(hold) }))
+    }
+}

@@ -1,0 +1,142 @@
+//! Work that runs once for each slot of time, whichever replica comes first.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::client::LockClient;
+use crate::api::hold::Hold;
+use crate::api::lock::DistributedLock;
+use crate::spi::{Memo, Remembered};
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::name::LockName;
+
+/// Work that runs at most once for each slot among all clients: a minute, a date, the number of a batch.
+///
+/// Under a plain lock alone, three replicas whose clocks differ by more than the work takes run it three times, one after the
+/// other. Here the server remembers each slot, so the second replica finds that the slot has run.
+///
+/// The slot is taken before the work begins. **Work that fails, or whose process dies, is not repeated**: run it again with
+/// another slot, such as `2026-11-22 again`.
+///
+/// ```
+/// # use lock_core::LockError;
+/// # lock_core::example(async |locks| {
+/// let nightly = locks.once("reports", "2026-11-22")?;
+/// let ran = nightly.run(async |_| Ok::<_, LockError>("sent")).await?;
+/// let again = nightly.run(async |_| Ok::<_, LockError>("sent twice")).await?;
+/// assert_eq!((ran, again), (Some("sent"), None));
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+pub struct Once {
+    client: LockClient,
+    lock: Arc<dyn DistributedLock>,
+    memo: Memo,
+    keep: Duration,
+}
+
+/// How long a slot is remembered by default.
+const KEEP: Duration = Duration::from_hours(24);
+
+impl Once {
+    pub(crate) fn new(client: LockClient, lock: Arc<dyn DistributedLock>, memo: Memo) -> Self {
+        Self { client, lock, memo, keep: KEEP }
+    }
+
+    /// Sets how long the server remembers the slot; 24 hours by default. It has to be longer than the time by which the last
+    /// replica may be late. The server measures it, and may remember the slot a little longer.
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let minute = locks.once("poll", "12:07")?.keep(Duration::from_secs(3600));
+    /// minute.run(async |_| Ok::<_, LockError>(())).await?;
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn keep(mut self, keep: Duration) -> Self {
+        self.keep = keep;
+        self
+    }
+
+    /// Returns the name of the work.
+    pub fn name(&self) -> &LockName {
+        self.lock.name()
+    }
+
+    /// Runs `body`, unless it has run for this slot before, at any client; then returns `None`.
+    ///
+    /// It runs under the lock of the same name, so that two slots never run at the same time: while another one runs, this call
+    /// waits. [`with_lock`](DistributedLock#method.with_lock) says what a loss does to the body.
+    ///
+    /// # Errors
+    /// Before the body runs: [`ErrorKind::InvalidOption`] for a time of zero in [`keep`](Self::keep), the errors of
+    /// [`DistributedLock::acquire`], and those of the server. If the server's answer is lost, the slot may be taken although the
+    /// body has not run. Then the same as for `with_lock`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body and releases the lock in the background. The slot stays taken once the body has begun,
+    /// and may be taken before.
+    pub async fn run<T, E, F>(&self, body: impl FnOnce(Hold) -> F) -> Result<Option<T>, E>
+    where
+        E: From<LockError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        self.check()?;
+        self.lock.with_lock(async |hold| self.unless_taken(hold, body).await).await
+    }
+
+    /// Like [`run`](Self::run), but waits at most `duration` while another slot runs.
+    ///
+    /// # Errors
+    /// Same as for `run`; [`ErrorKind::Busy`] when another slot runs all that time.
+    ///
+    /// # Cancel safety
+    /// Same as for `run`.
+    pub async fn run_within<T, E, F>(
+        &self,
+        duration: Duration,
+        body: impl FnOnce(Hold) -> F,
+    ) -> Result<Option<T>, E>
+    where
+        E: From<LockError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        self.check()?;
+        self.lock.with_lock_for(duration, async |hold| self.unless_taken(hold, body).await).await
+    }
+
+    fn check(&self) -> Result<(), LockError> {
+        if self.keep.is_zero() {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Remember)
+                .on(self.name())
+                .because("the time to remember a slot is zero")
+                .remedy("keep a slot for longer than the last replica may be late"));
+        }
+        Ok(())
+    }
+
+    async fn unless_taken<T, E, F>(&self, hold: Hold, body: impl FnOnce(Hold) -> F) -> Result<Option<T>, E>
+    where
+        E: From<LockError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        match self.client.take_slot(&self.memo, self.keep).await? {
+            Remembered::Now => body(hold).await.map(Some),
+            Remembered::Already { .. } => Ok(None),
+        }
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Once")
+            .field("memo", &self.memo)
+            .field("keep", &self.keep)
+            .finish_non_exhaustive()
+    }
+}

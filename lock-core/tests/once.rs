@@ -1,0 +1,107 @@
+//! Tests of what the server remembers beyond a hold, where its answer fails, comes late or is lost.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
+
+mod support;
+
+use std::time::Duration;
+
+use lock_core::memory::faults::{Fault, Gate};
+use lock_core::{ErrorKind, LockError, LockOptions, Operation};
+use support::Timed;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn paused() -> LockOptions {
+    LockOptions::new().at_least(MINUTE)
+}
+
+#[tokio::test]
+async fn a_pause_ends_by_the_clock_of_the_server() {
+    let timed = Timed::new();
+    let lock = timed.client.mutex_with("nightly", paused()).unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    timed.time.advance(MINUTE - Duration::from_secs(1));
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    timed.time.advance(Duration::from_secs(1));
+    assert!(lock.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_wait_goes_on_at_the_end_of_the_pause() {
+    let timed = Timed::new();
+    timed.client.mutex_with("nightly", paused()).unwrap().acquire().await.unwrap().release().await.unwrap();
+    let lock = timed.other().mutex_with("nightly", paused()).unwrap();
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    // The wait has found the pause, and has given the lock back.
+    let memory = timed.client.mutex("nightly").unwrap();
+    while timed.server.waiting_for(memory.name()) > 0 || memory.try_acquire().await.unwrap().is_none() {
+        tokio::task::yield_now().await;
+    }
+    timed.client.idle().await;
+    assert!(!waits.is_finished());
+    while !waits.is_finished() {
+        timed.time.advance(MINUTE);
+        tokio::task::yield_now().await;
+    }
+    waits.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unknown_answer_about_the_pause_fails_a_try_and_frees_the_lock() {
+    let timed = Timed::new();
+    let lock = timed.client.mutex_with("nightly", paused()).unwrap();
+    let refusal = LockError::new(ErrorKind::Unreachable, Operation::Remember).retryable();
+    timed.server.faults().inject(Operation::Remember, Fault::Fail(refusal));
+    assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    timed.client.idle().await;
+    assert!(timed.server.is_empty());
+    assert!(lock.try_acquire().await.unwrap().is_some(), "no pause has begun");
+}
+
+#[tokio::test]
+async fn a_wait_that_is_dropped_while_the_server_is_asked_about_the_pause_leaves_nothing() {
+    let timed = Timed::new();
+    let lock = timed.client.mutex_with("nightly", paused()).unwrap();
+    let gate = Gate::new();
+    timed.server.faults().inject(Operation::Remember, Fault::Delay(gate.clone()));
+    tokio::select! {
+        biased;
+        _ = lock.acquire() => panic!("it was granted"),
+        () = gate.reached() => {}
+    }
+    timed.client.idle().await;
+    assert!(timed.server.is_empty());
+}
+
+#[tokio::test]
+async fn an_owner_that_enters_again_is_in_no_pause() {
+    let timed = Timed::new();
+    let lock = timed.client.mutex_with("nightly", paused()).unwrap();
+    lock.lock().await.unwrap();
+    lock.lock().await.unwrap();
+    assert_eq!(lock.hold_count(), 2);
+    lock.unlock().await.unwrap();
+    lock.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slot_whose_answer_was_lost_does_not_run() {
+    let timed = Timed::new();
+    let work = timed.client.once("poll", "12:07").unwrap();
+    timed.server.faults().inject(Operation::Remember, Fault::DropReply);
+    let error = work.run(async |_| Ok::<_, LockError>(())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    let again = work.run(async |_| Ok::<_, LockError>(())).await.unwrap();
+    assert_eq!(again, None, "the server had remembered it");
+}
+
+#[tokio::test]
+async fn a_slot_is_forgotten_after_its_time() {
+    let timed = Timed::new();
+    let work = timed.client.once("poll", "12:07").unwrap().keep(MINUTE);
+    let run = async || work.run(async |_| Ok::<_, LockError>(())).await.unwrap();
+    assert_eq!((run().await, run().await), (Some(()), None));
+    timed.time.advance(MINUTE);
+    assert_eq!(run().await, Some(()));
+}
