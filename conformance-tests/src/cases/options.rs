@@ -81,11 +81,12 @@ async fn a_grant_for_other_options_is_given_back(stage: &Stage) -> Outcome {
     let second = ours.mutex_with("room", LockOptions::new().label("second"))?;
     let mut leaves = ByHand::new(first.acquire());
     ensure!(leaves.poll().is_none(), "a lock that is held was granted");
-    let waits = tokio::spawn(async move { second.acquire().await });
+    let mut waits = ByHand::new(second.acquire());
+    ensure!(waits.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "room", 1).await?;
     drop(leaves);
     held.release().await?;
-    let guard = stage.soon("the second waiter's grant", waits).await???;
+    let guard = stage.soon("the second waiter's grant", waits.finish()).await??;
     let label = stage.holder(&theirs, "room").await?.label;
     ensure!(label.as_deref() == Some("second"), "the label of the holder is {label:?}");
     Ok(guard.release().await?)
