@@ -43,7 +43,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
-pub(crate) const LONGEST_LEASE: Duration = Duration::from_hours(24);
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 const LONGEST_PREFIX: usize = 100;
 

@@ -10,7 +10,7 @@ use crate::case::{Need, cases};
 use crate::probe::ByHand;
 use crate::stage::Stage;
 
-const HOUR: Duration = Duration::from_hours(1);
+const HOUR: Duration = Duration::from_secs(3600);
 
 cases!("once":
     a_slot_runs_once_among_clients [Need::Remembering],

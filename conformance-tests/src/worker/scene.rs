@@ -36,32 +36,33 @@ impl Scene {
         let stay = async || {
             tell(Report::Inside);
             leave.notified().await;
+            Ok::<_, LockError>(())
         };
         match self {
             Self::Body => {
-                client.mutex(name)?.with_lock(async |_| Ok::<_, LockError>(stay().await)).await?;
+                client.mutex(name)?.with_lock(async |_| stay().await).await?;
             }
             Self::Slot(slot) => {
                 let work = client.once(name, slot)?;
-                if work.run(async |_| Ok::<_, LockError>(stay().await)).await?.is_none() {
+                if work.run(async |_| stay().await).await?.is_none() {
                     return Ok(Report::Refused);
                 }
             }
             Self::Pause(milliseconds) => {
                 let options = LockOptions::new().at_least(Duration::from_millis(milliseconds));
                 let guard = client.mutex_with(name, options)?.acquire().await?;
-                stay().await;
+                stay().await?;
                 guard.release().await?;
             }
             Self::With(others) => {
                 let names = std::iter::once(name).chain(others.iter().map(String::as_str));
                 let guard = client.mutex_all(names)?.acquire().await?;
-                stay().await;
+                stay().await?;
                 guard.release().await?;
             }
             Self::Leader(value) => {
                 let leadership = client.election(name)?.campaign(value).await?;
-                stay().await;
+                stay().await?;
                 leadership.resign().await?;
             }
         }

@@ -38,7 +38,7 @@ pub struct Once {
 }
 
 /// How long a slot is remembered by default.
-const KEEP: Duration = Duration::from_hours(24);
+const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Once {
     pub(crate) fn new(client: LockClient, lock: Arc<dyn DistributedLock>, memo: Memo) -> Self {

@@ -60,6 +60,9 @@ pub(super) enum Observed {
     Yes,
 }
 
+/// What a waiter that leaves leaves behind: what is to be undone, and the waiter itself.
+type Left<O, H, A> = (Undo<H, A>, Option<Waiter<O, <H as Occupant>::Terms>>);
+
 /// The limit for tombstones; beyond it the oldest is forgotten. Owners may never come back for theirs.
 const MAX_TOMBSTONES: usize = 256;
 impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
@@ -308,11 +311,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     }
 
     /// Also returns the waiter, if there was one: its waker is dropped after the mutex is unlocked.
-    pub(super) fn leave(
-        &mut self,
-        ticket: Ticket,
-        wakers: &mut Vec<Waker>,
-    ) -> (Undo<H, A>, Option<Waiter<O, H::Terms>>) {
+    pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Left<O, H, A> {
         if let Some(waiter) = self.queue.take(ticket) {
             let undo = if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
             return (undo, Some(waiter));
