@@ -55,11 +55,15 @@ type Reason = &'static str;
 #[derive(Clone)]
 struct Hold(Arc<HoldState<Reason>>);
 
+/// All waiters ask for the same.
+#[derive(Clone)]
+struct Plain;
+
 impl Occupant for Hold {
     type Loss = Reason;
-    type Terms = ();
+    type Terms = Plain;
 
-    fn suits(&self, (): &()) -> bool {
+    fn suits(&self, _: &Plain) -> bool {
         true
     }
 
@@ -96,7 +100,7 @@ impl Attempt for Ask {
     }
 }
 
-fn ask(_: Patience, (): &()) -> Ask {
+fn ask(_: Patience, _: &Plain) -> Ask {
     Ask(Arc::new(AtomicBool::new(false)))
 }
 
@@ -163,11 +167,11 @@ impl World {
     }
 
     fn enter(&self, owner: u8) -> (Entered<Hold, Reason>, Option<Ask>) {
-        self.local.enter(owner, FOREVER, (), ask)
+        self.local.enter(owner, FOREVER, Plain, ask)
     }
 
     fn try_lock(&self, owner: u8) -> bool {
-        let (entered, start) = self.local.enter(owner, Patience::Once, (), ask);
+        let (entered, start) = self.local.enter(owner, Patience::Once, Plain, ask);
         self.drive(start);
         let granted = match entered {
             Entered::Waiting(ticket) => self.wait(ticket),

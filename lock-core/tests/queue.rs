@@ -56,11 +56,15 @@ impl Hash for Owner {
 #[derive(Clone)]
 struct Hold(u64);
 
+/// All waiters ask for the same.
+#[derive(Clone)]
+struct Plain;
+
 impl Occupant for Hold {
     type Loss = ();
-    type Terms = ();
+    type Terms = Plain;
 
-    fn suits(&self, (): &()) -> bool {
+    fn suits(&self, _: &Plain) -> bool {
         true
     }
 
@@ -102,14 +106,14 @@ impl Attempt for Ask {
     }
 }
 
-fn ask(_: Patience, (): &()) -> Ask {
+fn ask(_: Patience, _: &Plain) -> Ask {
     Ask
 }
 
 type Mutex = LocalMutex<Owner, Hold, Ask>;
 
 fn waits(mutex: &Mutex, owner: u64, patience: Patience) -> Ticket {
-    match mutex.enter(Owner(owner), patience, (), ask).0 {
+    match mutex.enter(Owner(owner), patience, Plain, ask).0 {
         Entered::Waiting(ticket) => ticket,
         Entered::Settled(_) => panic!("it does not wait"),
     }
