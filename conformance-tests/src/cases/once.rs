@@ -1,5 +1,6 @@
 //! Cases: what the server remembers beyond a hold: slots that have run, and pauses after a hold.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use lock_core::{ErrorKind, LockError, LockOptions};
 use test_servers::{Failure, Outcome, ensure};
 
 use crate::case::{Need, cases};
+use crate::harness::{Ability, Removal};
 use crate::probe::ByHand;
 use crate::stage::Stage;
 
@@ -16,6 +18,10 @@ cases!("once":
     a_slot_runs_once_among_clients [Need::Remembering],
     slots_do_not_run_at_the_same_time [Need::Remembering],
     a_slot_that_failed_has_run [Need::Remembering],
+    a_slot_whose_hold_is_deleted_stops_and_does_not_run_again [
+        Need::Remembering,
+        Need::Ability(Ability::Removal(Removal::Deletion))
+    ],
     a_call_that_is_dropped_at_any_poll_leaves_the_lock_free [Need::Remembering],
     a_released_lock_stays_taken_for_its_pause [Need::Remembering],
     a_wait_gets_the_lock_after_the_pause [Need::Remembering],
@@ -68,6 +74,22 @@ async fn a_slot_that_failed_has_run(stage: &Stage) -> Outcome {
     ensure!(failed == Err(Failure::new("on purpose")), "the failure of the work became {failed:?}");
     let again = theirs.once("poll", "1")?.run(async |_| Ok::<_, LockError>(())).await?;
     ensure!(again.is_none(), "a slot ran again after it had failed");
+    Ok(())
+}
+
+async fn a_slot_whose_hold_is_deleted_stops_and_does_not_run_again(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let work = ours.once("poll", "1")?;
+    let running = work.run(async |_| {
+        stage.harness().take_away(work.name(), Removal::Deletion).await?;
+        pending::<Outcome>().await
+    });
+    let outcome = stage.soon("the end of the work", running).await?;
+    let text = outcome.err().map(|failure| failure.to_string()).unwrap_or_default();
+    ensure!(text.contains("the lock was lost"), "work whose hold was deleted ended with {text:?}");
+    stage.becomes_free(&theirs, "poll").await?;
+    let again = theirs.once("poll", "1")?.run(async |_| Ok::<_, LockError>(())).await?;
+    ensure!(again.is_none(), "a slot ran again after it was lost");
     Ok(())
 }
 
