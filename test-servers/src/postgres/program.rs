@@ -1,0 +1,135 @@
+//! Finds the programs of the server, and copies a prepared data folder instead of creating a new one.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::failure::{During, Failure, Outcome};
+use crate::folders::{cache, copy};
+
+pub(super) const MISSING: &str = "postgres is not installed: install PostgreSQL 14 or newer (on Debian and Ubuntu: apt-get \
+                                  install postgresql), or leave its tests out with DISTLOCK_SKIP=postgres";
+
+/// Debian keeps the programs of each version here, and not in the path.
+const VERSIONS: &str = "/usr/lib/postgresql";
+
+/// The server's programs, and the user as whom they run.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    folder: Option<PathBuf>,
+    /// The server refuses to run as root.
+    user: Option<User>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct User {
+    id: u32,
+    group: u32,
+}
+
+impl Program {
+    pub(super) fn find() -> Self {
+        let user = rustix::process::geteuid().is_root().then(other_user);
+        Self { folder: newest_version(), user }
+    }
+
+    /// Returns a command that runs one of the programs as the server's user.
+    pub(super) fn command(&self, name: &str) -> Command {
+        self.command_at(self.folder.as_ref().map_or_else(|| name.into(), |bin| bin.join(name)))
+    }
+
+    /// Returns a command that runs another program as the server's user.
+    pub(super) fn command_at(&self, path: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(path.as_ref());
+        // Messages in English, and no settings of this user's clients.
+        command.env_clear().env("LC_ALL", "C").env("TZ", "UTC");
+        if let Some(path) = std::env::var_os("PATH") {
+            command.env("PATH", path);
+        }
+        if let Some(User { id, group }) = self.user {
+            command.uid(id).gid(group);
+        }
+        command
+    }
+
+    /// Copies a fresh data folder to `data`. The first call creates it, which takes seconds.
+    pub(super) fn fill(&self, data: &Path) -> Outcome {
+        let template = cache()?.join(format!("postgres-data-1-{}", self.version()?));
+        if !template.exists() {
+            self.make(&template)?;
+        }
+        copy(&template, data).during("copy the data folder")?;
+        fs::set_permissions(data, fs::Permissions::from_mode(0o700)).during(data.display())
+    }
+
+    /// Gives a folder, with everything in it, to the server's user.
+    pub(super) fn give(&self, folder: &Path) -> Outcome {
+        let Some(user) = self.user else { return Ok(()) };
+        give_to(user, folder).during(format_args!("give {} to the server", folder.display()))
+    }
+
+    fn version(&self) -> Outcome<String> {
+        let output = self.command("postgres").arg("--version").output().map_err(|_| Failure::new(MISSING))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = text.split_whitespace().nth(2).unwrap_or("unknown");
+        Ok(version
+            .chars()
+            .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
+            .collect())
+    }
+
+    /// The server's user may not reach the cache, so the folder is made elsewhere.
+    fn make(&self, template: &Path) -> Outcome {
+        let work = tempfile::Builder::new().prefix("distlock-postgres-init-").tempdir()?;
+        self.give(work.path())?;
+        let data = work.path().join("data");
+        let mut command = self.command("initdb");
+        command.arg("-D").arg(&data).args(["-U", super::SUPERUSER, "--auth=trust", "--encoding=UTF8"]);
+        command.args(["--no-locale", "--no-sync", "--wal-segsize=1", "--no-instructions"]);
+        let output = command.stdin(Stdio::null()).output().map_err(|_| Failure::new(MISSING))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Failure::new(format!("initdb: {} ({said})", output.status)));
+        }
+        let beside = tempfile::Builder::new().prefix("distlock-postgres-init-").tempdir_in(cache()?)?;
+        let finished = beside.path().join("data");
+        copy(&data, &finished).during("copy the data folder")?;
+        match fs::rename(&finished, template) {
+            // Another program was faster.
+            Err(_) if template.exists() => Ok(()),
+            renamed => renamed.during(template.display()),
+        }
+    }
+}
+
+/// Returns the programs of the newest version that Debian's packages have brought; `None` for those in the path.
+fn newest_version() -> Option<PathBuf> {
+    let versions = fs::read_dir(VERSIONS).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let with_server = versions.filter(|folder| folder.join("bin/initdb").exists());
+    let number = |folder: &PathBuf| folder.file_name()?.to_str()?.parse::<u32>().ok();
+    with_server.max_by_key(number).map(|folder| folder.join("bin"))
+}
+
+/// Returns the user that the package has created for the server, or `nobody`.
+fn other_user() -> User {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = |name: &str| {
+        let mut fields = users
+            .lines()
+            .map(|line| line.split(':'))
+            .find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
+        Some(User { id: fields.nth(1)?.parse().ok()?, group: fields.next()?.parse().ok()? })
+    };
+    named("postgres").or_else(|| named("nobody")).unwrap_or(User { id: 65_534, group: 65_534 })
+}
+
+fn give_to(user: User, path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give_to(user, &entry?.path())?;
+        }
+    }
+    chown(path, Some(user.id), Some(user.group))
+}
