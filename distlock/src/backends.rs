@@ -11,6 +11,10 @@ pub use lock_file as file;
 #[cfg(feature = "mysql")]
 pub use lock_mysql as mysql;
 
+/// Locks across machines, kept by a PostgreSQL server; see [`lock_postgres`].
+#[cfg(feature = "postgres")]
+pub use lock_postgres as postgres;
+
 /// Locks across machines, kept by a Redis server; see [`lock_redis`].
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
@@ -48,6 +52,7 @@ pub(crate) static BACKENDS: &[Backend] = &[
     backend!("redis", ["redis", "rediss", "unix"], lock_redis::DRIVER, feature = "redis"),
     backend!("zookeeper", ["zookeeper"], lock_zookeeper::DRIVER, feature = "zookeeper"),
     backend!("mysql", ["mysql", "mariadb"], lock_mysql::DRIVER, feature = "mysql"),
+    backend!("postgres", ["postgres", "postgresql"], lock_postgres::DRIVER, feature = "postgres"),
 ];
 
 /// The programs of each crate's README, compiled and, where they need no server, run.
@@ -58,4 +63,5 @@ pub(crate) static BACKENDS: &[Backend] = &[
 #[cfg_attr(feature = "redis", doc = include_str!("../../lock-redis/README.md"))]
 #[cfg_attr(feature = "zookeeper", doc = include_str!("../../lock-zookeeper/README.md"))]
 #[cfg_attr(feature = "mysql", doc = include_str!("../../lock-mysql/README.md"))]
+#[cfg_attr(feature = "postgres", doc = include_str!("../../lock-postgres/README.md"))]
 pub struct CrateReadmes;

@@ -59,6 +59,21 @@ async fn counts_at_mariadb_and_mysql() {
     }
 }
 
+#[cfg(all(feature = "postgres", unix))]
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_at_postgres() {
+    use test_servers::{PostgresOptions, PostgresServer};
+    if let Some(reason) = test_servers::left_out("postgres") {
+        return eprintln!("postgres: {reason}");
+    }
+    let options = PostgresOptions::new().user("app", "password", &["CREATE ON SCHEMA public"]);
+    let server = PostgresServer::start_with(options).await.unwrap();
+    for tokens in ["clock", "sequence", "table"] {
+        let url = format!("{}&fencing={tokens}", server.url());
+        assert_eq!(count_at(&url).await.unwrap(), TASKS * ROUNDS);
+    }
+}
+
 #[test]
 fn the_page_shows_this_program() {
     let (source, page) = (include_str!("main.rs"), include_str!("../../../docs/same-program.md"));

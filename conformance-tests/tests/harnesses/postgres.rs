@@ -1,0 +1,174 @@
+//! The harnesses of the PostgreSQL backend: one real server for each test program, and a proxy in front of it for each case.
+#![allow(dead_code)] // each program uses only one of them
+
+#[macro_use]
+#[path = "proxied.rs"]
+mod proxied;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance_tests::{Ability, Failure, Harness, Outcome, Removal, Routes};
+use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Operation};
+use test_servers::{Direction, Losing, PostgresOptions, PostgresServer, PostgresSession, TcpProxy, left_out};
+use tokio::sync::Mutex;
+
+/// Long enough for a busy machine to renew in time, short enough to wait for its end.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// Outlasts every case.
+const LASTING: Duration = Duration::from_secs(600);
+
+/// A server whose users need no permissions. A reply is lost together with its connection.
+pub(crate) struct Postgres(Place);
+
+/// Tokens come from a table. A lost reply leaves the connection silent.
+pub(crate) struct PostgresTable(Place);
+
+/// A database of its own, whose locks are no other's, and a proxy that no other case uses.
+struct Place {
+    server: Arc<PostgresServer>,
+    proxy: TcpProxy,
+    database: String,
+    losing: Losing,
+    fencing: &'static str,
+    /// The session that has stolen locks, which are held as long as it exists.
+    thief: Mutex<Option<PostgresSession>>,
+}
+
+/// Tries several times: no case tests connecting, and a busy machine may keep the server from answering in time.
+async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
+    for _ in 0..3 {
+        match distlock::connect_with(address, builder.clone()).await {
+            Err(error) if error.is_retryable() => {}
+            answer => return answer,
+        }
+    }
+    distlock::connect_with(address, builder).await
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Ends with the last case that uses it.
+static SERVER: Mutex<Weak<PostgresServer>> = Mutex::const_new(Weak::new());
+
+async fn server() -> Outcome<Arc<PostgresServer>> {
+    let mut running = SERVER.lock().await;
+    if let Some(server) = running.upgrade() {
+        return Ok(server);
+    }
+    let options = PostgresOptions::new()
+        .user("plain", "secret", &[])
+        .user("locks", "secret", &[])
+        .setting("max_connections", "1000");
+    let server = Arc::new(PostgresServer::start_with(options).await?);
+    *running = Arc::downgrade(&server);
+    Ok(server)
+}
+
+impl Place {
+    async fn start(losing: Losing, fencing: &'static str) -> Outcome<Self> {
+        let server = server().await?;
+        let proxy = server.proxy(distlock::postgres::operation_of)?;
+        let database = format!("place{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        server.create_database(&database, "locks").await?;
+        Ok(Self { server, proxy, database, losing, fencing, thief: Mutex::default() })
+    }
+
+    fn address(&self) -> String {
+        self.url(LEASE)
+    }
+
+    fn url(&self, lease: Duration) -> String {
+        let (address, database, fencing) = (self.proxy.address(), &self.database, self.fencing);
+        let (user, lease) = (if fencing == "table" { "locks" } else { "plain" }, lease.as_secs());
+        format!("postgres://{user}:secret@{address}/{database}?lease={lease}s&fencing={fencing}")
+    }
+
+    async fn value(&self, statement: &str) -> Outcome<Option<String>> {
+        let rows = self.server.session_in(&self.database).await?.query(statement).await?;
+        Ok(rows.into_iter().flatten().flatten().next())
+    }
+
+    /// Returns the process of the session that holds the lock.
+    async fn holder(&self, key: i64) -> Outcome<Option<String>> {
+        let key = key.cast_unsigned();
+        let (high, low) = (key >> 32, key & 0xffff_ffff);
+        self.value(&format!(
+            "SELECT pid FROM pg_locks JOIN pg_database ON oid=database WHERE datname=current_database() \
+             AND locktype='advisory' AND granted AND classid={high}::oid AND objid={low}::oid AND objsubid=1"
+        ))
+        .await
+    }
+
+    async fn take_away(&self, name: &LockName, removal: Removal) -> Outcome {
+        let key = distlock::postgres::key(name.as_str());
+        let free = || Failure::new(format!("{name:?} is free"));
+        let holder = self.holder(key).await?.ok_or_else(free)?;
+        // It may be the thief.
+        drop(self.thief.lock().await.take());
+        self.server.query(&format!("SELECT pg_terminate_backend({holder})")).await?;
+        while self.holder(key).await?.as_ref() == Some(&holder) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if removal == Removal::Theft {
+            let mut thief = self.server.session_in(&self.database).await?;
+            let rows = thief.query(&format!("SELECT pg_try_advisory_lock({key})")).await?;
+            if rows != [[Some("t".to_owned())]] {
+                return Err(Failure::new(format!("{name:?} was not free for the thief")));
+            }
+            *self.thief.lock().await = Some(thief);
+        }
+        Ok(())
+    }
+
+    /// The locks that are held or waited for.
+    async fn leftovers(&self) -> Outcome<Vec<String>> {
+        let locks = "SELECT concat_ws(' ','advisory lock',classid,objid,'granted',granted,'of',pid) \
+                     FROM pg_locks JOIN pg_database ON pg_database.oid=database \
+                     WHERE datname=current_database() AND locktype='advisory'";
+        let rows = self.server.session_in(&self.database).await?.query(locks).await?;
+        Ok(rows.into_iter().flatten().flatten().collect())
+    }
+}
+
+/// They differ in the source of tokens, and in how a reply is lost.
+macro_rules! harness {
+    ($harness:ident, $losing:expr, $fencing:expr) => {
+        proxied_harness! {
+            $harness,
+            left_out: left_out("postgres"),
+            start: Place::start($losing, $fencing),
+            requests: Outcome::Ok,
+
+            fn routes(&self) -> Routes {
+                Routes::Several
+            }
+
+            fn lease(&self) -> Option<Duration> {
+                Some(LEASE)
+            }
+
+            /// The client only sees that the session has ended, not why.
+            fn reason_of_a_break(&self) -> Option<LossReason> {
+                None
+            }
+
+            async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
+                connect(&self.0.url(LASTING), builder).await
+            }
+
+            /// Connections are kept, as when a network fails: a lock would end with its connection.
+            async fn sever(&self) -> Outcome {
+                self.0.proxy.blackhole(Direction::ToServer);
+                self.0.proxy.blackhole(Direction::ToClient);
+                Ok(())
+            }
+        }
+    };
+}
+
+harness!(Postgres, Losing::Cut, "clock");
+harness!(PostgresTable, Losing::Silence, "table");

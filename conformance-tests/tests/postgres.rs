@@ -1,0 +1,13 @@
+//! Runs the suite against a real PostgreSQL, as a user without any privileges, with separate processes.
+
+#[cfg(unix)]
+#[path = "harnesses/postgres.rs"]
+mod postgres;
+
+#[cfg(unix)]
+conformance_tests::conformance_suite!(postgres::Postgres);
+
+#[cfg(not(unix))]
+fn main() {
+    println!("the fixture for PostgreSQL needs a Unix system, so none of its cases has run");
+}

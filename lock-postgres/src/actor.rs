@@ -1,0 +1,415 @@
+//! The task that owns a connection: it alone sends statements on it and receives the answers.
+//!
+//! It carries out one order after the other, and abandons a statement only together with the connection. If the caller has gone,
+//! it releases a granted lock at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::Released;
+use lock_core::spi::within;
+use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
+use tokio::sync::oneshot;
+
+use crate::failure::{Failure, gone, nonsense, shared_session, standby};
+use crate::key::Key;
+use crate::link::{Claim, Link, Order, Stage, Taken, Tray, Waiting};
+use crate::options::TokenSource;
+use crate::pool::Pool;
+use crate::session::{Answer, Session};
+use crate::statement::{self, Answered, Checked, Waiter, checked};
+
+/// How long the server has to cancel a wait. After that the client drops the connection, and ends the session from another.
+const PATIENCE_WITH_CANCELLATION: Duration = Duration::from_millis(400);
+
+/// The pause before the client cancels a wait again: the first time, it may not have begun yet.
+const CANCEL_AGAIN: Duration = Duration::from_millis(50);
+
+/// How often the client sends a cancelled release again before it gives up the connection.
+const RELEASES_SENT: usize = 5;
+
+/// The connection is no longer usable.
+struct Broken(LockError);
+
+/// What has to happen before a connection ends, even if the runtime ends or the task panics: the server frees the locks as soon as
+/// the connection is closed.
+struct Ending {
+    pool: Arc<Pool>,
+    link: Arc<Link>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if self.link.has_ended() {
+            return;
+        }
+        self.link.reaches(Stage::Ended);
+        self.pool.context.group_lost(self.link.group, LossReason::ConnectionLost);
+        self.pool.remove(self.link.group);
+        // The server frees the locks as soon as it notices; the control connection makes sure that it does.
+        self.pool.control.bury(Arc::clone(&self.link));
+    }
+}
+
+pub(crate) struct Actor {
+    pool: Arc<Pool>,
+    link: Arc<Link>,
+    /// Before the session, so that it is dropped first.
+    ending: Ending,
+    session: Session,
+    held: HashMap<Key, AttemptId>,
+    /// The moment just before the last answered statement was sent.
+    heard: Moment,
+    /// The limit for statements that the session has to get again, because a wait has switched it off.
+    limit: Option<u64>,
+}
+
+impl Actor {
+    pub(crate) fn new(pool: Arc<Pool>, link: Arc<Link>, session: Session) -> Self {
+        let heard = pool.context.clock().now();
+        let ending = Ending { pool: Arc::clone(&pool), link: Arc::clone(&link) };
+        Self { pool, link, ending, session, held: HashMap::new(), heard, limit: None }
+    }
+
+    pub(crate) async fn work(mut self, mut tray: Tray) {
+        loop {
+            let Some(order) = self.next(&mut tray).await else { return self.retire().await };
+            let carried_out = match order {
+                Order::Take { claim, answer } => self.take(claim, answer).await,
+                Order::Wait { claim, waiter, waiting, answer } => {
+                    self.wait(claim, &waiter, &waiting, answer).await
+                }
+                Order::Release { key, id, operation, answer } => {
+                    self.release(key, id, operation, answer).await
+                }
+                Order::Check { leases, answer } => self.check(leases, answer).await,
+                Order::Close => {
+                    self.link.reaches(Stage::Ended);
+                    self.pool.remove(self.link.group);
+                    return self.retire().await;
+                }
+            };
+            if let Err(Broken(error)) = carried_out {
+                return self.die(&error);
+            }
+        }
+    }
+
+    /// The next order; `None` after so long without one that the pool has dropped the connection.
+    async fn next(&self, tray: &mut Tray) -> Option<Order> {
+        loop {
+            if !self.held.is_empty() {
+                return tray.next().await;
+            }
+            let idle_until = self.now().plus(self.pool.settings.longest_idle());
+            match within(self.pool.context.clock(), idle_until, tray.next()).await {
+                Some(order) => return order,
+                None if self.pool.retire(self.link.group) => return None,
+                None => {}
+            }
+        }
+    }
+
+    /// Closes the connection when nothing on it is held, or still matters.
+    async fn retire(self) {
+        self.link.reaches(Stage::Ended);
+        self.session.close().await;
+        self.link.reaches(Stage::Buried);
+    }
+
+    fn die(self, error: &LockError) {
+        let Self { link, ending, session, held, .. } = self;
+        if held.is_empty() {
+            tracing::debug!(target: "distlock", session = %link.session, %error, "a connection has ended");
+        } else {
+            let locks = held.len();
+            tracing::warn!(target: "distlock", session = %link.session, locks, %error, "a connection has ended, and its locks with it");
+        }
+        drop(ending);
+        drop(session);
+    }
+
+    fn now(&self) -> Moment {
+        self.pool.context.clock().now()
+    }
+
+    /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
+    /// until the holds may end at the server, because dropping the connection would lose all of them.
+    async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
+        let clock = self.pool.context.clock();
+        let sent = clock.now();
+        let usual = sent.plus(self.pool.settings.request_timeout);
+        let deadline =
+            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(self.pool.settings.lease)) };
+        self.link.is_asking(sent);
+        let answer = within(clock, deadline, self.session.ask(operation, statement)).await;
+        self.link.has_asked();
+        let answer = answer.unwrap_or_else(|| Err(Failure::silence(operation)));
+        if !matches!(answer, Err(Failure::Broken(_))) {
+            self.heard = sent;
+        }
+        answer
+    }
+
+    async fn take(
+        &mut self,
+        claim: Claim,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    ) -> Result<(), Broken> {
+        if answer.is_closed() {
+            self.pool.vacate(self.link.group, claim.key);
+            return Ok(());
+        }
+        let sent = self.now();
+        let statement = statement::take(claim.key, self.pool.settings.fencing, self.session.mark);
+        let said = self.ask(Operation::Acquire, statement).await;
+        self.conclude(claim, sent, said, answer).await
+    }
+
+    async fn wait(
+        &mut self,
+        claim: Claim,
+        waiter: &Waiter,
+        waiting: &Waiting,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    ) -> Result<(), Broken> {
+        if answer.is_closed() {
+            self.pool.vacate(self.link.group, claim.key);
+            self.pool.share(self.link.group);
+            return Ok(());
+        }
+        let statement = statement::wait(claim.key, self.pool.settings.fencing, self.session.mark, waiter);
+        let (sent, said) = loop {
+            let sent = self.now();
+            let said = self.ask_until(waiting.ended(), statement.clone()).await;
+            let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
+            if !is_interrupted || !waiting.begins_anew() {
+                break (sent, said);
+            }
+            // It may have got the lock all the same, and would get it twice.
+            self.send_release(claim.key, Operation::Cancel).await?;
+            waiting.has_begun_anew();
+        };
+        waiting.is_over();
+        if !matches!(said, Err(Failure::Broken(_))) {
+            self.heard = sent;
+        }
+        self.limit = Some(self.pool.settings.lease_milliseconds());
+        self.conclude(claim, sent, said, answer).await?;
+        self.pool.share(self.link.group);
+        Ok(())
+    }
+
+    /// Waits for the server's answer. If its caller has gone, it cancels the statement. Then the server must answer both
+    /// before the connection is used again, because a late cancellation hits whatever runs at that time.
+    async fn ask_until(
+        &mut self,
+        stop: impl Future<Output = ()>,
+        statement: String,
+    ) -> Result<Answer, Failure> {
+        let (pool, id) = (&self.pool, self.session.id);
+        let clock = pool.context.clock();
+        let mut asking = std::pin::pin!(self.session.ask(Operation::Acquire, statement));
+        tokio::select! {
+            biased;
+            answer = &mut asking => return answer,
+            () = stop => {}
+        }
+        // Dropping the connection would lose everything else that is held on it.
+        let usual = clock.now().plus(PATIENCE_WITH_CANCELLATION);
+        let deadline =
+            if self.held.is_empty() { usual } else { usual.max(self.heard.plus(pool.settings.lease)) };
+        let cancelled = async {
+            loop {
+                pool.control.cancel(id).await.map_err(Failure::Broken)?;
+                let again = clock.now().plus(CANCEL_AGAIN);
+                if let Some(answer) = within(clock, again, asking.as_mut()).await {
+                    return answer;
+                }
+            }
+        };
+        within(clock, deadline, cancelled).await.unwrap_or_else(|| Err(Failure::silence(Operation::Cancel)))
+    }
+
+    /// Turns the server's answer into the answer for the caller that asked for the lock.
+    async fn conclude(
+        &mut self,
+        claim: Claim,
+        sent: Moment,
+        said: Result<Answer, Failure>,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    ) -> Result<(), Broken> {
+        let Claim { key, id, .. } = claim;
+        let taken = match read(said) {
+            Ok(Answered::Refused) => Ok(Taken::Refused),
+            Ok(Answered::Granted(token)) => {
+                self.held.insert(key, id);
+                self.confirm(&claim, token, sent).await
+            }
+            Ok(Answered::Elsewhere) => self.explain_elsewhere().await,
+            // A statement that fails may have got the lock all the same.
+            Err(failure) => {
+                self.held.insert(key, id);
+                if failure.is_interruption() { Ok(Taken::Interrupted) } else { Err(failure) }
+            }
+        };
+        if let Err(Failure::Broken(error)) = taken {
+            // No caller has learned of the grant.
+            self.held.remove(&key);
+            return Err(Broken(error));
+        }
+        let is_granted = matches!(taken, Ok(Taken::Granted { .. }));
+        if !is_granted {
+            self.give_back_or_vacate(key).await?;
+        }
+        // Sending fails if the caller has gone.
+        if answer.send(taken.map_err(Failure::into_error)).is_err() && is_granted {
+            self.give_back(key, Operation::Cancel).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what may be held. Before the caller learns of it, which may ask for the lock again.
+    async fn give_back_or_vacate(&mut self, key: Key) -> Result<(), Broken> {
+        if self.held.contains_key(&key) {
+            self.give_back(key, Operation::Cancel).await?;
+        } else {
+            self.pool.vacate(self.link.group, key);
+        }
+        Ok(())
+    }
+
+    /// Why the server did not look at the lock.
+    async fn explain_elsewhere(&mut self) -> Result<Taken, Failure> {
+        match self.look().await? {
+            Checked::Standby => Err(Failure::Broken(standby(Operation::Acquire))),
+            Checked::Held => Err(Failure::Broken(shared_session(Operation::Acquire))),
+        }
+    }
+
+    /// Completes a grant: mints a token if that takes a statement of its own. The answer to a wait is no proof that the
+    /// session still exists, and the moment before the wait is long gone; so the client asks once more.
+    async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Failure> {
+        let token = match self.pool.settings.fencing {
+            TokenSource::Clock | TokenSource::Sequence => Some(token),
+            TokenSource::Table => Some(self.mint(claim).await?),
+            TokenSource::None => None,
+        };
+        let token = token.map(FencingToken::new);
+        if self.now().since(sent) <= self.pool.settings.interval / 2 {
+            return Ok(Taken::Granted { token, anchor: sent });
+        }
+        let anchor = self.now();
+        match self.look().await? {
+            Checked::Held => Ok(Taken::Granted { token, anchor }),
+            Checked::Standby => Err(Failure::Broken(standby(Operation::Acquire))),
+        }
+    }
+
+    /// Writes to the table of tokens. A write may block for many reasons, and the checks of the holds on this connection wait
+    /// behind it. So it has a limit of its own, and is cancelled then.
+    async fn mint(&mut self, claim: &Claim) -> Result<u64, Failure> {
+        let clock = self.pool.context.clock().clone();
+        let sent = clock.now();
+        self.link.is_asking(sent);
+        let end = sent.plus(self.pool.settings.request_timeout);
+        let mint = statement::mint(claim.key, claim.name.as_str());
+        let answer = self.ask_until(clock.sleep_until(end), mint).await;
+        self.link.has_asked();
+        let answer = answer?;
+        self.heard = sent;
+        let token = answer.value().and_then(|text| text.parse().ok());
+        token.ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, "it does not say the token")))
+    }
+
+    /// Whether this is still our session, on a primary. Also ends what a wait has changed in the session.
+    async fn look(&mut self) -> Result<Checked, Failure> {
+        let statement = statement::check(self.session.mark, self.limit);
+        let answer = self.ask(Operation::Renew, statement).await?;
+        self.limit = None;
+        // An answer of another session means that this connection is unusable.
+        checked(answer.value()).map_err(Failure::Broken)
+    }
+
+    async fn check(
+        &mut self,
+        leases: Vec<(Key, AttemptId)>,
+        answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>>,
+    ) -> Result<(), Broken> {
+        if answer.is_closed() {
+            return Ok(());
+        }
+        let state = match self.look().await {
+            Ok(Checked::Held) => LeaseState::Held,
+            Ok(Checked::Standby) => {
+                tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become a standby: its locks no longer exclude other clients");
+                LeaseState::Lost(LossReason::SessionClosed)
+            }
+            Err(Failure::Broken(error)) => return Err(Broken(error)),
+            Err(failure) => {
+                let _ = answer.send(Err(failure.into_error()));
+                return Ok(());
+            }
+        };
+        let states = leases.iter().map(|(key, id)| match self.held.get(key) {
+            Some(holder) if holder == id => state,
+            _ => LeaseState::Lost(LossReason::Deleted),
+        });
+        // If the caller has gone, its next check asks again.
+        let _ = answer.send(Ok(states.collect()));
+        Ok(())
+    }
+
+    async fn release(
+        &mut self,
+        key: Key,
+        id: AttemptId,
+        operation: Operation,
+        answer: oneshot::Sender<Result<Released, LockError>>,
+    ) -> Result<(), Broken> {
+        let released = if self.held.get(&key) == Some(&id) {
+            self.give_back(key, operation).await?
+        } else {
+            Released::WasLost(LossReason::Deleted)
+        };
+        let _ = answer.send(Ok(released));
+        Ok(())
+    }
+
+    /// Releases a lock, whether it is held or not.
+    async fn give_back(&mut self, key: Key, operation: Operation) -> Result<Released, Broken> {
+        // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
+        self.held.remove(&key);
+        let released = self.send_release(key, operation).await?;
+        self.pool.vacate(self.link.group, key);
+        Ok(released)
+    }
+
+    async fn send_release(&mut self, key: Key, operation: Operation) -> Result<Released, Broken> {
+        let mut failure = None;
+        for _ in 0..RELEASES_SENT {
+            let statement = statement::release(key, self.session.mark, operation);
+            match self.ask(operation, statement).await {
+                Ok(answer) => match answer.value() {
+                    Some("true") => return Ok(Released::Clean),
+                    // A statement that was cancelled may have released it.
+                    Some(_) => return Ok(Released::WasLost(LossReason::Deleted)),
+                    None => return Err(Broken(shared_session(operation))),
+                },
+                Err(Failure::Broken(error)) => return Err(Broken(error)),
+                Err(refused) => failure = Some(refused.into_error()),
+            }
+        }
+        // Ending the connection certainly frees the lock.
+        Err(Broken(failure.unwrap_or_else(|| gone(operation))))
+    }
+}
+
+/// What the server has answered to a request for a lock.
+fn read(said: Result<Answer, Failure>) -> Result<Answered, Failure> {
+    let answer = said?;
+    let value = answer.value();
+    Answered::read(value)
+        .ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, value.unwrap_or("nothing"))))
+}

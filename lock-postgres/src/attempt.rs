@@ -1,0 +1,288 @@
+//! One attempt to acquire a lock: tried once, or waited for at the server until it is granted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::spi::within;
+use lock_core::{AcquireRequest, Backoff, Grant, HolderId, LockError, Moment, Operation, Term, Wait};
+
+use crate::backend::{Lease, PostgresBackend};
+use crate::control::Seen;
+use crate::failure::{gone, no_answer};
+use crate::link::{Claim, Link, Taken, Waiting};
+use crate::options;
+use crate::pool::{OwnLink, Started};
+use crate::statement::Waiter;
+
+/// The pause before the next check of a wait if the session did not wait, or the server did not answer.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The longest pause between two checks of a wait that has lasted for a while.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+
+/// How often a waiter tries the lock while no connection is free on which it could wait at the server.
+const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
+
+/// The pauses between two tries of a waiter that does not wait at the server.
+const FIRST_POLL: Duration = Duration::from_millis(20);
+const LONGEST_POLL: Duration = Duration::from_millis(500);
+
+/// How often at least a session may be found not waiting before the client gives it up: its statement or its answer may be on
+/// the way.
+const MOST_MISSES: u32 = 3;
+
+pub(crate) struct Attempt<'a> {
+    backend: &'a PostgresBackend,
+    request: &'a AcquireRequest,
+    claim: Claim,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(backend: &'a PostgresBackend, request: &'a AcquireRequest) -> Self {
+        let (name, id) = (request.name().clone(), request.id());
+        let claim = Claim { key: backend.key(&name), name, id };
+        Self { backend, request, claim }
+    }
+
+    pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
+        // The core may have called before for this attempt, with an unknown outcome.
+        self.backend.undo(self.claim.id, Operation::Cancel).await?;
+        match self.request.wait() {
+            Wait::Try => self.try_once().await,
+            Wait::Until(_) | Wait::Forever => self.wait().await,
+        }
+    }
+
+    async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
+        for _ in 0..=self.backend.pool.connections().max(1) {
+            let started = self.backend.pool.take_somewhere(&self.claim).await?;
+            match self.taken(started).await? {
+                Outcome::Granted(grant) => return Ok(Some(grant)),
+                Outcome::Refused => return Ok(None),
+                Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+            }
+        }
+        Err(gone(Operation::Acquire))
+    }
+
+    async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        if let Wait::Until(_) = self.request.wait()
+            && let Some(grant) = self.try_before_waiting().await?
+        {
+            return Ok(Some(grant));
+        }
+        if self.backend.settings.waiting == options::Waiting::Poll {
+            return self.poll().await;
+        }
+        let own = match self.backend.pool.idle() {
+            Some(own) => own,
+            None => match self.own_or_grant().await? {
+                Way::Own(own) => own,
+                Way::Granted(grant) => return Ok(Some(grant)),
+            },
+        };
+        let waiting = Arc::new(Waiting::default());
+        let started = own.wait(self.claim.clone(), self.description(), Arc::clone(&waiting));
+        self.backend.remember(&self.claim, &started.link, Some(Arc::clone(&waiting)));
+        self.backend.lookout.add(started.link.session, &waiting);
+        match self.watch(started, &waiting).await? {
+            Outcome::Granted(grant) => Ok(Some(grant)),
+            Outcome::Refused | Outcome::Nothing => Ok(None),
+        }
+    }
+
+    /// Tries until the lock is free.
+    async fn poll(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        let clock = self.backend.context.clock();
+        let mut pauses = Backoff::new(FIRST_POLL, LONGEST_POLL);
+        loop {
+            if let Some(grant) = self.try_before_waiting().await? {
+                return Ok(Some(grant));
+            }
+            clock.sleep_until(clock.now().plus(pauses.next_pause())).await;
+        }
+    }
+
+    /// Tries the lock before a wait with a time limit. The server answers a wait only when it is over. A wait that ends without an
+    /// answer does not know whether another client holds the lock, and a check from another connection may come too late.
+    async fn try_before_waiting(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        let started = self.backend.pool.take_somewhere(&self.claim).await?;
+        match self.taken(started).await? {
+            Outcome::Granted(grant) => return Ok(Some(grant)),
+            Outcome::Refused => self.request.attempt().queued(),
+            Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+        }
+        Ok(None)
+    }
+
+    /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
+    /// waits for a connection, and tries again now and then.
+    async fn own_or_grant(&self) -> Result<Way, LockError> {
+        let (pool, clock) = (&self.backend.pool, self.backend.context.clock());
+        let mut is_told = false;
+        let mut started = Some(pool.take_somewhere(&self.claim).await?);
+        let mut owning = std::pin::pin!(pool.own());
+        loop {
+            if let Some(started) = started {
+                match self.taken(started).await? {
+                    Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
+                    Outcome::Refused => self.request.attempt().queued(),
+                    Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+                }
+            }
+            let pause = clock.now().plus(LOOK_WITHOUT_A_PLACE.min(self.backend.settings.interval));
+            if let Some(own) = within(clock, pause, owning.as_mut()).await {
+                return Ok(Way::Own(own?));
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                tracing::warn!(
+                    target: "distlock",
+                    lock = %self.request.name(),
+                    max_waiting = self.backend.settings.max_waiting,
+                    "as many waits as allowed are at the server: the client tries the lock now and then, and waiters at the server come first"
+                );
+            }
+            started = pool.take(&self.claim);
+        }
+    }
+
+    async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
+        let Started { link, asked } = started;
+        self.backend.remember(&self.claim, &link, None);
+        let clock = self.backend.context.clock();
+        let limit = self.backend.settings.request_timeout;
+        let mut asked = asked;
+        loop {
+            match within(clock, clock.now().plus(limit), &mut asked).await {
+                // Other orders were before it, and the server has answered them.
+                None if !link.is_slow(clock, limit / 2) && !link.has_ended() => {}
+                None => return Err(no_answer(Operation::Acquire)),
+                Some(Err(_)) => return Ok(Outcome::Nothing),
+                Some(Ok(taken)) => return Ok(self.outcome(&link, &taken?)),
+            }
+        }
+    }
+
+    fn outcome(&self, link: &Arc<Link>, came: &Taken) -> Outcome {
+        if let Taken::Interrupted = came {
+            return Outcome::Nothing;
+        }
+        self.backend.forget(self.claim.id);
+        let Taken::Granted { token, anchor } = *came else { return Outcome::Refused };
+        let lease = Lease { link: Arc::clone(link), key: self.claim.key, id: self.claim.id };
+        let term = Term::Leased { anchor, length: self.backend.settings.lease };
+        let grant = Grant::new(lease, link.group, term).with_holder(HolderId::new(link.session.to_string()));
+        Outcome::Granted(match token {
+            Some(token) => grant.with_token(token),
+            None => grant,
+        })
+    }
+
+    /// Waits for the answer to a wait. Meanwhile it checks that the server responds, and that the session waits for the lock, which
+    /// another session then holds. Otherwise the answer may never come, because the server has forgotten the wait or the grant
+    /// was lost.
+    async fn watch(&self, started: Started, waiting: &Waiting) -> Result<Outcome, LockError> {
+        let Started { link, mut asked } = started;
+        let attempt = self.request.attempt();
+        let clock = self.backend.context.clock();
+        let mut look_at = self.first_look();
+        let mut misses = 0;
+        let mut pause = self.backend.settings.interval;
+        let mut is_confirmed = false;
+        loop {
+            tokio::select! {
+                biased;
+                taken = &mut asked => {
+                    let taken = taken.map_err(|_| gone(Operation::Acquire))??;
+                    return Ok(self.outcome(&link, &taken));
+                }
+                () = attempt.joined() => {
+                    let sooner = if is_confirmed { self.last_look() } else { Some(self.first_look()) };
+                    look_at = look_at.min(sooner.unwrap_or(look_at));
+                    continue;
+                }
+                () = clock.sleep_until(look_at) => {}
+            }
+            let looked = tokio::select! {
+                biased;
+                taken = &mut asked => {
+                    let taken = taken.map_err(|_| gone(Operation::Acquire))??;
+                    return Ok(self.outcome(&link, &taken));
+                }
+                looked = self.backend.control.look_at_wait(link.session) => looked,
+            };
+            let again = match looked {
+                Ok(Seen::Gone) if !waiting.has_answer() => return Err(gone(Operation::Acquire)),
+                Ok(Seen::Waiting) => {
+                    misses = 0;
+                    is_confirmed = true;
+                    attempt.queued();
+                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
+                    pause
+                }
+                // The wait has its answer, and the actor is turning it into a hold.
+                Ok(_) if waiting.has_answer() => LOOK_AGAIN,
+                Ok(_) => {
+                    misses += 1;
+                    // The network may retransmit an answer that the server has sent.
+                    let patience = self.backend.settings.request_timeout.div_duration_f64(LOOK_AGAIN);
+                    if f64::from(misses) > patience.max(f64::from(MOST_MISSES)) {
+                        return Err(gone(Operation::Acquire));
+                    }
+                    LOOK_AGAIN
+                }
+                Err(error) => {
+                    attempt.unreachable(error.during(Operation::Acquire));
+                    LOOK_AGAIN
+                }
+            };
+            let next = clock.now().plus(again);
+            look_at = next.min(self.last_look().unwrap_or(next));
+        }
+    }
+
+    /// When the client first checks a wait. Most waits are granted sooner, and then it does not matter whether another client
+    /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
+    fn first_look(&self) -> Moment {
+        let now = self.backend.context.clock().now();
+        let usual = now.plus(self.backend.settings.interval);
+        let Some(end) = self.request.attempt().next_end(now) else { return usual };
+        let left = end.since(now);
+        let ahead = self.ahead_of_end();
+        usual.min(now.plus(left.saturating_sub(ahead).max(left / 4)))
+    }
+
+    /// How long before the end of a wait the client checks the server: the time for an answer, and a little more.
+    fn ahead_of_end(&self) -> Duration {
+        self.backend.settings.request_timeout.mul_f64(1.5)
+    }
+
+    /// When the client checks the server for the last time before one of the waiting callers stops waiting. It notices the
+    /// server's silence before it would answer "not acquired" to that caller.
+    fn last_look(&self) -> Option<Moment> {
+        let ahead = self.ahead_of_end();
+        let now = self.backend.context.clock().now();
+        let end = self.request.attempt().next_end(now.plus(ahead))?;
+        Some(end.minus(ahead))
+    }
+
+    fn description(&self) -> Waiter {
+        let info = self.request.holder();
+        let id = self.claim.id.to_string();
+        Waiter { id, host: info.host.clone(), pid: info.pid, label: info.label.clone() }
+    }
+}
+
+/// What an attempt gets after it found no connection to wait on.
+enum Way {
+    Own(OwnLink),
+    Granted(Grant<Lease>),
+}
+
+enum Outcome {
+    Granted(Grant<Lease>),
+    Refused,
+    /// Nothing is known; the attempt may have left something that has to be undone.
+    Nothing,
+}

@@ -1,0 +1,274 @@
+//! The `Backend` of the core for PostgreSQL: one short function for each operation.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::Released;
+use lock_core::spi::{Mutex, within};
+use lock_core::{
+    AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
+    Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError, LockName,
+    LockStatus, LossReason, NameRules, Operation, Reach,
+};
+
+use crate::attempt::Attempt;
+use crate::control::Control;
+use crate::failure::{Failure, gone, no_answer, standby};
+use crate::inspection;
+use crate::key::Key;
+use crate::link::{Claim, Link, Waiting};
+use crate::lookout::Lookout;
+use crate::opener::Opener;
+use crate::options::{self, PostgresOptions, TokenSource};
+use crate::pool::Pool;
+use crate::session::Session;
+use crate::settings::{LONGEST_WAIT, Settings};
+use crate::statement;
+
+const BACKEND: &str = "postgres";
+
+/// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up, because
+/// another request would only queue behind this one on the same connection.
+const SHORTEST_TIME_TO_UNDO: Duration = Duration::from_millis(1500);
+
+pub(crate) struct PostgresBackend {
+    pub(crate) context: BackendContext,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) lookout: Arc<Lookout>,
+    /// Where attempts may have left something.
+    attempts: Mutex<HashMap<AttemptId, Placed>>,
+    capabilities: Capabilities,
+}
+
+#[derive(Clone)]
+struct Placed {
+    link: Arc<Link>,
+    key: Key,
+    /// The attempt's wait at the server, if it waits.
+    waiting: Option<Arc<Waiting>>,
+}
+
+/// What the client needs to renew and release a hold.
+pub(crate) struct Lease {
+    pub(crate) link: Arc<Link>,
+    pub(crate) key: Key,
+    pub(crate) id: AttemptId,
+}
+
+impl PostgresBackend {
+    pub(crate) async fn connect(
+        context: BackendContext,
+        options: PostgresOptions,
+    ) -> Result<Self, LockError> {
+        let settings = Arc::new(Settings::new(&context, &options)?);
+        let opener = Opener::new(context.clone(), Arc::clone(&settings));
+        let mut session = opener.open().await?;
+        prepare_tokens(&context, &settings, &mut session).await?;
+        let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
+        let lookout = Lookout::new(context.clone(), Arc::clone(&settings), Arc::clone(&control));
+        let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
+        pool.adopt(session);
+        if let Some(every) = options.validation_interval {
+            context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
+        }
+        let capabilities = capabilities(&options);
+        Ok(Self { context, settings, control, pool, lookout, attempts: Mutex::default(), capabilities })
+    }
+
+    /// The lock, as the server knows it.
+    pub(crate) fn key(&self, name: &LockName) -> Key {
+        Key::of(&self.settings.prefix, name.as_str())
+    }
+
+    /// Remembers where an attempt is made, until its outcome is certain.
+    pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
+        let placed = Placed { link: Arc::clone(link), key: claim.key, waiting };
+        self.attempts.lock().insert(claim.id, placed);
+    }
+
+    pub(crate) fn forget(&self, id: AttemptId) {
+        self.attempts.lock().remove(&id);
+    }
+
+    /// Makes sure that nothing of an attempt is left, and that nothing of it appears later.
+    pub(crate) async fn undo(&self, id: AttemptId, operation: Operation) -> Result<(), LockError> {
+        let Some(placed) = self.attempts.lock().get(&id).cloned() else { return Ok(()) };
+        let Placed { link, key, waiting } = placed;
+        if let Some(waiting) = waiting {
+            waiting.stop();
+        }
+        match self.given_back(&link, key, id, operation).await {
+            Err(_) if link.is_buried() => {}
+            released => drop(released?),
+        }
+        self.forget(id);
+        Ok(())
+    }
+
+    /// Releases a lock on the connection that may have it. If the connection has ended, the server frees the lock by itself.
+    async fn given_back(
+        &self,
+        link: &Link,
+        key: Key,
+        id: AttemptId,
+        operation: Operation,
+    ) -> Result<Released, LockError> {
+        let released = async {
+            let has_ended = link.has_ended();
+            match self.pool.give_back(link, key, id, operation) {
+                Some(released) => {
+                    if let Ok(released) = released.await {
+                        return released;
+                    }
+                }
+                None if !link.has_ended() => return Ok(Released::WasLost(LossReason::Deleted)),
+                None => {}
+            }
+            link.buried().await;
+            // If the connection ended during the request, the server may have carried it out.
+            if has_ended { Ok(Released::WasLost(LossReason::ConnectionLost)) } else { Err(gone(operation)) }
+        };
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout.max(SHORTEST_TIME_TO_UNDO));
+        within(clock, deadline, released).await.unwrap_or_else(|| Err(no_answer(operation)))
+    }
+}
+
+pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
+    // The server gets a key of each name.
+    let names = NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH);
+    let fairness = match options.waiting {
+        options::Waiting::Server => Fairness::Fifo,
+        options::Waiting::Poll => Fairness::Unordered,
+    };
+    let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
+        .with_fairness(fairness)
+        .with_leftovers_gone_after(LONGEST_WAIT + options.lease)
+        .with_inspection(Inspection::Sessions)
+        .with_breaking(Breaking::Sessions);
+    match options.fencing {
+        TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives),
+        TokenSource::Sequence | TokenSource::Table => capabilities.with_fencing(Fencing::Durable),
+        TokenSource::None => capabilities,
+    }
+}
+
+/// Makes sure that there is what tokens come from. It creates that only if it is missing, so that clients can start while the
+/// database allows no changes.
+async fn prepare_tokens(
+    context: &BackendContext,
+    settings: &Settings,
+    session: &mut Session,
+) -> Result<(), LockError> {
+    let (Some(probe), Some(create)) =
+        (statement::probe(settings.fencing), statement::create(settings.fencing))
+    else {
+        return Ok(());
+    };
+    let clock = context.clock();
+    let prepared = async {
+        match session.ask(Operation::Connect, probe.clone()).await {
+            Err(missing) if missing.is_about_a_table() => {}
+            probed => return probed.map(drop),
+        }
+        // Another client may create it at the same time, which fails here.
+        if let Err(failure) = session.ask(Operation::Connect, create).await {
+            tracing::debug!(target: "distlock", error = %failure.into_error(), "what tokens come from was not created");
+        }
+        session.ask(Operation::Connect, probe).await.map(drop)
+    };
+    match within(clock, clock.now().plus(settings.time_to_connect()), prepared).await {
+        Some(prepared) => prepared.map_err(Failure::into_error),
+        None => Err(no_answer(Operation::Connect)),
+    }
+}
+
+/// Checks all holds more often than the core would.
+async fn check_often(context: BackendContext, pool: std::sync::Weak<Pool>, every: Duration) {
+    loop {
+        context.clock().sleep_until(context.clock().now().plus(every)).await;
+        let Some(pool) = pool.upgrade() else { return };
+        pool.groups_in_use().into_iter().for_each(|group| context.group_restored(group));
+    }
+}
+
+#[async_trait]
+impl Backend for PostgresBackend {
+    type Lease = Lease;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
+        Attempt::new(self, request).make().await
+    }
+
+    async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        self.undo(request.id(), Operation::Cancel).await
+    }
+
+    async fn renew(&self, group: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
+        let lost = || vec![LeaseState::Lost(LossReason::ConnectionLost); leases.len()];
+        let Some(link) = self.pool.link(group) else { return Ok(lost()) };
+        let asked = leases.iter().map(|lease| (lease.key, lease.id)).collect();
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        match within(clock, deadline, link.check(asked)).await {
+            Some(Ok(states)) => states,
+            Some(Err(_)) => Ok(lost()),
+            None => Err(no_answer(Operation::Renew)),
+        }
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
+        self.given_back(&lease.link, lease.key, lease.id, Operation::Release).await
+    }
+
+    async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
+        inspection::inspect(self, request).await
+    }
+
+    async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
+        inspection::break_holder(self, request, holder).await
+    }
+
+    async fn ping(&self) -> Result<(), LockError> {
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
+        let asked = self.control.ask(Operation::Ping, statement::ping());
+        let answer =
+            within(clock, deadline, asked).await.unwrap_or_else(|| Err(no_answer(Operation::Ping)))?;
+        if answer.value() != Some("false") {
+            return Err(standby(Operation::Ping));
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.pool.close();
+        self.control.close().await;
+    }
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PostgresBackend").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Lease")
+            .field("key", &self.key)
+            .field("id", &self.id)
+            .field("session", &self.link.session)
+            .finish()
+    }
+}

@@ -1,0 +1,275 @@
+//! The control connection, without holds and waiters: it cancels waits on other connections, and looks at them.
+//!
+//! The client opens it when needed, and closes it after a while without use. A caller may drop its future at any time: the answer
+//! is then dropped.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::spi::within;
+use lock_core::{BackendContext, Backoff, LockError, Operation};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::failure::{Failure, gone};
+use crate::link::{Link, Stage};
+use crate::opener::Opener;
+use crate::server::SessionId;
+use crate::session::{Answer, Row, Session};
+use crate::settings::Settings;
+use crate::statement;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How many waits one statement asks about.
+const MOST_WAITS: usize = 500;
+
+/// A question and the channel for its answer.
+struct Question {
+    operation: Operation,
+    subject: Subject,
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+enum Subject {
+    Statement(String),
+    /// What a waiting session does. One statement asks about several.
+    Wait(SessionId),
+    /// The last question.
+    Farewell,
+}
+
+/// What the server says of a session that was sent to wait for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// It waits for the lock, which another session holds.
+    Waiting,
+    /// It does something else: its answer is on the way, or was lost.
+    Busy,
+    /// It does not exist.
+    Gone,
+}
+
+pub(crate) struct Control {
+    context: BackendContext,
+    settings: Arc<Settings>,
+    questions: mpsc::UnboundedSender<Question>,
+}
+
+impl Control {
+    pub(crate) fn start(context: BackendContext, settings: Arc<Settings>, opener: Arc<Opener>) -> Arc<Self> {
+        let (questions, asked) = mpsc::unbounded_channel();
+        let desk = Desk {
+            context: context.clone(),
+            settings: Arc::clone(&settings),
+            opener,
+            session: None,
+            put_off: VecDeque::new(),
+        };
+        context.spawn(desk.work(asked));
+        Arc::new(Self { context, settings, questions })
+    }
+
+    async fn put(&self, operation: Operation, subject: Subject) -> Result<Answer, Failure> {
+        let (answer, answered) = oneshot::channel();
+        // If the task has ended, it drops the answer's sender with the question, which reports this.
+        let _ = self.questions.send(Question { operation, subject, answer });
+        answered.await.unwrap_or_else(|_| Err(Failure::Broken(gone(operation))))
+    }
+
+    /// Ends the connection for good.
+    pub(crate) async fn close(&self) {
+        // A farewell has no answer.
+        let _ = self.put(Operation::Close, Subject::Farewell).await;
+    }
+
+    /// Carries out a statement that changes nothing, or that may be carried out twice.
+    pub(crate) async fn ask(&self, operation: Operation, statement: String) -> Result<Answer, LockError> {
+        self.put(operation, Subject::Statement(statement)).await.map_err(Failure::into_error)
+    }
+
+    /// Looks at a session that was sent to wait.
+    pub(crate) async fn look_at_wait(&self, session: SessionId) -> Result<Seen, LockError> {
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        let asked = within(clock, deadline, self.put(Operation::Acquire, Subject::Wait(session))).await;
+        let answer = asked.unwrap_or_else(|| Err(Failure::silence(Operation::Acquire)));
+        Ok(seen(session, &answer.map_err(Failure::into_error)?.rows))
+    }
+
+    /// Cancels what a session waits for. After an error it is unknown whether the wait is cancelled, or will be.
+    pub(crate) async fn cancel(&self, session: SessionId) -> Result<(), LockError> {
+        self.ask(Operation::Cancel, statement::cancel(session)).await.map(drop)
+    }
+
+    /// Makes sure that the server forgets a session and everything that it holds, however long that takes.
+    pub(crate) fn bury(self: &Arc<Self>, link: Arc<Link>) {
+        let this = Arc::clone(self);
+        self.context.spawn(async move {
+            let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            // The server usually notices by itself that the client has gone.
+            let mut statement = statement::find(link.session);
+            loop {
+                match this.ask(Operation::Cancel, statement).await {
+                    Ok(answer) if answer.rows.is_empty() => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        let session = link.session;
+                        tracing::debug!(target: "distlock", %session, %error, "a session cannot be ended yet");
+                    }
+                }
+                statement = statement::end(link.session, Operation::Cancel);
+                let clock = this.context.clock();
+                clock.sleep_until(clock.now().plus(backoff.next_pause())).await;
+            }
+            link.reaches(Stage::Buried);
+        });
+    }
+}
+
+fn seen(session: SessionId, rows: &[Row]) -> Seen {
+    let (pid, start) = (session.pid.to_string(), session.start.to_string());
+    let row = rows.iter().find_map(|row| match row.as_slice() {
+        [Some(found), Some(since), waits] if *found == pid && *since == start => Some(waits.as_deref()),
+        _ => None,
+    });
+    match row {
+        None => Seen::Gone,
+        Some(Some("advisory")) => Seen::Waiting,
+        Some(_) => Seen::Busy,
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+/// The task that answers the questions.
+struct Desk {
+    context: BackendContext,
+    settings: Arc<Settings>,
+    opener: Arc<Opener>,
+    session: Option<Session>,
+    /// Other questions that were taken out of the queue while gathering those about waits.
+    put_off: VecDeque<Question>,
+}
+
+impl Desk {
+    async fn work(mut self, mut asked: mpsc::UnboundedReceiver<Question>) {
+        while let Some(question) = self.next(&mut asked).await {
+            match &question.subject {
+                Subject::Farewell => break,
+                Subject::Wait(session) => {
+                    let first = *session;
+                    self.answer_about_waits(first, question, &mut asked).await;
+                }
+                Subject::Statement(statement) => {
+                    let statement = statement.clone();
+                    let answer = self.carry_out(question.operation, &statement).await;
+                    // Sending fails if the caller has gone.
+                    let _ = question.answer.send(answer);
+                }
+            }
+        }
+        if let Some(session) = self.session.take() {
+            session.close().await;
+        }
+    }
+
+    /// The next question. Closes the connection if there is none for a while.
+    async fn next(&mut self, asked: &mut mpsc::UnboundedReceiver<Question>) -> Option<Question> {
+        loop {
+            let question = if let Some(question) = self.put_off.pop_front() {
+                Some(question)
+            } else if self.session.is_some() {
+                let clock = self.context.clock();
+                let idle = clock.now().plus(self.settings.longest_idle());
+                let Some(question) = within(clock, idle, asked.recv()).await else {
+                    if let Some(session) = self.session.take() {
+                        session.close().await;
+                    }
+                    continue;
+                };
+                question
+            } else {
+                asked.recv().await
+            };
+            match question {
+                Some(question) if question.answer.is_closed() => {}
+                question => return question,
+            }
+        }
+    }
+
+    /// Answers all questions about waits of this moment, as many as one statement takes.
+    async fn answer_about_waits(
+        &mut self,
+        first: SessionId,
+        question: Question,
+        asked: &mut mpsc::UnboundedReceiver<Question>,
+    ) {
+        let (mut sessions, mut answers) = (vec![first], vec![question.answer]);
+        while sessions.len() < MOST_WAITS
+            && let Ok(question) = asked.try_recv()
+        {
+            match question.subject {
+                Subject::Wait(session) => {
+                    sessions.push(session);
+                    answers.push(question.answer);
+                }
+                _ => self.put_off.push_back(question),
+            }
+        }
+        let said = self.carry_out(Operation::Acquire, &statement::waits(&sessions)).await;
+        let said = said.map_err(Failure::into_error);
+        for answer in answers {
+            let copy = said.as_ref().map(|said| Answer { rows: said.rows.clone() });
+            let _ = answer.send(copy.map_err(|error| Failure::Broken(error.clone())));
+        }
+    }
+
+    async fn carry_out(&mut self, operation: Operation, statement: &str) -> Result<Answer, Failure> {
+        let was_open = self.session.is_some();
+        match self.ask(operation, statement).await {
+            // The server may have closed it meanwhile.
+            Err(Failure::Broken(_)) if was_open => self.ask(operation, statement).await,
+            answer => answer,
+        }
+    }
+
+    /// Asks, and drops the connection if it breaks or stays silent.
+    async fn ask(&mut self, operation: Operation, statement: &str) -> Result<Answer, Failure> {
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => self.opener.open().await.map_err(Failure::Broken)?,
+        };
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        let asked = within(clock, deadline, session.ask(operation, statement.to_owned())).await;
+        let answer = asked.unwrap_or_else(|| Err(Failure::silence(operation)));
+        if !matches!(answer, Err(Failure::Broken(_))) {
+            self.session = Some(session);
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_told_from_a_later_one_of_the_same_process_id() {
+        let text = |text: &str| Some(text.to_owned());
+        let rows = [vec![text("7"), text("100"), text("advisory")], vec![text("8"), text("200"), None]];
+        let session = |pid, start| SessionId { pid, start };
+        assert_eq!(seen(session(7, 100), &rows), Seen::Waiting);
+        assert_eq!(seen(session(8, 200), &rows), Seen::Busy);
+        assert_eq!(seen(session(8, 201), &rows), Seen::Gone);
+        assert_eq!(seen(session(9, 200), &rows), Seen::Gone);
+    }
+}

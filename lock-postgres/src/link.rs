@@ -1,0 +1,265 @@
+//! The handle of a connection that can hold locks, and the orders to its task.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::Released;
+use lock_core::{
+    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, LockName, Moment, Operation,
+};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::key::Key;
+use crate::server::SessionId;
+use crate::session::Session;
+use crate::statement::Waiter;
+
+/// An attempt's request for a lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) key: Key,
+    /// The name of the lock, for people who look at the table of tokens.
+    pub(crate) name: LockName,
+    pub(crate) id: AttemptId,
+}
+
+/// The outcome of a request for a lock.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Granted {
+        token: Option<FencingToken>,
+        anchor: Moment,
+    },
+    /// Another client holds it.
+    Refused,
+    /// Nothing is known, and nothing is held.
+    Interrupted,
+}
+
+/// A wait that is under way at the server.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// Notified when the wait has to end, for good or to begin anew.
+    end: Notify,
+    is_stopped: AtomicBool,
+    gives_way: AtomicBool,
+    rounds: AtomicU64,
+    is_answered: AtomicBool,
+}
+
+impl Waiting {
+    /// Ends the wait: the lock's callers have gone.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.end.notify_one();
+    }
+
+    /// Ends the wait so that it begins anew; returns how often it has done so.
+    pub(crate) fn give_way(&self) -> u64 {
+        let rounds = self.rounds();
+        self.gives_way.store(true, Ordering::Relaxed);
+        self.end.notify_one();
+        rounds
+    }
+
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the wait has to end.
+    pub(crate) async fn ended(&self) {
+        while !self.is_stopped.load(Ordering::Relaxed) && !self.gives_way.load(Ordering::Relaxed) {
+            self.end.notified().await;
+        }
+    }
+
+    /// Whether the wait, which has ended, is to begin anew.
+    pub(crate) fn begins_anew(&self) -> bool {
+        self.gives_way.swap(false, Ordering::Relaxed) && !self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Records that the wait is about to begin anew.
+    pub(crate) fn has_begun_anew(&self) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that the server has answered the wait. The actor may need a while for what follows.
+    pub(crate) fn is_over(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_answer(&self) -> bool {
+        self.is_answered.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
+
+pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
+
+/// What a connection's task has to do, one order after the other.
+pub(crate) enum Order {
+    /// Take a lock if it is free.
+    Take { claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
+    /// Wait for a lock until it is granted, or until its callers have gone.
+    Wait {
+        claim: Claim,
+        waiter: Waiter,
+        waiting: Arc<Waiting>,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    },
+    /// Release a lock, if this attempt has it.
+    Release {
+        key: Key,
+        id: AttemptId,
+        operation: Operation,
+        answer: oneshot::Sender<Result<Released, LockError>>,
+    },
+    /// Check which locks are still held.
+    Check { leases: Vec<(Key, AttemptId)>, answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>> },
+    /// Close the connection properly.
+    Close,
+}
+
+/// How far the end of a connection has progressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Alive,
+    /// This side no longer receives anything from it; the server may not know that yet.
+    Ended,
+    /// The server has freed everything that was held or waited for on it.
+    Buried,
+}
+
+/// A connection, for tasks that do not own it. It never comes back: the next connection is another link.
+pub(crate) struct Link {
+    pub(crate) group: GroupId,
+    pub(crate) session: SessionId,
+    orders: mpsc::UnboundedSender<Order>,
+    checks: mpsc::UnboundedSender<Order>,
+    /// When the current statement was sent, unless it waits for a lock, in nanoseconds of the clock; zero if there is none.
+    busy_since: AtomicU64,
+    stage: watch::Sender<Stage>,
+}
+
+/// The orders that wait for execution. Checks come first, because the holds of others depend on them.
+pub(crate) struct Tray {
+    orders: mpsc::UnboundedReceiver<Order>,
+    checks: mpsc::UnboundedReceiver<Order>,
+}
+
+impl Tray {
+    /// The next order; `None` when nothing is left that can send one.
+    ///
+    /// # Cancel safety
+    /// No order is lost.
+    pub(crate) async fn next(&mut self) -> Option<Order> {
+        tokio::select! {
+            biased;
+            Some(check) = self.checks.recv() => Some(check),
+            order = self.orders.recv() => order,
+        }
+    }
+}
+
+/// The connection has ended.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+impl Link {
+    pub(crate) fn new(group: GroupId, session: &Session) -> (Arc<Self>, Tray) {
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let (checks, to_check) = mpsc::unbounded_channel();
+        let link = Self {
+            group,
+            session: session.id,
+            orders,
+            checks,
+            busy_since: AtomicU64::new(0),
+            stage: watch::Sender::new(Stage::Alive),
+        };
+        (Arc::new(link), Tray { orders: ordered, checks: to_check })
+    }
+
+    /// Puts an order at the end of its queue.
+    pub(crate) fn order(&self, order: Order) -> Result<(), Gone> {
+        let queue = if matches!(order, Order::Check { .. }) { &self.checks } else { &self.orders };
+        queue.send(order).map_err(|_| Gone)
+    }
+
+    /// Records that a statement was sent at this moment.
+    pub(crate) fn is_asking(&self, since: Moment) {
+        self.busy_since.store(since.as_nanoseconds(), Ordering::Relaxed);
+    }
+
+    /// Records that the statement is over.
+    pub(crate) fn has_asked(&self) {
+        self.busy_since.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a statement has had no answer for longer than `long`.
+    pub(crate) fn is_slow(&self, clock: &Clock, long: Duration) -> bool {
+        let since = self.busy_since.load(Ordering::Relaxed);
+        since != 0 && clock.now().since(Moment::from_nanoseconds(since)) > long
+    }
+
+    pub(crate) fn reaches(&self, stage: Stage) {
+        self.stage.send_modify(|reached| *reached = stage.max(*reached));
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.stage.borrow() > Stage::Alive
+    }
+
+    pub(crate) fn is_buried(&self) -> bool {
+        *self.stage.borrow() == Stage::Buried
+    }
+
+    /// Waits until the server has freed everything that was held or waited for on this connection.
+    pub(crate) async fn buried(&self) {
+        // `self` keeps the sender alive.
+        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Buried).await;
+    }
+
+    pub(crate) fn take(&self, claim: Claim) -> Asked {
+        let (answer, asked) = oneshot::channel();
+        // If the connection has ended, the answer's sender is dropped with the order, which reports this.
+        let _ = self.order(Order::Take { claim, answer });
+        asked
+    }
+
+    pub(crate) fn wait(&self, claim: Claim, waiter: Waiter, waiting: Arc<Waiting>) -> Asked {
+        let (answer, asked) = oneshot::channel();
+        let _ = self.order(Order::Wait { claim, waiter, waiting, answer });
+        asked
+    }
+
+    /// Releases a lock, if this attempt has it.
+    pub(crate) fn release(&self, key: Key, id: AttemptId, operation: Operation) -> GivenBack {
+        let (answer, asked) = oneshot::channel();
+        let _ = self.order(Order::Release { key, id, operation, answer });
+        asked
+    }
+
+    pub(crate) async fn check(
+        &self,
+        leases: Vec<(Key, AttemptId)>,
+    ) -> Result<Result<Vec<LeaseState>, LockError>, Gone> {
+        let (answer, asked) = oneshot::channel();
+        self.order(Order::Check { leases, answer })?;
+        asked.await.map_err(|_| Gone)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Link")
+            .field("group", &self.group)
+            .field("session", &self.session)
+            .field("stage", &*self.stage.borrow())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,109 @@
+//! Sees to it that waits in the server's queue keep no other session waiting.
+//!
+//! A session that waits for a lock holds a snapshot, and `CREATE INDEX CONCURRENTLY` and others wait until all older
+//! snapshots are gone. So the client looks now and then whether a session waits for one of its waits. If so, they begin anew,
+//! one after the other in the order in which they came, each when the one before it is in the queue again. So they keep their
+//! order among each other; waits of other clients may overtake them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use lock_core::spi::Mutex;
+use lock_core::{BackendContext, LockError, Operation};
+
+use crate::control::{Control, Seen};
+use crate::link::Waiting;
+use crate::server::SessionId;
+use crate::settings::Settings;
+use crate::statement;
+
+/// How often the client looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The client looks so rarely that the server spends at most this part of the time of one processor on it.
+const SHARE: u32 = 50;
+
+/// The pause before the client looks again whether a wait is in the queue.
+const SOON: Duration = Duration::from_millis(2);
+
+pub(crate) struct Lookout {
+    context: BackendContext,
+    settings: Arc<Settings>,
+    control: Arc<Control>,
+    watch: Mutex<Watch>,
+}
+
+#[derive(Default)]
+struct Watch {
+    /// In the order in which they began.
+    waits: Vec<(SessionId, Weak<Waiting>)>,
+    is_kept: bool,
+}
+
+impl Lookout {
+    pub(crate) fn new(context: BackendContext, settings: Arc<Settings>, control: Arc<Control>) -> Arc<Self> {
+        Arc::new(Self { context, settings, control, watch: Mutex::default() })
+    }
+
+    /// Looks after this wait until it is over.
+    pub(crate) fn add(self: &Arc<Self>, session: SessionId, waiting: &Arc<Waiting>) {
+        let mut watch = self.watch.lock();
+        watch.waits.push((session, Arc::downgrade(waiting)));
+        if !std::mem::replace(&mut watch.is_kept, true) {
+            self.context.spawn(Arc::clone(self).keep_watch());
+        }
+    }
+
+    /// The waits that are not over. If there is none, the watch ends.
+    fn waits(&self) -> Option<Vec<(SessionId, Arc<Waiting>)>> {
+        let mut watch = self.watch.lock();
+        watch.waits.retain(|(_, waiting)| waiting.upgrade().is_some_and(|waiting| !waiting.has_answer()));
+        watch.is_kept = !watch.waits.is_empty();
+        let waits = watch.waits.iter().filter_map(|(session, waiting)| Some((*session, waiting.upgrade()?)));
+        watch.is_kept.then(|| waits.collect())
+    }
+
+    async fn keep_watch(self: Arc<Self>) {
+        let clock = self.context.clock();
+        let mut pause = LOOK_EVERY;
+        loop {
+            clock.sleep_until(clock.now().plus(pause)).await;
+            let Some(waits) = self.waits() else { return };
+            pause = LOOK_EVERY;
+            let given_way = match self.look(&waits).await {
+                Ok((is_waited_for, took)) => {
+                    pause = pause.max(took * SHARE);
+                    if is_waited_for { self.give_way(&waits).await } else { Ok(()) }
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = given_way {
+                tracing::debug!(target: "distlock", %error, "the client does not know whether its waits keep others waiting");
+            }
+        }
+    }
+
+    /// Whether a session waits for one of the waits, and how long the server took to find out.
+    async fn look(&self, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(bool, Duration), LockError> {
+        let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
+        let answer = self.control.ask(Operation::Inspect, statement::waited_for(&sessions)).await?;
+        let took = answer.rows.first().and_then(|row| row.get(1)?.as_deref()?.parse().ok());
+        Ok((answer.value() == Some("true"), Duration::from_micros(took.unwrap_or_default())))
+    }
+
+    async fn give_way(&self, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(), LockError> {
+        tracing::debug!(target: "distlock", waits = waits.len(), "another session waits for the snapshot of a wait: the waits begin anew");
+        let clock = self.context.clock();
+        for (session, waiting) in waits {
+            let rounds = waiting.give_way();
+            let deadline = clock.now().plus(self.settings.request_timeout);
+            while !waiting.has_answer() && clock.now() < deadline {
+                clock.sleep_until(clock.now().plus(SOON)).await;
+                if waiting.rounds() > rounds && self.control.look_at_wait(*session).await? != Seen::Busy {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! The mark of a session, by which a client distinguishes its own session from one that it shares with other clients.
+//!
+//! A client gives each session a random number, as a setting that the server gets with the login. So the session that
+//! answers a statement with that number is the one that was started for this connection: a pooler that keeps sessions of
+//! its own does not pass the setting on, or refuses it. No statement that other clients could send, not even `DISCARD
+//! ALL`, takes it away.
+
+use std::fmt;
+
+use lock_core::{ErrorKind, LockError, Operation};
+
+/// The setting that has the number.
+pub(crate) const SETTING: &str = "distlock.session";
+
+/// The number that identifies a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
+
+impl Mark {
+    pub(crate) fn random() -> Result<Self, LockError> {
+        getrandom::u64().map(Self).map_err(|error| {
+            LockError::new(ErrorKind::Internal, Operation::Connect)
+                .because(format!("the system has no random numbers: {error}"))
+        })
+    }
+
+    /// The mark with this number.
+    #[cfg(test)]
+    pub(crate) fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The SQL expression that is true in the session with this mark alone, and never NULL.
+    pub(crate) fn is_here(self) -> String {
+        format!("COALESCE(current_setting('{SETTING}',true)='{self}',false)")
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}

@@ -1,0 +1,143 @@
+//! The settings of a client that its other modules need.
+
+use std::time::Duration;
+
+use lock_core::spi::Endpoint;
+use lock_core::{BackendContext, LockError, Password};
+use sqlx::postgres::PgConnectOptions;
+
+use crate::address::connect_options;
+use crate::mark::{self, Mark};
+use crate::options::{Pooler, PostgresOptions, TokenSource, Waiting};
+use crate::session::Session;
+
+/// The request timeout unless the options set another one.
+const LONGEST_REQUEST: Duration = Duration::from_secs(3);
+
+/// An attempt to connect to a server that accepts the connection and then says nothing takes at least this long.
+const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
+
+/// The client closes a connection without holds after this time.
+const LONGEST_IDLE: Duration = Duration::from_secs(30);
+
+/// How often the server looks whether the client of a waiting session is still there.
+const LOOK_FOR_CLIENT: Duration = Duration::from_millis(500);
+
+/// How long a wait lasts at the server: longer than a usual wait. After that the client begins another one.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_hours(24);
+
+pub(crate) struct Settings {
+    connect_options: PgConnectOptions,
+    password: Option<Password>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) lease: Duration,
+    /// The time between two renewals, and between two checks of a waiter.
+    pub(crate) interval: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) fencing: TokenSource,
+    pub(crate) waiting: Waiting,
+    pub(crate) pooler: Pooler,
+    pub(crate) prefix: String,
+    pub(crate) locks_per_connection: usize,
+    pub(crate) max_waiting: usize,
+    pub(crate) max_connections: usize,
+}
+
+impl Settings {
+    pub(crate) fn new(context: &BackendContext, options: &PostgresOptions) -> Result<Self, LockError> {
+        let interval = context.renewal_interval(options.lease)?;
+        let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
+        Ok(Self {
+            connect_options: connect_options(options, context.holder()),
+            password: options.password.clone(),
+            endpoint: options.endpoint.clone(),
+            lease: options.lease,
+            interval,
+            request_timeout,
+            fencing: options.fencing,
+            waiting: options.waiting,
+            pooler: options.pooler,
+            prefix: options.prefix.clone(),
+            locks_per_connection: options.locks_per_connection,
+            max_waiting: options.max_waiting,
+            max_connections: options.max_connections,
+        })
+    }
+
+    /// The lease in whole milliseconds, as the server counts, rounded up.
+    pub(crate) fn lease_milliseconds(&self) -> u64 {
+        u64::try_from(self.lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+
+    /// What the sessions need, in the server's names for it.
+    ///
+    /// * The lease is `idle_session_timeout`. `statement_timeout` ends what hangs, and is switched off for waits.
+    /// * `client_connection_check_interval` ends the wait of a client whose machine has closed its connection. The
+    ///   keepalives end that of one whose machine has vanished. They take longer than the lease, so that no partition
+    ///   ends a session before its lease.
+    /// * Warnings about locks that are not held would only fill the log of the client crate.
+    fn of_sessions(&self, mark: Mark) -> [(&'static str, String); 11] {
+        let lease = self.lease_milliseconds();
+        let seconds = lease.div_ceil(1000);
+        let milliseconds = |number: u64| format!("{number}ms");
+        [
+            ("idle_session_timeout", milliseconds(lease)),
+            ("idle_in_transaction_session_timeout", milliseconds(lease)),
+            ("statement_timeout", milliseconds(lease)),
+            ("lock_timeout", milliseconds(u64::try_from(LONGEST_WAIT.as_millis()).unwrap_or_default())),
+            (
+                "client_connection_check_interval",
+                milliseconds(u64::try_from(LOOK_FOR_CLIENT.as_millis()).unwrap_or(500)),
+            ),
+            ("tcp_keepalives_idle", seconds.to_string()),
+            ("tcp_keepalives_interval", seconds.div_ceil(4).to_string()),
+            ("tcp_keepalives_count", "2".to_owned()),
+            ("tcp_user_timeout", milliseconds(lease + lease / 2)),
+            ("client_min_messages", "error".to_owned()),
+            (mark::SETTING, mark.to_string()),
+        ]
+    }
+
+    /// The statements that give a session behind a pooler its settings, which the pooler would not pass on at the login.
+    pub(crate) fn statements(&self, mark: Mark) -> String {
+        if self.pooler == Pooler::None {
+            return String::new();
+        }
+        let settings = self.of_sessions(mark).into_iter();
+        settings.map(|(name, value)| format!("SET {name}='{value}';")).collect()
+    }
+
+    /// Less than the time after which the server closes such a connection.
+    pub(crate) fn longest_idle(&self) -> Duration {
+        LONGEST_IDLE.min(self.lease / 2)
+    }
+
+    /// What a new session with this mark is opened with.
+    pub(crate) async fn login(
+        &self,
+        context: &BackendContext,
+        mark: Mark,
+    ) -> Result<PgConnectOptions, LockError> {
+        let mut options = self.connect_options.clone();
+        if self.pooler == Pooler::None {
+            options = options.options(self.of_sessions(mark));
+        }
+        let password = context.password(self.password.as_ref(), self.time_to_connect()).await?;
+        // Its `Debug` output contains the password: never print it.
+        Ok(match password {
+            Some(password) => options.password(password.reveal()),
+            None => options,
+        })
+    }
+
+    pub(crate) async fn open(&self, context: &BackendContext) -> Result<Session, LockError> {
+        let mark = Mark::random()?;
+        let login = self.login(context, mark).await?;
+        Session::open(&login, self, mark, context.clock()).await
+    }
+
+    /// How long opening a connection may take.
+    pub(crate) fn time_to_connect(&self) -> Duration {
+        self.request_timeout.max(SHORTEST_TIME_TO_CONNECT)
+    }
+}

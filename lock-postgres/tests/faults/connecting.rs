@@ -1,0 +1,105 @@
+//! Connecting, and being refused.
+
+use std::net::Ipv4Addr;
+
+use conformance_tests::{Failure, Outcome};
+use lock_core::ErrorKind;
+use test_servers::PostgresOptions;
+
+use crate::stage::{LONG, ROOM, Stage, cases, connect, ensure, reach, with_options};
+
+cases!("connecting":
+    is_refused_with_what_to_do,
+    through_a_socket,
+    with_tls,
+    shows_who_a_client_is,
+    a_lock_belongs_to_a_database_and_a_prefix,
+);
+
+async fn is_refused_with_what_to_do() -> Outcome {
+    let stage = Stage::new().await?;
+    let address = stage.server.address();
+    for (url, kind, part) in [
+        (format!("postgres://locks:wrong@{address}/locks"), ErrorKind::Denied, "password"),
+        (format!("postgres://stranger:secret@{address}/locks"), ErrorKind::Denied, "password"),
+        (format!("postgres://locks:secret@{address}/nowhere"), ErrorKind::InvalidOption, "nowhere"),
+        (format!("postgres://{address}/locks"), ErrorKind::InvalidOption, "user"),
+        (
+            format!("postgres://locks:secret@{}:1/locks", Ipv4Addr::LOCALHOST),
+            ErrorKind::Unreachable,
+            "server runs",
+        ),
+    ] {
+        let error = connect(&url).await.err().ok_or_else(|| Failure::new(format!("{url} was accepted")))?;
+        ensure!(error.kind() == kind && error.to_string().contains(part), "{url}: {error}");
+        ensure!(!error.to_string().contains("secret"), "{error}");
+    }
+    Ok(())
+}
+
+async fn through_a_socket() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = reach(&stage.server.unix_url()).await?;
+    let guard = client.mutex("through a socket")?.acquire().await?;
+    Ok(guard.release().await?)
+}
+
+async fn with_tls() -> Outcome {
+    let options = PostgresOptions::new().user("locks", "secret", &[]).tls_with_client_certificates();
+    let stage = Stage::with(options).await?;
+    let client = reach(&stage.server.url()).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    guard.release().await?;
+    let encrypted =
+        "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename='locks' AND ssl";
+    ensure!(stage.number(encrypted).await? >= 1, "nothing is encrypted");
+    let address = stage.server.address();
+    for (options, part) in [("tls=off", "pg_hba"), ("tls=on", "TLS")] {
+        let error = connect(&format!("postgres://locks:secret@{address}/locks?{options}")).await.err();
+        let text = error.map(|error| error.to_string()).unwrap_or_default();
+        ensure!(text.contains(part), "{options}: {text}");
+    }
+    Ok(())
+}
+
+async fn shows_who_a_client_is() -> Outcome {
+    let stage = Stage::new().await?;
+    let (holder, waiter) = (
+        stage.client("lease=10m&label=the%20holder").await?,
+        stage.client("lease=10m&label=it's%20*/%20me").await?,
+    );
+    let guard = holder.mutex(ROOM)?.acquire().await?;
+    let waiting = crate::stage::Waiter::of(&waiter)?;
+    stage.queued(1).await?;
+    let status = waiter.status(ROOM).await?;
+    let own = Some(std::process::id());
+    let (held, waits) = (status.holders.first(), status.waiters.first());
+    ensure!(
+        held.is_some_and(|holder| holder.pid == own && holder.label.as_deref() == Some("the holder")),
+        "{held:?}"
+    );
+    ensure!(
+        waits.is_some_and(|waiter| waiter.pid == own
+            && waiter.label.as_deref() == Some("it's */ me")
+            && waiter.since.is_some()),
+        "{waits:?}"
+    );
+    guard.release().await?;
+    let (guard, _) = waiting.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_lock_belongs_to_a_database_and_a_prefix() -> Outcome {
+    let (stage, other) = (Stage::new().await?, Stage::new().await?);
+    let _held = stage.client(LONG).await?.mutex(ROOM)?.acquire().await?;
+    ensure!(other.client(LONG).await?.mutex(ROOM)?.try_acquire().await?.is_some(), "of another database");
+    let prefixed = reach(&with_options(&stage.url(), "lease=10m&prefix=mine")).await?;
+    ensure!(prefixed.mutex(ROOM)?.try_acquire().await?.is_some(), "of another prefix");
+    let key = lock_postgres::key(ROOM);
+    let sql = format!(
+        "SELECT pg_try_advisory_lock({key})::text, (('x' || left(encode(sha256(convert_to('{ROOM}', 'UTF8')), 'hex'), 16))::bit(64)::bigint = {key})::text"
+    );
+    let answers = stage.values(&sql).await?;
+    ensure!(answers == ["false", "true"], "{answers:?}");
+    Ok(())
+}

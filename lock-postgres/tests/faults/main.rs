@@ -1,0 +1,57 @@
+//! Faults at a real PostgreSQL, and what they do to locks: processes, connections, statements, the server itself and its
+//! settings.
+//!
+//! Most cases mostly wait, so several of them run at once, and this program has its own main function.
+#![allow(unreachable_pub)] // everything here belongs to this program alone
+
+mod stage;
+
+mod cancellation;
+mod concurrently;
+mod connecting;
+mod late;
+mod limits;
+mod poolers;
+mod processes;
+mod protocol;
+mod restarts;
+mod silence;
+mod terminations;
+mod tokens;
+mod transactions;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use conformance_tests::faults::{Program, helper, logs};
+
+/// Many cases wait for leases to end, and some have a server of their own, which takes memory.
+const AT_ONCE: usize = 6;
+
+/// No case takes this long unless something hangs.
+const LONGEST: Duration = Duration::from_mins(4);
+
+fn main() -> ExitCode {
+    if let Some(ended) = helper::run_if_asked(stage::connect) {
+        return ended;
+    }
+    logs::keep();
+    let mut program = Program::default().at_once(AT_ONCE).longest(LONGEST);
+    let all = [
+        cancellation::cases(),
+        concurrently::cases(),
+        connecting::cases(),
+        late::cases(),
+        limits::cases(),
+        poolers::cases(),
+        processes::cases(),
+        protocol::cases(),
+        restarts::cases(),
+        silence::cases(),
+        terminations::cases(),
+        tokens::cases(),
+        transactions::cases(),
+    ];
+    program.add("postgres", test_servers::left_out("postgres").as_deref(), all.into_iter().flatten());
+    program.run()
+}

@@ -1,0 +1,75 @@
+//! A pooler in front of the server: one that gives a session to several clients is refused.
+
+use conformance_tests::Outcome;
+use conformance_tests::faults::diary::Diary;
+use lock_core::{ErrorKind, LossReason};
+use test_servers::{PgBouncer, PoolMode, left_out};
+
+use crate::stage::{ROOM, Stage, Waiter, cases, connect, ensure};
+
+cases!("poolers":
+    are_refused_in_all_modes,
+    that_drop_what_they_do_not_know_are_refused,
+    in_session_mode_keep_the_promise,
+);
+
+const MODES: [PoolMode; 3] = [PoolMode::Transaction, PoolMode::Statement, PoolMode::Session];
+
+async fn is_refused(stage: &Stage, pooler: &PgBouncer) -> Outcome {
+    let error = connect(&stage.url_at(pooler.address())).await.err();
+    let text = error.as_ref().map(ToString::to_string).unwrap_or_default();
+    ensure!(error.map(|error| error.kind()) == Some(ErrorKind::Unsupported), "answered {text:?}");
+    ensure!(text.contains("pooler=session"), "{text}");
+    Ok(())
+}
+
+async fn are_refused_in_all_modes() -> Outcome {
+    if left_out("pgbouncer").is_some() {
+        return Ok(());
+    }
+    let stage = Stage::new().await?;
+    for mode in MODES {
+        is_refused(&stage, &PgBouncer::start(&stage.server, mode, "").await?).await?;
+    }
+    Ok(())
+}
+
+/// Then the session of the server has neither the lease nor the mark.
+async fn that_drop_what_they_do_not_know_are_refused() -> Outcome {
+    if left_out("pgbouncer").is_some() {
+        return Ok(());
+    }
+    let stage = Stage::new().await?;
+    for mode in MODES {
+        let pooler = PgBouncer::start(&stage.server, mode, "ignore_startup_parameters=options").await?;
+        is_refused(&stage, &pooler).await?;
+    }
+    Ok(())
+}
+
+async fn in_session_mode_keep_the_promise() -> Outcome {
+    if left_out("pgbouncer").is_some() {
+        return Ok(());
+    }
+    let stage = Stage::new().await?;
+    let pooler = PgBouncer::start(&stage.server, PoolMode::Session, "").await?;
+    let (address, options) = (pooler.address(), "pooler=session&lease=10m&validation_interval=50ms");
+    let (ours, theirs) = (stage.client_at(address, options).await?, stage.client_at(address, options).await?);
+    let lock = ours.mutex(ROOM)?;
+    let guard = lock.acquire().await?;
+    let waiter = Waiter::of(&theirs)?;
+    stage.queued(1).await?;
+    guard.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    let waiter = Waiter::of(&ours)?;
+    stage.queued(1).await?;
+    waiter.give_up().await?;
+    stage.queued(0).await?;
+    guard.release().await?;
+    let diary = Diary::of(&lock);
+    let _guard = lock.acquire().await?;
+    stage.terminate(&stage.holder().await?).await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!(reason == LossReason::ConnectionLost, "lost because {reason}");
+    stage.works(&theirs).await
+}

@@ -1,0 +1,79 @@
+//! What the lease depends on: how the server counts a session's silence, and what the client sends.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::{Failure, Outcome};
+use test_servers::PostgresOptions;
+
+use crate::stage::{ROOM, Stage, WATCHFUL, Waiter, cases, ensure, until};
+
+cases!("protocol":
+    half_a_message_leaves_the_lease_as_it_is,
+    the_client_sends_whole_messages_only,
+    the_lease_survives_what_an_administrator_sets,
+);
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+/// A message that a partition cuts off does not keep the lock.
+async fn half_a_message_leaves_the_lease_as_it_is() -> Outcome {
+    let stage = Stage::new().await?;
+    let mut holder = stage.session().await?;
+    holder.query("SET idle_session_timeout='1500ms'").await?;
+    let began = Instant::now();
+    holder.query(&format!("SELECT pg_advisory_lock({})", lock_postgres::key(ROOM))).await?;
+    tokio::time::sleep(LEASE / 2).await;
+    holder.send(b"Q\0\0\0").await?;
+    until("the lock is free", || async { Ok(stage.holder_of(ROOM).await?.is_none()) }).await?;
+    let after = began.elapsed();
+    ensure!(after >= LEASE && after < LEASE * 2, "freed after {after:?} of {LEASE:?}");
+    Ok(())
+}
+
+/// The server's log says which messages of the extended protocol it got: those could be cut off without their end.
+async fn the_client_sends_whole_messages_only() -> Outcome {
+    let options = PostgresOptions::new().user("locks", "secret", &[]).setting("log_statement", "all");
+    let stage = Stage::with(options.setting("log_line_prefix", "%u ")).await?;
+    let (holder, client) = (stage.client(WATCHFUL).await?, stage.client(WATCHFUL).await?);
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    client.status(ROOM).await?;
+    client.ping().await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
+    let logged = |part: &'static str| {
+        let text = std::fs::read_to_string(stage.server.log()).map_err(Failure::from);
+        text.map(|text| text.lines().filter(|line| line.starts_with("locks ") && line.contains(part)).count())
+    };
+    until("the release is logged", || async { Ok(logged("/*distlock release*/")? >= 2) }).await?;
+    for operation in ["connect", "acquire", "renew", "inspect", "ping"] {
+        let text = format!("LOG:  statement: /*distlock {operation}");
+        ensure!(logged(text.leak())? > 0, "nothing was logged for {operation}");
+    }
+    ensure!(logged("LOG:  execute")? == 0, "the client uses the extended protocol");
+    Ok(())
+}
+
+async fn the_lease_survives_what_an_administrator_sets() -> Outcome {
+    let stage = Stage::alone().await?;
+    for setting in
+        ["idle_session_timeout='1s'", "statement_timeout='1s'", "lock_timeout='1s'", "tcp_user_timeout='1s'"]
+    {
+        stage.query(&format!("ALTER ROLE locks SET {setting}")).await?;
+    }
+    let (holder, client) = (stage.client("lease=30s").await?, stage.client("lease=30s").await?);
+    let held = holder.mutex(ROOM)?.acquire().await?;
+    let waiter = Waiter::of(&client)?;
+    stage.queued(1).await?;
+    stage.query("ALTER SYSTEM SET idle_session_timeout='1s'").await?;
+    stage.query("SELECT pg_reload_conf()").await?;
+    let (holding, waiting) = (stage.holder().await?, stage.waiters().await?);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ensure!(stage.holder().await? == holding && stage.waiters().await? == waiting, "a session has ended");
+    ensure!(held.hold().is_valid(), "the lock was lost");
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
