@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of tests that unwraps fails the test, as it should
 
-#[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod at_a_server;
 mod breaking;
 #[cfg(target_os = "linux")]
@@ -18,13 +18,15 @@ mod metrics;
 mod mysql;
 #[cfg(target_os = "linux")]
 mod numbers;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod queue;
 #[cfg(feature = "redis")]
 mod redis;
 mod saying;
 mod secrets;
 mod signals;
-#[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod steady;
 mod support;
 mod terminal;

@@ -37,7 +37,7 @@ impl Place {
     }
 
     /// A place with the locks of a server.
-    #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn at(url: String) -> Self {
         Self { server: Some(url), ..Self::new() }
     }
@@ -129,7 +129,7 @@ impl Place {
 pub(crate) const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
 
 /// What `distlock` answers at this URL on a machine that trusts the authorities of this file.
-#[cfg(any(feature = "mysql", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) fn status_where_the_system_trusts(authority: &Path, url: &str) -> Output {
     let mut command = bare();
     command.env("SSL_CERT_FILE", authority).env_remove("SSL_CERT_DIR");
@@ -199,7 +199,7 @@ impl Running {
     }
 
     /// Waits for the event on standard output that says that the lock is held. On a busy machine it may first have to wait.
-    #[cfg(any(feature = "mysql", feature = "redis", feature = "zookeeper"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn says_acquired(&mut self) {
         let first = self.output_event();
         let event = if first["event"] == "waiting" { self.output_event() } else { first };

@@ -1,0 +1,101 @@
+//! The exit codes of failures at the server.
+
+use test_servers::PostgresOptions;
+
+use super::server::Server;
+use crate::at_a_server::cases;
+use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
+use crate::support::{Place, assert_code, said};
+
+cases!(Server::start(), failures: [
+    a_server_that_is_away_is_69,
+    a_server_that_starts_late_is_waited_for,
+    a_wait_that_ends_before_the_server_starts_is_69_and_says_so,
+    a_signal_ends_the_wait_for_a_server,
+    a_server_that_does_not_answer_is_69,
+    a_lock_that_is_not_to_be_had_is_75_and_says_who_has_it,
+    a_signal_ends_a_wait_although_the_server_is_silent,
+    a_wait_that_ends_while_the_server_is_silent_is_69_and_says_so,
+    too_few_descriptors_are_70_with_the_remedy_and_never_a_panic,
+]);
+
+#[test]
+fn whoever_is_not_let_in_or_may_not_do_it_is_77() {
+    let Some(server) = Server::start() else { return };
+    for login in ["app:wrong@", "stranger:right@", "app@"] {
+        is_77(server.url().replace("app:right@", login), "check user, password");
+    }
+    assert_code(&Place::at(server.url()).run(["exec", "job", "--", "true"]), 0, "no rights are needed");
+    for fencing in ["sequence", "table"] {
+        is_77(format!("{}&fencing={fencing}", server.url()), "permission");
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_is_64() {
+    let Some(server) = Server::start() else { return };
+    is_64(&server.url().replace("/locks", "/nowhere"), "name a database");
+}
+
+#[test]
+fn a_standby_is_69_and_says_where_to_go() {
+    let Some(server) = Server::start() else { return };
+    let place = server.place_with(&[("connect_timeout", "0s")]);
+    server.restart_as_standby();
+    for arguments in [["exec", "job", "touch", "ran"].as_slice(), &["status", "job"], &["hold", "job"]] {
+        let output = place.run(arguments.iter().copied());
+        assert_code(&output, 69, arguments);
+        assert!(said(&output).contains("connect to the primary"), "{output:?}");
+    }
+    assert!(!place.file("ran").exists());
+    server.promote();
+    assert_code(&place.run(["exec", "job", "--", "true"]), 0, "a primary");
+}
+
+/// The first statement of a session needs more than the server has.
+#[test]
+fn a_server_without_room_is_69_and_says_what_to_raise() {
+    let options = PostgresOptions::new().user("app", "right", &[]);
+    let options = options.setting("max_connections", "4").setting("superuser_reserved_connections", "3");
+    let Some(server) = Server::start_with(options) else { return };
+    let place = server.place_with(&[("connect_timeout", "0s")]);
+    let holder = place.hold("job");
+    let output = place.run(["exec", "other", "true"]);
+    assert_code(&output, 69, "no room");
+    assert!(said(&output).contains("raise max_connections"), "{output:?}");
+    drop(holder);
+}
+
+#[test]
+fn a_url_that_makes_no_sense_is_64_and_says_what_to_write() {
+    for (url, part) in [
+        ("postgres://", "postgres://user@host:5432/database"),
+        ("postgresql:///locks", "postgres://user@host:5432/database"),
+        ("postgres://one,two", "primary"),
+        ("postgres://db:port", "not a number"),
+        ("postgres://db/one/two", "%2F"),
+        ("postgres://db?lease=soon", "30s"),
+        ("postgres://db?lease=500ms", "longer"),
+        ("postgres://app@db?lease=6s&validation_interval=1m", "validation_interval shorter"),
+        ("postgres://db?fencing=always", "clock, sequence, table, none"),
+        ("postgres://db?wait=maybe", "server, poll"),
+        ("postgres://db?pooler=transaction", "none, session"),
+        ("postgres://db?frobnicate=1", "frobnicate"),
+        ("postgres://db", "postgres://user@host"),
+        ("postgres://app@db?extra_ca=/nonexistent/ca.pem", "/nonexistent/ca.pem"),
+        ("postgres://app@db?ca=/nonexistent/ca.pem", "extra_ca"),
+        ("postgres://app@db?password_file=/nonexistent/file", "/nonexistent/file"),
+        ("postgres://app@db?cert=/x", "both"),
+        ("postgres://localhost?socket=/run/postgresql", ".s.PGSQL.5432"),
+    ] {
+        is_64(url, part);
+    }
+}
+
+#[test]
+fn a_lease_too_short_for_the_grace_is_64_and_says_which_to_change() {
+    // Refused before distlock connects: there is no such server.
+    let place =
+        |lease: &str| Place::at(format!("postgres://app@127.0.0.1:1?lease={lease}&connect_timeout=0s"));
+    lengths_and_graces(place, "6s", "a lease of 6s", &["2s", "6s", "30s", "1h"], 69);
+}

@@ -1,0 +1,30 @@
+//! What happens to the command when contact with the server is lost, or the lock is.
+
+use super::server::Server;
+use crate::at_a_server::Server as _;
+use crate::at_a_server::cases;
+use crate::at_a_server::loss::the_command_ends;
+
+cases!(Server::start(), loss: [
+    a_server_that_returns_in_time_is_suspect_and_then_restored,
+    a_server_that_is_silent_for_too_long_ends_command_and_hold,
+    nobody_else_has_the_lock_before_the_command_is_killed,
+    distlock_that_was_stopped_for_too_long_ends_its_command_and_takes_nothing_from_the_next,
+    ctrl_z_for_longer_than_the_lease_loses_the_lock,
+    with_ignore_the_loss_is_told_and_the_command_runs_on,
+]);
+
+/// A lease that outlasts a stall of the machine, and at whose end the server has also noticed what it had missed.
+const LEASE: &str = "20s";
+
+#[test]
+fn a_terminated_session_ends_the_command() {
+    let Some(server) = Server::start() else { return };
+    the_command_ends(&server.place(LEASE), &["connection_lost"], || server.terminate_holders());
+}
+
+#[test]
+fn a_server_that_is_started_anew_ends_the_command() {
+    let Some(server) = Server::start() else { return };
+    the_command_ends(&server.place(LEASE), &["connection_lost"], || server.restart());
+}

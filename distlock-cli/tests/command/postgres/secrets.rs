@@ -1,0 +1,27 @@
+//! A password reaches the server and appears nowhere else.
+
+use test_servers::PostgresOptions;
+
+use super::server::Server;
+use crate::at_a_server::secrets::{
+    SECRET, nothing_that_is_said_has_it, processes_do_not_show_it, with_and_without,
+};
+use crate::support::Place;
+
+fn guarded() -> Option<Server> {
+    Server::start_with(PostgresOptions::new().user("app", SECRET, &[]))
+}
+
+#[test]
+fn the_command_and_those_who_look_at_it_do_not_see_it() {
+    let Some(server) = guarded() else { return };
+    let place = Place::new();
+    processes_do_not_show_it(&with_and_without(server.url(), &place));
+}
+
+#[test]
+fn messages_and_logs_do_not_have_it() {
+    let Some(server) = guarded() else { return };
+    let place = Place::new();
+    nothing_that_is_said_has_it(&server, with_and_without(server.url(), &place), "lease=soon");
+}
