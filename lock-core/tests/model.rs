@@ -1,7 +1,6 @@
 //! The local mutex and the state machine of a hold under a model checker: loom runs each test through every
-//! interleaving of its threads, with at most three preemptions.
-//!
-//! The modules are compiled into this test unchanged, with loom's mutex instead of the standard one.
+//! interleaving of its threads, with at most three preemptions. The modules are compiled into this test unchanged, with
+//! loom's mutex instead of the standard one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // also in shared functions of the tests
 #![allow(dead_code)] // the modules have functions that no model uses
@@ -49,9 +48,7 @@ use reports::{Event, Known, Reports};
 use state::{Checked, HoldState, Phase, Renewed};
 
 const FOREVER: Patience = Patience::Until(u64::MAX);
-
 type Reason = &'static str;
-
 #[derive(Clone)]
 struct Hold(Arc<HoldState<Reason>>);
 
