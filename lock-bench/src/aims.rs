@@ -8,7 +8,7 @@ use crate::contender::{Contender, Family};
 use crate::results::Results;
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
-use look::Look;
+pub(crate) use look::{Look, middle_half};
 
 pub(crate) struct Aim {
     pub(crate) text: &'static str,
@@ -68,7 +68,7 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    fn unit(self) -> &'static str {
+    pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::CycleBesideRaw
             | Self::CycleBesidePlainRaw

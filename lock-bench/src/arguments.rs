@@ -67,6 +67,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
+    /// Compares the run with an earlier one, from the file that --json wrote then, and says what got slower or faster beyond
+    /// the spread of both; this does not change the exit code. With several servers, each file name contains the server, as
+    /// with --json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+
     /// Writes a page with charts to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,

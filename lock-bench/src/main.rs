@@ -1,11 +1,12 @@
 //! Measures distlock beside raw commands and other lock crates: in turns, in one run, on one server.
 //!
 //! `subject` describes a server, `contender` the locks that are measured on it, `workload` the measurements; `aims`
-//! judges the results, and `report` prints them.
+//! judges the results, `compare` compares them with those of an earlier run, and `report` prints them.
 #![forbid(unsafe_code)]
 
 mod aims;
 mod arguments;
+mod compare;
 mod contender;
 mod driving;
 mod failure;
@@ -42,6 +43,10 @@ Examples:
 
   One workload, more rounds, a server that runs already:
     lock-bench redis --url redis://127.0.0.1:6379 --workload cycle --rounds 20
+
+  What a change has made slower or faster:
+    lock-bench redis --json before.json
+    lock-bench redis --baseline before.json --html report.html
 
   Hand-off with work in the section and a pause after it:
     lock-bench redis --workload handoff --hold 2ms --think 5ms

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::contender::{Contender, Driving, Family, Target};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Workload {
     /// One client acquires and releases
@@ -38,7 +38,7 @@ pub(crate) enum Extent {
 }
 
 /// What is measured, in how many rounds, and for how long.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
     #[serde(skip)]
     pub(crate) target: Target,
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     pub(crate) workloads: Vec<Workload>,
     pub(crate) runtimes: Vec<RuntimeKind>,
     pub(crate) rounds: usize,
-    #[serde(rename = "lease_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "lease_ms", with = "milliseconds")]
     pub(crate) lease: Duration,
     pub(crate) cycle: CyclePlan,
     pub(crate) hand_off: HandOffPlan,
@@ -56,68 +56,82 @@ pub(crate) struct Plan {
 }
 
 /// A contender's turn in one round ends at the first of its limits.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CyclePlan {
     /// A turn here is short: the other load on the machine changes within a second, and should affect both sides of a
     /// ratio.
     pub(crate) turns_per_round: usize,
     pub(crate) warm_up: usize,
     pub(crate) most: usize,
-    #[serde(rename = "turn_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "turn_ms", with = "milliseconds")]
     pub(crate) turn: Duration,
-    #[serde(rename = "echo_turn_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "echo_turn_ms", with = "milliseconds")]
     pub(crate) echo_turn: Duration,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct HandOffPlan {
     pub(crate) clients: Vec<usize>,
     /// The turn begins when every client has had the lock twice, or after this time.
-    #[serde(rename = "warm_up_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "warm_up_ms", with = "milliseconds")]
     pub(crate) warm_up: Duration,
-    #[serde(rename = "turn_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "turn_ms", with = "milliseconds")]
     pub(crate) turn: Duration,
     /// The time that each client adds to a turn, so that every client gets its share of the lock.
-    #[serde(rename = "turn_for_a_client_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "turn_for_a_client_ms", with = "milliseconds")]
     pub(crate) turn_for_a_client: Duration,
-    #[serde(rename = "hold_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "hold_ms", with = "milliseconds")]
     pub(crate) hold: Duration,
-    #[serde(rename = "echo_turn_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "echo_turn_ms", with = "milliseconds")]
     pub(crate) echo_turn: Duration,
-    #[serde(rename = "think_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "think_ms", with = "milliseconds")]
     pub(crate) think: Duration,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ManyPlan {
     pub(crate) holds: usize,
-    #[serde(rename = "window_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "window_ms", with = "milliseconds")]
     pub(crate) window: Duration,
     #[serde(skip)]
     pub(crate) peers: Peers,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WaitingPlan {
     pub(crate) waiters: usize,
     /// The time until waiters of distlock have reached a steady state.
-    #[serde(rename = "settling_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "settling_ms", with = "milliseconds")]
     pub(crate) settling: Duration,
-    #[serde(rename = "window_ms", serialize_with = "as_milliseconds")]
+    #[serde(rename = "window_ms", with = "milliseconds")]
     pub(crate) window: Duration,
     #[serde(skip)]
     pub(crate) peers: Peers,
 }
 
 /// Whether a workload that takes long is run for the peers too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Peers {
+    #[default]
     Included,
     LeftOut,
 }
 
-fn as_milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(duration.as_secs_f64() * 1000.0)
+/// Durations in the report, as milliseconds.
+mod milliseconds {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Duration;
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(duration.as_secs_f64() * 1000.0)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let milliseconds = f64::deserialize(deserializer)?;
+        Duration::try_from_secs_f64(milliseconds / 1000.0).map_err(D::Error::custom)
+    }
 }
 
 /// The extent that the command line asks for.

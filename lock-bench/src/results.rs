@@ -1,13 +1,14 @@
 //! All results of one run.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::aims::Judged;
+use crate::compare::Comparison;
 use crate::contender::{Contender, Driving, Family};
 use crate::plan::Plan;
 use crate::workload::{CycleRow, EchoRow, HandOffRow, ManyRow, RequestsRow, WaitingRow};
 
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) echoes: Vec<EchoRow>,
     pub(crate) cycle: Vec<CycleRow>,
@@ -17,12 +18,14 @@ pub(crate) struct Results {
     pub(crate) waiting: Vec<WaitingRow>,
 }
 
-#[derive(Debug, Serialize)]
+/// Increases when readers of the JSON have to change.
+pub(crate) const FORMAT: u32 = 1;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Increases when readers of the JSON have to change.
     pub(crate) format: u32,
-    pub(crate) version: &'static str,
-    pub(crate) subject: &'static str,
+    pub(crate) version: String,
+    pub(crate) subject: String,
     pub(crate) server: String,
     /// Only host and port: a URL may contain a secret.
     pub(crate) address: String,
@@ -31,12 +34,16 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) plan: Plan,
     pub(crate) contenders: Vec<Listed>,
+    /// Those of an earlier version may have been others.
+    #[serde(skip_deserializing)]
     pub(crate) aims: Vec<Judged>,
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub(crate) comparison: Option<Comparison>,
     #[serde(flatten)]
     pub(crate) results: Results,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) processors: usize,
     pub(crate) processor: Option<String>,
@@ -46,19 +53,19 @@ pub(crate) struct Machine {
 }
 
 /// A contender for the readers of the report.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Listed {
-    pub(crate) id: &'static str,
-    pub(crate) title: &'static str,
+    pub(crate) id: String,
+    pub(crate) title: String,
     pub(crate) family: Family,
     pub(crate) driving: Driving,
-    pub(crate) waiting: &'static str,
+    pub(crate) waiting: String,
 }
 
 impl Listed {
     pub(crate) fn of(contender: &Contender) -> Self {
         let Contender { id, title, family, driving, waiting, .. } = *contender;
-        Self { id, title, family, driving, waiting }
+        Self { id: id.to_owned(), title: title.to_owned(), family, driving, waiting: waiting.to_owned() }
     }
 }
 
@@ -72,13 +79,13 @@ impl Report {
     }
 
     /// Each contender that had a problem, with the text of the problem.
-    pub(crate) fn troubles(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    pub(crate) fn troubles(&self) -> impl Iterator<Item = (&str, &str)> {
         let Results { echoes: _, cycle, hand_off, requests, many, waiting } = &self.results;
-        let cycle = cycle.iter().map(|row| (row.contender, &row.trouble));
-        let hand_off = hand_off.iter().map(|row| (row.contender, &row.trouble));
-        let requests = requests.iter().map(|row| (row.contender, &row.trouble));
-        let many = many.iter().map(|row| (row.contender, &row.trouble));
-        let waiting = waiting.iter().map(|row| (row.contender, &row.trouble));
+        let cycle = cycle.iter().map(|row| (row.contender.as_str(), &row.trouble));
+        let hand_off = hand_off.iter().map(|row| (row.contender.as_str(), &row.trouble));
+        let requests = requests.iter().map(|row| (row.contender.as_str(), &row.trouble));
+        let many = many.iter().map(|row| (row.contender.as_str(), &row.trouble));
+        let waiting = waiting.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let all = cycle.chain(hand_off).chain(requests).chain(many).chain(waiting);
         all.filter_map(|(id, trouble)| trouble.as_deref().map(|text| (id, text)))
     }

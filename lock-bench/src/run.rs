@@ -10,12 +10,13 @@ use tokio::sync::oneshot;
 
 use crate::aims;
 use crate::arguments::Options;
+use crate::compare::Baseline;
 use crate::failure::{Context, Failure, Outcome};
 use crate::plan::{Place, Plan, Workload};
 use crate::process;
 use crate::progress::Progress;
 use crate::report::{self, Files};
-use crate::results::{Listed, Machine, Report, Results};
+use crate::results::{FORMAT, Listed, Machine, Report, Results};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
 use crate::workload::{cycle, hand_off, many, requests, waiting};
@@ -25,10 +26,12 @@ const INTERRUPTED: u8 = 130;
 
 /// Runs the subjects one after the other. If one fails, the others are still measured.
 pub(crate) fn run_each(subjects: &[&'static Subject], options: &Options) -> Outcome<ExitCode> {
+    let files = if subjects.len() > 1 { Files::OneForEach } else { Files::AsNamed };
+    let baselines: Outcome<Vec<_>> =
+        subjects.iter().map(|subject| baseline(subject, options, files)).collect();
     let mut failures = Vec::new();
-    for subject in subjects {
-        let files = if subjects.len() > 1 { Files::OneForEach } else { Files::AsNamed };
-        match run(subject, options, files) {
+    for (subject, baseline) in subjects.iter().zip(baselines?) {
+        match run(subject, options, files, baseline) {
             Ok(code) if code == ExitCode::SUCCESS => {}
             Ok(code) => return Ok(code),
             Err(failure) if subjects.len() > 1 => {
@@ -40,7 +43,17 @@ pub(crate) fn run_each(subjects: &[&'static Subject], options: &Options) -> Outc
     if failures.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::new(failures.join("\n"))) }
 }
 
-pub(crate) fn run(subject: &'static Subject, options: &Options, files: Files) -> Outcome<ExitCode> {
+fn baseline(subject: &Subject, options: &Options, files: Files) -> Outcome<Option<Baseline>> {
+    let path = options.baseline.as_ref().map(|path| files.path(path, subject.id));
+    path.map(|path| Baseline::read(&path, subject)).transpose()
+}
+
+fn run(
+    subject: &'static Subject,
+    options: &Options,
+    files: Files,
+    baseline: Option<Baseline>,
+) -> Outcome<ExitCode> {
     process::raise_open_files();
     // The server ends with this function in any case, even when the run is interrupted.
     let own_server = if options.url.is_none() { Some((subject.start)()?) } else { None };
@@ -58,7 +71,8 @@ pub(crate) fn run(subject: &'static Subject, options: &Options, files: Files) ->
         return Ok(ExitCode::from(INTERRUPTED));
     };
     progress.finish();
-    let report = measured?;
+    let mut report = measured?;
+    report.comparison = baseline.map(|baseline| baseline.compare(subject, &report));
     report::write(&report, options, files, subject.id)?;
     let troubles = report.troubles_of_distlock();
     if troubles.is_empty() {
@@ -103,9 +117,9 @@ fn measure(subject: &'static Subject, plan: Plan, progress: &Progress) -> Outcom
         results.requests = RuntimeKind::MultiThread.run(counting)?;
     }
     Ok(Report {
-        format: 1,
-        version: env!("CARGO_PKG_VERSION"),
-        subject: subject.title,
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        subject: subject.title.to_owned(),
         server,
         address: address(&plan.target.url),
         begun: humantime::format_rfc3339_seconds(begun_at).to_string(),
@@ -118,6 +132,7 @@ fn measure(subject: &'static Subject, plan: Plan, progress: &Progress) -> Outcom
         },
         contenders: plan.contenders.iter().map(|contender| Listed::of(contender)).collect(),
         aims: aims::judge(subject, &plan.contenders, &results),
+        comparison: None,
         plan,
         results,
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Times in nanoseconds, in the order of measurement.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +56,7 @@ impl FromIterator<Duration> for Samples {
 }
 
 /// The statistics of many times, in microseconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) count: usize,
     pub(crate) least: f64,

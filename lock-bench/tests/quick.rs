@@ -175,6 +175,77 @@ fn a_quick_run_at_mysql_measures_one_server_after_the_other() {
 }
 
 #[test]
+fn a_run_says_what_differs_from_an_earlier_one() {
+    let arguments = ["--workload", "cycle,handoff", "--runtime", "current_thread", "--rounds", "3"];
+    let contenders = |names: &'static str| ["--contender", names];
+    let first = [&arguments[..], &contenders("distlock-caller,distlock-own,raw-caller,raw-thread")].concat();
+    let Some((before, output)) = quick_run("redis", &first) else { return };
+    assert_success(&output);
+
+    // As if one engine had been much faster then, and the other much slower.
+    let mut report = json(before.path());
+    for (contender, factor) in [("distlock-caller", 1e-6), ("distlock-own", 1e6)] {
+        let rows = report["cycle"].as_array_mut().unwrap().iter_mut();
+        let row = rows.filter(|row| row["contender"] == contender).last().unwrap();
+        for round in row["rounds"].as_array_mut().unwrap() {
+            *round = (round.as_f64().unwrap() * factor).into();
+        }
+    }
+    let path = before.path().join("baseline.json");
+    std::fs::write(&path, report.to_string()).unwrap();
+
+    let baseline = ["--lease", "11s", "--baseline", path.to_str().unwrap()];
+    let names = contenders("distlock-caller,distlock-own,raw-caller,raw-thread,rslock");
+    let second = [&arguments[..], &names, &baseline];
+    let Some((now, output)) = quick_run("redis", &second.concat()) else { return };
+    assert_success(&output);
+
+    let comparison = &json(now.path())["comparison"];
+    let changes = comparison["changes"].as_array().unwrap();
+    for (contender, difference) in [("distlock-caller", "slower"), ("distlock-own", "faster")] {
+        let is_it = |change: &&Value| {
+            change["contender"] == contender && change["what"].as_str().unwrap().starts_with("cycle")
+        };
+        let change = changes.iter().find(is_it).unwrap();
+        assert_eq!(change["difference"], difference, "{change}");
+    }
+    assert_eq!(comparison["only_now"], serde_json::json!(["contender rslock"]), "{comparison}");
+    let settings = comparison["settings"].as_array().unwrap();
+    assert!(settings.contains(&"lease_ms 12000 → 11000".into()), "{comparison}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("SLOWER") && text.contains("only in this run: contender rslock"), "{text}");
+    let page = std::fs::read_to_string(now.path().join("report.html")).unwrap();
+    for run in ["before: on a current_thread runtime", "now: on a current_thread runtime"] {
+        assert!(page.contains(run), "no chart {run:?}");
+    }
+}
+
+#[test]
+fn a_baseline_of_something_else_is_an_error_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let of_zookeeper = r#"{ "format": 1, "subject": "ZooKeeper" }"#;
+    let of_later = r#"{ "format": 99, "subject": "Redis" }"#;
+    for (text, reason) in [
+        (None, "cannot read the baseline"),
+        (Some("{}"), "it is no report"),
+        (Some(of_zookeeper), "it is about ZooKeeper, and this run is about Redis"),
+        (Some(of_later), "it has format 99"),
+    ] {
+        let path = folder.path().join("baseline.json");
+        if let Some(text) = text {
+            std::fs::write(&path, text).unwrap();
+        }
+        let mut command = program();
+        // Nothing listens there: a run that began would fail with another message.
+        command.args(["redis", "--quick", "--url", "redis://127.0.0.1:1", "--baseline"]).arg(&path);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.starts_with("lock-bench: ") && text.contains(reason), "{text}");
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_is_one_line() {
     let output = program().args(["redis", "--quick", "--url", "redis://127.0.0.1:1"]).output().unwrap();
     assert!(!output.status.success());

@@ -9,21 +9,30 @@ use crate::samples::median_of;
 use crate::subject::Subject;
 use crate::workload::{CycleRow, Grants, HandOffRow, ManyRow, RequestsRow, WaitingRow};
 
-/// A value, its range over most of the rounds, and its source.
-struct Found {
-    value: f64,
-    range: Option<(f64, f64)>,
+/// A value, and its source.
+pub(crate) struct Found {
+    pub(crate) value: f64,
+    /// The value of each round, if there are rounds.
+    pub(crate) rounds: Vec<f64>,
     detail: String,
 }
 
-pub(super) struct Look<'a> {
-    pub(super) subject: &'a Subject,
-    pub(super) contenders: &'a [&'static Contender],
-    pub(super) contender: &'static Contender,
-    pub(super) results: &'a Results,
+pub(crate) struct Look<'a> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) contenders: &'a [&'static Contender],
+    pub(crate) contender: &'static Contender,
+    pub(crate) results: &'a Results,
 }
 
 impl Look<'_> {
+    /// Returns what was measured; `runtime` is `None` for a measure that does not depend on it.
+    pub(crate) fn find(&self, measure: Measure, runtime: Option<RuntimeKind>) -> Option<Found> {
+        match runtime {
+            Some(kind) => self.on_runtime(measure, kind),
+            None => self.at_rest(measure),
+        }
+    }
+
     pub(super) fn judge(&self, aim: &Aim) -> Vec<Judged> {
         let verdict = |found: &Option<Found>| match (found, aim.at_most) {
             (None, _) => Verdict::Unknown,
@@ -39,14 +48,14 @@ impl Look<'_> {
             value: found.as_ref().map(|found| found.value),
             at_most: aim.at_most,
             unit: aim.measure.unit(),
-            range: found.as_ref().and_then(|found| found.range),
+            range: found.as_ref().and_then(|found| middle_half(&found.rounds)),
             detail: found.map_or_else(|| "not measured".to_owned(), |found| found.detail),
         };
         match self.runtimes_of(aim.measure) {
             Runtimes::None => Vec::new(),
-            Runtimes::NotVaried => vec![judged(None, self.at_rest(aim.measure))],
+            Runtimes::NotVaried => vec![judged(None, self.find(aim.measure, None))],
             Runtimes::Each(kinds) => {
-                let each = |kind| judged(Some(kind), self.on_runtime(aim.measure, kind));
+                let each = |kind| judged(Some(kind), self.find(aim.measure, Some(kind)));
                 kinds.into_iter().map(each).collect()
             }
         }
@@ -125,14 +134,14 @@ impl Look<'_> {
             Measure::CommandsPerSection { clients } => {
                 let row = self.hand_off(kind, clients)?;
                 let detail = format!("{} sections", row.sections);
-                row.client_commands_per_section.map(|value| Found { value, range: None, detail })
+                row.client_commands_per_section.map(|value| Found { value, rounds: Vec::new(), detail })
             }
             _ => None,
         }
     }
 
     fn at_rest(&self, measure: Measure) -> Option<Found> {
-        let found = |value, detail| Some(Found { value, range: None, detail });
+        let found = |value, detail| Some(Found { value, rounds: Vec::new(), detail });
         match measure {
             Measure::HoldingConnections => {
                 let row = self.many().filter(|row| row.trouble.is_none())?;
@@ -252,7 +261,7 @@ fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Found> {
     let (median, other) = (median_of(ours)?, median_of(theirs)?);
     Some(Found {
         value: median_of(&ratios)?,
-        range: range(&ratios),
+        rounds: ratios,
         detail: format!("{median:.0} µs / {other:.0} µs"),
     })
 }
@@ -262,11 +271,11 @@ fn fairness(row: &HandOffRow) -> Option<Found> {
     let last = row.fairness.last()?;
     let (fewest, most) = (last.0.first()?, last.0.last()?);
     let value = median_of(&spreads).unwrap_or(f64::INFINITY);
-    Some(Found { value, range: range(&spreads), detail: format!("{most} / {fewest} in the last round") })
+    Some(Found { value, rounds: spreads, detail: format!("{most} / {fewest} in the last round") })
 }
 
 /// Returns the range of the middle half of the rounds.
-fn range(values: &[f64]) -> Option<(f64, f64)> {
+pub(crate) fn middle_half(values: &[f64]) -> Option<(f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let quarter = sorted.len() / 4;
@@ -289,8 +298,8 @@ mod tests {
 
     #[test]
     fn one_round_out_of_line_is_not_in_the_range() {
-        let (lower, upper) = range(&[9.0, 1.0, 1.2, 1.1, 0.1]).unwrap();
+        let (lower, upper) = middle_half(&[9.0, 1.0, 1.2, 1.1, 0.1]).unwrap();
         assert!((lower - 1.0).abs() < 1e-9 && (upper - 1.2).abs() < 1e-9, "{lower} {upper}");
-        assert!(range(&[]).is_none());
+        assert!(middle_half(&[]).is_none());
     }
 }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
 use crate::plan::{CyclePlan, HandOffTurn};
 use crate::workload::{Cycles, HandOffs};
 
 /// The location of the locks and the length of their leases.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Target {
     pub(crate) url: String,
     pub(crate) lease: Duration,
@@ -37,7 +37,7 @@ impl Target {
 pub(crate) type Connecting<T> = Pin<Box<dyn Future<Output = Outcome<T>> + Send>>;
 
 /// The runtime that drives the connection: it reads the socket and wakes the tasks that wait for answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Driving {
     /// The runtime that the lock is used on.
@@ -47,7 +47,7 @@ pub(crate) enum Driving {
 }
 
 /// The family of a row. Aims compare the first family with the second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Family {
     Distlock,

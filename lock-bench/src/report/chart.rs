@@ -16,6 +16,7 @@ pub(super) struct Chart {
     pub(super) lines: Vec<Line>,
 }
 
+#[derive(Clone)]
 pub(super) struct Axis {
     pub(super) label: String,
     pub(super) scale: Scale,
@@ -28,6 +29,8 @@ pub(super) struct Axis {
 pub(super) enum Scale {
     Linear,
     Logarithmic,
+    /// Logarithmic, for times.
+    Times,
 }
 
 pub(super) struct Line {
@@ -71,7 +74,20 @@ impl Axis {
             ticks.retain(|(value, _)| is_power_of_ten(*value));
         }
         ticks.retain(|(value, _)| (least..=most).contains(value));
-        Self { label: label.to_owned(), scale: Scale::Logarithmic, least, most, ticks }
+        Self { label: label.to_owned(), scale: Scale::Times, least, most, ticks }
+    }
+
+    /// Returns an axis for the values of both.
+    fn spanning(&self, other: &Self) -> Self {
+        let (least, most) = (self.least.min(other.least), self.most.max(other.most));
+        if self.scale == Scale::Times {
+            return Self::times(&self.label, least, most);
+        }
+        let mut ticks = self.ticks.clone();
+        ticks.extend(other.ticks.iter().cloned());
+        ticks.sort_by(|one, other| one.0.total_cmp(&other.0));
+        ticks.dedup_by(|one, other| one.1 == other.1);
+        Self { label: self.label.clone(), scale: self.scale, least, most, ticks }
     }
 
     /// An axis from 0 to 1.
@@ -85,7 +101,7 @@ impl Axis {
     fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Linear => (value - self.least) / (self.most - self.least),
-            Scale::Logarithmic => {
+            Scale::Logarithmic | Scale::Times => {
                 (value.max(f64::MIN_POSITIVE) / self.least).ln() / (self.most / self.least).ln()
             }
         };
@@ -110,7 +126,27 @@ pub(super) fn time(microseconds: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// Gives charts of the same kind the same axes, so that they can be compared side by side.
+pub(super) fn share_axes(charts: &mut [Chart]) {
+    // A chart without points has axes that no value has made.
+    let shared =
+        charts.iter().filter(|chart| chart.has_points()).fold(None, |shared: Option<(Axis, Axis)>, chart| {
+            match shared {
+                None => Some((chart.across.clone(), chart.up.clone())),
+                Some((across, up)) => Some((chart.across.spanning(&across), chart.up.spanning(&up))),
+            }
+        });
+    let Some((across, up)) = shared else { return };
+    for chart in charts {
+        (chart.across, chart.up) = (across.clone(), up.clone());
+    }
+}
+
 impl Chart {
+    fn has_points(&self) -> bool {
+        self.lines.iter().any(|line| !line.points.is_empty())
+    }
+
     pub(super) fn svg(&self) -> String {
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
@@ -232,6 +268,29 @@ mod tests {
         assert!((axis.place(100.0) - 0.5).abs() < 1e-9);
         assert!((axis.place(1.0)).abs() < 1e-9 && (axis.place(1e9) - 1.0).abs() < 1e-9);
         assert!(axis.ticks.iter().any(|(_, text)| text == "100 µs"), "{:?}", axis.ticks);
+    }
+
+    #[test]
+    fn charts_side_by_side_have_one_scale() {
+        let chart = |least: f64, most: f64, points: Vec<Point>| {
+            let line = Line { class: "c0".to_owned(), title: "a".to_owned(), points, marks: Marks::None };
+            Chart {
+                title: String::new(),
+                across: Axis::times("x", least, most),
+                up: Axis::shares("y"),
+                lines: vec![line],
+            }
+        };
+        let point = || vec![Point { x: 1.0, y: 0.5, reach: None, text: String::new() }];
+        let mut charts =
+            [chart(20.0, 60.0, point()), chart(0.1, 9000.0, Vec::new()), chart(50.0, 120.0, point())];
+        share_axes(&mut charts);
+        for Chart { across, up, .. } in &charts {
+            assert_eq!((across.least.to_string(), across.most.to_string()), ("20".into(), "120".into()));
+            let texts = |axis: &Axis| axis.ticks.iter().map(|(_, text)| text.clone()).collect::<Vec<_>>();
+            assert_eq!(texts(across), ["20 µs", "50 µs", "100 µs"]);
+            assert_eq!(texts(up).len(), 6);
+        }
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub(super) fn by_clients(
             Some(Point { x: count_of(row.clients) * aside, y, reach, text })
         };
         lines.push(Line {
-            class: class_of(report, listed.id),
-            title: listed.title.to_owned(),
+            class: class_of(report, &listed.id),
+            title: listed.title.clone(),
             points: mine.filter_map(|row| point(&row)).collect(),
             marks: Marks::Points,
         });
@@ -83,8 +83,8 @@ pub(super) fn fairness(report: &Report, title: &str, rows: Vec<&HandOffRow>) -> 
             text: String::new(),
         });
         lines.push(Line {
-            class: class_of(report, row.contender),
-            title: title_of(report, row.contender).to_owned(),
+            class: class_of(report, &row.contender),
+            title: title_of(report, &row.contender).to_owned(),
             points: points.collect(),
             marks: Marks::None,
         });
@@ -120,7 +120,7 @@ pub(super) fn distribution(
     report: &Report,
     title: &str,
     label: &str,
-    curves: Vec<(&'static str, Option<&Summary>)>,
+    curves: Vec<(&str, Option<&Summary>)>,
 ) -> Chart {
     let measured: Vec<_> = curves.into_iter().filter_map(|(id, times)| Some((id, times?))).collect();
     // The slowest of a thousand would leave no space for the others.

@@ -1,6 +1,7 @@
 //! Formats numbers for people.
 
 use crate::aims::Judged;
+use crate::compare::{Change, Side};
 use crate::workload::RequestsRow;
 
 pub(super) const NOTHING: &str = "–";
@@ -52,6 +53,26 @@ pub(super) fn bound_of(judged: &Judged) -> String {
 
 pub(super) fn range_of(judged: &Judged) -> String {
     judged.range.map_or_else(String::new, |(least, most)| format!("{}–{}", number(least), number(most)))
+}
+
+pub(super) fn side_of(change: &Change, side: Option<Side>) -> String {
+    side.map_or_else(|| NOTHING.to_owned(), |side| with_unit(side.value, change.unit))
+}
+
+pub(super) fn spread_of(side: Option<Side>) -> String {
+    let spread = side.and_then(|side| side.spread);
+    spread.map_or_else(String::new, |(least, most)| format!("{}–{}", number(least), number(most)))
+}
+
+/// Formats how much more or less it is now, in percent.
+pub(super) fn growth_of(change: &Change) -> String {
+    let (before, now) = (change.before.map(|side| side.value), change.now.map(|side| side.value));
+    match (before, now) {
+        (Some(before), Some(now)) if before > 0.0 && now.is_finite() => {
+            format!("{:+.0} %", (now / before - 1.0) * 100.0)
+        }
+        _ => NOTHING.to_owned(),
+    }
 }
 
 fn with_unit(value: f64, unit: &str) -> String {

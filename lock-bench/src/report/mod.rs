@@ -23,7 +23,7 @@ pub(crate) enum Files {
 }
 
 impl Files {
-    fn path(self, wanted: &Path, subject: &str) -> PathBuf {
+    pub(crate) fn path(self, wanted: &Path, subject: &str) -> PathBuf {
         let ending = wanted.extension().unwrap_or_default().to_string_lossy();
         match self {
             Self::AsNamed => wanted.to_owned(),

@@ -2,16 +2,19 @@
 
 use std::fmt::Write;
 
-use super::chart::{Chart, escaped};
+use super::chart::{Chart, escaped, share_axes};
 use super::charts::{by_clients, distribution, fairness, longest_wait, time_of_hand_off};
-use super::figure::{NOTHING, bound_of, kinds, number, optional, range_of, value_of};
+use super::figure::{
+    NOTHING, bound_of, growth_of, kinds, number, optional, range_of, side_of, spread_of, value_of,
+};
 use super::table::word;
 use crate::aims::Judged;
+use crate::compare::{Change, Difference};
 use crate::contender::{Driving, Family};
 use crate::results::Report;
 use crate::runtimes::RuntimeKind;
 use crate::samples::Summary;
-use crate::workload::CycleRow;
+use crate::workload::HandOffRow;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -23,7 +26,7 @@ pub(super) fn html(report: &Report) -> String {
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
         title = escaped(&title)
     );
-    for part in [heading, aims, cycle, hand_off, requests, many, waiting, contenders, troubles] {
+    for part in [heading, aims, comparison, cycle, hand_off, requests, many, waiting, contenders, troubles] {
         page.push_str(&part(report));
     }
     page.push_str("</body>\n</html>\n");
@@ -36,7 +39,7 @@ fn heading(report: &Report) -> String {
     format!(
         "<h1>distlock beside other ways to lock: {}</h1>\n<p class=\"soft\">{} at {}, begun {}, {:.0} s. {} processors{}; \
          load average {} before and {} after. Lease {}, {} rounds, all contenders in turns in each.</p>\n{}",
-        escaped(report.subject),
+        escaped(&report.subject),
         escaped(&report.server),
         escaped(&report.address),
         escaped(&report.begun),
@@ -53,13 +56,15 @@ fn heading(report: &Report) -> String {
 
 fn legend(report: &Report) -> String {
     let mut list = String::from("<ul class=\"legend\">\n");
-    for listed in &report.contenders {
+    // The earlier run's contenders are those of this run, and others.
+    let all = report.comparison.as_ref().map_or(report, |comparison| &comparison.earlier);
+    for listed in &all.contenders {
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             list,
             "<li><svg viewBox=\"0 0 30 10\"><g class=\"line {}\"><path d=\"M0 5H30\"/></g></svg>{}</li>",
-            class_of(report, listed.id),
-            escaped(listed.title)
+            class_of(all, &listed.id),
+            escaped(&listed.title)
         );
     }
     list.push_str("</ul>\n");
@@ -74,7 +79,7 @@ pub(super) fn class_of(report: &Report, id: &str) -> String {
 }
 
 pub(super) fn title_of<'a>(report: &'a Report, id: &'a str) -> &'a str {
-    report.contenders.iter().find(|listed| listed.id == id).map_or(id, |listed| listed.title)
+    report.contenders.iter().find(|listed| listed.id == id).map_or(id, |listed| &listed.title)
 }
 
 /// An aim in each row, each engine on each runtime in a column.
@@ -84,7 +89,7 @@ fn aims(report: &Report) -> String {
     }
     let mut columns: Vec<(&str, Option<RuntimeKind>)> = Vec::new();
     for listed in report.contenders.iter().filter(|listed| listed.family == Family::Distlock) {
-        columns.extend(RuntimeKind::ALL.map(|kind| (listed.id, Some(kind))));
+        columns.extend(RuntimeKind::ALL.map(|kind| (listed.id.as_str(), Some(kind))));
     }
     let mut titles = vec!["Aim".to_owned(), "At most".to_owned()];
     titles.extend(columns.iter().map(|(id, kind)| format!("{id}, {}", kind.map_or("", RuntimeKind::title))));
@@ -127,24 +132,74 @@ fn verdict(judged: &Judged) -> String {
     )
 }
 
+fn comparison(report: &Report) -> String {
+    let Some(comparison) = &report.comparison else { return String::new() };
+    let columns = [
+        "",
+        "Contender",
+        "Runtime",
+        "Before",
+        "Spread",
+        "Now",
+        "Spread",
+        "Change",
+        "Beyond the spread of both",
+    ];
+    let mut table = Table::new(&columns, &[1, 2]);
+    for change in &comparison.changes {
+        let mut cells = vec![
+            change.what.clone(),
+            change.contender.to_owned(),
+            change.runtime.map_or(NOTHING, RuntimeKind::title).to_owned(),
+            side_of(change, change.before),
+            spread_of(change.before),
+            side_of(change, change.now),
+            spread_of(change.now),
+            growth_of(change),
+        ];
+        for cell in &mut cells {
+            *cell = escaped(cell);
+        }
+        cells.push(difference(change));
+        table.markup_row(cells);
+    }
+    let reservations = comparison.reservations();
+    let reservations = reservations.iter().map(|line| format!("<p class=\"soft\">{}</p>\n", escaped(line)));
+    format!(
+        "<h2>Compared with an earlier run</h2>\n<p>{}, version {}, begun {}: {}. Times are compared by their ratios to raw \
+         commands or to an empty request in the same round of the same run.</p>\n{}{}",
+        escaped(&comparison.file),
+        escaped(&comparison.version),
+        escaped(&comparison.begun),
+        comparison.summary(),
+        table.html(),
+        reservations.collect::<String>()
+    )
+}
+
+fn difference(change: &Change) -> String {
+    let class = match change.difference {
+        Difference::Slower => "missed",
+        Difference::Faster => "met",
+        Difference::Same | Difference::Told | Difference::Unknown => "told",
+    };
+    format!("<span class=\"verdict {class}\">{}</span>", change.difference.word())
+}
+
 fn cycle(report: &Report) -> String {
     let rows = &report.results.cycle;
     if rows.is_empty() {
         return String::new();
     }
-    let charts: Vec<_> = RuntimeKind::ALL
-        .iter()
-        .map(|kind| {
-            let rows: Vec<&CycleRow> = rows.iter().filter(|row| row.runtime == *kind).collect();
-            let curves = rows.iter().map(|row| (row.contender, row.cycle.as_ref()));
-            distribution(
-                report,
-                &format!("on a {} runtime", kind.title()),
-                "time of a cycle",
-                curves.collect(),
-            )
-        })
-        .collect();
+    let mut charts = Vec::new();
+    for kind in RuntimeKind::ALL {
+        let title = format!("on a {} runtime", kind.title());
+        charts.extend(in_each_run(report, |report| {
+            let rows = report.results.cycle.iter().filter(|row| row.runtime == kind);
+            let curves = rows.map(|row| (row.contender.as_str(), row.cycle.as_ref()));
+            distribution(report, &title, "time of a cycle", curves.collect())
+        }));
+    }
     let mut table = Table::new(
         &[
             "",
@@ -161,7 +216,7 @@ fn cycle(report: &Report) -> String {
         &[1],
     );
     for row in rows {
-        let mut cells = vec![title_of(report, row.contender).to_owned(), row.runtime.title().to_owned()];
+        let mut cells = vec![title_of(report, &row.contender).to_owned(), row.runtime.title().to_owned()];
         cells.extend(quantiles(row.cycle.as_ref()));
         cells.push(optional(row.acquire.as_ref().map(|times| times.p50)));
         cells.push(optional(row.release.as_ref().map(|times| times.p50)));
@@ -179,35 +234,35 @@ fn cycle(report: &Report) -> String {
 }
 
 fn hand_off(report: &Report) -> String {
-    let rows = &report.results.hand_off;
-    if rows.is_empty() {
+    if report.results.hand_off.is_empty() {
         return String::new();
     }
     let mut charts = Vec::new();
     for kind in RuntimeKind::ALL {
         let title = format!("Hand-off on a {} runtime", kind.title());
-        charts.push(by_clients(report, title, "time of a hand-off", kind, time_of_hand_off));
+        charts.extend(in_each_run(report, |report| {
+            by_clients(report, title.clone(), "time of a hand-off", kind, time_of_hand_off)
+        }));
     }
     for kind in RuntimeKind::ALL {
         let title = format!("Longest wait on a {} runtime", kind.title());
-        charts.push(by_clients(report, title, "longest wait", kind, longest_wait));
+        charts.extend(in_each_run(report, |report| {
+            by_clients(report, title.clone(), "longest wait", kind, longest_wait)
+        }));
     }
     let between = report.plan.hand_off.clients.get(report.plan.hand_off.clients.len() / 2).copied();
     let most = report.plan.hand_off.clients.iter().copied().max();
     for kind in RuntimeKind::ALL {
-        let rows: Vec<_> =
-            rows.iter().filter(|row| row.runtime == kind && Some(row.clients) == between).collect();
         let title = format!("{} clients on a {} runtime", between.unwrap_or(0), kind.title());
-        let curves = rows.iter().map(|row| (row.contender, row.times.as_ref()));
-        charts.push(distribution(report, &title, "time of a hand-off", curves.collect()));
+        charts.extend(in_each_run(report, |report| {
+            let rows = hand_offs(report, kind, between);
+            let curves = rows.into_iter().map(|row| (row.contender.as_str(), row.times.as_ref()));
+            distribution(report, &title, "time of a hand-off", curves.collect())
+        }));
     }
     for kind in RuntimeKind::ALL {
-        let rows = rows.iter().filter(|row| row.runtime == kind && Some(row.clients) == most).collect();
-        charts.push(fairness(
-            report,
-            &format!("Fairness: {} clients on a {} runtime", most.unwrap_or(0), kind.title()),
-            rows,
-        ));
+        let title = format!("Fairness: {} clients on a {} runtime", most.unwrap_or(0), kind.title());
+        charts.extend(in_each_run(report, |report| fairness(report, &title, hand_offs(report, kind, most))));
     }
     format!(
         "<h2>Hand-off</h2>\n<p>Clients with a connection each want one lock: how long it takes from the call of release to \
@@ -218,6 +273,22 @@ fn hand_off(report: &Report) -> String {
         panels(&charts),
         hand_off_table(report)
     )
+}
+
+fn hand_offs(report: &Report, kind: RuntimeKind, clients: Option<usize>) -> Vec<&HandOffRow> {
+    let rows = report.results.hand_off.iter();
+    rows.filter(|row| row.runtime == kind && Some(row.clients) == clients).collect()
+}
+
+/// Draws the chart of this run, and before it that of the run that it is compared with, on the same axes.
+fn in_each_run(report: &Report, draw: impl Fn(&Report) -> Chart) -> Vec<Chart> {
+    let Some(comparison) = &report.comparison else { return vec![draw(report)] };
+    let mut charts = vec![draw(&comparison.earlier), draw(report)];
+    share_axes(&mut charts);
+    for (chart, run) in charts.iter_mut().zip(["before", "now"]) {
+        chart.title = format!("{run}: {}", chart.title);
+    }
+    charts
 }
 
 fn hand_off_table(report: &Report) -> String {
@@ -242,7 +313,7 @@ fn hand_off_table(report: &Report) -> String {
     for row in &report.results.hand_off {
         let last = row.fairness.last().and_then(|grants| grants.0.first().zip(grants.0.last()));
         let mut cells = vec![
-            title_of(report, row.contender).to_owned(),
+            title_of(report, &row.contender).to_owned(),
             row.runtime.title().to_owned(),
             row.clients.to_string(),
         ];
@@ -266,7 +337,7 @@ fn requests(report: &Report) -> String {
     let mut table = Table::new(&["", "Clients", "Sections", "Requests for a section"], &[3]);
     for row in &report.results.requests {
         table.row(vec![
-            title_of(report, row.contender).to_owned(),
+            title_of(report, &row.contender).to_owned(),
             row.clients.to_string(),
             row.sections.to_string(),
             kinds(row),
@@ -289,7 +360,7 @@ fn many(report: &Report) -> String {
     );
     for row in &report.results.many {
         table.row(vec![
-            title_of(report, row.contender).to_owned(),
+            title_of(report, &row.contender).to_owned(),
             number(row.acquire_seconds),
             optional(row.bytes_per_hold),
             row.connections.to_string(),
@@ -328,7 +399,7 @@ fn waiting(report: &Report) -> String {
         let frequent = row.load.commands_per_second.iter().take(4);
         let frequent: Vec<_> = frequent.map(|(name, rate)| format!("{name} {}", number(*rate))).collect();
         table.row(vec![
-            title_of(report, row.contender).to_owned(),
+            title_of(report, &row.contender).to_owned(),
             row.connections.to_string(),
             number(row.load.client_commands_per_second),
             number(row.commands_per_waiter_and_interval),
@@ -352,7 +423,7 @@ fn contenders(report: &Report) -> String {
     let mut table =
         Table::new(&["Contender", "Name in files", "How it waits for a lock that is held"], &[1, 2]);
     for listed in &report.contenders {
-        table.row(vec![listed.title.to_owned(), listed.id.to_owned(), listed.waiting.to_owned()]);
+        table.row(vec![listed.title.clone(), listed.id.clone(), listed.waiting.clone()]);
     }
     format!("<h2>Contenders</h2>\n{}", table.html())
 }

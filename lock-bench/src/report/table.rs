@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::figure::{NOTHING, bound_of, kinds, number, optional, range_of, value_of};
+use super::figure::{
+    NOTHING, bound_of, growth_of, kinds, number, optional, range_of, side_of, spread_of, value_of,
+};
 use crate::aims::Verdict;
 use crate::plan::Workload;
 use crate::results::Report;
@@ -11,7 +13,7 @@ use crate::samples::Summary;
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = heading(report);
-    for part in [cycle, hand_off, requests, many, waiting, aims, troubles] {
+    for part in [cycle, hand_off, requests, many, waiting, aims, comparison, troubles] {
         text.push_str(&part(report));
     }
     text
@@ -47,12 +49,12 @@ fn cycle(report: &Report) -> String {
         for row in
             report.results.echoes.iter().filter(|row| row.workload == Workload::Cycle && row.runtime == kind)
         {
-            let mut cells = vec![row.echo.to_owned()];
+            let mut cells = vec![row.echo.clone()];
             cells.extend(quantiles(row.times.as_ref()));
             table.row(cells);
         }
         for row in report.results.cycle.iter().filter(|row| row.runtime == kind) {
-            let mut cells = vec![row.contender.to_owned()];
+            let mut cells = vec![row.contender.clone()];
             cells.extend(quantiles(row.cycle.as_ref()));
             cells.push(optional(row.acquire.as_ref().map(|times| times.p50)));
             cells.push(optional(row.release.as_ref().map(|times| times.p50)));
@@ -94,13 +96,13 @@ fn hand_off(report: &Report) -> String {
             .iter()
             .filter(|row| row.workload == Workload::HandOff && row.runtime == kind)
         {
-            let mut cells = vec![row.echo.to_owned(), String::new()];
+            let mut cells = vec![row.echo.clone(), String::new()];
             cells.extend(quantiles(row.times.as_ref()));
             table.row(cells);
         }
         for row in report.results.hand_off.iter().filter(|row| row.runtime == kind) {
             let last = row.fairness.last().and_then(|grants| grants.0.first().zip(grants.0.last()));
-            let mut cells = vec![row.contender.to_owned(), row.clients.to_string()];
+            let mut cells = vec![row.contender.clone(), row.clients.to_string()];
             cells.extend(quantiles(row.times.as_ref()));
             cells.push(number(row.sections_per_second));
             cells.push(optional(row.client_commands_per_section));
@@ -122,12 +124,7 @@ fn requests(report: &Report) -> String {
     let title = "Requests for a section, counted apart from what is timed";
     let mut table = Table::new(title, &["", "clients", "sections", "by kind"]).words(&[3]);
     for row in &report.results.requests {
-        table.row(vec![
-            row.contender.to_owned(),
-            row.clients.to_string(),
-            row.sections.to_string(),
-            kinds(row),
-        ]);
+        table.row(vec![row.contender.clone(), row.clients.to_string(), row.sections.to_string(), kinds(row)]);
     }
     table.text()
 }
@@ -143,7 +140,7 @@ fn many(report: &Report) -> String {
     );
     for row in &report.results.many {
         table.row(vec![
-            row.contender.to_owned(),
+            row.contender.clone(),
             number(row.acquire_seconds),
             optional(row.bytes_per_hold),
             row.connections.to_string(),
@@ -178,7 +175,7 @@ fn waiting(report: &Report) -> String {
         let frequent = row.load.commands_per_second.iter().take(3);
         let frequent: Vec<_> = frequent.map(|(name, rate)| format!("{name} {}", number(*rate))).collect();
         table.row(vec![
-            row.contender.to_owned(),
+            row.contender.clone(),
             row.connections.to_string(),
             number(row.load.client_commands_per_second),
             number(row.commands_per_waiter_and_interval),
@@ -211,6 +208,38 @@ fn aims(report: &Report) -> String {
         ]);
     }
     table.text()
+}
+
+fn comparison(report: &Report) -> String {
+    let Some(comparison) = &report.comparison else { return String::new() };
+    let title = format!(
+        "Compared with {}, version {}, begun {}: {}",
+        comparison.file,
+        comparison.version,
+        comparison.begun,
+        comparison.summary()
+    );
+    let columns = ["", "contender", "runtime", "before", "spread", "now", "spread", "change", ""];
+    let mut table = Table::new(&title, &columns).words(&[1, 2, 8]);
+    for change in &comparison.changes {
+        table.row(vec![
+            change.what.clone(),
+            change.contender.to_owned(),
+            change.runtime.map_or(NOTHING, RuntimeKind::title).to_owned(),
+            side_of(change, change.before),
+            spread_of(change.before),
+            side_of(change, change.now),
+            spread_of(change.now),
+            growth_of(change),
+            change.difference.word().to_owned(),
+        ]);
+    }
+    let mut text = table.text();
+    for line in comparison.reservations() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {line}");
+    }
+    text
 }
 
 pub(super) fn word(verdict: Verdict) -> &'static str {

@@ -92,7 +92,7 @@ impl Turns {
         #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
         let calls = (calls > 0).then_some(calls as f64);
         CycleRow {
-            contender: self.contender.id,
+            contender: self.contender.id.to_owned(),
             runtime,
             cycle: cycles.cycle.summary(),
             acquire: cycles.acquire.summary(),

@@ -47,7 +47,7 @@ impl EchoTurns {
 
     pub(super) fn row(self, workload: Workload, runtime: RuntimeKind) -> EchoRow {
         EchoRow {
-            echo: self.echo.id,
+            echo: self.echo.id.to_owned(),
             workload,
             runtime,
             times: self.samples.summary(),

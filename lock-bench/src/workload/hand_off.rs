@@ -62,7 +62,7 @@ struct Turns {
     place: Outcome<Place>,
     total: HandOffs,
     rounds: Vec<f64>,
-    echo_rounds: BTreeMap<&'static str, Vec<f64>>,
+    echo_rounds: BTreeMap<String, Vec<f64>>,
     calls: u64,
     server_microseconds: f64,
     fairness: Vec<Grants>,
@@ -137,7 +137,7 @@ impl Turns {
         }
         for echo in echoes {
             let median = echo.turn(length).await;
-            self.echo_rounds.entry(echo.id()).or_default().extend(median);
+            self.echo_rounds.entry(echo.id().to_owned()).or_default().extend(median);
         }
     }
 
@@ -171,7 +171,7 @@ impl Turns {
         // Nothing was counted, so there is nothing to report.
         let if_counted = |count: f64| Some(count).filter(|&count| count > 0.0).and_then(per_section);
         HandOffRow {
-            contender: self.contender.id,
+            contender: self.contender.id.to_owned(),
             runtime,
             clients: self.clients,
             times: total.times.summary(),

@@ -47,7 +47,7 @@ fn takes_part(contender: &Contender, peers: Peers) -> bool {
 
 fn empty(contender: &Contender, holds: usize) -> ManyRow {
     ManyRow {
-        contender: contender.id,
+        contender: contender.id.to_owned(),
         holds,
         acquire_seconds: 0.0,
         bytes_per_hold: None,

@@ -15,7 +15,7 @@ mod turns;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::plan::Workload;
 use crate::runtimes::RuntimeKind;
@@ -24,9 +24,9 @@ use crate::samples::Summary;
 pub(crate) use turns::{Cycles, HandOffs};
 
 /// The distance to the server, measured in the rounds of a workload.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct EchoRow {
-    pub(crate) echo: &'static str,
+    pub(crate) echo: String,
     pub(crate) workload: Workload,
     pub(crate) runtime: RuntimeKind,
     pub(crate) times: Option<Summary>,
@@ -35,9 +35,9 @@ pub(crate) struct EchoRow {
     pub(crate) trouble: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CycleRow {
-    pub(crate) contender: &'static str,
+    pub(crate) contender: String,
     pub(crate) runtime: RuntimeKind,
     pub(crate) cycle: Option<Summary>,
     pub(crate) acquire: Option<Summary>,
@@ -52,9 +52,9 @@ pub(crate) struct CycleRow {
     pub(crate) trouble: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct HandOffRow {
-    pub(crate) contender: &'static str,
+    pub(crate) contender: String,
     pub(crate) runtime: RuntimeKind,
     pub(crate) clients: usize,
     /// The times from the call of release until the next acquisition, by another client, has returned.
@@ -62,7 +62,7 @@ pub(crate) struct HandOffRow {
     /// The median of each round, in microseconds.
     pub(crate) rounds: Vec<f64>,
     /// The median of each echo after each of the rounds.
-    pub(crate) echo_rounds: BTreeMap<&'static str, Vec<f64>>,
+    pub(crate) echo_rounds: BTreeMap<String, Vec<f64>>,
     pub(crate) sections: u64,
     pub(crate) sections_per_second: f64,
     /// The share of the sections in which the lock went to the client that had just released it.
@@ -76,7 +76,7 @@ pub(crate) struct HandOffRow {
 }
 
 /// How often each client had the lock in one round, fewest first.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Grants(pub(crate) Vec<u64>);
 
 impl Grants {
@@ -89,9 +89,9 @@ impl Grants {
 }
 
 /// The requests of a contender, counted in separate turns that are not timed.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RequestsRow {
-    pub(crate) contender: &'static str,
+    pub(crate) contender: String,
     pub(crate) workload: Workload,
     pub(crate) clients: usize,
     pub(crate) sections: u64,
@@ -100,9 +100,9 @@ pub(crate) struct RequestsRow {
     pub(crate) trouble: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ManyRow {
-    pub(crate) contender: &'static str,
+    pub(crate) contender: String,
     pub(crate) holds: usize,
     pub(crate) acquire_seconds: f64,
     pub(crate) bytes_per_hold: Option<f64>,
@@ -113,9 +113,9 @@ pub(crate) struct ManyRow {
     pub(crate) trouble: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WaitingRow {
-    pub(crate) contender: &'static str,
+    pub(crate) contender: String,
     pub(crate) waiters: usize,
     pub(crate) connections: u64,
     pub(crate) commands_per_waiter_and_interval: f64,
@@ -126,7 +126,7 @@ pub(crate) struct WaitingRow {
 }
 
 /// The load while nothing changes.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) seconds: f64,
     pub(crate) client_commands_per_second: f64,

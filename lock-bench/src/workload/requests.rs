@@ -115,5 +115,5 @@ fn row(
     #[expect(clippy::cast_precision_loss, reason = "counts of seconds of work")]
     let per_section = |(kind, count): (String, u64)| (kind, count as f64 / sections as f64);
     let per_section = requests.into_iter().filter(|(_, count)| *count > 0).map(per_section).collect();
-    RequestsRow { contender: contender.id, workload, clients, sections, per_section, trouble }
+    RequestsRow { contender: contender.id.to_owned(), workload, clients, sections, per_section, trouble }
 }

@@ -52,7 +52,7 @@ fn takes_part(contender: &Contender, peers: Peers) -> bool {
 
 fn empty(contender: &Contender, waiters: usize) -> WaitingRow {
     WaitingRow {
-        contender: contender.id,
+        contender: contender.id.to_owned(),
         waiters,
         connections: 0,
         commands_per_waiter_and_interval: 0.0,
