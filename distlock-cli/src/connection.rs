@@ -7,7 +7,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use distlock::capabilities::Reach;
-use distlock::{ClientBuilder, ConnectMode, LockClient, LockError, LockUrl};
+use distlock::{ClientBuilder, ConnectMode, EngineChoice, LockClient, LockError, LockUrl};
 use tokio::time::{sleep, timeout};
 
 use crate::exit::{self, Ending, Failure};
@@ -94,8 +94,19 @@ impl Address {
 
     /// Connects at once, whatever the URL says: that a server cannot be reached is no result of a wait for a lock.
     async fn open_with(&self, builder: ClientBuilder) -> Result<LockClient, Failure> {
-        let connected = distlock::connect_with(&self.url, builder.connect_mode(ConnectMode::Eager)).await;
+        let builder = builder.connect_mode(ConnectMode::Eager).engine(self.engine());
+        let connected = distlock::connect_with(&self.url, builder).await;
         connected.map_err(|error| self.failure(error))
+    }
+
+    /// Locks of this machine have no connection to keep up, so a thread for the client would only take time to start.
+    fn engine(&self) -> EngineChoice {
+        let is_local = |url: LockUrl| {
+            let drivers = distlock::drivers();
+            let mut drivers = drivers.iter().filter(|driver| driver.schemes.contains(&url.scheme()));
+            drivers.any(|driver| driver.reach != Reach::Network)
+        };
+        if LockUrl::parse(&self.url).is_ok_and(is_local) { EngineChoice::Caller } else { EngineChoice::Own }
     }
 
     /// How long a command has to end after a loss, unless the user says so.
@@ -198,6 +209,18 @@ mod tests {
             assert_eq!(grace_of(Some(url)).unwrap(), third.min(seconds(10)), "{url}");
         }
         assert!(grace_of(Some("gopher:")).unwrap_err().message.contains("gopher"));
+    }
+
+    #[test]
+    fn only_what_has_a_server_has_a_thread_of_its_own() {
+        let engine_of = |url| Address::choose(Some(url), None).unwrap().engine();
+        assert_eq!(engine_of(""), EngineChoice::Caller);
+        for driver in distlock::drivers() {
+            let expected =
+                if driver.reach == Reach::Network { EngineChoice::Own } else { EngineChoice::Caller };
+            assert!(driver.examples.iter().all(|url| engine_of(url) == expected), "{driver:?}");
+        }
+        assert_eq!(engine_of("gopher:"), EngineChoice::Own);
     }
 
     #[test]

@@ -40,7 +40,6 @@ mod terminal;
 mod wait;
 mod witness;
 
-use std::io::{self, Write};
 use std::process;
 
 use clap::{CommandFactory, Parser};
@@ -62,10 +61,7 @@ fn main() {
         Err(error) => not_understood(&error),
     };
     let json_to = if matches!(arguments.task, Task::Exec(_)) { To::Error } else { To::Output };
-    let report = match Report::start(&arguments.common, json_to) {
-        Ok(report) => report,
-        Err(error) => cannot_speak(&error),
-    };
+    let report = Report::new(&arguments.common, json_to);
     if arguments.common.verbose > 1 {
         report.show_log();
     }
@@ -118,12 +114,6 @@ fn completions(shell: Shell) -> Result<Ending, Failure> {
     clap_complete::generate(shell, &mut Arguments::command(), "distlock", &mut script);
     report::write_output(&String::from_utf8_lossy(&script))?;
     Ok(Ending::Code(exit::SUCCESS))
-}
-
-/// Ends the process: there is no thread that could report anything.
-fn cannot_speak(error: &io::Error) -> ! {
-    let _ = writeln!(io::stderr(), "distlock: cannot start a thread: {error} ({})", limits::REMEDY);
-    process::exit(exit::INTERNAL.into())
 }
 
 /// Prints the help, or what is wrong with the command line.

@@ -2,9 +2,10 @@
 //!
 //! The reader may be slow, or not read at all: a full pipe, or a terminal that is paused with Ctrl-S. That must delay neither
 //! the end of a command that has lost its lock nor a renewal, so a caller leaves its line here and continues. Lines that do not
-//! fit are dropped and counted.
+//! fit are dropped and counted. The first line starts the thread: most commands write nothing, and begin sooner without it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -36,37 +37,61 @@ pub(crate) struct Line {
 #[derive(Debug, Clone)]
 pub(crate) struct Outlet(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
     /// Makes the line that says how many lines were dropped.
     notice: fn(u64) -> Line,
+    write: Mutex<Writer>,
 }
+
+type Writer = Box<dyn Fn(&Line) + Send>;
 
 #[derive(Debug, Default)]
 struct Queue {
     lines: VecDeque<Line>,
     dropped: u64,
     is_writing: bool,
+    has_thread: bool,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Shared").field("queue", &self.queue).finish_non_exhaustive()
+    }
 }
 
 impl Outlet {
-    /// Starts the thread that writes to this process's standard output and error.
-    pub(crate) fn start(notice: fn(u64) -> Line) -> io::Result<Self> {
-        Self::start_with(notice, write)
+    /// An outlet to this process's standard output and error.
+    pub(crate) fn new(notice: fn(u64) -> Line) -> Self {
+        Self::with(notice, write)
     }
 
-    fn start_with(notice: fn(u64) -> Line, write: impl Fn(&Line) + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), changed: Condvar::new(), notice });
-        let outlet = Self(Arc::clone(&shared));
-        thread::Builder::new().name("output".to_owned()).spawn(move || shared.write_all(write))?;
-        Ok(outlet)
+    fn with(notice: fn(u64) -> Line, write: impl Fn(&Line) + Send + 'static) -> Self {
+        let write: Mutex<Writer> = Mutex::new(Box::new(write));
+        Self(Arc::new(Shared { queue: Mutex::default(), changed: Condvar::new(), notice, write }))
     }
 
     /// Queues a line for writing.
     pub(crate) fn say(&self, line: Line) {
-        self.0.add(line, MOST_LINES);
+        self.add(line, MOST_LINES);
+    }
+
+    fn add(&self, line: Line, most: usize) {
+        let mut queue = self.0.lock();
+        self.0.add(&mut queue, line, most);
+        self.ensure_thread(&mut queue);
+        drop(queue);
+        self.0.changed.notify_all();
+    }
+
+    /// Without a thread, the lines stay in the queue: the next one tries again.
+    fn ensure_thread(&self, queue: &mut Queue) {
+        if !queue.has_thread {
+            let shared = Arc::clone(&self.0);
+            let started = thread::Builder::new().name("output".to_owned()).spawn(move || shared.write_all());
+            queue.has_thread = started.is_ok();
+        }
     }
 
     /// A writer for the log, whose every `write` is one line.
@@ -74,9 +99,12 @@ impl Outlet {
         Log(self.clone())
     }
 
-    /// Waits until everything is written, at most for `patience`.
+    /// Waits until everything is written, at most for `patience`. Nothing may follow that must not wait for a reader.
     pub(crate) fn flush(&self, patience: Duration) {
         let queue = self.0.lock();
+        if !queue.has_thread {
+            return drop(self.0.write_queued(queue));
+        }
         let is_busy = |queue: &mut Queue| queue.is_writing || !queue.lines.is_empty() || queue.dropped > 0;
         drop(self.0.changed.wait_timeout_while(queue, patience, is_busy));
     }
@@ -87,16 +115,13 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, line: Line, most: usize) {
-        let mut queue = self.lock();
+    fn add(&self, queue: &mut Queue, line: Line, most: usize) {
         if queue.lines.len() >= most {
             queue.dropped += 1;
             return;
         }
-        self.tell_of_dropped(&mut queue);
+        self.tell_of_dropped(queue);
         queue.lines.push_back(line);
-        drop(queue);
-        self.changed.notify_all();
     }
 
     /// Writes a line in place of those that were dropped.
@@ -106,25 +131,29 @@ impl Shared {
         }
     }
 
-    fn write_all(&self, write: impl Fn(&Line)) {
-        // The system may stop a process in the background for writing to its terminal (`stty tostop`), unless it blocks the
-        // signal.
-        let _ = SigSet::from(Signal::SIGTTOU).thread_block();
+    fn write_all(&self) {
         let mut queue = self.lock();
+        loop {
+            queue = self.write_queued(queue);
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn write_queued<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
         loop {
             if queue.lines.is_empty() {
                 self.tell_of_dropped(&mut queue);
             }
-            if let Some(line) = queue.lines.pop_front() {
-                queue.is_writing = true;
-                drop(queue);
-                write(&line);
-                queue = self.lock();
-                queue.is_writing = false;
-                self.changed.notify_all();
-            } else {
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            }
+            let Some(line) = queue.lines.pop_front() else { return queue };
+            queue.is_writing = true;
+            drop(queue);
+            // The system may stop a process in the background for writing to its terminal (`stty tostop`), unless it blocks
+            // the signal.
+            let _ = SigSet::from(Signal::SIGTTOU).thread_block();
+            (self.write.lock().unwrap_or_else(PoisonError::into_inner))(&line);
+            queue = self.lock();
+            queue.is_writing = false;
+            self.changed.notify_all();
         }
     }
 }
@@ -145,7 +174,7 @@ pub(crate) struct Log(Outlet);
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes).into_owned();
-        self.0.0.add(Line { to: To::Error, text }, MOST_LINES_OF_LOG);
+        self.0.add(Line { to: To::Error, text }, MOST_LINES_OF_LOG);
         Ok(bytes.len())
     }
 
@@ -170,14 +199,14 @@ mod tests {
     fn outlet() -> (Outlet, Sender<()>, Receiver<String>) {
         let (permit, permits) = channel::<()>();
         let (sender, written) = channel();
-        let outlet = Outlet::start_with(
+        let outlet = Outlet::with(
             |count| line(&format!("{count} dropped")),
             move |line| {
                 let _ = sender.send(line.text.clone());
                 let _ = permits.recv();
             },
         );
-        (outlet.unwrap(), permit, written)
+        (outlet, permit, written)
     }
 
     #[test]

@@ -38,8 +38,8 @@ const PLAIN: Style = Style { error: "", warning: "", plain: "" };
 const COLOURED: Style = Style { error: "\x1b[1;31m", warning: "\x1b[1;33m", plain: "\x1b[0m" };
 
 impl Report {
-    /// Starts the thread that writes. JSON goes to `json_to`.
-    pub(crate) fn start(common: &Common, json_to: To) -> io::Result<Self> {
+    /// JSON goes to `json_to`.
+    pub(crate) fn new(common: &Common, json_to: To) -> Self {
         let terminal = io::stderr().is_terminal();
         let least = match (common.quiet, common.verbose, terminal) {
             (true, _, _) => Level::Error,
@@ -49,12 +49,12 @@ impl Report {
         };
         let style = if terminal && wants_colour() { COLOURED } else { PLAIN };
         let json = common.json.then_some(json_to);
-        let outlet = Outlet::start(match json {
+        let outlet = Outlet::new(match json {
             Some(To::Output) => |count| Line { to: To::Output, text: dropped_as_json(count) },
             Some(To::Error) => |count| Line { to: To::Error, text: dropped_as_json(count) },
             None => |count| Line { to: To::Error, text: dropped_as_text(count) },
-        })?;
-        Ok(Self { least, json, style, outlet })
+        });
+        Self { least, json, style, outlet }
     }
 
     /// Prints the library's log as well.
