@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::descendants::{self, Process};
+use crate::system::{self, SetUp};
 use crate::terminal::is_gone;
 use crate::witness::Witness;
 
@@ -55,10 +56,10 @@ pub(crate) struct Sent {
 }
 
 impl Child {
-    /// Starts `command`, which [`system::prepare`](crate::system::prepare) has prepared with this witness. `others` are the
-    /// children that this process had before.
+    /// Starts `command`; `set_up` has this witness. `others` are the children that this process had before.
     pub(crate) fn spawn(
         command: &mut Command,
+        set_up: SetUp,
         witness: Option<Witness>,
         others: Vec<Process>,
     ) -> io::Result<Self> {
@@ -66,9 +67,8 @@ impl Child {
         let changes = unix::signal(SignalKind::child())?;
         SigSet::from(Signal::SIGCHLD).thread_unblock()?;
         descendants::adopt();
-        let child = command.spawn()?;
-        let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        Ok(Self { pid: Pid::from_raw(pid), changes, witness, others, has_ended: false, stopped: Vec::new() })
+        let pid = system::start(command, set_up)?;
+        Ok(Self { pid, changes, witness, others, has_ended: false, stopped: Vec::new() })
     }
 
     /// The id of the child and of its process group. Another process may get it once the child has ended.

@@ -19,7 +19,7 @@ use crate::limits;
 use crate::report::Report;
 use crate::run::{Loss, Run};
 use crate::signals::{FROM_OTHERS, JOB_CONTROL, Signals};
-use crate::system::{self, Foreground, ParentDeath};
+use crate::system::{Foreground, ParentDeath, SetUp};
 use crate::wait::{Attempt, Waited, interrupted, not_waited_for};
 use crate::witness::Witness;
 
@@ -127,12 +127,12 @@ fn start(exec: &Exec, hold: &Hold, job: &Job) -> Result<Child, Failure> {
         terminal: Arc::clone(terminal.descriptor()),
         witness: witness.as_ref().map(|witness| witness.line().clone()),
     });
-    system::prepare(&mut command, foreground, parent_death)
+    let set_up = SetUp::new(foreground, parent_death)
         .map_err(|error| Failure::of_system("prepare the command", error))?;
     // Open only until the command has started: a copy in this process would hold the lock after its release.
     let _inherited =
         inherited(exec, hold).map_err(|error| Failure::of_system("pass the lock's descriptor on", error))?;
-    Child::spawn(&mut command, witness, others)
+    Child::spawn(&mut command, set_up, witness, others)
         .map_err(|error| not_started(&program.to_string_lossy(), &error))
 }
 

@@ -3,9 +3,10 @@
 //! Everything else in the command uses safe wrappers.
 #![allow(unsafe_code)] // the audited module: each block says why it is sound
 
+#[cfg(not(target_os = "linux"))]
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
+#[cfg(not(target_os = "linux"))]
 use std::process::Command;
 use std::sync::Arc;
 
@@ -40,37 +41,193 @@ pub(crate) struct Foreground {
     pub(crate) witness: Option<Line>,
 }
 
-/// Makes `command` run in a process group of its own, with the signal mask of this process; in the foreground of a terminal, if
-/// one is given; and with `parent_death` deciding what the parent's death does.
+/// What a child does before it becomes another program: it enters a process group of its own, and the foreground of a terminal,
+/// if one is given; has the signal mask that this process had when this was made; and dies with its parent, if it is to.
 ///
-/// The parent's death means the end of the *thread* that calls `spawn`, so that must be the main thread.
-pub(crate) fn prepare(
-    command: &mut Command,
+/// The parent's death means the end of the *thread* that starts the child, so that must be the main thread.
+pub(crate) struct SetUp {
+    parent: Pid,
+    mask: SigSet,
     foreground: Option<Foreground>,
     parent_death: ParentDeath,
-) -> nix::Result<()> {
-    let parent = unistd::getpid();
-    let mask = SigSet::thread_get_mask()?;
-    command.process_group(0);
-    let set_up = move || -> io::Result<()> {
-        if let Some(Foreground { terminal, witness }) = &foreground {
+}
+
+impl SetUp {
+    pub(crate) fn new(foreground: Option<Foreground>, parent_death: ParentDeath) -> nix::Result<Self> {
+        Ok(Self { parent: unistd::getpid(), mask: SigSet::thread_get_mask()?, foreground, parent_death })
+    }
+
+    /// Runs in the child.
+    ///
+    /// Async-signal-safe: this calls setpgid, getpid, send, read, tcsetpgrp, prctl, getppid and `pthread_sigmask` through wrappers
+    /// that add nothing, takes no mutex and allocates nothing.
+    fn run(&self) -> nix::Result<()> {
+        unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+        if let Some(Foreground { terminal, witness }) = &self.foreground {
             if let Some(witness) = witness {
                 witness.send_into(unistd::getpid());
             }
             enter_foreground(terminal)?;
         }
-        if parent_death == ParentDeath::Kills {
-            follow_into_death(parent)?;
+        if self.parent_death == ParentDeath::Kills {
+            follow_into_death(self.parent)?;
         }
-        signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
-        Ok(())
-    };
-    // SAFETY: the closure runs in the child of a process that may have other threads, so it must call nothing but
-    // async-signal-safe functions. It calls getpid, send, read, tcsetpgrp, prctl, getppid and pthread_sigmask through
-    // wrappers that add nothing; it reads two values and two descriptor numbers that it owns, takes no mutex and allocates
-    // nothing (an `io::Error` made of an errno has no allocation).
-    unsafe { command.pre_exec(set_up) };
-    Ok(())
+        signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None)
+    }
+}
+
+/// Starts `command` as a child, whose standard files are those of this process.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn start(command: &mut Command, set_up: SetUp) -> io::Result<Pid> {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: the closure runs in the child of a process that may have other threads, and is async-signal-safe (an `io::Error`
+    // made of an errno has no allocation).
+    unsafe { command.pre_exec(move || Ok(set_up.run()?)) };
+    let child = command.spawn()?;
+    Ok(Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?))
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::start;
+
+/// Starts a child without a copy of this process: it uses the memory of this one, which waits until the child has become another
+/// program. That is what `posix_spawn` does too, but with `posix_spawn` the child cannot ask to die with its parent.
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::collections::BTreeMap;
+    use std::env;
+    use std::ffi::{CString, OsStr, c_int, c_void};
+    use std::io;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::Command;
+    use std::ptr;
+
+    use nix::errno::Errno;
+    use nix::libc::{self, c_char};
+    use nix::sys::signal::{SigSet, SigmaskHow};
+    use nix::sys::wait::waitpid;
+    use nix::unistd::Pid;
+
+    use super::SetUp;
+
+    /// More than `execvpe` and `SetUp::run` need, apart from the list of arguments, which `execvpe` copies for a script without
+    /// a first line that names its interpreter.
+    const STACK: usize = 64 * 1024;
+
+    /// What the child shares with its parent.
+    struct Start<'a> {
+        program: &'a CString,
+        arguments: Vec<*const c_char>,
+        environment: Vec<*const c_char>,
+        set_up: SetUp,
+        failure: Option<Errno>,
+    }
+
+    /// Starts `command` as a child, whose standard files are those of this process.
+    pub(crate) fn start(command: &mut Command, set_up: SetUp) -> io::Result<Pid> {
+        let program = CString::new(command.get_program().as_bytes())?;
+        let arguments = command.get_args().map(|argument| CString::new(argument.as_bytes()));
+        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        let environment = environment(command)?;
+        let mut start = Start {
+            program: &program,
+            arguments: pointers([&program].into_iter().chain(&arguments)),
+            environment: pointers(&environment),
+            set_up,
+            failure: None,
+        };
+        // From here until the child is another program, a signal would run a handler of this process in the child.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let child = start.clone_and_wait();
+        mask.thread_set_mask()?;
+        let (child, failure) = (child?, start.failure);
+        if let Some(failure) = failure {
+            while waitpid(child, None) == Err(Errno::EINTR) {}
+            return Err(failure.into());
+        }
+        Ok(child)
+    }
+
+    impl Start<'_> {
+        /// Returns when the child has become another program, or has ended.
+        fn clone_and_wait(&mut self) -> nix::Result<Pid> {
+            let copied_arguments = self.arguments.len() * size_of::<*const c_char>();
+            let mut stack: Vec<u128> = vec![0; (STACK + copied_arguments) / size_of::<u128>()];
+            let top = stack.as_mut_ptr_range().end.cast::<c_void>();
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            // SAFETY: the child runs `in_child` on a stack of its own, which is aligned for every processor, while CLONE_VFORK
+            // keeps this thread from running, so that `self` and the stack stay as they are, and nothing else uses them. What
+            // the child may do is said there.
+            let pid = unsafe { libc::clone(in_child, top, flags, ptr::from_mut(self).cast()) };
+            Errno::result(pid).map(Pid::from_raw)
+        }
+
+        fn run(&mut self) {
+            reset_handlers();
+            if let Err(failure) = self.set_up.run() {
+                self.failure = Some(failure);
+                return;
+            }
+            // SAFETY: the program and all elements of both lists point to strings that live as long as `self`, and each list
+            // ends with a null pointer. The function returns only on failure.
+            unsafe {
+                libc::execvpe(self.program.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr());
+            }
+            self.failure = Some(Errno::last());
+        }
+    }
+
+    /// Runs in the child, which shares all memory with its parent. Other threads of the parent go on, so this takes no mutex and
+    /// allocates nothing, and no handler runs here: all signals are blocked, until all have the default action. It changes
+    /// nothing of the memory but its stack, `errno`, and `failure`, which are the parent's, who waits.
+    extern "C" fn in_child(start: *mut c_void) -> c_int {
+        // SAFETY: `clone_and_wait` passes a pointer to a `Start` that nothing else uses until the child is another program.
+        let start = unsafe { &mut *start.cast::<Start<'_>>() };
+        start.run();
+        1
+    }
+
+    /// Gives all signals that have a handler their default action, and SIGPIPE, which Rust ignores. The table of the parent
+    /// stays as it is.
+    fn reset_handlers() {
+        for signal in 1..=libc::SIGRTMAX() {
+            let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+            // SAFETY: without a new action sigaction only writes the present action to the given place, which is read only if
+            // the call reports success; then it is complete, and the default action is set in it, which is no function.
+            unsafe {
+                if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
+                    continue;
+                }
+                let mut action = action.assume_init();
+                let has_handler = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+                if has_handler || signal == libc::SIGPIPE {
+                    action.sa_sigaction = libc::SIG_DFL;
+                    libc::sigaction(signal, &raw const action, ptr::null_mut());
+                }
+            }
+        }
+    }
+
+    /// The environment of this process with the changes of `command`.
+    fn environment(command: &Command) -> io::Result<Vec<CString>> {
+        let mut variables: BTreeMap<_, _> = env::vars_os().collect();
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => variables.insert(name.to_owned(), value.to_owned()),
+                None => variables.remove(name),
+            };
+        }
+        let line = |(name, value): (&std::ffi::OsString, &std::ffi::OsString)| {
+            let parts: [&OsStr; 3] = [name, OsStr::new("="), value];
+            CString::new(parts.map(OsStr::as_bytes).concat())
+        };
+        Ok(variables.iter().map(line).collect::<Result<_, _>>()?)
+    }
+
+    /// The list as C has it, which ends with a null pointer.
+    fn pointers<'a>(strings: impl IntoIterator<Item = &'a CString>) -> Vec<*const c_char> {
+        strings.into_iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+    }
 }
 
 fn enter_foreground(terminal: &OwnedFd) -> nix::Result<()> {

@@ -1,5 +1,7 @@
 //! Signals without a terminal.
 
+use std::os::unix::fs::PermissionsExt;
+
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -107,6 +109,32 @@ fn a_mask_that_blocks_sigchld_keeps_nothing_from_ending_and_is_passed_on() {
     let bit = |signal: Signal| 1_u64 << (signal as i32 - 1);
     let expected = bit(Signal::SIGCHLD) | bit(Signal::SIGWINCH);
     assert_eq!(blocked.split_whitespace().last().map(|hex| u64::from_str_radix(hex, 16)), Some(Ok(expected)));
+}
+
+#[test]
+fn the_command_gets_the_default_action_of_every_signal_and_no_mask() {
+    let place = Place::new();
+    let mut command =
+        place.distlock(["exec", "job", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Above them are those that the C library uses itself.
+    let ordinary = (1_u64 << Signal::SIGSYS as i32) - 1;
+    let set = |line: &str| u64::from_str_radix(line.split_whitespace().last()?, 16).ok();
+    let sets: Vec<_> = text.lines().map(|line| set(line).map(|set| set & ordinary)).collect();
+    assert_eq!(sets, [Some(0), Some(0)], "{text}");
+}
+
+#[test]
+fn a_script_without_a_first_line_gets_many_arguments() {
+    let place = Place::new();
+    let script = place.file("script");
+    std::fs::write(&script, "echo $# $DISTLOCK_NAME").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = place.distlock(["exec", "job", "--", script.to_str().unwrap()]);
+    command.args((0..100_000).map(|number| number.to_string()));
+    let output = command.output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "100000 job\n");
 }
 
 #[test]
