@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lock_core::{Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach, Remembering};
+use lock_core::{
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach, Remembering, Sharing,
+};
 use test_servers::{Failure, Outcome};
 
 use crate::harness::{Ability, Harness};
@@ -33,6 +35,10 @@ pub enum Need {
     Remembering,
     /// A backend with leases.
     Lease,
+    /// A backend with shared holders.
+    Sharing,
+    /// A backend with semaphores.
+    Permits,
 }
 
 impl Need {
@@ -59,6 +65,8 @@ impl Need {
             Self::Remembering => {
                 declared(capabilities.remembering == Remembering::Supported, "that slots are remembered")
             }
+            Self::Sharing => declared(capabilities.modes.shared == Sharing::Supported, "shared holders"),
+            Self::Permits => declared(capabilities.modes.permits.is_some(), "semaphores"),
             Self::Lease => harness.lease().is_none().then(|| "the backend has no lease".to_owned()),
         }
     }

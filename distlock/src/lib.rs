@@ -50,18 +50,21 @@ pub use lock_core::{
     Capabilities, ClientBuilder, Closed, ConnectMode, DistributedLock, Election, EngineChoice, ErrorKind,
     FencingToken, Hold, HoldEnd, HolderId, Leader, LeaderWatch, Leadership, Leading, LockClient, LockError,
     LockEvent, LockEvents, LockGuard, LockListener, LockName, LockOptions, LockStatus, LockUrl, LossReason,
-    MultiLock, Once, Operation, Owner, Password, Secret, Subscription, Wait,
+    MultiLock, Once, Operation, Owner, Password, RwLock, Secret, Semaphore, Subscription, Wait,
 };
 pub use registry::{drivers, register};
 
 /// What a backend can do: the values in [`Capabilities`].
 pub mod capabilities {
-    pub use lock_core::{Breaking, Describing, Fairness, Fencing, Inspection, Leasing, Reach, Remembering};
+    pub use lock_core::{
+        Breaking, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
+        Remembering, Sharing,
+    };
 }
 
 /// Who holds a lock and who waits for it: the values in [`LockStatus`], and what breaking a lock returns.
 pub mod status {
-    pub use lock_core::{Broken, HolderInfo, Others, Participant, ProcessOrigin, TakenAway};
+    pub use lock_core::{Broken, HolderInfo, LockKind, Mode, Others, Participant, ProcessOrigin, TakenAway};
 }
 
 /// What a backend implements and is given, the [`Driver`](spi::Driver) that [`register`] takes, and what a
@@ -138,6 +141,11 @@ pub struct Guide;
 #[cfg(all(doctest, feature = "memory"))]
 #[doc = include_str!("../../docs/without-async.md")]
 pub struct WithoutAsync;
+
+/// The programs of the page about readers, writers and permits, compiled and run.
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../docs/sharing.md")]
+pub struct SharingPage;
 
 /// The examples of locks that users write, compiled and run.
 #[cfg(all(doctest, feature = "memory"))]

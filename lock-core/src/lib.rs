@@ -43,19 +43,22 @@ pub use api::memory::example;
 pub use api::once::Once;
 pub use api::options::LockOptions;
 pub use api::several::MultiLock;
+pub use api::sharing::{RwLock, Semaphore};
 
 pub use runtime::clock::{Alarm, AlarmHandle, Clock, ManualClock, Moment, Sleep};
 pub use runtime::engine::EngineChoice;
 pub use runtime::waker::with_waker;
 pub use spi::{
-    AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Grant, GroupId,
-    InspectRequest, LeaseState, Memo, Mode, Released, Remembered, Term, Updated, Wait,
+    AcquireRequest, AttemptHandle, AttemptId, Backend, BackendContext, Backoff, Downgraded, Grant, GroupId,
+    InspectRequest, LeaseState, Memo, Released, Remembered, Term, Updated, Wait,
 };
 pub use types::capabilities::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Reach, Remembering,
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
+    Remembering, Sharing,
 };
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};
+pub use types::mode::{LockKind, Mode};
 pub use types::name::{CharacterSet, LockName, NameRules, PhysicalName};
 pub use types::option::{OptionKind, UrlOption};
 pub use types::origin::ProcessOrigin;

@@ -8,44 +8,29 @@
 
 #[path = "../src/policy/local/mod.rs"]
 mod local;
-#[path = "../src/policy/hold/reports.rs"]
-mod reports;
 #[path = "../src/policy/hold/state.rs"]
 mod state;
 #[path = "../src/runtime/waker.rs"]
 mod waker;
+
+#[path = "loom_sync/mod.rs"]
+mod sync;
 
 /// Provides what the modules import.
 mod runtime {
     pub(crate) use super::{sync, waker};
 }
 
-mod sync {
-    pub(crate) use loom::sync::MutexGuard;
-
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
-    }
-}
-
 use std::future::poll_fn;
 
-use local::{Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Patience, Settled, Ticket, Undo};
+use local::{
+    Attempt, Attempted, Entered, Exited, LocalMutex, Occupant, Order, Patience, Settled, Ticket, Turn, Undo,
+};
 use loom::future::block_on;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
-use reports::{Event, Known, Reports};
-use state::{Checked, HoldState, Phase, Renewed};
+use state::{HoldState, Phase};
 
 const FOREVER: Patience = Patience::Until(u64::MAX);
 type Reason = &'static str;
@@ -201,6 +186,7 @@ impl World {
             Exited::StillHeld => Ok(()),
             Exited::Lost(reason) => Err(reason),
             Exited::NotOwner => Err("not the owner"),
+            Exited::Downgrade { .. } => panic!("no owner reads"),
             Exited::Release(hold) => {
                 self.release_remotely(&hold);
                 self.drive(self.local.cleared(ask));
@@ -218,6 +204,22 @@ impl World {
         let start = self.local.lost(hold, &"taken", ask);
         self.drive(start);
         true
+    }
+
+    /// Gives a request that shares the lock its place.
+    fn line_up(&self, order: Order) -> Ticket {
+        self.local.line_up(ask(FOREVER, &Plain), FOREVER, order)
+    }
+
+    /// Waits for the turn of a request, and sends it.
+    fn send(&self, ticket: Ticket) {
+        let turn = block_on(poll_fn(|context| self.local.poll_turn(ticket, context)));
+        assert!(matches!(turn, Turn::Come));
+    }
+
+    /// A request has been granted.
+    fn leave_line(&self, ticket: Ticket) {
+        self.drive(self.local.leave_line(ticket, ask));
     }
 
     fn assert_empty(&self) {
@@ -540,161 +542,102 @@ fn a_hold_whose_token_was_seen_is_not_passed_on() {
 }
 
 #[test]
-fn a_hold_that_has_expired_is_neither_renewed_nor_released_nor_verified() {
+fn a_shared_request_and_a_writer_that_come_together_are_both_served() {
     explore(|| {
-        let hold = HoldState::new(10);
-        assert_eq!(hold.verify(|| 9, "expired"), Ok(()));
-        assert_eq!(hold.verify(|| 10, "expired"), Err("expired"));
-        assert_eq!(hold.renew(20, || 10), Renewed::TooLate);
-        assert_eq!(hold.begin_release(|| 10, "expired"), Err("expired"));
-        assert_eq!(hold.phase(), Phase::Standing);
-        assert_eq!(hold.expire(10, "expired"), Checked::Expired);
+        let world = World::new();
+        let shared = Arc::clone(&world);
+        let sharing = thread::spawn(move || {
+            let ticket = shared.line_up(Order::BehindExclusive);
+            shared.send(ticket);
+            shared.drive(shared.local.request_confirmed(ticket, ask));
+            shared.leave_line(ticket);
+        });
+        assert!(world.lock(1));
+        world.unlock(1).unwrap();
+        sharing.join().unwrap();
+        assert!(world.local.is_unused());
+        world.assert_empty();
     });
 }
 
 #[test]
-fn a_hold_ends_in_exactly_one_way() {
+fn a_writer_that_comes_after_a_shared_request_is_sent_after_it() {
     explore(|| {
-        let hold = Arc::new(HoldState::new(10));
-        let expiring = Arc::clone(&hold);
-        let expired = thread::spawn(move || expiring.expire(10, "expired") == Checked::Expired);
-        let losing = Arc::clone(&hold);
-        let lost = thread::spawn(move || losing.lose("taken"));
-        let released = hold.begin_release(|| 5, "expired").is_ok();
-        if released {
-            assert!(hold.finish(None));
-        }
-        let ends = [released, expired.join().unwrap(), lost.join().unwrap()];
-        assert_eq!(ends.iter().filter(|end| **end).count(), 1, "{ends:?}");
+        let world = World::new();
+        let ticket = world.line_up(Order::BehindExclusive);
+        let shared = Arc::clone(&world);
+        let sharing = thread::spawn(move || {
+            shared.send(ticket);
+            assert_eq!(shared.acquisitions.load(Ordering::SeqCst), 0, "the writer was sent first");
+            shared.leave_line(ticket);
+        });
+        assert!(world.lock(1));
+        world.unlock(1).unwrap();
+        sharing.join().unwrap();
+        world.assert_empty();
     });
 }
 
 #[test]
-fn a_renewal_never_revives_what_has_expired() {
+fn a_writer_that_leaves_does_not_let_the_next_one_overtake_a_shared_request() {
     explore(|| {
-        let hold = Arc::new(HoldState::new(10));
-        let renewing = Arc::clone(&hold);
-        let renewed = thread::spawn(move || renewing.renew(20, || 9) != Renewed::TooLate);
-        let expired = hold.expire(10, "expired") == Checked::Expired;
-        assert_ne!(renewed.join().unwrap(), expired);
-        assert_eq!(hold.renew(30, || 10) == Renewed::TooLate, expired);
+        let world = World::new();
+        let (first, start) = world.enter(1);
+        let Entered::Waiting(first) = first else { panic!("a free lock starts an attempt") };
+        let ticket = world.line_up(Order::BehindExclusive);
+        let (second, none) = world.enter(2);
+        assert!(none.is_none());
+        let Entered::Waiting(second) = second else { panic!("it waits") };
+        let driver = Arc::clone(&world);
+        let driving = thread::spawn(move || driver.drive(start));
+        let shared = Arc::clone(&world);
+        let sharing = thread::spawn(move || {
+            shared.send(ticket);
+            assert!(shared.acquisitions.load(Ordering::SeqCst) <= 1, "the next writer was sent first");
+            shared.leave_line(ticket);
+        });
+        world.undo(world.local.leave(first));
+        assert!(matches!(world.wait(second), Settled::Granted(_)));
+        driving.join().unwrap();
+        sharing.join().unwrap();
+        world.unlock(2).unwrap();
+        world.assert_empty();
     });
 }
 
 #[test]
-fn a_hold_that_was_seen_invalid_is_not_seen_valid_again() {
+fn requests_that_exclude_each_other_are_sent_one_by_one() {
     explore(|| {
-        let hold = Arc::new(HoldState::<Reason>::new(10));
-        let clock = Arc::new(AtomicU64::new(9));
-        let (renewing, time) = (Arc::clone(&hold), Arc::clone(&clock));
-        let renewed = thread::spawn(move || renewing.renew(20, || time.load(Ordering::SeqCst)));
-        let time = Arc::clone(&clock);
-        let passing = thread::spawn(move || time.store(10, Ordering::SeqCst));
-        let remaining = || hold.remaining(|| clock.load(Ordering::SeqCst));
-        let (first, second) = (remaining(), remaining());
-        assert!(first > 0 || second == 0, "first {first}, then {second}");
-        renewed.join().unwrap();
-        passing.join().unwrap();
-        assert!(first > 0 || remaining() == 0, "first {first}, later {}", remaining());
-    });
-}
-
-/// A hold, and the events of its listener.
-struct Reported {
-    hold: HoldState<Reason>,
-    reports: Reports<Reason>,
-    heard: sync::Mutex<Vec<Event<Reason>>>,
-}
-
-impl Reported {
-    fn new() -> Arc<Self> {
-        let heard = sync::Mutex::new(Vec::new());
-        Arc::new(Self { hold: HoldState::new(u64::MAX), reports: Reports::new(), heard })
-    }
-
-    fn hear(&self, event: Event<Reason>) {
-        self.heard.lock().push(event);
-    }
-
-    fn acquired(&self) {
-        self.reports.acquired(|| self.hold.contact(), |event| self.hear(event));
-    }
-
-    fn contact_changed(&self) {
-        self.reports.contact_changed(|| self.hold.contact(), |event| self.hear(event));
-    }
-
-    fn suspect(&self) {
-        if self.hold.suspect() {
-            self.contact_changed();
-        }
-    }
-
-    fn restore(&self) {
-        if self.hold.restore() {
-            self.contact_changed();
-        }
-    }
-
-    fn lose(&self) -> Option<Known> {
-        self.hold.lose("taken").then(|| self.reports.ended(Event::Abort("taken"), |event| self.hear(event)))
-    }
-}
-
-#[test]
-fn reports_begin_with_the_acquisition_and_end_as_contact_is() {
-    explore(|| {
-        let world = Reported::new();
-        let (doubting, hoping) = (Arc::clone(&world), Arc::clone(&world));
-        let doubting = thread::spawn(move || doubting.suspect());
-        let hoping = thread::spawn(move || hoping.restore());
-        world.acquired();
-        doubting.join().unwrap();
-        hoping.join().unwrap();
-        let heard = world.heard.lock();
-        let is_suspect = world.hold.suspect();
-        let doubts: &[_] = match heard.as_slice() {
-            [Event::Acquired, doubts @ ..] => doubts,
-            other => panic!("{other:?}"),
-        };
-        // Already suspect, unless contact has returned after the doubt.
-        let expected: &[&[Event<Reason>]] =
-            if is_suspect { &[&[], &[Event::Suspect, Event::Restored]] } else { &[&[Event::Suspect]] };
-        assert!(expected.contains(&doubts), "{doubts:?}");
+        let world = World::new();
+        let (first, second) = (world.line_up(Order::BehindAll), world.line_up(Order::BehindAll));
+        let shared = Arc::clone(&world);
+        let sharing = thread::spawn(move || {
+            shared.send(second);
+            assert_eq!(shared.inside.load(Ordering::SeqCst), 1, "the second was sent first");
+            shared.leave_line(second);
+        });
+        world.send(first);
+        world.inside.fetch_add(1, Ordering::SeqCst);
+        world.drive(world.local.request_confirmed(first, ask));
+        sharing.join().unwrap();
+        world.leave_line(first);
+        assert!(world.local.is_unused());
     });
 }
 
 #[test]
-fn a_loss_is_the_last_report_and_comes_after_the_acquisition() {
+fn a_writer_waits_for_the_answer_to_the_release_of_a_reader() {
     explore(|| {
-        let world = Reported::new();
-        let (doubting, losing) = (Arc::clone(&world), Arc::clone(&world));
-        let doubting = thread::spawn(move || doubting.suspect());
-        let losing = thread::spawn(move || losing.lose());
-        world.acquired();
-        doubting.join().unwrap();
-        assert!(losing.join().unwrap().is_some());
-        let heard = world.heard.lock();
-        let without_doubt = [Event::Acquired, Event::Abort("taken")];
-        let with_doubt = [Event::Acquired, Event::Suspect, Event::Abort("taken")];
-        assert!(**heard == without_doubt || **heard == with_doubt, "{heard:?}");
-    });
-}
-
-#[test]
-fn whoever_waits_for_the_end_is_woken() {
-    explore(|| {
-        let hold = Arc::new(HoldState::new(u64::MAX));
-        let losing = Arc::clone(&hold);
-        let lost = thread::spawn(move || losing.lose("taken"));
-        let mut watcher = None;
-        let reason = block_on(poll_fn(|context| {
-            hold.poll(&mut watcher, context, |phase| match phase {
-                Phase::Lost(reason) => Some(*reason),
-                _ => None,
-            })
-        }));
-        assert_eq!(reason, "taken");
-        assert!(lost.join().unwrap());
+        let world = World::new();
+        let clearing = world.local.line_up_clearing(None);
+        let (entered, none) = world.enter(1);
+        let Entered::Waiting(ticket) = entered else { panic!("it waits for the answer") };
+        assert!(none.is_none());
+        let answered = Arc::clone(&world);
+        let answering = thread::spawn(move || answered.leave_line(clearing));
+        assert!(matches!(world.wait(ticket), Settled::Granted(_)));
+        answering.join().unwrap();
+        world.unlock(1).unwrap();
+        world.assert_empty();
     });
 }

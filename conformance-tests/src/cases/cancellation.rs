@@ -34,7 +34,7 @@ type Lock = Arc<dyn DistributedLock>;
 
 /// Creates a future with `make`, polls it once and drops it; then the same with two polls, and so on until it
 /// completes. After each, `check` inspects the lock.
-async fn drop_at_every_poll<T, F, C>(
+pub(super) async fn drop_at_every_poll<T, F, C>(
     stage: &Stage,
     mut make: impl FnMut() -> F,
     mut check: impl FnMut(Option<T>) -> C,

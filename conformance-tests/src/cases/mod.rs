@@ -22,7 +22,9 @@ mod outages;
 mod owners;
 mod processes;
 mod release;
+mod semaphores;
 mod several;
+mod sharing;
 mod tokens;
 mod waiting;
 
@@ -53,6 +55,8 @@ pub fn all() -> &'static [Case] {
             outages::CASES,
             cancellation::CASES,
             several::CASES,
+            sharing::CASES,
+            semaphores::CASES,
             election::CASES,
             processes::CASES,
             killed::CASES,

@@ -8,7 +8,9 @@
 mod belief;
 mod fencing;
 mod liveness;
+mod weights;
 
 pub use belief::{Belief, Overlap, overlaps};
 pub use fencing::{Acquisition, Disorder, disorders};
 pub use liveness::{Idling, Wait, idlings};
+pub use weights::{Excess, Share, excess};

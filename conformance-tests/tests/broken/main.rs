@@ -2,6 +2,7 @@
 //! for it fails, for the right reason.
 
 mod backend;
+mod sharing;
 mod table;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

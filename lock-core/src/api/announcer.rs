@@ -12,6 +12,7 @@ use crate::policy::hold::HoldCore;
 use crate::policy::hold::reports::Event;
 use crate::runtime::dispatcher;
 use crate::types::loss::LossReason;
+use crate::types::mode::LockKind;
 use crate::types::name::LockName;
 
 /// Passes the events of one client's holds to its listeners.
@@ -21,9 +22,12 @@ pub(crate) struct Announcer(RwLock<Listening>);
 #[derive(Default)]
 struct Listening {
     to_client: Vec<Arc<Inbox>>,
-    to_locks: HashMap<LockName, Vec<Arc<Inbox>>>,
+    to_locks: HashMap<LockKey, Vec<Arc<Inbox>>>,
     state: State,
 }
+
+/// A lock or a semaphore.
+pub(crate) type LockKey = (LockName, LockKind);
 
 #[derive(Default, PartialEq)]
 enum State {
@@ -33,21 +37,21 @@ enum State {
 }
 
 impl Announcer {
-    /// Adds a listener to the lock called `name`, or without a name to all locks.
+    /// Adds a listener to this lock, or to all locks.
     pub(crate) fn add(
         self: &Arc<Self>,
-        name: Option<LockName>,
+        lock: Option<LockKey>,
         listener: Arc<dyn LockListener>,
     ) -> Subscription {
         dispatcher::prepare();
-        let inbox = Arc::new(Inbox::new(name, listener));
+        let inbox = Arc::new(Inbox::new(lock, listener));
         let subscription = self.subscription(&inbox);
         let mut listening = self.write();
         if listening.state == State::Closed {
             inbox.post(Notice::Closed);
         }
-        match inbox.name() {
-            Some(name) => listening.to_locks.entry(name.clone()).or_default().push(inbox),
+        match inbox.lock() {
+            Some(lock) => listening.to_locks.entry(lock.clone()).or_default().push(inbox),
             None => listening.to_client.push(inbox),
         }
         subscription
@@ -85,16 +89,16 @@ impl Listening {
     /// Removes an inbox that the caller keeps, so that nothing of the user's is dropped here.
     fn remove(&mut self, inbox: &Arc<Inbox>) {
         let others = |other: &Arc<Inbox>| !Arc::ptr_eq(other, inbox);
-        let Some(name) = inbox.name() else { return self.to_client.retain(others) };
-        let Some(inboxes) = self.to_locks.get_mut(name) else { return };
+        let Some(lock) = inbox.lock() else { return self.to_client.retain(others) };
+        let Some(inboxes) = self.to_locks.get_mut(lock) else { return };
         inboxes.retain(others);
         if inboxes.is_empty() {
-            self.to_locks.remove(name);
+            self.to_locks.remove(lock);
         }
     }
 
-    fn of(&self, name: &LockName) -> impl Iterator<Item = &Arc<Inbox>> {
-        self.to_client.iter().chain(self.to_locks.get(name).into_iter().flatten())
+    fn of(&self, lock: &LockKey) -> impl Iterator<Item = &Arc<Inbox>> {
+        self.to_client.iter().chain(self.to_locks.get(lock).into_iter().flatten())
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Inbox>> {
@@ -116,7 +120,7 @@ impl Listeners {
 
     /// Adds a listener for the holds of the lock called `name`. It stays until the subscription is dropped.
     pub fn add(&self, name: &LockName, listener: Arc<dyn LockListener>) -> Subscription {
-        self.0.add(Some(name.clone()), listener)
+        self.0.add(Some((name.clone(), LockKind::Lock)), listener)
     }
 
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
@@ -133,7 +137,8 @@ impl fmt::Debug for Listeners {
 impl Observer for Announcer {
     /// The caller holds the mutex of the hold's reports, so this runs no user code and drops no user value.
     fn announce(&self, event: Event<LossReason>, hold: &Arc<HoldCore>) {
-        for inbox in self.read().of(hold.name()) {
+        let lock = (hold.name().clone(), hold.grant().mode.kind());
+        for inbox in self.read().of(&lock) {
             inbox.post(Notice::OfHold(event, Hold(Arc::clone(hold))));
         }
     }

@@ -20,6 +20,7 @@ use crate::api::options::{LockOptions, check_remembering};
 use crate::api::reentrant::ReentrantLock;
 use crate::api::registry::Registry;
 use crate::api::several::MultiLocks;
+use crate::api::sharing::{SharedLock, refuse_insides};
 use crate::policy::acquire::Acquisition;
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
@@ -27,7 +28,7 @@ use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::engine::{AbortOnDrop, Engine, contained};
 use crate::runtime::race::within;
-use crate::spi::{InspectRequest, Memo, Remembered};
+use crate::spi::{InspectRequest, LockKind, Memo, Mode, Remembered};
 use crate::types::capabilities::{Breaking, Capabilities, Inspection};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::LossReason;
@@ -96,8 +97,32 @@ impl LockClient {
     }
 
     pub(crate) fn entry(&self, name: impl AsRef<str>) -> Result<Arc<Entry>, LockError> {
+        self.entry_of(self.full_name(name)?, LockKind::Lock)
+    }
+
+    fn entry_of(&self, name: LockName, kind: LockKind) -> Result<Arc<Entry>, LockError> {
         let Client { context, locks, announcer, .. } = &*self.client;
-        locks.get(self.full_name(name)?, context, announcer)
+        refuse_insides(&name)?;
+        locks.get((name, kind), context, announcer)
+    }
+
+    /// Returns the shared side of a lock, or permits of a semaphore.
+    pub(super) fn shared_lock(&self, name: impl AsRef<str>, mode: Mode) -> Result<SharedLock, LockError> {
+        let Client { announcer, handle, .. } = &*self.client;
+        let name = self.full_name(name)?;
+        self.refuse_unsupported(&name, mode)?;
+        let entry = self.entry_of(name, mode.kind())?;
+        Ok(SharedLock::new(entry, mode, Arc::clone(announcer), Arc::clone(handle)))
+    }
+
+    pub(super) fn refuse_unsupported(&self, name: &LockName, mode: Mode) -> Result<(), LockError> {
+        let Some(cause) = self.capabilities().modes.refusal(mode) else { return Ok(()) };
+        Err(self.unsupported(Operation::Acquire, name).because(cause))
+    }
+
+    /// Returns this client without a scope, for names that are full.
+    pub(super) fn unscoped(&self) -> Self {
+        Self { client: Arc::clone(&self.client), prefix: Arc::from("") }
     }
 
     /// Returns the full name of a lock.
@@ -275,8 +300,7 @@ impl LockClient {
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
         let entry = self.entry(name)?;
         // An election's requests have the full name.
-        let client = Self { client: Arc::clone(&self.client), prefix: Arc::from("") };
-        Ok(Election::new(client, entry))
+        Ok(Election::new(self.unscoped(), entry))
     }
 
     /// Returns who holds the lock and who waits for it, as far as the backend can tell.
@@ -296,7 +320,11 @@ impl LockClient {
     /// # Cancel safety
     /// The future may be dropped at any time; it changes nothing.
     pub async fn status(&self, name: impl AsRef<str>) -> Result<LockStatus, LockError> {
-        let request = self.inspect_request(self.full_name(name)?);
+        self.status_of(self.full_name(name)?, LockKind::Lock).await
+    }
+
+    pub(super) async fn status_of(&self, name: LockName, kind: LockKind) -> Result<LockStatus, LockError> {
+        let request = self.inspect_request(name, kind);
         if self.capabilities().inspection == Inspection::None {
             return Err(self.unsupported(Operation::Inspect, &request.name));
         }
@@ -332,7 +360,16 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped after its first poll, the lock may or may not have been taken away.
     pub async fn break_holder(&self, name: impl AsRef<str>, holder: &HolderId) -> Result<Broken, LockError> {
-        let request = self.inspect_request(self.full_name(name)?);
+        self.break_holder_of(self.full_name(name)?, LockKind::Lock, holder).await
+    }
+
+    pub(super) async fn break_holder_of(
+        &self,
+        name: LockName,
+        kind: LockKind,
+        holder: &HolderId,
+    ) -> Result<Broken, LockError> {
+        let request = self.inspect_request(name, kind);
         if self.capabilities().breaking == Breaking::Unsupported {
             return Err(self.unsupported(Operation::Break, &request.name));
         }
@@ -537,8 +574,8 @@ impl LockClient {
         self.client.context.engine()
     }
 
-    fn inspect_request(&self, name: LockName) -> InspectRequest {
-        InspectRequest { physical: self.capabilities().names.apply(&name), name }
+    fn inspect_request(&self, name: LockName, kind: LockKind) -> InspectRequest {
+        InspectRequest { physical: self.capabilities().names.apply(&name), name, kind }
     }
 
     fn unsupported(&self, operation: Operation, name: &LockName) -> LockError {

@@ -9,6 +9,7 @@ use crate::policy::hold::HoldCore;
 use crate::policy::hold::state::Phase;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::loss::{HoldEnd, LossReason};
+use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::status::HolderId;
 use crate::types::token::FencingToken;
@@ -32,6 +33,19 @@ impl Hold {
         self.0.name()
     }
 
+    /// Returns how the lock is held: exclusively, shared, or with this many permits.
+    ///
+    /// ```
+    /// # use lock_core::Mode;
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.rw_lock("catalog")?.read().acquire().await?;
+    /// assert_eq!(guard.hold().mode(), Mode::Shared);
+    /// # Ok(()) });
+    /// ```
+    pub fn mode(&self) -> Mode {
+        self.0.grant().mode
+    }
+
     /// Returns the fencing token, if the backend has fencing tokens; `None` for several locks that are held
     /// [together](crate::MultiLock), each of which [has its own](Hold::token_of).
     ///
@@ -43,7 +57,7 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn token(&self) -> Option<FencingToken> {
-        self.0.grant.token
+        self.0.grant().token
     }
 
     /// Returns the fencing token, or an error if the backend has none, for code that must not write without one.
@@ -208,7 +222,7 @@ impl Hold {
     /// ```
     #[cfg(unix)]
     pub fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
-        self.0.grant.descriptor.as_ref()
+        self.0.grant().descriptor.as_ref()
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::field::{self, display};
 
+use crate::api::announcer::LockKey;
 use crate::api::hold::Hold;
 use crate::api::listener::LockListener;
 use crate::api::queue::{Importance, Popped, Queue};
@@ -16,7 +17,6 @@ use crate::policy::hold::reports;
 use crate::runtime::dispatcher::{self, Lane};
 use crate::runtime::sync::Mutex;
 use crate::types::loss::LossReason;
-use crate::types::name::LockName;
 
 type Event = reports::Event<LossReason>;
 
@@ -52,7 +52,7 @@ impl Notice {
 /// One listener, and the events that wait for it.
 pub(crate) struct Inbox {
     /// The lock that it listens to; `None` for all locks of a client.
-    name: Option<LockName>,
+    lock: Option<LockKey>,
     state: Mutex<State>,
 }
 
@@ -84,15 +84,15 @@ const MOST_IN_ALL: usize = if cfg!(test) { 1 << 13 } else { 1 << 18 };
 static IN_ALL: AtomicUsize = AtomicUsize::new(0);
 
 impl Inbox {
-    pub(crate) fn new(name: Option<LockName>, listener: Arc<dyn LockListener>) -> Self {
-        let most = if name.is_some() { MOST_OF_A_LOCK } else { MOST_OF_A_CLIENT };
+    pub(crate) fn new(lock: Option<LockKey>, listener: Arc<dyn LockListener>) -> Self {
+        let most = if lock.is_some() { MOST_OF_A_LOCK } else { MOST_OF_A_CLIENT };
         let state = State { listener: Some(listener), waiting: Queue::new(most), progress: Progress::Idle };
-        Self { name, state: Mutex::new(state) }
+        Self { lock, state: Mutex::new(state) }
     }
 
     /// Returns the lock that the listener listens to; `None` for all locks of a client.
-    pub(crate) fn name(&self) -> Option<&LockName> {
-        self.name.as_ref()
+    pub(crate) fn lock(&self) -> Option<&LockKey> {
+        self.lock.as_ref()
     }
 
     /// Queues a notice after all earlier ones. It runs no user code and drops no user value.
@@ -126,7 +126,7 @@ impl Inbox {
     }
 
     fn log_missed(&self, dropped: u64) {
-        let lock = self.name.as_ref().map(display);
+        let lock = self.lock.as_ref().map(|(name, _)| display(name));
         tracing::warn!(target: "distlock", lock, dropped, "a listener blocked for so long that events were dropped");
     }
 }

@@ -27,3 +27,4 @@ mod registry;
 mod scope;
 mod self_wait;
 pub(crate) mod several;
+pub(crate) mod sharing;

@@ -18,7 +18,7 @@ use crate::api::self_wait::watched;
 use crate::policy::acquire::Acquisition;
 use crate::policy::entry::Entry;
 use crate::runtime::clock::Clock;
-use crate::spi::Wait;
+use crate::spi::{LockKind, Wait};
 use crate::types::error::LockError;
 use crate::types::loss::HoldEnd;
 use crate::types::name::LockName;
@@ -151,7 +151,7 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
-        self.announcer.add(Some(self.entry.name().clone()), listener)
+        self.announcer.add(Some((self.entry.name().clone(), LockKind::Lock)), listener)
     }
 }
 

@@ -3,19 +3,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use crate::api::announcer::Announcer;
+use crate::api::announcer::{Announcer, LockKey};
 use crate::policy::context::ClientContext;
 use crate::policy::entry::Entry;
 use crate::runtime::sync::Mutex;
 use crate::types::error::LockError;
-use crate::types::name::LockName;
 
 #[derive(Default)]
 pub(crate) struct Registry(Mutex<Locks>);
 
 #[derive(Default)]
 struct Locks {
-    by_name: HashMap<LockName, Weak<Entry>>,
+    by_name: HashMap<LockKey, Weak<Entry>>,
     closed: Option<LockError>,
 }
 
@@ -23,21 +22,21 @@ impl Registry {
     /// Returns the entry of this name, which is created if none is in use, with this announcer of its events.
     pub(crate) fn get(
         &self,
-        name: LockName,
+        lock: LockKey,
         context: &Arc<ClientContext>,
         announcer: &Arc<Announcer>,
     ) -> Result<Arc<Entry>, LockError> {
         let mut locks = self.0.lock();
         if let Some(error) = &locks.closed {
-            return Err(error.clone().on(&name));
+            return Err(error.clone().on(&lock.0));
         }
-        if let Some(entry) = locks.by_name.get(&name).and_then(Weak::upgrade) {
+        if let Some(entry) = locks.by_name.get(&lock).and_then(Weak::upgrade) {
             return Ok(entry);
         }
         let observer: Arc<Announcer> = Arc::clone(announcer);
-        let entry = Arc::new(Entry::new(name.clone(), Arc::clone(context), observer));
+        let entry = Arc::new(Entry::new(lock.0.clone(), Arc::clone(context), observer));
         locks.forget_unused();
-        locks.by_name.insert(name, Arc::downgrade(&entry));
+        locks.by_name.insert(lock, Arc::downgrade(&entry));
         Ok(entry)
     }
 
@@ -54,7 +53,7 @@ impl Registry {
             locks.by_name.values().filter_map(Weak::upgrade).collect()
         };
         for entry in entries {
-            entry.undo(entry.local.close(error));
+            entry.close(error);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::api::scope;
 use crate::policy::entry::Entry;
+use crate::policy::hold::HoldCore;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::owner::Owner;
@@ -22,8 +23,28 @@ enum WaitsFor {
     ItsTask,
 }
 
-/// Completes `acquiring`, a wait of `owner`, unless the caller would wait for ever for itself.
+/// Whom a caller waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rivals {
+    /// All holders.
+    OfExclusive,
+    /// The exclusive holder; and beside other holders it waits only if there is a waiter between them.
+    OfShared,
+}
+
+/// Completes `acquiring`, a wait of `owner` for an exclusive hold, unless the caller would wait for ever for itself.
 pub(crate) async fn watched<T>(
+    entry: &Entry,
+    owner: Owner,
+    wait: Wait,
+    acquiring: impl Future<Output = Result<T, LockError>>,
+) -> Result<T, LockError> {
+    watched_against(Rivals::OfExclusive, entry, owner, wait, acquiring).await
+}
+
+/// Completes `acquiring`, a wait of `owner`, unless the caller would wait for ever for itself.
+pub(crate) async fn watched_against<T>(
+    rivals: Rivals,
     entry: &Entry,
     owner: Owner,
     wait: Wait,
@@ -33,7 +54,7 @@ pub(crate) async fn watched<T>(
     let mut is_first = true;
     let outcome = poll_fn(|context| match acquiring.as_mut().poll(context) {
         Poll::Pending if std::mem::replace(&mut is_first, false) => {
-            waits_for(entry, owner).map_or(Poll::Pending, |itself| Poll::Ready(Err(itself)))
+            waits_for(rivals, entry, owner).map_or(Poll::Pending, |itself| Poll::Ready(Err(itself)))
         }
         polled => polled.map(Ok),
     });
@@ -49,8 +70,17 @@ pub(crate) async fn watched<T>(
     }
 }
 
-fn waits_for(entry: &Entry, owner: Owner) -> Option<WaitsFor> {
-    let (holder, hold) = entry.local.holder()?;
+fn waits_for(rivals: Rivals, entry: &Entry, owner: Owner) -> Option<WaitsFor> {
+    if let Some((holder, hold)) = entry.local.holder() {
+        return waits_for_holder(holder, &hold, owner);
+    }
+    let found =
+        entry.sharers().into_iter().find_map(|(holder, hold)| waits_for_holder(holder, &hold, owner))?;
+    // What a caller shares with its own task, it may also get beside it.
+    Some(if rivals == Rivals::OfShared { WaitsFor::ItsTask } else { found })
+}
+
+fn waits_for_holder(holder: Owner, hold: &HoldCore, owner: Owner) -> Option<WaitsFor> {
     if holder == owner {
         // The grant has just come.
         return None;
@@ -82,7 +112,8 @@ mod tests {
         let lock = locks.mutex("orders/42").unwrap();
         lock.lock().await.unwrap();
         let entry = locks.entry("orders/42").unwrap();
-        assert!(waits_for(&entry, Owner::current().unwrap()).is_none());
-        assert!(matches!(waits_for(&entry, Owner::new()), Some(WaitsFor::ItsOwner)));
+        let waits = |owner| waits_for(Rivals::OfExclusive, &entry, owner);
+        assert!(waits(Owner::current().unwrap()).is_none());
+        assert!(matches!(waits(Owner::new()), Some(WaitsFor::ItsOwner)));
     }
 }

@@ -4,9 +4,9 @@
 //! can be told to [fail, delay, drop replies](faults), expire, delete and steal.
 //!
 //! # How it holds the lock
-//! A [`MemoryServer`] has a table of locks; each has at most one holder and a queue. The critical section that frees a
-//! lock also grants it to the head of the queue, which is then woken. Fencing tokens count up from 1 for the whole
-//! server.
+//! A [`MemoryServer`] has a table of locks and semaphores; each has holders and a queue (`shares.rs` has the rules). The
+//! critical section in which a holder or a waiter leaves also grants the lock to the head of the queue and to all that
+//! can hold it together with it, which are then woken. Fencing tokens count up from 1 for the whole server.
 //!
 //! # How a loss is noticed
 //! Without a lease the server notifies the holder through its [`AttemptHandle`]. With `?lease=` the server does not notify
@@ -14,13 +14,14 @@
 //!
 //! # What happens at each failure
 //! * *Unknown outcome* (a dropped reply): the repeated request finds its own grant by the attempt's id.
-//! * *Expired lease*: the server frees the lock when the lease ends by its clock, and promotes the head of the queue.
+//! * *Expired lease*: the server ends the hold when its lease ends by its clock, and grants the lock to those that wait.
 //! * *Dropped future*: the place in the queue, or the grant, stays until the core calls `cancel`, which removes it.
 //! * *Dead waiter*: a waiter dies only with the process, and the server dies with it.
 
 pub mod faults;
 mod memos;
 mod server;
+mod shares;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,14 +30,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::sync::Mutex;
 use crate::spi::{
-    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Memo, Released,
-    Remembered, Term, Updated, Wait,
+    AcquireRequest, Backend, BackendContext, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo,
+    Released, Remembered, Term, Updated, Wait,
 };
 use crate::types::capabilities::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Reach, Remembering,
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
+    Remembering,
 };
 use crate::types::error::{LockError, Operation};
 use crate::types::name::{CharacterSet, LockName, NameRules};
@@ -287,6 +289,7 @@ fn capabilities() -> Capabilities {
         .with_describing(Describing::Supported)
         .with_remembering(Remembering::Supported)
         .with_leasing(Leasing::PerHold { shortest: Duration::ZERO, longest: Duration::MAX })
+        .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 
 /// What a client remembers of a grant: its id at the server, and what became of it.
@@ -307,17 +310,27 @@ pub(crate) struct MemoryBackend {
 
 impl MemoryBackend {
     fn requested(&self, request: &AcquireRequest) -> Requested {
-        Requested { id: request.id(), name: request.physical().clone(), lease: self.lease_of(request) }
+        Requested {
+            id: request.id(),
+            name: request.physical().clone(),
+            mode: request.mode(),
+            lease: request.lease().or(self.options.lease),
+        }
     }
 
-    fn lease_of(&self, request: &AcquireRequest) -> Option<Duration> {
-        request.lease().or(self.options.lease)
-    }
-
-    fn name_holder(&self, request: &AcquireRequest) {
-        if let Some(holder) = self.server.holder(request.physical()) {
+    fn name_holder(&self, requested: &Requested, request: &AcquireRequest) {
+        if let Some(holder) = self.server.holder(requested) {
             request.attempt().held_by(holder);
         }
+    }
+
+    fn grant(&self, requested: Requested, fate: Arc<Fate>, anchor: Moment) -> Grant<MemoryLease> {
+        let term = match requested.lease {
+            Some(length) => Term::Leased { anchor, length },
+            None => Term::UntilReported,
+        };
+        let token = fate.token();
+        Grant::new(MemoryLease { requested, fate }, self.group, term).with_token(token)
     }
 
     /// Runs `request` as a call to a server that may be unreachable, slow, or lose the reply.
@@ -349,15 +362,15 @@ impl Backend for MemoryBackend {
         let tries_once = request.wait() == Wait::Try;
         let sent_at = self.context.clock().now();
         let granted =
-            self.call(Operation::Acquire, |server| server.request(&requested, tries_once, request)).await?;
+            self.call(Operation::Acquire, |server| server.request(&requested, tries_once, request)).await??;
         let (fate, anchor) = match granted {
             Some(fate) => (fate, sent_at),
             None if tries_once => {
-                self.name_holder(request);
+                self.name_holder(&requested, request);
                 return Ok(None);
             }
             None => {
-                self.name_holder(request);
+                self.name_holder(&requested, request);
                 request.attempt().queued();
                 // The grant that ends the wait is made at a moment of the same clock, so that moment is the anchor.
                 let granted = self.server.granted(&requested).await.map_err(Outage::into_error)?;
@@ -366,12 +379,7 @@ impl Backend for MemoryBackend {
                 (fate, granted_at)
             }
         };
-        let term = match self.lease_of(request) {
-            Some(length) => Term::Leased { anchor, length },
-            None => Term::UntilReported,
-        };
-        let token = fate.token();
-        Ok(Some(Grant::new(MemoryLease { requested, fate }, self.group, term).with_token(token)))
+        Ok(Some(self.grant(requested, fate, anchor)))
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
@@ -391,12 +399,26 @@ impl Backend for MemoryBackend {
         Ok(if was_held { Released::Clean } else { Released::WasLost(lease.fate.reason()) })
     }
 
+    async fn downgrade(
+        &self,
+        lease: &MemoryLease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<MemoryLease>, LockError> {
+        let requested = self.requested(request);
+        let anchor = self.context.clock().now();
+        let downgrade = |server: &Server| server.downgrade(&lease.requested, &requested, request);
+        Ok(match self.call(Operation::Downgrade, downgrade).await? {
+            Some(fate) => Downgraded::Shared(self.grant(requested, fate, anchor)),
+            None => Downgraded::WasLost(lease.fate.reason()),
+        })
+    }
+
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        self.call(Operation::Inspect, |server| server.inspect(request.name(), request.physical())).await
+        self.call(Operation::Inspect, |server| server.inspect(request)).await
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        self.call(Operation::Break, |server| server.break_holder(request.physical(), holder)).await
+        self.call(Operation::Break, |server| server.break_holder(request, holder)).await
     }
 
     async fn update_holder(&self, lease: &MemoryLease, holder: &HolderInfo) -> Result<Updated, LockError> {

@@ -1,6 +1,6 @@
 //! The server of the memory backend: its table of locks.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,15 @@ use std::time::{Duration, SystemTime};
 
 use super::faults::{Faults, Outage};
 use super::memos::Memos;
+use super::shares::{Asked, Shares};
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
 use crate::spi::AttemptHandle;
-use crate::spi::{AcquireRequest, AttemptId, LeaseState, Updated};
+use crate::spi::{AcquireRequest, AttemptId, InspectRequest, LeaseState, LockKind, Mode, Updated};
+use crate::types::error::LockError;
 use crate::types::loss::LossReason;
-use crate::types::name::{LockName, PhysicalName};
+use crate::types::name::PhysicalName;
 use crate::types::status::{Broken, HolderId, HolderInfo, LockStatus, Participant};
 use crate::types::token::FencingToken;
 
@@ -45,8 +47,18 @@ pub enum Told {
 pub(super) struct Requested {
     pub(super) id: AttemptId,
     pub(super) name: PhysicalName,
+    pub(super) mode: Mode,
     pub(super) lease: Option<Duration>,
 }
+
+impl Requested {
+    fn key(&self) -> Key {
+        (self.name.clone(), self.mode.kind())
+    }
+}
+
+/// What has holders: a lock and a semaphore of one name have nothing to do with each other.
+type Key = (PhysicalName, LockKind);
 
 /// What became of a grant.
 #[derive(Debug)]
@@ -72,18 +84,14 @@ impl Fate {
 
 pub(super) struct Server {
     clock: Clock,
-    locks: Mutex<HashMap<PhysicalName, Lock>>,
+    locks: Mutex<HashMap<Key, Lock>>,
     next_token: AtomicU64,
     faults: Faults,
     pub(super) memos: Memos,
     this: Weak<Self>,
 }
 
-#[derive(Default)]
-struct Lock {
-    holder: Option<Holder>,
-    queue: VecDeque<Waiter>,
-}
+type Lock = Shares<Holder, Waiter>;
 
 struct Holder {
     waiter: Waiter,
@@ -114,8 +122,8 @@ impl Waiter {
         }
     }
 
-    fn participant(&self) -> Participant {
-        Participant::new(holder_id(self.id)).with_info(&self.info).with_since(self.since)
+    fn participant(&self, mode: Mode) -> Participant {
+        Participant::new(holder_id(self.id)).with_mode(mode).with_info(&self.info).with_since(self.since)
     }
 }
 
@@ -150,21 +158,23 @@ impl Server {
         requested: &Requested,
         tries_once: bool,
         request: &AcquireRequest,
-    ) -> Option<Arc<Fate>> {
+    ) -> Result<Option<Arc<Fate>>, LockError> {
+        let Requested { id, mode, .. } = *requested;
         let mut locks = self.locks.lock();
-        let lock = locks.entry(requested.name.clone()).or_default();
-        match &lock.holder {
-            Some(holder) if holder.waiter.id == requested.id => return Some(Arc::clone(&holder.fate)),
-            None if lock.queue.is_empty() => {
-                let holder = self.grant(&requested.name, Waiter::new(requested, request));
-                return Some(Arc::clone(&lock.holder.insert(holder).fate));
+        let lock = locks.entry(requested.key()).or_default();
+        match (lock.ask(id, mode), mode) {
+            (Asked::Holds, _) => return Ok(lock.holder(id).map(|holder| Arc::clone(&holder.fate))),
+            (Asked::Free, _) => {
+                let holder = self.grant(&requested.key(), Waiter::new(requested, request));
+                return Ok(Some(Arc::clone(&lock.hold(id, mode, holder).fate)));
             }
+            (Asked::OtherPermits(is), Mode::Permits { of, .. }) => {
+                return Err(LockError::other_permits(request.name(), of.get(), is));
+            }
+            (Asked::Behind, _) if !tries_once => lock.wait(id, mode, Waiter::new(requested, request)),
             _ => {}
         }
-        if !tries_once && !lock.queue.iter().any(|waiter| waiter.id == requested.id) {
-            lock.queue.push_back(Waiter::new(requested, request));
-        }
-        None
+        Ok(None)
     }
 
     /// Waits until a queued attempt has been granted the lock; returns `None` when it has neither a grant nor a place
@@ -181,14 +191,11 @@ impl Server {
     fn poll_granted(&self, requested: &Requested, context: &Context<'_>) -> Poll<Option<Arc<Fate>>> {
         with_waker(context, |waker| {
             let mut locks = self.locks.lock();
-            let Some(lock) = locks.get_mut(&requested.name) else { return Poll::Ready(None) };
-            match &lock.holder {
-                Some(holder) if holder.waiter.id == requested.id => {
-                    return Poll::Ready(Some(Arc::clone(&holder.fate)));
-                }
-                _ => {}
+            let Some(lock) = locks.get_mut(&requested.key()) else { return Poll::Ready(None) };
+            if let Some(holder) = lock.holder(requested.id) {
+                return Poll::Ready(Some(Arc::clone(&holder.fate)));
             }
-            match lock.queue.iter_mut().find(|waiter| waiter.id == requested.id) {
+            match lock.waiter_mut(requested.id) {
                 Some(waiter) => {
                     std::mem::swap(&mut waiter.waker, waker);
                     Poll::Pending
@@ -200,84 +207,121 @@ impl Server {
 
     /// Removes the grant or the place of an attempt. Returns whether it held the lock.
     pub(super) fn withdraw(&self, requested: &Requested) -> bool {
+        let key = requested.key();
         let mut locks = self.locks.lock();
-        let Some(lock) = locks.get_mut(&requested.name) else {
+        let Some(lock) = locks.get_mut(&key) else {
             return false;
         };
-        let place = lock.queue.iter().position(|waiter| waiter.id == requested.id);
-        let left = place.and_then(|place| lock.queue.remove(place));
-        let was_held = lock.holder.as_ref().is_some_and(|holder| holder.waiter.id == requested.id);
-        let ended = if was_held { lock.holder.take() } else { None };
-        let next = self.promote(&mut locks, &requested.name);
+        let mut next = Vec::new();
+        let removed = lock.remove(requested.id, |_, _, waiter| self.promote(&key, waiter, &mut next));
+        forget_unused(&mut locks, &key);
         drop(locks);
-        drop((left, ended));
+        let was_held = removed.held.is_some();
+        drop(removed);
         wake(next);
         was_held
     }
 
     pub(super) fn renew(&self, requested: &Requested, fate: &Fate) -> LeaseState {
         let mut locks = self.locks.lock();
-        match locks.get_mut(&requested.name).and_then(|lock| lock.holder.as_mut()) {
-            Some(holder) if holder.waiter.id == requested.id => {
+        match locks.get_mut(&requested.key()).and_then(|lock| lock.holder_mut(requested.id)) {
+            Some(holder) => {
                 holder.expires_at = self.end_of(holder.waiter.lease);
                 LeaseState::Held
             }
-            _ => LeaseState::Lost(fate.reason()),
+            None => LeaseState::Lost(fate.reason()),
         }
+    }
+
+    /// Turns an exclusive hold into a shared one with the id of `requested`. Returns what becomes of it; `None` when
+    /// neither exists any more.
+    pub(super) fn downgrade(
+        &self,
+        held: &Requested,
+        requested: &Requested,
+        request: &AcquireRequest,
+    ) -> Option<Arc<Fate>> {
+        let key = requested.key();
+        let mut locks = self.locks.lock();
+        let lock = locks.get_mut(&key)?;
+        let (mut former, mut next) = (None, Vec::new());
+        lock.share(
+            held.id,
+            requested.id,
+            |holder| {
+                former = Some(holder);
+                self.grant(&key, Waiter::new(requested, request))
+            },
+            |_, _, waiter| self.promote(&key, waiter, &mut next),
+        );
+        // A repeated request finds its own hold.
+        let fate = lock.holder(requested.id).map(|holder| Arc::clone(&holder.fate));
+        drop(locks);
+        drop(former);
+        wake(next);
+        fate
     }
 
     pub(super) fn update_holder(&self, requested: &Requested, fate: &Fate, info: &HolderInfo) -> Updated {
         let mut locks = self.locks.lock();
-        match locks.get_mut(&requested.name).and_then(|lock| lock.holder.as_mut()) {
-            Some(holder) if holder.waiter.id == requested.id => {
+        match locks.get_mut(&requested.key()).and_then(|lock| lock.holder_mut(requested.id)) {
+            Some(holder) => {
                 holder.waiter.info = Arc::new(info.clone());
                 Updated::Done
             }
-            _ => Updated::Lost(fate.reason()),
+            None => Updated::Lost(fate.reason()),
         }
     }
 
-    pub(super) fn inspect(&self, name: &LockName, physical: &PhysicalName) -> LockStatus {
-        let mut status = LockStatus::free(name.clone());
+    pub(super) fn inspect(&self, request: &InspectRequest) -> LockStatus {
+        let mut status = LockStatus::free(request.name().clone());
         let locks = self.locks.lock();
-        let Some(lock) = locks.get(physical) else {
+        let Some(lock) = locks.get(&(request.physical().clone(), request.kind())) else {
             return status;
         };
-        if let Some(holder) = &lock.holder {
-            status.holders.push(holder.waiter.participant().with_token(Some(holder.fate.token)));
-            status.remaining = holder.waiter.lease.map(|_| holder.expires_at.since(self.clock.now()));
-        }
-        status.waiters.extend(lock.queue.iter().map(Waiter::participant));
+        status
+            .holders
+            .extend(lock.holders().map(|(_, mode, holder)| {
+                holder.waiter.participant(mode).with_token(Some(holder.fate.token))
+            }));
+        status.holders.sort_by_key(|holder| holder.token);
+        let leased = lock.holders().filter(|(_, _, holder)| holder.waiter.lease.is_some());
+        let ends = leased.map(|(_, _, holder)| holder.expires_at);
+        status.remaining = ends.max().map(|end| end.since(self.clock.now()));
+        status.waiters.extend(lock.waiters().map(|(_, mode, waiter)| waiter.participant(mode)));
         status
     }
 
-    pub(super) fn holder(&self, physical: &PhysicalName) -> Option<Participant> {
+    /// Returns one of the holders.
+    pub(super) fn holder(&self, requested: &Requested) -> Option<Participant> {
         let locks = self.locks.lock();
-        locks.get(physical)?.holder.as_ref().map(|holder| holder.waiter.participant())
+        locks.get(&requested.key())?.holders().next().map(|(_, mode, holder)| holder.waiter.participant(mode))
     }
 
-    pub(super) fn break_holder(&self, physical: &PhysicalName, holder: &HolderId) -> Broken {
+    pub(super) fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Broken {
+        let key = (request.physical().clone(), request.kind());
         let is_that_one = |held: &Holder| holder_id(held.waiter.id) == *holder;
-        match self.end_holder(physical, LossReason::Broken, Told::AtOnce, is_that_one) {
+        match self.end_holder(&key, LossReason::Broken, Told::AtOnce, is_that_one) {
             Some(()) => Broken::taken_away(),
             None => Broken::not_held(),
         }
     }
 
     pub(super) fn lose(&self, name: &PhysicalName, loss: Loss, told: Told) -> bool {
+        let key = (name.clone(), LockKind::Lock);
         let reason = match loss {
             Loss::Expire => LossReason::Expired,
             Loss::Delete => LossReason::Deleted,
             Loss::Steal => {
-                self.put_stranger_first(name);
+                self.put_stranger_first(&key);
                 LossReason::Taken
             }
         };
-        self.end_holder(name, reason, told, |_| true).is_some()
+        self.end_holder(&key, reason, told, |_| true).is_some()
     }
 
     /// Puts a foreign waiter, which never releases, at the head of the queue.
-    fn put_stranger_first(&self, name: &PhysicalName) {
+    fn put_stranger_first(&self, key: &Key) {
         let stranger = Waiter {
             id: AttemptId::new(u128::MAX),
             lease: None,
@@ -292,20 +336,28 @@ impl Server {
             attempt: AttemptHandle::new(crate::spi::Wait::Forever),
             waker: None,
         };
-        self.locks.lock().entry(name.clone()).or_default().queue.push_front(stranger);
+        let mut locks = self.locks.lock();
+        locks.entry(key.clone()).or_default().wait_first(stranger.id, Mode::Exclusive, stranger);
     }
 
+    /// Ends the hold of the first of these holders.
     fn end_holder(
         &self,
-        name: &PhysicalName,
+        key: &Key,
         reason: LossReason,
         told: Told,
         which: impl Fn(&Holder) -> bool,
     ) -> Option<()> {
         let mut locks = self.locks.lock();
-        let ended = locks.get_mut(name)?.holder.take_if(|holder| which(holder))?;
+        let lock = locks.get_mut(key)?;
+        let (id, _, _) = lock
+            .holders()
+            .filter(|(_, _, holder)| which(holder))
+            .min_by_key(|(_, _, holder)| holder.fate.token)?;
+        let mut next = Vec::new();
+        let ended = lock.remove(id, |_, _, waiter| self.promote(key, waiter, &mut next)).held?;
+        forget_unused(&mut locks, key);
         *ended.fate.loss.lock() = Some(reason);
-        let next = self.promote(&mut locks, name);
         drop(locks);
         if told == Told::AtOnce {
             ended.waiter.attempt.lost(reason);
@@ -314,27 +366,18 @@ impl Server {
         Some(())
     }
 
-    /// Gives a free lock to the head of its queue, or forgets the lock when the queue is empty.
-    fn promote(&self, locks: &mut HashMap<PhysicalName, Lock>, name: &PhysicalName) -> Option<Waker> {
-        let lock = locks.get_mut(name)?;
-        if lock.holder.is_some() {
-            return None;
-        }
-        let Some(mut head) = lock.queue.pop_front() else {
-            locks.remove(name);
-            return None;
-        };
-        let waker = head.waker.take();
-        lock.holder = Some(self.grant(name, head));
-        waker
+    /// Lets a waiter hold the lock, and adds its waker to those to be woken.
+    fn promote(&self, key: &Key, mut waiter: Waiter, wakers: &mut Vec<Waker>) -> Holder {
+        wakers.extend(waiter.waker.take());
+        self.grant(key, waiter)
     }
 
-    fn grant(&self, name: &PhysicalName, waiter: Waiter) -> Holder {
+    fn grant(&self, key: &Key, waiter: Waiter) -> Holder {
         let token = FencingToken::new(self.next_token.fetch_add(1, Ordering::Relaxed));
         let fate = Arc::new(Fate { token, granted_at: self.clock.now(), loss: Mutex::new(None) });
         let expires_at = self.end_of(waiter.lease);
         let alarm = waiter.lease.map(|_| {
-            let alarm = LeaseEnd { server: Weak::clone(&self.this), name: name.clone(), id: waiter.id };
+            let alarm = LeaseEnd { server: Weak::clone(&self.this), key: key.clone(), id: waiter.id };
             self.clock.schedule(expires_at, Arc::new(alarm))
         });
         Holder { waiter, fate, expires_at, _alarm: alarm }
@@ -344,10 +387,8 @@ impl Server {
         lease.map_or(Moment::FOREVER, |length| self.clock.now().plus(length))
     }
 
-    fn expiry_of(&self, name: &PhysicalName, id: AttemptId) -> Option<Moment> {
-        let locks = self.locks.lock();
-        let holder = locks.get(name)?.holder.as_ref()?;
-        (holder.waiter.id == id).then_some(holder.expires_at)
+    fn expiry_of(&self, key: &Key, id: AttemptId) -> Option<Moment> {
+        Some(self.locks.lock().get(key)?.holder(id)?.expires_at)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -355,7 +396,8 @@ impl Server {
     }
 
     pub(super) fn waiting_for(&self, name: &PhysicalName) -> usize {
-        self.locks.lock().get(name).map_or(0, |lock| lock.queue.len())
+        let key = (name.clone(), LockKind::Lock);
+        self.locks.lock().get(&key).map_or(0, |lock| lock.waiters().len())
     }
 }
 
@@ -365,27 +407,32 @@ impl fmt::Debug for Server {
     }
 }
 
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
+/// Forgets a lock that has neither holders nor waiters.
+fn forget_unused(locks: &mut HashMap<Key, Lock>, key: &Key) {
+    if locks.get(key).is_some_and(Shares::is_empty) {
+        locks.remove(key);
     }
+}
+
+fn wake(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
 }
 
 /// Rings when the lease would end if it were not renewed after the grant, and again if it has been renewed since.
 struct LeaseEnd {
     server: Weak<Server>,
-    name: PhysicalName,
+    key: Key,
     id: AttemptId,
 }
 
 impl Alarm for LeaseEnd {
     fn ring(&self, now: Moment) -> Option<Moment> {
         let server = self.server.upgrade()?;
-        let expires_at = server.expiry_of(&self.name, self.id)?;
+        let expires_at = server.expiry_of(&self.key, self.id)?;
         if expires_at > now {
             return Some(expires_at);
         }
-        server.end_holder(&self.name, LossReason::Expired, Told::WhenAsked, |holder| {
+        server.end_holder(&self.key, LossReason::Expired, Told::WhenAsked, |holder| {
             holder.waiter.id == self.id
         });
         None
@@ -397,14 +444,16 @@ mod tests {
     use super::*;
     use crate::runtime::waker::waker_with_an_end;
     use crate::spi::Wait;
+    use crate::types::name::LockName;
 
     fn wants(server: &Arc<Server>, id: u128) -> (Requested, Option<Arc<Fate>>) {
         let name = LockName::new("a").unwrap();
         let physical = crate::memory::capabilities().names.apply(&name);
         let holder = Arc::new(HolderInfo::of_this_process());
         let request = AcquireRequest::new(AttemptId::new(id), name, physical.clone(), Wait::Forever, holder);
-        let requested = Requested { id: AttemptId::new(id), name: physical, lease: None };
-        let fate = server.request(&requested, false, &request);
+        let mode = Mode::Exclusive;
+        let requested = Requested { id: AttemptId::new(id), name: physical, mode, lease: None };
+        let fate = server.request(&requested, false, &request).unwrap();
         (requested, fate)
     }
 

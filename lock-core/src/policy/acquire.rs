@@ -40,6 +40,7 @@ impl Entry {
         owner: Owner,
         wait: Wait,
     ) -> Result<Option<Arc<HoldCore>>, LockError> {
+        self.refuse_upgrade(owner)?;
         let patience = Patience::from(wait);
         let attempt = |patience, terms: &Arc<Terms>| self.new_attempt(patience, terms);
         let (entered, start) = self.local.enter(owner, patience, Arc::clone(&acquisition.terms), attempt);
@@ -200,7 +201,7 @@ impl QueuedWait {
         let (lock, waited) = (self.entry.logged(), self.waited());
         self.entry.client.metrics().waited(&self.entry.name, Outcome::from(settled), waited);
         match settled {
-            Settled::Granted(hold) => lock.granted(&self.holder, hold.grant.token, waited),
+            Settled::Granted(hold) => lock.granted(&self.holder, hold.grant().token, waited),
             Settled::Refused => lock.not_granted(waited, &"another holder has it, or comes before"),
             Settled::Failed(error) => lock.not_granted(waited, error),
             Settled::Lost(reason) => lock.not_granted(waited, reason),

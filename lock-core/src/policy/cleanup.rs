@@ -87,7 +87,7 @@ impl Cleanup {
     }
 
     /// The moment at which an owner stops waiting for the release of this hold.
-    fn answers_by(&self, hold: &HoldCore) -> Moment {
+    pub(super) fn answers_by(&self, hold: &HoldCore) -> Moment {
         let bound = self.remote.clock.now().plus(RELEASE_TIMEOUT);
         hold.deadline().map_or(bound, |deadline| deadline.min(bound))
     }
@@ -96,14 +96,14 @@ impl Cleanup {
     /// answer.
     pub(crate) fn release(&self, hold: &Arc<HoldCore>, successor: Arc<dyn Successor>) -> Arc<Outcome> {
         let outcome = Arc::new(Outcome::new(self.answers_by(hold)));
-        let report = Report { hold: Arc::clone(hold), outcome: Arc::clone(&outcome), state: Making::Due };
+        let report = Report::new(hold, &outcome);
         let first_answer = FirstAnswer(Some(successor));
         match hold.take_lease() {
             Some(lease) => {
                 let releasing =
                     Releasing { lease, hold: Arc::clone(hold), first_answer, report: Some(report) };
                 let task = self.task(hold.gone_by());
-                self.remote.engine.run(self.unless_given_up(hold.name(), releasing.until_certain(task)));
+                self.run(hold.name(), releasing.until_certain(task));
             }
             // The loss of the hold has been reported meanwhile, and is being handled.
             None => report.certain(Released::Clean, Sent::First),
@@ -117,7 +117,12 @@ impl Cleanup {
     /// other client may have it while the holder stops.
     pub(crate) fn clear_lost(&self, hold: &Arc<HoldCore>, loss: Loss, known: Known, undoing: Pending) {
         let Loss { reason, declared } = loss;
-        let Some(lease) = hold.take_lease() else { return };
+        let Some(lease) = hold.take_lease() else {
+            // It lived under another hold, which is lost as well.
+            let hold = Arc::clone(hold);
+            self.remote.engine.spawn(async move { hold.log_loss(reason, known) });
+            return;
+        };
         let releasing =
             Releasing { lease, hold: Arc::clone(hold), first_answer: FirstAnswer(None), report: None };
         let task = Task { counted: undoing, ..self.task(hold.gone_by()) };
@@ -151,7 +156,12 @@ impl Cleanup {
         }
         let first_answer = FirstAnswer(Some(successor));
         let cancelling = cancel_until_certain(task, Arc::clone(request), first_answer);
-        self.remote.engine.run(self.unless_given_up(&request.name, cancelling));
+        self.run(&request.name, cancelling);
+    }
+
+    /// Runs a task that the end of the client may cut short.
+    pub(super) fn run(&self, name: &LockName, task: impl Future<Output = ()> + Send + 'static) {
+        self.remote.engine.run(self.unless_given_up(name, task));
     }
 
     /// Runs a task for as long as it can make a difference.
@@ -175,7 +185,7 @@ impl Cleanup {
         }
     }
 
-    fn task(&self, gone_by: Moment) -> Task {
+    pub(super) fn task(&self, gone_by: Moment) -> Task {
         Task {
             remote: Arc::clone(&self.remote),
             counted: self.pending.begin(),
@@ -190,14 +200,14 @@ impl Cleanup {
 }
 
 /// What every task of the clean-up has.
-struct Task {
-    remote: Arc<Remote>,
-    counted: Pending,
-    pauses: Pauses,
+pub(super) struct Task {
+    pub(super) remote: Arc<Remote>,
+    pub(super) counted: Pending,
+    pub(super) pauses: Pauses,
 }
 
 /// The pauses between the requests of one task.
-struct Pauses {
+pub(super) struct Pauses {
     clock: Clock,
     backoff: Backoff,
     contact: Return,
@@ -207,7 +217,7 @@ struct Pauses {
 
 impl Pauses {
     /// Waits until it is time for another request; returns `None` when none is needed any more.
-    async fn next(&mut self) -> Option<()> {
+    pub(super) async fn next(&mut self) -> Option<()> {
         let due = self.clock.now().plus(self.backoff.next_pause()).min(self.gone_by);
         first_of(self.clock.sleep_until(due), self.contact.noticed()).await;
         (self.clock.now() < self.gone_by).then_some(())
@@ -216,11 +226,15 @@ impl Pauses {
 
 /// The successor, which continues after the first answer. It also continues when the task is dropped without an answer,
 /// because the runtime that it ran on has ended.
-struct FirstAnswer(Option<Arc<dyn Successor>>);
+pub(super) struct FirstAnswer(Option<Arc<dyn Successor>>);
 
 impl FirstAnswer {
+    pub(super) fn for_successor(successor: Arc<dyn Successor>) -> Self {
+        Self(Some(successor))
+    }
+
     /// Waits for an answer, and tells the successor when it is overdue.
-    async fn awaiting<T>(
+    pub(super) async fn awaiting<T>(
         &self,
         clock: &Clock,
         answer: impl Future<Output = Result<T, LockError>>,
@@ -235,7 +249,7 @@ impl FirstAnswer {
         answer.await
     }
 
-    fn answered(&mut self) {
+    pub(super) fn answered(&mut self) {
         if let Some(successor) = self.0.take() {
             successor.proceed();
         }
@@ -249,7 +263,7 @@ impl Drop for FirstAnswer {
 }
 
 /// How long a holder that learns of the loss now has to stop. It may learn of it, and may stop, a little late.
-fn time_to_stop(abort_margin: Duration) -> Duration {
+pub(super) fn time_to_stop(abort_margin: Duration) -> Duration {
     if abort_margin.is_zero() { abort_margin } else { abort_margin.saturating_add(TIMER_SLIP) }
 }
 
@@ -321,13 +335,13 @@ impl Releasing {
 
 /// Which request of a release was answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
+pub(super) enum Sent {
     First,
     Again,
 }
 
 /// Reports the result of a release to the owner and to the hold.
-struct Report {
+pub(super) struct Report {
     hold: Arc<HoldCore>,
     outcome: Arc<Outcome>,
     state: Making,
@@ -342,7 +356,11 @@ enum Making {
 
 /// Runs a part of a release, and meanwhile makes the report if it is due: callers that watch the hold do not wait for a
 /// server that may never answer.
-async fn report_when_due<T>(report: &mut Option<Report>, clock: &Clock, part: impl Future<Output = T>) -> T {
+pub(super) async fn report_when_due<T>(
+    report: &mut Option<Report>,
+    clock: &Clock,
+    part: impl Future<Output = T>,
+) -> T {
     let mut part = pin!(part);
     if let Some(Report { outcome, .. }) = report {
         if let Some(done) = within(clock, outcome.due, part.as_mut()).await {
@@ -354,7 +372,11 @@ async fn report_when_due<T>(report: &mut Option<Report>, clock: &Clock, part: im
 }
 
 impl Report {
-    fn certain(mut self, released: Released, sent: Sent) {
+    pub(super) fn new(hold: &Arc<HoldCore>, outcome: &Arc<Outcome>) -> Self {
+        Self { hold: Arc::clone(hold), outcome: Arc::clone(outcome), state: Making::Due }
+    }
+
+    pub(super) fn certain(mut self, released: Released, sent: Sent) {
         // On a repeated request "not yours" means that an earlier one arrived.
         let loss = match released {
             Released::WasLost(reason) if sent == Sent::First => Some(reason),
@@ -367,7 +389,7 @@ impl Report {
     }
 
     /// Returns itself if the next request may succeed; otherwise reports the error to the owner now.
-    fn failed(mut self, error: LockError) -> Option<Self> {
+    pub(super) fn failed(mut self, error: LockError) -> Option<Self> {
         if error.is_retryable() {
             return Some(self);
         }
@@ -422,7 +444,7 @@ struct OutcomeState {
 }
 
 impl Outcome {
-    fn new(due: Moment) -> Self {
+    pub(super) fn new(due: Moment) -> Self {
         Self { due, state: Mutex::default() }
     }
 

@@ -17,7 +17,7 @@ use crate::policy::cleanup::{Outcome as ReleaseOutcome, Successor};
 use crate::policy::entry::Entry;
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
-use crate::policy::local::{Attempted, Occupant, Undo};
+use crate::policy::local::{Attempted, Occupant, Turn, Undo};
 use crate::policy::log;
 use crate::policy::metrics::{Metrics, Request};
 use crate::runtime::clock::Clock;
@@ -47,6 +47,10 @@ pub(crate) fn drive(
         while let Some(request) = next {
             unfinished.is(Progress::UnderWay);
             let outcome = make_attempt(&entry, &request).await;
+            match outcome {
+                Some(Attempted::Granted(_) | Attempted::Refused { .. }) => entry.leave_line(),
+                Some(Attempted::Failed(_) | Attempted::Void) | None => entry.line_up_clearing(),
+            }
             if !matches!(outcome, Some(Attempted::Granted(_))) {
                 entry.lost_unseen.end_row();
             }
@@ -58,6 +62,7 @@ pub(crate) fn drive(
                 None
             };
         }
+        entry.retire();
     }
 }
 
@@ -117,6 +122,9 @@ impl Drop for Unfinished {
 async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Option<Outcome> {
     let (backend, clock) = (entry.client.backend(), entry.clock());
     let tries_once = request.wait() == Wait::Try;
+    if let Err(outcome) = wait_for_turn(entry, request).await? {
+        return Some(outcome);
+    }
     if let Some(end) = entry.pause_end().filter(|_| request.terms.at_least.is_some()) {
         request.handle.queued();
         if tries_once {
@@ -182,6 +190,30 @@ async fn begin_pause(entry: &Entry, request: &AcquireRequest) -> Option<Pause> {
     })
 }
 
+/// Waits until the requests of this client that come first are at the server; returns `None` when it was stopped.
+async fn wait_for_turn(entry: &Entry, request: &AcquireRequest) -> Option<Result<(), Outcome>> {
+    let Some((gate, place)) = entry.place_in_line() else { return Some(Ok(())) };
+    let mut has_waited = false;
+    let turn = poll_fn(|context| {
+        let polled = gate.local.poll_turn(place, context);
+        if polled.is_pending() && !std::mem::replace(&mut has_waited, true) {
+            request.handle.behind_another();
+        }
+        polled
+    });
+    let turn = until_stopped(request, turn).await?;
+    Some(match turn {
+        Turn::Come => {
+            if has_waited {
+                request.handle.sent();
+            }
+            Ok(())
+        }
+        Turn::Refused => Err(Attempted::Refused { by: u64::MAX }),
+        Turn::Failed(error) => Err(Attempted::Failed(error)),
+    })
+}
+
 /// The backend did not get the lock. That is an answer when the time is up; otherwise it says nothing to any waiter.
 fn refused(entry: &Entry, request: &AcquireRequest) -> Outcome {
     let now = entry.clock().now();
@@ -212,34 +244,15 @@ async fn until_stopped<T>(request: &AcquireRequest, future: impl Future<Output =
 /// Makes a hold from a grant, unless its lease is useless or the grant is already lost.
 fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLease>) -> Outcome {
     let client = &entry.client;
-    let lasting = match grant.term {
-        Term::UntilReported => Lasting::UntilReported,
-        Term::Leased { anchor, length } => match Validity::new(length, request.terms.abort_margin) {
-            Ok(validity) => {
-                let ends_by_itself = client.backend().capabilities().leftovers_last.is_some();
-                let gone_after = ends_by_itself.then(|| validity.length_at_most());
-                Lasting::Leased { anchor, validity, gone_after }
-            }
-            Err(error) => return Attempted::Failed(error),
-        },
-    };
-    let granted = Granted {
-        id: grant.holder.map_or(GrantedId::Attempt(request.id), GrantedId::Given),
-        lease: Mutex::new(Some(grant.lease)),
-        group: grant.group,
-        token: grant.token,
-        terms: Some(Arc::clone(&request.terms)),
-        parts: Box::default(),
-        place: request.handle.place(),
-        lasting,
-        #[cfg(unix)]
-        descriptor: grant.descriptor,
+    let granted = match entry.granted_of(request, grant) {
+        Ok(granted) => granted,
+        Err((_, error)) => return Attempted::Failed(error),
     };
     let home: Arc<Entry> = Arc::clone(entry);
     let hold = HoldCore::new(home, granted);
     client.renewer.register(&hold);
     let reported: std::sync::Weak<HoldCore> = Arc::downgrade(&hold);
-    let lost_before = request.handle.bind(reported).or_else(|| client.renewer.end_of(hold.grant.group));
+    let lost_before = request.handle.bind(reported).or_else(|| client.renewer.end_of(hold.grant().group));
     if let Some(reason) = lost_before {
         hold.declare_lost(reason);
     }
@@ -251,6 +264,38 @@ fn hold_of(entry: &Arc<Entry>, request: &Arc<AcquireRequest>, grant: Grant<AnyLe
 }
 
 impl Entry {
+    /// Returns what a grant means for a hold; or the lease, if it is useless.
+    pub(super) fn granted_of(
+        &self,
+        request: &AcquireRequest,
+        grant: Grant<AnyLease>,
+    ) -> Result<Granted, (AnyLease, LockError)> {
+        let lasting = match grant.term {
+            Term::UntilReported => Lasting::UntilReported,
+            Term::Leased { anchor, length } => match Validity::new(length, request.terms.abort_margin) {
+                Ok(validity) => {
+                    let ends_by_itself = self.client.backend().capabilities().leftovers_last.is_some();
+                    let gone_after = ends_by_itself.then(|| validity.length_at_most());
+                    Lasting::Leased { anchor, validity, gone_after }
+                }
+                Err(error) => return Err((grant.lease, error)),
+            },
+        };
+        Ok(Granted {
+            id: grant.holder.map_or(GrantedId::Attempt(request.id), GrantedId::Given),
+            lease: Mutex::new(Some(grant.lease)),
+            group: grant.group,
+            token: grant.token,
+            terms: Some(Arc::clone(&request.terms)),
+            parts: Box::default(),
+            place: request.handle.place(),
+            mode: request.mode,
+            lasting,
+            #[cfg(unix)]
+            descriptor: grant.descriptor,
+        })
+    }
+
     /// Makes an attempt, with its first poll on this thread.
     pub(super) fn start_here(self: &Arc<Self>, start: Option<Arc<AcquireRequest>>) {
         if let Some(request) = start {
@@ -281,6 +326,7 @@ impl Entry {
     /// Ends a hold at the server.
     pub(super) fn give_back(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Arc<ReleaseOutcome> {
         self.client.renewer.unregister(hold);
+        self.line_up_clearing();
         let successor: Arc<Self> = Arc::clone(self);
         self.client.cleanup.release(hold, successor)
     }
@@ -295,15 +341,18 @@ impl Entry {
 impl Successor for Entry {
     fn overdue(&self, error: &LockError) {
         self.local.overdue(error);
+        self.overdue_in_line(error);
     }
 
     fn proceed(self: Arc<Self>) {
-        let start = self.local.cleared(|patience, terms| self.new_attempt(patience, terms));
+        let cleared = || self.local.cleared(|patience, terms| self.new_attempt(patience, terms));
+        let start = self.after_clearing(cleared);
         if start.is_none() {
             // The waiter that the place belonged to is gone; a later one takes its place at the end.
             self.lost_unseen.keep_place(None);
         }
         self.start_there(start);
+        self.retire();
     }
 }
 
@@ -341,6 +390,10 @@ impl Home for Entry {
         self.client.renewer.unregister(hold);
         self.client.cleanup.clear_lost(hold, loss, known, undoing);
         self.start_there(start);
+        if let Some(reader) = hold.reader() {
+            reader.share_loss(loss);
+        }
+        self.retire();
     }
 
     fn expect_undoing(&self) -> Pending {
@@ -352,6 +405,6 @@ impl Home for Entry {
     }
 
     fn lost_unseen(&self, hold: &HoldCore, reason: LossReason) {
-        self.lost_unseen.add(hold.number(), reason, hold.grant.place);
+        self.lost_unseen.add(hold.number(), reason, hold.grant().place);
     }
 }

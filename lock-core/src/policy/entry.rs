@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::policy::context::ClientContext;
 use crate::policy::hold::HoldCore;
 use crate::policy::hold::reports::Event;
+use crate::policy::lanes::{Lane, Lanes};
 use crate::policy::local::{Attempt, LocalMutex, Patience};
 use crate::policy::log;
 use crate::policy::lost_unseen::LostUnseen;
@@ -30,7 +31,12 @@ pub(crate) trait Observer: Send + Sync {
 
 pub(crate) struct Entry {
     pub(super) name: LockName,
-    physical: PhysicalName,
+    pub(super) physical: PhysicalName,
+    pub(super) mode: Mode,
+    /// Set when this is the entry of one that shares the lock.
+    pub(super) lane: Option<Lane>,
+    /// The entries of those that share the lock.
+    pub(super) lanes: Lanes,
     pub(super) client: Arc<ClientContext>,
     pub(crate) local: LocalMutex<Owner, Arc<HoldCore>, Arc<AcquireRequest>>,
     pub(super) observer: Arc<dyn Observer>,
@@ -46,7 +52,20 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn new(name: LockName, client: Arc<ClientContext>, observer: Arc<dyn Observer>) -> Self {
+        Self::of(name, client, observer, Mode::Exclusive, None)
+    }
+
+    pub(super) fn of(
+        name: LockName,
+        client: Arc<ClientContext>,
+        observer: Arc<dyn Observer>,
+        mode: Mode,
+        lane: Option<Lane>,
+    ) -> Self {
         Self {
+            mode,
+            lane,
+            lanes: Lanes::default(),
             physical: client.backend().capabilities().names.apply(&name),
             name,
             client,
@@ -112,14 +131,16 @@ impl Entry {
         if let (Some(place), Patience::Until(_)) = (self.lost_unseen.take_place(), patience) {
             handle.keep_place(place);
         }
-        Arc::new(AcquireRequest {
+        let request = Arc::new(AcquireRequest {
             id: self.client.attempts.next(),
             name: self.name.clone(),
             physical: self.physical.clone(),
-            mode: Mode::Exclusive,
+            mode: self.mode,
             terms: Arc::clone(terms),
             handle,
-        })
+        });
+        self.line_up(&request, patience);
+        request
     }
 
     pub(super) fn pause_until(&self, end: Moment) {
@@ -154,7 +175,7 @@ impl Entry {
                 let holder = hold.holder().unwrap_or_else(|| self.holder());
                 Some(Participant::new(hold.id()).with_info(holder))
             }
-            None => self.last_holder.lock().clone(),
+            None => self.last_holder.lock().clone().or_else(|| self.one_sharer()),
         };
         match holder {
             Some(holder) => error.held_by(holder),
@@ -162,7 +183,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn not_owner(&self, owner: Owner) -> LockError {
+    pub(crate) fn not_owner(&self, owner: Owner) -> LockError {
         LockError::new(ErrorKind::NotOwner, Operation::Release)
             .on(&self.name)
             .because(format!("{owner:?} has no entry"))
@@ -182,8 +203,15 @@ impl Waiters for Entry {
     }
 
     fn held_by(&self, holder: Participant) {
+        if let Some(gate) = self.gate() {
+            gate.held_by(holder.clone());
+        }
         *self.last_holder.lock() = Some(holder);
         self.is_holder_known.store(true, Ordering::Relaxed);
+    }
+
+    fn queued(self: Arc<Self>, attempt: &AttemptHandle) {
+        self.confirmed(attempt);
     }
 }
 

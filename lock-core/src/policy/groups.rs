@@ -63,7 +63,7 @@ impl HeldGroups {
     pub(crate) fn add(&self, hold: &Arc<HoldCore>) -> Option<Arc<Notify>> {
         let renew_at = hold.first_renewal();
         let mut groups = self.groups.lock();
-        let group = groups.entry(hold.grant.group).or_default();
+        let group = groups.entry(hold.grant().group).or_default();
         let is_first_due = group.holds.values().all(|kept| renew_at < kept.renew_at);
         group.holds.insert(key(hold), Kept { hold: Arc::clone(hold), renew_at });
         if renew_at == Moment::FOREVER {
@@ -105,13 +105,13 @@ impl HeldGroups {
     /// Removes a hold that has ended, or whose release begins.
     pub(crate) fn remove(&self, hold: &Arc<HoldCore>) {
         let mut groups = self.groups.lock();
-        let Some(group) = groups.get_mut(&hold.grant.group) else {
+        let Some(group) = groups.get_mut(&hold.grant().group) else {
             return;
         };
         let removed = group.holds.remove(&key(hold));
         // If a group has a task, that task removes it: usually the next hold comes sooner.
         if group.holds.is_empty() && group.task.is_none() {
-            groups.remove(&hold.grant.group);
+            groups.remove(&hold.grant().group);
         }
         let is_empty = groups.values().all(|group| group.holds.is_empty());
         drop(groups);
@@ -175,7 +175,7 @@ impl HeldGroups {
     pub(super) fn put_off(&self, hold: &Arc<HoldCore>, renew_at: Moment) {
         let mut groups = self.groups.lock();
         if let Some(kept) =
-            groups.get_mut(&hold.grant.group).and_then(|group| group.holds.get_mut(&key(hold)))
+            groups.get_mut(&hold.grant().group).and_then(|group| group.holds.get_mut(&key(hold)))
         {
             kept.renew_at = renew_at;
         }

@@ -13,8 +13,8 @@ use crate::policy::connect_retry::ConnectRetry;
 use crate::runtime::engine::contained;
 use crate::runtime::sync::Mutex;
 use crate::spi::{
-    AcquireRequest, Backend, BackendContext, Grant, GroupId, InspectRequest, LeaseState, Memo, Released,
-    Remembered, Updated,
+    AcquireRequest, Backend, BackendContext, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo,
+    Released, Remembered, Updated,
 };
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -141,6 +141,14 @@ impl<B: Backend> Backend for Lazy<B> {
 
     async fn release(&self, lease: &B::Lease) -> Result<Released, LockError> {
         self.connected().ok_or_else(|| closed(Operation::Release))?.release(lease).await
+    }
+
+    async fn downgrade(
+        &self,
+        lease: &B::Lease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<B::Lease>, LockError> {
+        self.connected().ok_or_else(|| closed(Operation::Downgrade))?.downgrade(lease, request).await
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {

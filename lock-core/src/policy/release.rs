@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use crate::policy::cleanup::unconfirmed;
+use crate::policy::cleanup::{Outcome, unconfirmed};
 use crate::policy::entry::Entry;
 use crate::policy::hold::HoldCore;
 use crate::policy::local::Exited;
@@ -24,13 +24,18 @@ impl Entry {
         match exited {
             Exited::StillHeld => Ok(()),
             Exited::NotOwner => Err(self.not_owner(owner)),
-            Exited::Lost(reason) => Err(self.lost(Operation::Release, reason)),
-            Exited::Release(hold) => self.release_remotely(&hold).await,
+            Exited::Lost(reason) => {
+                self.retire();
+                Err(self.lost(Operation::Release, reason))
+            }
+            Exited::Release(hold) => self.outcome_of(&hold, self.give_back(&hold)).await,
+            Exited::Downgrade { hold, reader } => {
+                self.outcome_of(&hold, self.downgrade(&hold, &reader)).await
+            }
         }
     }
 
-    async fn release_remotely(self: &Arc<Self>, hold: &Arc<HoldCore>) -> Result<(), LockError> {
-        let outcome = self.give_back(hold);
+    async fn outcome_of(&self, hold: &Arc<HoldCore>, outcome: Arc<Outcome>) -> Result<(), LockError> {
         let answer = poll_fn(|context| outcome.poll(context));
         if let Some(result) = within(self.clock(), outcome.due, answer).await {
             return result;
@@ -44,8 +49,11 @@ impl Entry {
         let (exited, start) =
             self.local.exit_in_silence(owner, hold, |patience, terms| self.new_attempt(patience, terms));
         self.start_there(start);
-        if let Exited::Release(hold) = exited {
-            drop(self.give_back(&hold));
+        match exited {
+            Exited::Release(hold) => drop(self.give_back(&hold)),
+            Exited::Downgrade { hold, reader } => drop(self.downgrade(&hold, &reader)),
+            Exited::Lost(_) => self.retire(),
+            Exited::StillHeld | Exited::NotOwner => {}
         }
     }
 }

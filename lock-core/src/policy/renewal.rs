@@ -44,7 +44,7 @@ impl Renewer {
                 remote: Arc::downgrade(&self.remote),
                 held: Arc::clone(&self.held),
                 clock: self.remote.clock.clone(),
-                group: hold.grant.group,
+                group: hold.grant().group,
                 failures: log::Failures::default(),
                 headroom: self.remote.metrics.headroom(),
             };

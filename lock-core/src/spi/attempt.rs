@@ -1,12 +1,13 @@
 //! The requests that a backend gets: one attempt at a lock, or an inspection of a lock.
 
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{AttemptHandle, Terms};
 use crate::runtime::clock::Moment;
+use crate::types::mode::{LockKind, Mode};
 use crate::types::name::{LockName, PhysicalName};
 use crate::types::status::HolderInfo;
 
@@ -44,23 +45,6 @@ impl fmt::Debug for AttemptId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
     }
-}
-
-/// How a lock is shared. Only `Exclusive` is used today; the other modes are reserved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Mode {
-    /// One holder at a time.
-    Exclusive,
-    /// Several holders at a time, none of them exclusive.
-    Shared,
-    /// Some of a fixed number of permits.
-    Permits {
-        /// How many permits this acquisition takes.
-        take: NonZeroU32,
-        /// How many permits there are.
-        of: NonZeroU32,
-    },
 }
 
 /// How long an acquisition may wait.
@@ -137,7 +121,7 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// Creates a request, to test a backend without the core.
+    /// Creates a request for an exclusive hold, to test a backend without the core.
     pub fn new(
         id: AttemptId,
         name: LockName,
@@ -147,6 +131,13 @@ impl AcquireRequest {
     ) -> Self {
         let terms = Arc::new(Terms::of(holder));
         Self { id, name, physical, mode: Mode::Exclusive, terms, handle: AttemptHandle::new(wait) }
+    }
+
+    /// Sets the mode, to test a backend without the core.
+    #[must_use]
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// Returns the id of the attempt.
@@ -164,7 +155,8 @@ impl AcquireRequest {
         &self.physical
     }
 
-    /// Returns how the lock is to be shared.
+    /// Returns how the lock is to be shared. A backend gets only the modes that its
+    /// [capabilities](crate::Capabilities::modes) declare.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -218,12 +210,26 @@ impl AcquireRequest {
 pub struct InspectRequest {
     pub(crate) name: LockName,
     pub(crate) physical: PhysicalName,
+    pub(crate) kind: LockKind,
 }
 
 impl InspectRequest {
-    /// Creates a request, to test a backend without the core.
+    /// Creates a request about a lock, to test a backend without the core.
     pub fn new(name: LockName, physical: PhysicalName) -> Self {
-        Self { name, physical }
+        Self { name, physical, kind: LockKind::Lock }
+    }
+
+    /// Makes the request one about a lock or about a semaphore.
+    #[must_use]
+    pub fn about(mut self, kind: LockKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Returns whether the request is about a lock or about the semaphore of that name. Only backends with
+    /// [semaphores](crate::Modes::permits) are asked about them.
+    pub fn kind(&self) -> LockKind {
+        self.kind
     }
 
     /// Returns the name of the lock, as the user wrote it.

@@ -24,6 +24,9 @@ pub(crate) trait Waiters: Send + Sync {
 
     /// The server has named the holder that they wait for.
     fn held_by(&self, holder: Participant);
+
+    /// The server has confirmed that this attempt is queued.
+    fn queued(self: Arc<Self>, attempt: &AttemptHandle);
 }
 
 /// Receives the report that the hold that an attempt led to is lost.
@@ -93,6 +96,8 @@ enum Stop {
 enum Contact {
     /// The server has not confirmed yet whether another client holds the lock.
     Unconfirmed,
+    /// The attempt has not been sent, because another one of the same client comes before it.
+    Behind,
     /// The server has confirmed it, and contact has been good since.
     Queued,
     Unreachable(LockError),
@@ -109,6 +114,8 @@ impl AttemptHandle {
             }
 
             fn held_by(&self, _: Participant) {}
+
+            fn queued(self: Arc<Self>, _: &AttemptHandle) {}
         }
 
         Self::for_waiters(wait, Weak::<Nowhere>::new())
@@ -138,7 +145,24 @@ impl AttemptHandle {
     /// This is valid until [`AttemptHandle::unreachable`]: a backend whose waiters send heartbeats calls that as soon as one
     /// fails.
     pub fn queued(&self) {
-        self.set_contact(Contact::Queued);
+        if let (true, Some(waiters)) = (self.set_contact(Contact::Queued), self.0.waiters.upgrade()) {
+            waiters.queued(self);
+        }
+    }
+
+    /// The attempt is not sent before another one of the same client.
+    pub(crate) fn behind_another(&self) {
+        self.set_contact(Contact::Behind);
+    }
+
+    /// The attempt is sent now.
+    pub(crate) fn sent(&self) {
+        self.set_contact(Contact::Unconfirmed);
+    }
+
+    /// Returns whether both are the handle of one attempt.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Reports who holds the lock, where the server's reply says so. A wait that ends without the lock names the holder in
@@ -165,13 +189,15 @@ impl AttemptHandle {
         self.set_contact(Contact::Unreachable(error));
     }
 
-    fn set_contact(&self, contact: Contact) {
-        let awaiting = {
+    /// Returns whether the contact was not confirmed before.
+    fn set_contact(&self, contact: Contact) -> bool {
+        let (former, awaiting) = {
             let mut inner = self.0.inner.lock();
-            inner.contact = contact;
-            std::mem::take(&mut inner.awaiting_contact)
+            let former = std::mem::replace(&mut inner.contact, contact);
+            (former, std::mem::take(&mut inner.awaiting_contact))
         };
         awaiting.into_iter().for_each(Waker::wake);
+        !matches!(former, Contact::Queued)
     }
 
     /// Completes when the server has answered; until then registers the caller to be woken.
@@ -264,14 +290,14 @@ impl AttemptHandle {
     pub(crate) fn outage(&self) -> Option<LockError> {
         match &self.0.inner.lock().contact {
             Contact::Unreachable(error) => Some(error.clone()),
-            Contact::Queued | Contact::Unconfirmed => None,
+            Contact::Queued | Contact::Behind | Contact::Unconfirmed => None,
         }
     }
 
     /// The reason why a wait that ends now cannot report that another client holds the lock.
     pub(crate) fn obstacle(&self) -> Option<LockError> {
         match &self.0.inner.lock().contact {
-            Contact::Queued => None,
+            Contact::Queued | Contact::Behind => None,
             Contact::Unreachable(error) => Some(error.clone()),
             Contact::Unconfirmed => Some(
                 LockError::new(ErrorKind::Unreachable, Operation::Acquire)

@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    AcquireRequest, Grant, GroupId, InspectRequest, LeaseState, Memo, Released, Remembered, Updated,
+    AcquireRequest, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Released, Remembered,
+    Updated,
 };
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -62,7 +63,28 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The future is dropped only when the engine ends: a lease that was not released by then ends by itself.
     async fn release(&self, lease: &Self::Lease) -> Result<Released, LockError>;
 
-    /// Returns who holds the lock and who waits for it.
+    /// Makes an exclusive lease a shared one, in one step at the server: no other exclusive holder comes between, and
+    /// shared ones that wait behind it enter with it. The new holder has the id, the holder's information and the
+    /// [handle](AcquireRequest::attempt) of `request`, and a new fencing token above the old one.
+    ///
+    /// The request is idempotent by its id: the core repeats it after a retryable error, until the lease is over. Where
+    /// the core gives up it calls [`Backend::cancel`] with the request and [`Backend::release`] with the old lease,
+    /// which is released whatever has become of it. The old lease is not renewed meanwhile.
+    ///
+    /// Only backends that declare [shared](crate::Modes::shared) locks are asked.
+    ///
+    /// # Cancel safety
+    /// The future is dropped when the lease is over, and when the engine ends.
+    async fn downgrade(
+        &self,
+        lease: &Self::Lease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<Self::Lease>, LockError> {
+        let _ = (lease, request);
+        Err(LockError::new(ErrorKind::Unsupported, Operation::Downgrade))
+    }
+
+    /// Returns who holds the lock, or the semaphore, and who waits for it, each with its mode.
     ///
     /// # Cancel safety
     /// The future may be dropped at every await, when the user drops the call; it changes nothing.

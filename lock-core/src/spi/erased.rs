@@ -8,7 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    AcquireRequest, Backend, Grant, GroupId, InspectRequest, LeaseState, Memo, Released, Remembered, Updated,
+    AcquireRequest, Backend, Downgraded, Grant, GroupId, InspectRequest, LeaseState, Memo, Released,
+    Remembered, Updated,
 };
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
@@ -25,6 +26,11 @@ pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError>;
     async fn renew(&self, group: GroupId, leases: &[AnyLease]) -> Result<Vec<LeaseState>, LockError>;
     async fn release(&self, lease: &AnyLease) -> Result<Released, LockError>;
+    async fn downgrade(
+        &self,
+        lease: &AnyLease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<AnyLease>, LockError>;
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError>;
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError>;
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError>;
@@ -67,6 +73,17 @@ impl<B: Backend> AnyBackend for Erased<B> {
 
     async fn release(&self, lease: &AnyLease) -> Result<Released, LockError> {
         self.0.release(&*Self::recall(lease)?).await
+    }
+
+    async fn downgrade(
+        &self,
+        lease: &AnyLease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<AnyLease>, LockError> {
+        Ok(match self.0.downgrade(&*Self::recall(lease)?, request).await? {
+            Downgraded::Shared(grant) => Downgraded::Shared(grant.erase()),
+            Downgraded::WasLost(reason) => Downgraded::WasLost(reason),
+        })
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {

@@ -176,6 +176,15 @@ pub enum Released {
     WasLost(LossReason),
 }
 
+/// The result of making an exclusive hold a shared one.
+#[derive(Debug)]
+pub enum Downgraded<L> {
+    /// The lease is shared from now on, without a gap, under the id of the request.
+    Shared(Grant<L>),
+    /// The server does not have the exclusive lease for this client any more, and has granted nothing.
+    WasLost(LossReason),
+}
+
 /// The result of replacing what the server shows of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Updated {

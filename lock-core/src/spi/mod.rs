@@ -20,6 +20,10 @@
 //! 7. **A first poll is quick.** The first polls of `acquire`, `cancel` and `release` run on the caller's thread,
 //!    inside the engine's runtime; anything that blocks has to run elsewhere. Everything else runs on the engine.
 //! 8. **The number of a lost group is not used again.** Every later grant in that group is lost too.
+//! 9. **Sharing is declared.** A backend that declares [modes](crate::Capabilities::modes) serves waiters of all modes
+//!    in the order of their arrival: a head that does not fit stops the queue, and all that fit follow it. A semaphore
+//!    is another thing than the lock of its name. A semaphore has the number of permits that its holders and waiters
+//!    asked for; who comes with another number gets [`LockError::other_permits`](crate::LockError::other_permits).
 //!
 //! # Errors
 //! An error says what could not be done (the core adds the lock and the server), why, and what helps. It contains no
@@ -233,14 +237,16 @@ mod memo;
 mod terms;
 mod validity;
 
-pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Mode, Wait};
+pub use attempt::{AcquireRequest, AttemptId, InspectRequest, Wait};
 pub use attempt_handle::AttemptHandle;
 pub use backend::Backend;
 pub use backoff::Backoff;
 pub use connection::{ClientCertificate, Endpoint, TlsFiles, TlsOptions, split_port};
 pub use context::BackendContext;
-pub use grant::{Grant, GroupId, LeaseState, Released, Term, Updated};
+pub use grant::{Downgraded, Grant, GroupId, LeaseState, Released, Term, Updated};
 pub use memo::{Memo, Remembered};
+
+pub use crate::types::mode::{LockKind, Mode};
 
 pub use crate::runtime::race::within;
 pub use crate::runtime::sync::Mutex;

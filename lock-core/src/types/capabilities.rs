@@ -1,7 +1,10 @@
 //! What a backend can do, as data. The core checks it before it calls the backend; users and tests can read it.
 
+use std::borrow::Cow;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::types::mode::Mode;
 use crate::types::name::NameRules;
 
 /// How far the exclusion of a backend reaches.
@@ -99,6 +102,92 @@ pub enum Remembering {
     Supported,
 }
 
+/// Whether several can hold a lock together: the read side of read-write locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sharing {
+    /// All locks are exclusive.
+    Unsupported,
+    /// A lock can have several shared holders, and an exclusive hold can become a shared one.
+    Supported,
+}
+
+/// How many permits the semaphores of a backend can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PermitLimits {
+    /// The most permits that a semaphore can have.
+    pub of: NonZeroU32,
+    /// The most permits that one acquisition can take.
+    pub take: NonZeroU32,
+}
+
+impl PermitLimits {
+    /// Any number of permits.
+    pub const NONE: Self = Self::new(NonZeroU32::MAX, NonZeroU32::MAX);
+
+    /// Creates the limits of a semaphore, and of one acquisition.
+    pub const fn new(of: NonZeroU32, take: NonZeroU32) -> Self {
+        Self { of, take }
+    }
+}
+
+/// The modes that a backend has besides the exclusive one, which all have.
+///
+/// ```
+/// use lock_core::{Mode, Modes, PermitLimits};
+///
+/// let modes = Modes::exclusive().with_shared().with_permits(PermitLimits::NONE);
+/// assert_eq!(modes.refusal(Mode::Shared), None);
+/// assert!(Modes::exclusive().refusal(Mode::Shared).is_some()); // the reason, in words
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Modes {
+    /// Whether there are shared holders.
+    pub shared: Sharing,
+    /// The limits of semaphores; `None` without semaphores.
+    pub permits: Option<PermitLimits>,
+}
+
+impl Modes {
+    /// Exclusive locks only.
+    pub const fn exclusive() -> Self {
+        Self { shared: Sharing::Unsupported, permits: None }
+    }
+
+    /// Adds shared holders, and with them [`Backend::downgrade`](crate::Backend::downgrade).
+    #[must_use]
+    pub const fn with_shared(mut self) -> Self {
+        self.shared = Sharing::Supported;
+        self
+    }
+
+    /// Adds semaphores with these limits.
+    #[must_use]
+    pub const fn with_permits(mut self, limits: PermitLimits) -> Self {
+        self.permits = Some(limits);
+        self
+    }
+
+    /// Returns why a request in this mode is refused; `None` when the backend has the mode.
+    pub fn refusal(&self, mode: Mode) -> Option<Cow<'static, str>> {
+        match (mode, self.permits) {
+            (Mode::Shared, _) if self.shared == Sharing::Unsupported => {
+                Some("its locks are exclusive: it has no read-write locks".into())
+            }
+            (Mode::Permits { .. }, None) => Some("it has no semaphores".into()),
+            (Mode::Permits { of, .. }, Some(limits)) if of > limits.of => {
+                Some(format!("its semaphores have at most {} permits, not {of}", limits.of).into())
+            }
+            (Mode::Permits { take, .. }, Some(limits)) if take > limits.take => {
+                Some(format!("one acquisition can take at most {} permits, not {take}", limits.take).into())
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What a backend can do.
 ///
 /// Start from [`Capabilities::new`], which claims nothing, and add what applies with the `with_…` methods.
@@ -138,6 +227,8 @@ pub struct Capabilities {
     pub remembering: Remembering,
     /// Whether a lock may choose its lease.
     pub leasing: Leasing,
+    /// The modes that it has besides the exclusive one. The core refuses the others before anything is sent.
+    pub modes: Modes,
     /// What the server accepts as the name of a lock.
     pub names: NameRules,
     /// The longest time that the server keeps what a lost client has left behind: its places in queues and its grants.
@@ -159,6 +250,7 @@ impl Capabilities {
             describing: Describing::Unsupported,
             remembering: Remembering::Unsupported,
             leasing: Leasing::PerClient,
+            modes: Modes::exclusive(),
             names,
             leftovers_last: None,
         }
@@ -211,6 +303,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_remembering(mut self, remembering: Remembering) -> Self {
         self.remembering = remembering;
+        self
+    }
+
+    /// Sets the modes besides the exclusive one.
+    #[must_use]
+    pub const fn with_modes(mut self, modes: Modes) -> Self {
+        self.modes = modes;
         self
     }
 

@@ -94,6 +94,8 @@ pub enum Operation {
     Renew,
     /// Releasing a lock.
     Release,
+    /// Keeping the read side of a lock whose write side was released.
+    Downgrade,
     /// Inspecting who holds a lock and who waits for it.
     Inspect,
     /// Taking a lock away from its holder.
@@ -117,6 +119,7 @@ impl fmt::Display for Operation {
             Self::Cancel => "cancel",
             Self::Renew => "renew",
             Self::Release => "release",
+            Self::Downgrade => "downgrade",
             Self::Inspect => "inspect",
             Self::Break => "break",
             Self::Describe => "describe",
@@ -232,6 +235,25 @@ impl LockError {
     #[doc(hidden)]
     pub fn busy(name: &LockName) -> Self {
         Self::new(ErrorKind::Busy, Operation::Acquire).on(name).retryable()
+    }
+
+    /// Creates the error of an acquisition that expects another number of permits than the holders and waiters that the
+    /// semaphore has now.
+    ///
+    /// ```
+    /// use lock_core::{ErrorKind, LockError, LockName};
+    ///
+    /// let error = LockError::other_permits(&LockName::new("render")?, 5, 3);
+    /// assert_eq!(error.kind(), ErrorKind::InvalidOption);
+    /// assert!(error.to_string().contains("3 permits, not 5"));
+    /// # Ok::<(), LockError>(())
+    /// ```
+    #[doc(hidden)]
+    pub fn other_permits(name: &LockName, asked: u32, is: u32) -> Self {
+        Self::new(ErrorKind::InvalidOption, Operation::Acquire)
+            .on(name)
+            .because(format!("its holders and waiters use it with {is} permits, not {asked}"))
+            .remedy("use the same number everywhere, or wait until the semaphore is free and has no waiters")
     }
 
     /// Adds the holder, as the server last described it.

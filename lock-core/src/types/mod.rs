@@ -3,6 +3,7 @@
 pub(crate) mod capabilities;
 pub(crate) mod error;
 pub(crate) mod loss;
+pub(crate) mod mode;
 pub(crate) mod name;
 pub(crate) mod option;
 pub(crate) mod origin;

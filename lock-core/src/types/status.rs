@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::origin::ProcessOrigin;
 use crate::types::token::FencingToken;
@@ -100,6 +101,8 @@ fn host_name() -> String {
 pub struct Participant {
     /// Its id on the server.
     pub id: HolderId,
+    /// How it holds or wants the lock: exclusively, shared, or with this many permits.
+    pub mode: Mode,
     /// The fencing token of a holder, if the backend has tokens.
     pub token: Option<FencingToken>,
     /// The host name of its machine, if the server knows it.
@@ -117,9 +120,26 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// Creates a participant of which only the id is known.
+    /// Creates an exclusive participant of which only the id is known.
     pub fn new(id: HolderId) -> Self {
-        Self { id, token: None, host: None, pid: None, origin: None, label: None, value: None, since: None }
+        Self {
+            id,
+            mode: Mode::Exclusive,
+            token: None,
+            host: None,
+            pid: None,
+            origin: None,
+            label: None,
+            value: None,
+            since: None,
+        }
+    }
+
+    /// Sets how it holds or wants the lock.
+    #[must_use]
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// Adds what the participant said about itself.
@@ -176,11 +196,12 @@ impl fmt::Display for Participant {
 pub struct LockStatus {
     /// The lock.
     pub name: LockName,
-    /// The holders: none, or one for an exclusive lock.
+    /// The holders: none, one that is exclusive, or any number that share.
     pub holders: Vec<Participant>,
     /// The waiters, the next one first, if the backend can tell.
     pub waiters: Vec<Participant>,
-    /// How long the holder's lease runs if it is not renewed, if there is a lease.
+    /// How long the holder's lease runs if it is not renewed, if there is a lease; with several holders, the lease that
+    /// ends last.
     pub remaining: Option<Duration>,
 }
 
@@ -193,6 +214,31 @@ impl LockStatus {
     /// Returns whether the lock is held.
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
+    }
+
+    /// Returns how many permits of a semaphore no one holds; `None` for a lock, and for a semaphore that has neither
+    /// holders nor waiters, because then the next acquisition decides how many there are.
+    ///
+    /// ```
+    /// # use std::num::NonZeroU32;
+    /// use lock_core::{HolderId, LockName, LockStatus, Mode, Participant};
+    ///
+    /// # let (take, of) = (NonZeroU32::new(2).unwrap(), NonZeroU32::new(5).unwrap());
+    /// let mut status = LockStatus::free(LockName::new("render")?);
+    /// assert_eq!(status.free_permits(), None);
+    /// let holder = Participant::new(HolderId::new("4711")).with_mode(Mode::Permits { take, of }); // 2 of 5
+    /// status.holders.push(holder);
+    /// assert_eq!(status.free_permits(), Some(3));
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    pub fn free_permits(&self) -> Option<u32> {
+        let permits = |participant: &Participant| match participant.mode {
+            Mode::Permits { take, of } => Some((take.get(), of.get())),
+            _ => None,
+        };
+        let (_, of) = self.holders.iter().chain(&self.waiters).find_map(permits)?;
+        let taken = self.holders.iter().filter_map(permits).map(|(take, _)| take);
+        Some(taken.fold(of, u32::saturating_sub))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::runtime::pending::{Pending, PendingWork};
 use crate::runtime::sync::Mutex;
 use crate::spi::GroupId;
 use crate::types::loss::LossReason;
+use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::token::FencingToken;
 
@@ -40,6 +41,7 @@ pub(crate) fn detached(detached: Detached) -> Arc<HoldCore> {
         terms: None,
         parts,
         place: None,
+        mode: Mode::Exclusive,
         lasting: Lasting::UntilReported,
         #[cfg(unix)]
         descriptor: None,

@@ -1,6 +1,7 @@
 //! The inside of a held lock: its deadline, its lease, and how it ends.
 
 pub(crate) mod detached;
+mod reader;
 pub(crate) mod reports;
 pub(crate) mod state;
 
@@ -20,6 +21,7 @@ use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
 use crate::spi::{AnyLease, AttemptId, GroupId, OnLoss, Reported, Terms, Validity};
 use crate::types::loss::LossReason;
+use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 use crate::types::status::{HolderId, HolderInfo};
@@ -57,7 +59,13 @@ pub(crate) trait Home: Send + Sync {
 
 pub(crate) struct HoldCore {
     home: Arc<dyn Home>,
-    pub(crate) grant: Granted,
+    first_grant: Granted,
+    /// What the server granted later, when an exclusive hold became a shared one.
+    later_grant: OnceLock<Granted>,
+    /// The exclusive hold of the same owner that this one lives under; `None` for most holds.
+    under: Option<Mutex<Option<Arc<HoldCore>>>>,
+    /// The shared hold of the same owner that lives under this one.
+    reader: Mutex<Option<Weak<HoldCore>>>,
     granted_at: Moment,
     /// The task or thread that received the hold first.
     acquired_in: OnceLock<Owner>,
@@ -86,6 +94,7 @@ pub(crate) struct Granted {
     pub(crate) parts: Box<[Arc<HoldCore>]>,
     /// The attempt's place in the server's queue, if it had one.
     pub(crate) place: Option<NonZeroU64>,
+    pub(crate) mode: Mode,
     pub(crate) lasting: Lasting,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
@@ -134,6 +143,10 @@ static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 impl HoldCore {
     /// Creates a hold that begins now.
     pub(crate) fn new(home: Arc<dyn Home>, grant: Granted) -> Arc<Self> {
+        Self::create(home, grant, None)
+    }
+
+    fn create(home: Arc<dyn Home>, grant: Granted, under: Option<Arc<HoldCore>>) -> Arc<Self> {
         let granted_at = home.clock().now();
         let max_hold = grant.terms.as_ref().and_then(|terms| terms.max_hold);
         let longest = max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length));
@@ -143,7 +156,10 @@ impl HoldCore {
         };
         let hold = Arc::new(Self {
             home,
-            grant,
+            first_grant: grant,
+            later_grant: OnceLock::new(),
+            under: under.map(|under| Mutex::new(Some(under))),
+            reader: Mutex::new(None),
             granted_at,
             acquired_in: OnceLock::new(),
             number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
@@ -155,6 +171,11 @@ impl HoldCore {
         });
         hold.watch_deadline(deadline);
         hold
+    }
+
+    /// Returns what the server granted last.
+    pub(crate) fn grant(&self) -> &Granted {
+        self.later_grant.get().unwrap_or(&self.first_grant)
     }
 
     fn watch_deadline(self: &Arc<Self>, deadline: Moment) {
@@ -178,7 +199,7 @@ impl HoldCore {
     }
 
     pub(crate) fn id(&self) -> HolderId {
-        match &self.grant.id {
+        match &self.grant().id {
             GrantedId::Attempt(id) => HolderId::new(id.to_string()),
             GrantedId::Given(id) => id.clone(),
             GrantedId::Number => HolderId::new(self.number.to_string()),
@@ -191,17 +212,17 @@ impl HoldCore {
 
     /// What the server was told about the holder at the grant; `None` without a server.
     pub(crate) fn holder(&self) -> Option<&Arc<HolderInfo>> {
-        self.grant.terms.as_ref().map(|terms| &terms.holder)
+        self.grant().terms.as_ref().map(|terms| &terms.holder)
     }
 
     /// How long the holder needs to stop after it learns of a loss.
     pub(crate) fn abort_margin(&self) -> Duration {
-        self.grant.terms.as_ref().map_or(Duration::ZERO, |terms| terms.abort_margin)
+        self.grant().terms.as_ref().map_or(Duration::ZERO, |terms| terms.abort_margin)
     }
 
     /// What becomes of a body when this hold is lost.
     pub(crate) fn on_loss(&self) -> OnLoss {
-        self.grant.terms.as_ref().map_or(OnLoss::DropBody, |terms| terms.on_loss)
+        self.grant().terms.as_ref().map_or(OnLoss::DropBody, |terms| terms.on_loss)
     }
 
     /// Adds an observer, unless the hold has one. Call this before the acquisition is reported.
@@ -231,7 +252,8 @@ impl HoldCore {
             u64::MAX => None,
             nanoseconds => Some(Duration::from_nanos(nanoseconds)),
         };
-        self.grant.parts.iter().filter_map(|part| part.remaining()).chain(own).min()
+        let parts = self.grant().parts.iter().filter_map(|part| part.remaining());
+        parts.chain(own).chain(self.left_under()).min()
     }
 
     /// Returns how long ago the last deadline passed, whatever has become of the hold.
@@ -239,7 +261,7 @@ impl HoldCore {
         // Read the clock first: a renewal may move the deadline meanwhile.
         let now = self.now();
         let own = Duration::from_nanos(now.saturating_sub(self.state.last_deadline()));
-        self.grant.parts.iter().map(|part| part.overdue()).fold(own, Duration::max)
+        self.grant().parts.iter().map(|part| part.overdue()).fold(own, Duration::max)
     }
 
     pub(crate) fn age(&self) -> Duration {
@@ -247,7 +269,7 @@ impl HoldCore {
     }
 
     fn logged(&self) -> log::Held<'_> {
-        log::Held { lock: log::Lock { name: self.name(), server: self.server() }, token: self.grant.token }
+        log::Held { lock: log::Lock { name: self.name(), server: self.server() }, token: self.grant().token }
     }
 
     pub(crate) fn log_loss(&self, reason: LossReason, known: Known) {
@@ -273,7 +295,7 @@ impl HoldCore {
 
     /// The server has acknowledged a renewal that was sent at `anchor`.
     pub(crate) fn renewed(self: &Arc<Self>, anchor: Moment) {
-        let Lasting::Leased { validity, .. } = self.grant.lasting else {
+        let Lasting::Leased { validity, .. } = self.grant().lasting else {
             return self.declare_restored();
         };
         let deadline = validity.deadline(anchor).min(self.longest);
@@ -323,7 +345,7 @@ impl HoldCore {
     /// The moment by which the server has certainly ended the lease by itself, if it is not renewed; never, if the
     /// server does not end leftovers by itself.
     pub(crate) fn gone_by(&self) -> Moment {
-        match self.grant.lasting {
+        match self.grant().lasting {
             Lasting::Leased { gone_after: Some(longest), .. } => {
                 Moment::from_nanoseconds(self.state.last_deadline()).plus(longest)
             }
@@ -333,17 +355,17 @@ impl HoldCore {
 
     /// Returns the lease, unless the work that ends the hold at the server has begun.
     pub(crate) fn lease(&self) -> Option<AnyLease> {
-        self.grant.lease.lock().clone()
+        self.grant().lease.lock().clone()
     }
 
     /// Hands the lease over to the work that ends the hold at the server; returns `None` if that has already happened.
     pub(crate) fn take_lease(&self) -> Option<AnyLease> {
-        self.grant.lease.lock().take()
+        self.grant().lease.lock().take()
     }
 
     /// Until when the hold is valid if its lease is not renewed; `None` when there is no lease.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        match self.grant.lasting {
+        match self.grant().lasting {
             Lasting::UntilReported => None,
             Lasting::Leased { .. } => Some(Moment::from_nanoseconds(self.state.last_deadline())),
         }
@@ -351,7 +373,7 @@ impl HoldCore {
 
     /// Returns when the lease has to be renewed for the first time; never, if there is no lease.
     pub(crate) fn first_renewal(&self) -> Moment {
-        match self.grant.lasting {
+        match self.grant().lasting {
             Lasting::UntilReported => Moment::FOREVER,
             Lasting::Leased { anchor, validity, .. } => anchor.plus(validity.interval()),
         }
@@ -359,7 +381,7 @@ impl HoldCore {
 
     /// Returns how long after a renewal the next one is due; `None` if there is no lease.
     pub(crate) fn renewal_interval(&self) -> Option<Duration> {
-        match self.grant.lasting {
+        match self.grant().lasting {
             Lasting::UntilReported => None,
             Lasting::Leased { validity, .. } => Some(validity.interval()),
         }
@@ -431,7 +453,8 @@ impl fmt::Debug for HoldCore {
         formatter
             .debug_struct("Hold")
             .field("name", self.name())
-            .field("token", &self.grant.token)
+            .field("mode", &self.grant().mode)
+            .field("token", &self.grant().token)
             .field("phase", &self.state.phase())
             .finish_non_exhaustive()
     }
@@ -469,7 +492,7 @@ impl Occupant for Arc<HoldCore> {
     type Terms = Arc<Terms>;
 
     fn suits(&self, terms: &Arc<Terms>) -> bool {
-        self.grant.terms.as_ref().is_some_and(|own| Arc::ptr_eq(own, terms) || own == terms)
+        self.grant().terms.as_ref().is_some_and(|own| Arc::ptr_eq(own, terms) || own == terms)
     }
 
     fn number(&self) -> u64 {
@@ -477,7 +500,8 @@ impl Occupant for Arc<HoldCore> {
     }
 
     fn verify(&self) -> Result<(), LossReason> {
-        self.state.verify(|| self.now(), LossReason::Expired)
+        self.state.verify(|| self.now(), LossReason::Expired)?;
+        self.verify_under()
     }
 
     fn begin_release(&self) -> Result<(), LossReason> {
@@ -487,5 +511,13 @@ impl Occupant for Arc<HoldCore> {
     fn lost_unseen(&self) {
         let reason = self.verify().err().unwrap_or(LossReason::Expired);
         self.home.lost_unseen(self, reason);
+    }
+
+    fn shelter(&self, reader: &Self) {
+        *self.reader.lock() = Some(Arc::downgrade(reader));
+    }
+
+    fn reader(&self) -> Option<Self> {
+        self.reader.lock().as_ref()?.upgrade().filter(|reader| reader.is_standing())
     }
 }

@@ -109,6 +109,12 @@ impl<R: Clone> HoldState<R> {
         self.inner.lock().deadline
     }
 
+    /// Moves the deadline to an earlier one.
+    pub(crate) fn limit(&self, deadline: u64) {
+        let mut inner = self.inner.lock();
+        inner.deadline = inner.deadline.min(deadline);
+    }
+
     /// Moves the deadline. `now` is called while the mutex is held, so that a caller that has seen the hold expired
     /// never sees it valid again.
     pub(crate) fn renew(&self, deadline: u64, now: impl FnOnce() -> u64) -> Renewed {

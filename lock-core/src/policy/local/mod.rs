@@ -18,20 +18,26 @@
 //!   starts meanwhile, so that a client never queues behind itself.
 //! * A loss frees the mutex although its owner has not unlocked; a tombstone reports the loss to that owner, once,
 //!   unless all of its entries end before that without a caller that could receive the report.
+//! * Requests that share the lock (readers, and the permits of a semaphore) have an attempt each, beside this one. They
+//!   stand in a [line](line) with the exclusive waiters until the server has confirmed them.
 //! * If a grant is lost before its waiter has seen it, no code has used it: the waiter returns to its place in the
 //!   queue and another attempt is made. A waiter that tries once gets the loss as its result.
 //!
 //! The model checker in `tests/model.rs` explores these transitions together with the states of the hold.
 
+mod line;
 mod queue;
 mod state;
+mod turns;
 
 use std::hash::Hash;
 use std::task::{Context, Poll, Waker};
 
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
-use state::{Observed, Occupancy, State};
+use line::{Member, Request, Stage};
+pub(crate) use line::{Order, Turn};
+use state::{Confirmed, Holder, Observed, Occupancy, State};
 
 /// What the mutex needs to know about a hold.
 pub(crate) trait Occupant: Clone {
@@ -60,6 +66,16 @@ pub(crate) trait Occupant: Clone {
 
     /// The hold was lost before its waiter saw it, and another attempt replaces it.
     fn lost_unseen(&self);
+
+    /// The owner of this exclusive hold also reads, in a hold that is to outlast this one.
+    fn shelter(&self, reader: &Self) {
+        let _ = reader;
+    }
+
+    /// Returns the hold that is to outlast this one.
+    fn reader(&self) -> Option<Self> {
+        None
+    }
 }
 
 /// What the mutex needs to know about an attempt.
@@ -165,6 +181,12 @@ pub(crate) enum Exited<H: Occupant> {
     StillHeld,
     /// That was the last entry: release the hold, then call [`LocalMutex::cleared`].
     Release(H),
+    /// That was the last entry, and the owner still reads: let `reader` have what `hold` has at the server, then call
+    /// [`LocalMutex::cleared`].
+    Downgrade {
+        hold: H,
+        reader: H,
+    },
 }
 impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
     pub(crate) fn new() -> Self {
@@ -239,7 +261,8 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             Occupancy::Attempting { attempt, .. } => attempt.obstacle(),
             Occupancy::Clearing { overdue: None } if state.head() == Some(ticket) => Some(no_answer()),
             Occupancy::Clearing { overdue } => overdue.clone(),
-            _ => None,
+            Occupancy::Free => state.obstacle_in_line(ticket, no_answer),
+            Occupancy::Held(_) => None,
         };
         let (undo, waiter) = state.leave(ticket, &mut wakers);
         drop(state);
@@ -256,6 +279,13 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         match &state.occupancy {
             Occupancy::Attempting { attempt, .. } => Prospect::Attempt(attempt.clone()),
             Occupancy::Clearing { overdue: None } if is_head => Prospect::Answer,
+            Occupancy::Free => match state.line.ahead_of(ticket) {
+                Some(Member::Request(Request { attempt, stage: Stage::Sent, .. })) => {
+                    Prospect::Attempt(attempt.clone())
+                }
+                Some(Member::Clearing { overdue: None }) if is_head => Prospect::Answer,
+                _ => Prospect::None,
+            },
             _ => Prospect::None,
         }
     }
@@ -385,6 +415,48 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         undo
     }
 
+    /// Returns why all callers are refused, if they are.
+    pub(crate) fn closed(&self) -> Option<A::Failure> {
+        self.state.lock().closed.clone()
+    }
+
+    /// Returns whether `owner` does not know yet that it has lost a hold.
+    pub(crate) fn has_loss_for(&self, owner: O) -> bool {
+        self.state.lock().has_tombstone_of(owner)
+    }
+
+    /// Returns whether neither an owner, a waiter nor a request uses the lock, and no loss is to be reported.
+    pub(crate) fn is_unused(&self) -> bool {
+        let state = self.state.lock();
+        matches!(state.occupancy, Occupancy::Free)
+            && state.queue.is_empty()
+            && state.line.is_empty()
+            && state.settled.is_empty()
+            && state.tombstones.is_empty()
+    }
+
+    /// Enters for `owner` with a hold that it has got elsewhere. Returns whether the lock was free for that.
+    pub(crate) fn adopt(&self, owner: O, hold: H) -> bool {
+        let mut state = self.state.lock();
+        let is_free = matches!(state.occupancy, Occupancy::Free) && state.queue.is_empty();
+        if is_free {
+            let (observed, unclaimed) = (Observed::Yes, std::collections::BTreeMap::new());
+            state.occupancy = Occupancy::Held(Holder { owner, hold, entries: 1, observed, unclaimed });
+        }
+        is_free
+    }
+
+    /// Lets `owner` read while it has `hold`: the last exit lets `reader` outlast it. Returns whether it still has it.
+    pub(crate) fn shelter(&self, owner: O, hold: &H, reader: &H) -> bool {
+        let mut state = self.state.lock();
+        let holder = state.holder_if(owner).filter(|holder| holder.entries > 0 && holder.hold.is_same(hold));
+        let stands = holder.is_some_and(|holder| holder.hold.verify().is_ok());
+        if stands {
+            hold.shelter(reader);
+        }
+        stands
+    }
+
     /// Returns the hold and the number of its owner's entries, if the owner is `owner`.
     pub(crate) fn held_by(&self, owner: O) -> Option<(H, u64)> {
         match &self.state.lock().occupancy {
@@ -400,6 +472,118 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         match &self.state.lock().occupancy {
             Occupancy::Held(holder) => Some((holder.owner, holder.hold.clone())),
             _ => None,
+        }
+    }
+}
+
+/// Requests that share the lock.
+impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
+    /// Gives a request its place among the others.
+    pub(crate) fn line_up(&self, attempt: A, patience: Patience, order: Order) -> Ticket {
+        let request = Request { attempt, patience, order, stage: Stage::Waiting, waker: None };
+        self.stand(None, Member::Request(request))
+    }
+
+    /// A release or a cancel is on its way, in the place of the request that it undoes.
+    pub(crate) fn line_up_clearing(&self, place: Option<Ticket>) -> Ticket {
+        self.stand(place, Member::Clearing { overdue: None })
+    }
+
+    fn stand(&self, place: Option<Ticket>, member: Member<A>) -> Ticket {
+        let mut state = self.state.lock();
+        let ticket = place.unwrap_or(state.next_ticket);
+        state.next_ticket = state.next_ticket.max(ticket + 1);
+        let former = state.line.remove(ticket);
+        state.line.insert(ticket, member);
+        drop(state);
+        drop(former);
+        ticket
+    }
+
+    /// Waits for the turn of a request. It goes to the server as soon as this says so.
+    pub(crate) fn poll_turn(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Turn<A::Failure>> {
+        with_waker(context, |waker| {
+            let mut state = self.state.lock();
+            if let Some(turn) = state.take_turn(ticket) {
+                return Poll::Ready(turn);
+            }
+            if let Some(Member::Request(request)) = state.line.get_mut(ticket) {
+                std::mem::swap(&mut request.waker, waker);
+            }
+            Poll::Pending
+        })
+    }
+
+    /// The server has confirmed that a request is queued. Returns the attempt that follows.
+    #[must_use = "no other caller makes this attempt"]
+    pub(crate) fn request_confirmed(
+        &self,
+        ticket: Ticket,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
+    ) -> Option<A> {
+        self.change_line(make, |state| state.line.confirm(ticket))
+    }
+
+    /// A request has its outcome, or what it left at the server is undone. Returns the attempt that follows.
+    #[must_use = "no other caller makes this attempt"]
+    pub(crate) fn leave_line(
+        &self,
+        ticket: Ticket,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
+    ) -> Option<A> {
+        self.change_line(make, |state| state.line.remove(ticket))
+    }
+
+    fn change_line(
+        &self,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
+        change: impl FnOnce(&mut State<O, H, A>) -> Option<Member<A>>,
+    ) -> Option<A> {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        let former = change(&mut state);
+        let start = state.start_next(make, &mut wakers);
+        drop(state);
+        drop(former);
+        wake(wakers);
+        start
+    }
+
+    /// The answer to a release or a cancel in the line is overdue: a wait behind it that ends now ends with `failure`.
+    pub(crate) fn overdue_in_line(&self, ticket: Ticket, failure: &A::Failure) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        if let Some(Member::Clearing { overdue }) = state.line.get_mut(ticket) {
+            *overdue = Some(failure.clone());
+            if matches!(state.occupancy, Occupancy::Free) {
+                state.settle_those_who_try_once(&Settled::Failed(failure.clone()), &mut wakers);
+                wakers.extend(state.queue.wakers_when_time_is_up());
+            }
+            state.wake_line(&mut wakers);
+        }
+        drop(state);
+        wake(wakers);
+    }
+
+    /// The server has confirmed that an attempt is queued: those behind it may go.
+    pub(crate) fn attempt_confirmed(&self, is_it: impl FnOnce(&A) -> bool) {
+        let mut wakers = Vec::new();
+        let mut state = self.state.lock();
+        if let Occupancy::Attempting { attempt, confirmed, .. } = &mut state.occupancy
+            && is_it(attempt)
+        {
+            *confirmed = Confirmed::Yes;
+            state.wake_line(&mut wakers);
+        }
+        drop(state);
+        wake(wakers);
+    }
+
+    /// Returns whether this attempt is under way.
+    pub(crate) fn attempts(&self, is_it: impl FnOnce(&A) -> bool) -> bool {
+        match &self.state.lock().occupancy {
+            Occupancy::Attempting { attempt, .. } => is_it(attempt),
+            _ => false,
         }
     }
 }

@@ -137,6 +137,10 @@ impl<O: EntryOwner, T> Queue<O, T> {
         self.waiters.first_key_value().map(|(ticket, _)| *ticket)
     }
 
+    pub(super) fn second(&self) -> Option<Ticket> {
+        self.waiters.keys().nth(1).copied()
+    }
+
     pub(super) fn head_mut(&mut self) -> Option<&mut Waiter<O, T>> {
         self.waiters.first_entry().map(OccupiedEntry::into_mut)
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
+use super::line::{Line, Member};
 use super::queue::{End, Queue, Time, Waiter};
 use super::{Attempt, Attempted, Entered, EntryOwner, Exited, Occupant, Patience, Settled, Ticket, Undo};
 
@@ -11,6 +12,8 @@ pub(super) struct State<O, H: Occupant, A: Attempt> {
     pub(super) occupancy: Occupancy<O, H, A>,
     /// The waiters.
     pub(super) queue: Queue<O, H::Terms>,
+    /// The requests that share the lock.
+    pub(super) line: Line<A>,
     /// The results of waits that ended other than by a grant, and that their waiters have not seen yet.
     pub(super) settled: BTreeMap<Ticket, Settled<H, A::Failure>>,
     pub(super) tombstones: VecDeque<Tombstone<O, H::Loss>>,
@@ -23,12 +26,20 @@ pub(super) enum Occupancy<O, H: Occupant, A: Attempt> {
     Attempting {
         attempt: A,
         patience: Patience,
+        confirmed: Confirmed,
     },
     Clearing {
         /// Set when the answer is overdue.
         overdue: Option<A::Failure>,
     },
     Held(Holder<O, H>),
+}
+
+/// Whether the server has confirmed that an attempt is queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Confirmed {
+    NotYet,
+    Yes,
 }
 
 pub(super) struct Holder<O, H: Occupant> {
@@ -70,6 +81,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         Self {
             occupancy: Occupancy::Free,
             queue: Queue::new(),
+            line: Line::new(),
             settled: BTreeMap::new(),
             tombstones: VecDeque::new(),
             next_ticket: 0,
@@ -96,7 +108,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let end = self.queue.insert(ticket, Waiter { owner, patience, terms, time: Time::Left, waker: None });
-        if let (Occupancy::Attempting { attempt, patience: Patience::Until(_) }, Patience::Until(until)) =
+        if let (Occupancy::Attempting { attempt, patience: Patience::Until(_), .. }, Patience::Until(until)) =
             (&self.occupancy, patience)
             && end == End::New
         {
@@ -128,14 +140,30 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         let obstacle = match &self.occupancy {
             _ if !tries_once => return Entered::Waiting(ticket),
             Occupancy::Clearing { overdue: None }
-            | Occupancy::Free
-            | Occupancy::Attempting { patience: Patience::Once, .. } => return Entered::Waiting(ticket),
+            | Occupancy::Attempting { patience: Patience::Once, .. } => {
+                return Entered::Waiting(ticket);
+            }
             Occupancy::Clearing { overdue } => overdue.clone(),
             Occupancy::Attempting { attempt, .. } => attempt.outage(),
             Occupancy::Held(_) => None,
+            // A waiter before it waits behind the line.
+            Occupancy::Free if self.head_waits_before(ticket) => None,
+            Occupancy::Free => match self.line.ahead_of(ticket) {
+                Some(Member::Clearing { overdue: Some(failure) }) => Some(failure.clone()),
+                Some(Member::Request(request)) if request.patience != Patience::Once => {
+                    request.attempt.outage()
+                }
+                _ => return Entered::Waiting(ticket),
+            },
         };
         self.queue.take(ticket);
         Entered::Settled(obstacle.map_or(Settled::Refused, Settled::Failed))
+    }
+
+    /// Returns whether a waiter that does not try once comes before `ticket`.
+    pub(super) fn head_waits_before(&self, ticket: Ticket) -> bool {
+        let head = self.queue.head().filter(|head| *head < ticket);
+        head.and_then(|head| self.queue.get(head)).is_some_and(|head| head.patience != Patience::Once)
     }
 
     pub(super) fn take_settled(&mut self, ticket: Ticket) -> Option<Settled<H, A::Failure>> {
@@ -167,6 +195,10 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         unclaimed.or_else(|| self.queue.get_mut(ticket))
     }
 
+    pub(super) fn has_tombstone_of(&self, owner: O) -> bool {
+        self.tombstones.iter().any(|tombstone| tombstone.owner == owner)
+    }
+
     /// With `of`, only a tombstone of that hold.
     pub(super) fn take_tombstone(&mut self, owner: O, of: Option<&H>) -> Option<H::Loss> {
         let position = self.tombstones.iter().position(|tombstone| {
@@ -191,13 +223,23 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         self.queue.head()
     }
 
-    /// Starts an attempt for the head of the queue, if nothing else goes on.
+    /// Starts an attempt for the head of the queue, if nothing else goes on, and wakes those whose turn has come.
     pub(super) fn start_next(
         &mut self,
         make: impl FnOnce(Patience, &H::Terms) -> A,
         wakers: &mut Vec<Waker>,
     ) -> Option<A> {
-        if !matches!(self.occupancy, Occupancy::Free) {
+        let start = self.start_head(make, wakers);
+        self.wake_line(wakers);
+        start
+    }
+
+    fn start_head(
+        &mut self,
+        make: impl FnOnce(Patience, &H::Terms) -> A,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<A> {
+        if !matches!(self.occupancy, Occupancy::Free) || self.line.ahead_of(self.queue.head()?).is_some() {
             return None;
         }
         let head = self.queue.head_mut()?;
@@ -212,7 +254,8 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         if patience != Patience::Once {
             self.settle_those_who_try_once(&Settled::Refused, wakers);
         }
-        self.occupancy = Occupancy::Attempting { attempt: attempt.clone(), patience };
+        self.occupancy =
+            Occupancy::Attempting { attempt: attempt.clone(), patience, confirmed: Confirmed::NotYet };
         Some(attempt)
     }
 
@@ -313,7 +356,10 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
     /// Also returns the waiter, if there was one: its waker is dropped after the mutex is unlocked.
     pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Left<O, H, A> {
         if let Some(waiter) = self.queue.take(ticket) {
-            let undo = if self.queue.is_empty() { self.abandon_attempt() } else { Undo::Nothing };
+            // The attempt passes to the next waiter, unless that one would overtake others with it.
+            let is_passed_on = self.queue.head().is_some_and(|next| !self.line.stands_between(ticket, next));
+            let undo = if is_passed_on { Undo::Nothing } else { self.abandon_attempt() };
+            self.wake_line(wakers);
             return (undo, Some(waiter));
         }
         if take(&mut self.settled, ticket).is_some() {
@@ -323,7 +369,8 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             Occupancy::Held(holder) => take(&mut holder.unclaimed, ticket),
             _ => None,
         };
-        let undo = if unclaimed.is_some() { self.pass_on(wakers) } else { Undo::Nothing };
+        let undo = if unclaimed.is_some() { self.pass_on(ticket, wakers) } else { Undo::Nothing };
+        self.wake_line(wakers);
         (undo, unclaimed)
     }
 
@@ -338,7 +385,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
 
     /// Handles a grant whose waiter left before it saw it: no code has used the grant, so the next in the queue may
     /// have it.
-    fn pass_on(&mut self, wakers: &mut Vec<Waker>) -> Undo<H, A> {
+    fn pass_on(&mut self, ticket: Ticket, wakers: &mut Vec<Waker>) -> Undo<H, A> {
         let Occupancy::Held(holder) = &mut self.occupancy else {
             return Undo::Nothing;
         };
@@ -351,6 +398,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             && is_unseen
             && hold.verify().is_ok()
             && self.suits(&hold, next)
+            && !self.line.stands_between(ticket, next)
         {
             self.give(next, hold, wakers);
             return Undo::Nothing;
@@ -381,7 +429,10 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             Ok(()) if is_last => {
                 let hold = holder.hold.clone();
                 self.occupancy = Occupancy::Clearing { overdue: None };
-                Exited::Release(hold)
+                match hold.reader() {
+                    Some(reader) => Exited::Downgrade { hold, reader },
+                    None => Exited::Release(hold),
+                }
             }
             Ok(()) => {
                 holder.entries -= 1;

@@ -1,0 +1,160 @@
+//! Locks that several can hold: read-write locks and semaphores.
+
+mod permits;
+mod shared;
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::api::client::LockClient;
+use crate::api::lock::DistributedLock;
+use crate::spi::Mode;
+use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::name::LockName;
+
+pub use permits::Semaphore;
+pub(crate) use shared::SharedLock;
+
+/// A read-write lock: any number of readers, or one writer. Each side is a [`DistributedLock`].
+///
+/// **A guard is an owner of its own. A task that keeps a read guard and asks for another one waits for itself as soon as
+/// a writer waits between them**, because who comes after a writer waits behind it. An owner that reads enters again
+/// without waiting: [`LockGuard::reenter`](crate::LockGuard::reenter), [`lock`](DistributedLock::lock) and `with_lock`.
+///
+/// * **First come, first served**, among readers and writers of all clients, where the backend serves waiters in order.
+///   Readers that stand next to each other enter together, and neither side starves.
+/// * **The write side is the mutex of that name**: `rw_lock("catalog")?.write()` and `mutex("catalog")?` are one lock.
+/// * **A writer may read**, as the same owner: without the server, and with the writer's token. If it releases the write
+///   side first, it goes on reading, with a token of its own, and no other writer comes between. Until then it loses both
+///   sides together.
+/// * **A reader cannot become a writer.** An owner that reads and asks for the write side gets
+///   [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock) at once: two readers that both did that would wait for each
+///   other. It releases the read side first, or begins with the write side.
+/// * A reader's [token](crate::FencingToken) is not below that of any writer before it. **A store that keeps tokens keeps
+///   those of writers only**: one that refuses everything below the highest token it has seen would refuse readers that
+///   hold the lock beside each other.
+///
+/// ```
+/// # use lock_core::{DistributedLock, Mode};
+/// # lock_core::example(async |locks| {
+/// let catalog = locks.rw_lock("catalog")?;
+/// let (one, other) = (catalog.read().acquire().await?, catalog.read().acquire().await?);
+/// assert_eq!(one.hold().mode(), Mode::Shared);
+/// assert!(catalog.write().try_acquire().await?.is_none()); // two are reading
+/// one.release().await?;
+/// other.release().await?;
+/// catalog.write().acquire().await?.release().await?;
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+pub struct RwLock {
+    read: Arc<dyn DistributedLock>,
+    write: Arc<dyn DistributedLock>,
+}
+
+impl LockClient {
+    /// Returns the read-write lock called `name`. Its write side is the [mutex](Self::mutex) of that name.
+    ///
+    /// ```
+    /// # use lock_core::DistributedLock;
+    /// # lock_core::example(async |locks| {
+    /// let catalog = locks.rw_lock("catalog")?;
+    /// let reading = catalog.read().acquire().await?;
+    /// assert!(locks.mutex("catalog")?.try_acquire().await?.is_none());
+    /// reading.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the backend has no shared holders; [`ErrorKind::InvalidName`];
+    /// [`ErrorKind::Closed`] after [`LockClient::close`].
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
+        let read = self.shared_lock(&name, Mode::Shared)?;
+        Ok(RwLock { read: Arc::new(read), write: self.mutex(name)? })
+    }
+
+    /// Returns the semaphore called `name`, which has `size` permits.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let guard = locks.semaphore("render", 3)?.acquire(1).await?;
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a semaphore without permits; [`ErrorKind::Unsupported`] where the backend has no
+    /// semaphores, or none so large; [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
+    pub fn semaphore(&self, name: impl AsRef<str>, size: u32) -> Result<Semaphore, LockError> {
+        let Some(of) = NonZeroU32::new(size) else {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+                .on(&LockName::new(name)?)
+                .because("a semaphore has at least one permit"));
+        };
+        let shared = self.shared_lock(name, Mode::Permits { take: NonZeroU32::MIN, of })?;
+        // Its requests have the full name.
+        Ok(Semaphore::new(self.unscoped(), shared, of))
+    }
+}
+
+impl RwLock {
+    /// Returns the name of the lock.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// assert_eq!(locks.rw_lock("catalog")?.name().as_str(), "catalog");
+    /// # Ok(()) });
+    /// ```
+    pub fn name(&self) -> &LockName {
+        self.write.name()
+    }
+
+    /// Returns the read side, which any number of owners hold at a time.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let prices = locks.rw_lock("catalog")?.read();
+    /// prices.acquire().await?.release().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn read(&self) -> Arc<dyn DistributedLock> {
+        Arc::clone(&self.read)
+    }
+
+    /// Returns the write side, which excludes readers and other writers.
+    ///
+    /// ```
+    /// # use lock_core::{DistributedLock, Owner};
+    /// # lock_core::example(async |locks| {
+    /// let catalog = locks.rw_lock("catalog")?;
+    /// Owner::new()
+    ///     .scope(async {
+    ///         catalog.write().lock().await?;
+    ///         catalog.read().lock().await?; // the same owner: without the server
+    ///         catalog.write().unlock().await?; // others may read from here on, and no one has written in between
+    ///         catalog.read().unlock().await
+    ///     })
+    ///     .await
+    /// # });
+    /// ```
+    pub fn write(&self) -> Arc<dyn DistributedLock> {
+        Arc::clone(&self.write)
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RwLock").field("name", self.name()).finish_non_exhaustive()
+    }
+}
+
+/// Refuses names that belong to the inside of a semaphore: some servers keep a semaphore below its name.
+pub(crate) fn refuse_insides(name: &LockName) -> Result<(), LockError> {
+    let inside = ["/locks", "/leases"].into_iter().find(|inside| name.as_str().ends_with(inside));
+    let Some(inside) = inside else { return Ok(()) };
+    Err(LockError::new(ErrorKind::InvalidName, Operation::Configure)
+        .on(name)
+        .because(format!("names that end with {inside:?} are kept for the insides of semaphores"))
+        .remedy("choose another last part"))
+}

@@ -1,0 +1,241 @@
+//! Who holds a lock or a semaphore and who waits for it: the rules of the server, without clocks, tokens and wakers.
+//!
+//! First come, first served: a head that does not fit stops the queue, and all that fit follow it. The tests go through
+//! all states of a few clients, and remove each rule.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::spi::{AttemptId, Mode};
+
+/// `H` is what is kept of a holder, `W` what is kept of a waiter.
+#[derive(Clone)]
+pub(super) struct Shares<H, W> {
+    holders: BTreeMap<u128, (Mode, H)>,
+    queue: VecDeque<(AttemptId, Mode, W)>,
+    /// How many permits the holders have.
+    taken: u32,
+    #[cfg(test)]
+    pub(super) missing: Option<Rule>,
+}
+
+/// A rule that a test can remove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "rules are removed by tests"))]
+pub(super) enum Rule {
+    /// An attempt that fits still waits behind those that came before.
+    NonePassesTheQueue,
+    /// A head that does not fit stops the queue.
+    TheHeadStopsTheQueue,
+    /// Who follows a head enters with it.
+    AllThatFitEnter,
+    /// A waiter may also enter beside holders.
+    EnterBesideHolders,
+    /// A waiter that leaves lets those behind it enter.
+    ALeavingWaiterLetsOthersEnter,
+    /// Those that share enter with a holder that begins to share.
+    ADowngradeLetsOthersEnter,
+    /// Permits that are given back can be taken again.
+    PermitsComeBack,
+    /// A waiter with several permits counts for all of them.
+    WeightsCount,
+    /// The number of permits is that of those who are there.
+    OneNumberOfPermits,
+    /// A repeated attempt finds its place.
+    AttemptsAreIdempotent,
+}
+
+/// What an attempt finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Its own hold.
+    Holds,
+    /// Its own place in the queue.
+    Waits,
+    /// Nothing in its way: the caller lets it [hold](Shares::hold) the lock.
+    Free,
+    /// Others, which have the lock or come before: the caller lets it [wait](Shares::wait), or refuses it.
+    Behind,
+    /// A semaphore with this many permits.
+    OtherPermits(u32),
+}
+
+/// What there was of an attempt.
+pub(super) struct Removed<H, W> {
+    pub(super) held: Option<H>,
+    /// Only to be dropped by the caller, outside its mutex.
+    _waited: Option<W>,
+}
+
+impl<H, W> Default for Shares<H, W> {
+    fn default() -> Self {
+        Self {
+            holders: BTreeMap::new(),
+            queue: VecDeque::new(),
+            taken: 0,
+            #[cfg(test)]
+            missing: None,
+        }
+    }
+}
+
+impl<H, W> Shares<H, W> {
+    fn keeps(&self, rule: Rule) -> bool {
+        #[cfg(test)]
+        let is_missing = self.missing == Some(rule);
+        #[cfg(not(test))]
+        let is_missing = {
+            let _ = rule;
+            false
+        };
+        !is_missing
+    }
+
+    pub(super) fn ask(&self, id: AttemptId, mode: Mode) -> Asked {
+        if self.holders.contains_key(&id.get()) {
+            return Asked::Holds;
+        }
+        if self.keeps(Rule::AttemptsAreIdempotent) && self.queue.iter().any(|(other, _, _)| *other == id) {
+            return Asked::Waits;
+        }
+        match (mode, self.permits()) {
+            (Mode::Permits { of, .. }, Some(is))
+                if of.get() != is && self.keeps(Rule::OneNumberOfPermits) =>
+            {
+                Asked::OtherPermits(is)
+            }
+            _ if !self.queue.is_empty() && self.keeps(Rule::NonePassesTheQueue) => Asked::Behind,
+            _ if self.fits(mode) => Asked::Free,
+            _ => Asked::Behind,
+        }
+    }
+
+    /// Returns how many permits there are, as long as there is a holder or a waiter.
+    fn permits(&self) -> Option<u32> {
+        let modes = self.holders.values().map(|(mode, _)| mode);
+        match modes.chain(self.queue.iter().map(|(_, mode, _)| mode)).next()? {
+            Mode::Permits { of, .. } => Some(of.get()),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the holders leave room for another one.
+    fn fits(&self, mode: Mode) -> bool {
+        let Some((held, _)) = self.holders.values().next() else { return true };
+        match (*held, mode) {
+            (Mode::Shared, Mode::Shared) => true,
+            (Mode::Permits { .. }, Mode::Permits { take, of }) => {
+                let take = if self.keeps(Rule::WeightsCount) { take.get() } else { 1 };
+                of.get().checked_sub(self.taken).is_some_and(|free| take <= free)
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn hold(&mut self, id: AttemptId, mode: Mode, holder: H) -> &mut H {
+        self.taken += weight(mode);
+        &mut self.holders.entry(id.get()).or_insert((mode, holder)).1
+    }
+
+    pub(super) fn wait(&mut self, id: AttemptId, mode: Mode, waiter: W) {
+        self.queue.push_back((id, mode, waiter));
+    }
+
+    pub(super) fn wait_first(&mut self, id: AttemptId, mode: Mode, waiter: W) {
+        self.queue.push_front((id, mode, waiter));
+    }
+
+    /// Removes what there is of an attempt, and grants what others can have now.
+    pub(super) fn remove(
+        &mut self,
+        id: AttemptId,
+        grant: impl FnMut(AttemptId, Mode, W) -> H,
+    ) -> Removed<H, W> {
+        let held = self.holders.remove(&id.get()).map(|(mode, holder)| {
+            if self.keeps(Rule::PermitsComeBack) {
+                self.taken -= weight(mode);
+            }
+            holder
+        });
+        let place = self.queue.iter().position(|(other, _, _)| *other == id);
+        let waited = place.and_then(|place| self.queue.remove(place)).map(|(_, _, waiter)| waiter);
+        if held.is_some() || self.keeps(Rule::ALeavingWaiterLetsOthersEnter) {
+            self.admit(grant);
+        }
+        Removed { held, _waited: waited }
+    }
+
+    /// Turns an exclusive hold into a shared one with another id, and grants what others can have now. Returns whether
+    /// there was such a hold.
+    pub(super) fn share(
+        &mut self,
+        held: AttemptId,
+        id: AttemptId,
+        change: impl FnOnce(H) -> H,
+        grant: impl FnMut(AttemptId, Mode, W) -> H,
+    ) -> bool {
+        let Some((_, holder)) = self.holders.remove(&held.get()) else { return false };
+        self.holders.insert(id.get(), (Mode::Shared, change(holder)));
+        if self.keeps(Rule::ADowngradeLetsOthersEnter) {
+            self.admit(grant);
+        }
+        true
+    }
+
+    /// Grants what can be had now, in the order of the queue.
+    fn admit(&mut self, mut grant: impl FnMut(AttemptId, Mode, W) -> H) {
+        if !self.keeps(Rule::EnterBesideHolders) && !self.holders.is_empty() {
+            return;
+        }
+        while let Some(place) = self.next() {
+            let Some((id, mode, waiter)) = self.queue.remove(place) else { return };
+            let holder = grant(id, mode, waiter);
+            self.hold(id, mode, holder);
+            if !self.keeps(Rule::AllThatFitEnter) {
+                return;
+            }
+        }
+    }
+
+    /// Returns the place of the waiter that enters next.
+    fn next(&self) -> Option<usize> {
+        let is_next = |(_, mode, _): &(AttemptId, Mode, W)| self.fits(*mode);
+        if self.keeps(Rule::TheHeadStopsTheQueue) {
+            return self.queue.front().is_some_and(is_next).then_some(0);
+        }
+        self.queue.iter().position(is_next)
+    }
+
+    pub(super) fn holder(&self, id: AttemptId) -> Option<&H> {
+        self.holders.get(&id.get()).map(|(_, holder)| holder)
+    }
+
+    pub(super) fn holder_mut(&mut self, id: AttemptId) -> Option<&mut H> {
+        self.holders.get_mut(&id.get()).map(|(_, holder)| holder)
+    }
+
+    pub(super) fn waiter_mut(&mut self, id: AttemptId) -> Option<&mut W> {
+        self.queue.iter_mut().find(|(other, _, _)| *other == id).map(|(_, _, waiter)| waiter)
+    }
+
+    pub(super) fn holders(&self) -> impl Iterator<Item = (AttemptId, Mode, &H)> {
+        self.holders.iter().map(|(id, (mode, holder))| (AttemptId::new(*id), *mode, holder))
+    }
+
+    pub(super) fn waiters(&self) -> impl ExactSizeIterator<Item = (AttemptId, Mode, &W)> {
+        self.queue.iter().map(|(id, mode, waiter)| (*id, *mode, waiter))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+}
+
+fn weight(mode: Mode) -> u32 {
+    match mode {
+        Mode::Permits { take, .. } => take.get(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod model;

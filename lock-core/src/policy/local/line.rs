@@ -1,0 +1,136 @@
+//! The requests of one client that share a lock, among its exclusive waiters, in the order of arrival.
+//!
+//! Such a request goes to the server beside others, so it does not wait in the queue for the lock. What it waits for is
+//! its turn: that the server has confirmed each request before it that it must not overtake. For the same reason an
+//! exclusive attempt starts only when the server has confirmed each request before it. A release, or a cancel, that the
+//! server has not answered yet has a place in the line, too: who comes after it must not wait behind it at the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::task::Waker;
+
+use super::{Attempt, Patience, Ticket};
+
+/// What a request must not overtake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Exclusive requests: neighbours that share may go together.
+    BehindExclusive,
+    /// All requests.
+    BehindAll,
+}
+
+/// What becomes of a request that waits for its turn.
+#[derive(Debug)]
+pub(crate) enum Turn<F> {
+    /// It goes to the server.
+    Come,
+    /// It tries once, and another one is before it.
+    Refused,
+    Failed(F),
+}
+
+pub(super) struct Line<A: Attempt> {
+    /// What those that come later wait for.
+    members: BTreeMap<Ticket, Member<A>>,
+    /// The requests that the server has confirmed, and that have no outcome yet.
+    queued: BTreeSet<Ticket>,
+}
+
+pub(super) enum Member<A: Attempt> {
+    Request(Request<A>),
+    /// A release or a cancel that the server has not answered yet.
+    Clearing {
+        /// Set when the answer is overdue.
+        overdue: Option<A::Failure>,
+    },
+}
+
+pub(super) struct Request<A> {
+    pub(super) attempt: A,
+    pub(super) patience: Patience,
+    pub(super) order: Order,
+    pub(super) stage: Stage,
+    pub(super) waker: Option<Waker>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    /// It has been sent, and the server has not confirmed it yet.
+    Sent,
+}
+
+impl<A: Attempt> Line<A> {
+    pub(super) const fn new() -> Self {
+        Self { members: BTreeMap::new(), queued: BTreeSet::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.queued.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, ticket: Ticket, member: Member<A>) {
+        self.queued.remove(&ticket);
+        self.members.insert(ticket, member);
+    }
+
+    /// Also returns what stood there: its waker is dropped after the mutex is unlocked.
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Member<A>> {
+        self.queued.remove(&ticket);
+        self.members.remove(&ticket)
+    }
+
+    /// The server has confirmed a request.
+    pub(super) fn confirm(&mut self, ticket: Ticket) -> Option<Member<A>> {
+        let confirmed = self.members.remove(&ticket)?;
+        self.queued.insert(ticket);
+        Some(confirmed)
+    }
+
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Member<A>> {
+        self.members.get_mut(&ticket)
+    }
+
+    /// Returns the first member, if it comes before `ticket`.
+    pub(super) fn ahead_of(&self, ticket: Ticket) -> Option<&Member<A>> {
+        self.members.first_key_value().filter(|(first, _)| **first < ticket).map(|(_, member)| member)
+    }
+
+    /// Returns whether a request that the server has confirmed came before `ticket`.
+    pub(super) fn has_queued_before(&self, ticket: Ticket) -> bool {
+        self.queued.first().is_some_and(|first| *first < ticket)
+    }
+
+    /// Returns whether there is one between these two.
+    pub(super) fn stands_between(&self, one: Ticket, other: Ticket) -> bool {
+        if one >= other {
+            return false;
+        }
+        let between = (Bound::Excluded(one), Bound::Excluded(other));
+        self.members.range(between).next().is_some() || self.queued.range(between).next().is_some()
+    }
+
+    /// Returns whether nothing in the line is in the way of this member.
+    pub(super) fn is_free_for(&self, ticket: Ticket, order: Order) -> bool {
+        match order {
+            Order::BehindExclusive => true,
+            Order::BehindAll => self.ahead_of(ticket).is_none(),
+        }
+    }
+
+    /// Returns the wakers of those that wait for their turn and come before `until`, and of those that try once.
+    pub(super) fn wakers_before(&mut self, until: Option<Ticket>) -> Vec<Waker> {
+        let first = self.members.first_key_value().map(|(first, _)| *first);
+        let mut wakers = Vec::new();
+        for (ticket, member) in &mut self.members {
+            let Member::Request(request) = member else { continue };
+            let may_go = until.is_none_or(|until| *ticket < until)
+                && (request.order == Order::BehindExclusive || first == Some(*ticket));
+            if may_go || request.patience == Patience::Once {
+                wakers.extend(request.waker.take());
+            }
+        }
+        wakers
+    }
+}
