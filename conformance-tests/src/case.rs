@@ -23,6 +23,8 @@ pub enum Need {
     Order,
     /// A backend with fencing tokens.
     Tokens,
+    /// A backend that shows at least which session of the server holds a lock.
+    Sessions,
     /// A backend that shows who holds a lock.
     Holder,
     /// A backend that also shows who waits for it.
@@ -53,6 +55,7 @@ impl Need {
                 declared(capabilities.fairness == Fairness::Fifo, "that waiters are served in order")
             }
             Self::Tokens => declared(capabilities.fencing != Fencing::None, "fencing tokens"),
+            Self::Sessions => declared(capabilities.inspection != Inspection::None, "inspection"),
             Self::Holder => declared(
                 !matches!(capabilities.inspection, Inspection::None | Inspection::Sessions),
                 "inspection of the holder",

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex as StdMutex, Weak};
 use std::time::{Duration, Instant};
 
 use distlock::{LockClient, LockGuard};
-use test_servers::{CuratorPeer, ZooKeeperServer, left_out};
+use test_servers::{CuratorHold, CuratorPeer, ZooKeeperServer, left_out};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Mutex;
@@ -149,31 +149,61 @@ async fn the_lock_goes_from_one_side_to_the_other_and_back() {
     stage.nothing_is_left().await;
 }
 
-/// Curator's `LeaderSelector` leads while it has the `InterProcessMutex` of its path.
+/// Campaigns with Curator's `LeaderSelector`, in a task.
+fn curator_campaigns(curator: &Arc<CuratorPeer>, path: String) -> JoinHandle<CuratorHold> {
+    let curator = Arc::clone(curator);
+    tokio::spawn(async move { curator.lead(&path).await.unwrap() })
+}
+
 #[tokio::test]
-async fn a_leader_and_curator_exclude_each_other() {
+async fn a_leader_and_curators_leader_selector_exclude_each_other() {
     let Some(stage) = Stage::new("election").await else { return };
     let (ours, curator) = (stage.ours().await, stage.curator().await);
     let election = ours.election(NAME).unwrap();
-    let leadership = election.campaign("a").await.unwrap();
-    let acquiring = {
-        let (curator, path) = (Arc::clone(&curator), stage.path());
-        tokio::spawn(async move { curator.acquire(&path).await.unwrap() })
-    };
-    stage.contended(2).await;
-    leadership.proclaim("b").await.unwrap();
-    assert_eq!(stage.sides().await, [Side::Ours, Side::Curators]);
-    let term = leadership.term();
-    leadership.resign().await.unwrap();
+    let mut leadership = election.campaign("a").await.unwrap();
+    for round in 0..3 {
+        let campaigning = curator_campaigns(&curator, stage.path());
+        stage.contended(2).await;
+        leadership.proclaim("b").await.unwrap();
+        assert_eq!(stage.sides().await, [Side::Ours, Side::Curators]);
+        assert!(!campaigning.is_finished() && leadership.is_leading(), "both lead in round {round}");
+        let term = leadership.term();
+        leadership.resign().await.unwrap();
 
-    let hold = soon("Curator's turn", acquiring).await.unwrap();
-    let leader = election.observe().await.unwrap().leader().unwrap();
-    assert_eq!(leader.value, None, "Curator gives no value");
-    let campaigning = tokio::spawn(async move { election.campaign("c").await.unwrap() });
+        let leading = soon("Curator's turn", campaigning).await.unwrap();
+        let leader = election.observe().await.unwrap().leader().unwrap();
+        assert_eq!(leader.value, None, "Curator gives no value");
+        assert!(
+            ours.mutex(NAME).unwrap().try_acquire().await.unwrap().is_none(),
+            "Curator's leader has the lock"
+        );
+        let ours_campaigns = {
+            let election = election.clone();
+            tokio::spawn(async move { election.campaign("c").await.unwrap() })
+        };
+        stage.contended(2).await;
+        assert_eq!(stage.sides().await, [Side::Curators, Side::Ours]);
+        assert!(!ours_campaigns.is_finished(), "both lead in round {round}");
+        curator.release(leading).await.unwrap();
+        leadership = soon("our turn", ours_campaigns).await.unwrap();
+        assert!(leadership.term() > term);
+    }
+    leadership.resign().await.unwrap();
+    stage.nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_killed_leader_of_curators_is_followed_by_our_candidate_when_its_session_ends() {
+    let Some(stage) = Stage::new("killed-leader").await else { return };
+    let (ours, curator) = (stage.ours().await, stage.curator().await);
+    let _leading = soon("Curator's turn", curator_campaigns(&curator, stage.path())).await.unwrap();
+    let election = ours.election(NAME).unwrap();
+    let campaigning = tokio::spawn(async move { election.campaign("a").await.unwrap() });
     stage.contended(2).await;
-    curator.release(hold).await.unwrap();
+    let killed = Instant::now();
+    curator.kill().unwrap();
     let leadership = soon("our turn", campaigning).await.unwrap();
-    assert!(leadership.term() > term);
+    assert!(killed.elapsed() >= LIVES_ON, "after {:?} its session cannot have ended", killed.elapsed());
     leadership.resign().await.unwrap();
     stage.nothing_is_left().await;
 }

@@ -11,8 +11,8 @@ use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Describing, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
-    Inspection, LeaseState, LockError, LockName, LockStatus, Mode, NameRules, Operation, Reach, Released,
-    Term, Updated, Wait,
+    Inspection, LeaseState, LockError, LockName, LockStatus, Memo, Mode, NameRules, Operation, Reach,
+    Released, Remembered, Remembering, Term, Updated, Wait,
 };
 
 use crate::attempt::{Attempt, Busy, Means, Outcome};
@@ -22,6 +22,7 @@ use crate::folder::Place;
 use crate::gate::Gate;
 use crate::held::{self, Standing};
 use crate::hold::Hold;
+use crate::memos;
 use crate::options::FileOptions;
 use crate::queue::Queue;
 use crate::record::Record;
@@ -144,6 +145,7 @@ fn capabilities() -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
+        .with_remembering(Remembering::Supported)
 }
 
 fn status(gate: &Gate, name: LockName, physical: &str) -> Result<(LockStatus, Vec<u64>), Failure> {
@@ -246,6 +248,13 @@ impl Backend for FileBackend {
             Standing::Ours => Updated::Done,
             Standing::Lost(reason) => Updated::Lost(reason),
         })
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        let key = memo.key();
+        errand::run(&self.means, move |gate| memos::remember(gate, &key, keep))
+            .await
+            .map_err(|failure| failure.into_error(Operation::Remember, Some(memo.name())))
     }
 
     async fn ping(&self) -> Result<(), LockError> {

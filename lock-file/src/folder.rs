@@ -5,6 +5,7 @@
 //! <folder>/gate                       the gate, with the counter in it
 //! <folder>/held/<lock>                one file per held lock: the holder's record, and the flock that is the lock
 //! <folder>/queue/<lock>/<number>      one file per waiter: its ticket
+//! <folder>/remembered/<x>/<hash>      one file per slot that is remembered, with the end of that time
 //! ```
 //!
 //! All paths are resolved from the folder's own descriptor. [`Folder::is_current`] says whether it is still the folder at the

@@ -5,7 +5,7 @@
 //! No process waits for the gate in the kernel. Otherwise a process that is stopped inside it (by a debugger, or by Ctrl-Z at the
 //! wrong microsecond) would block all others beyond their deadlines. So they try, do something else, and try again.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -93,17 +93,7 @@ impl Gate {
 
     /// The last number that was given out; 0 if the file contains none, or an incomplete one.
     fn last_number(&self) -> Result<u64, Errno> {
-        let mut text = [0; ENCODED_LENGTH];
-        let mut length = 0;
-        while length < text.len() {
-            match rustix::io::pread(&self.file, &mut text[length..], length as u64) {
-                Ok(0) => break,
-                Ok(count) => length += count,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(decode(&text[..length]).unwrap_or(0))
+        Ok(read_number(self.file.as_fd())?.unwrap_or(0))
     }
 
     /// The error for a gate that did not become free in time. It names the process in the gate if the system can tell.
@@ -134,7 +124,8 @@ pub(crate) fn try_lock(file: impl AsFd, operation: FlockOperation) -> Result<boo
     }
 }
 
-fn clock() -> u64 {
+/// The system's clock, in microseconds since 1970.
+pub(crate) fn clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(0)
 }
@@ -143,8 +134,23 @@ fn clock() -> u64 {
 /// space on the disk. It is written in one call, so that a killed process leaves the old number or the new one.
 const ENCODED_LENGTH: usize = 38;
 
-fn encode(number: u64) -> Vec<u8> {
+pub(crate) fn encode(number: u64) -> Vec<u8> {
     format!("{number:020} {:016x}\n", check_sum(number)).into_bytes()
+}
+
+/// The number at the beginning of a file; none if the file does not begin with a complete one.
+pub(crate) fn read_number(file: BorrowedFd<'_>) -> Result<Option<u64>, Errno> {
+    let mut text = [0; ENCODED_LENGTH];
+    let mut length = 0;
+    while length < text.len() {
+        match rustix::io::pread(file, &mut text[length..], length as u64) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(decode(&text[..length]))
 }
 
 fn decode(text: &[u8]) -> Option<u64> {

@@ -43,6 +43,7 @@ mod folder;
 mod gate;
 mod held;
 mod hold;
+mod memos;
 mod network;
 mod notices;
 mod options;

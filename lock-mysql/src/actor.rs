@@ -13,7 +13,7 @@ use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Mome
 use tokio::sync::oneshot;
 
 use crate::failure::{Failure, nonsense, read_only};
-use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray, Waiting};
+use crate::link::{Claim, Link, Name, Order, Refusal, Stage, Taken, Tray, Waiting};
 use crate::mark::Mark;
 use crate::options::TokenSource;
 use crate::pool::Pool;
@@ -232,7 +232,7 @@ impl Actor {
                 self.held.insert(Arc::clone(&name), id);
                 self.confirm(&claim, token, sent).await
             }
-            Said::Refused => Ok(Taken::Refused),
+            Said::Refused(refusal) => Ok(Taken::Refused(refusal)),
             Said::BySomebodyElse => Err(Failure::Broken(nonsense(
                 Operation::Acquire,
                 "another session has answered, or other clients share this session",
@@ -396,7 +396,7 @@ impl Actor {
 /// The server's answer to a request for a lock.
 enum Said {
     Token(u64),
-    Refused,
+    Refused(Refusal),
     ReadOnly,
     /// Another session answered, or one that other clients use too: this connection is unusable.
     BySomebodyElse,
@@ -410,7 +410,10 @@ fn read(said: &Result<Answer, Failure>, expected: Mark) -> Said {
         Answered { mark, .. } if mark != expected.number() => Said::BySomebodyElse,
         Answered { token: None, .. } => Said::Nothing,
         Answered { is_read_only: true, .. } => Said::ReadOnly,
-        Answered { token: Some(0), .. } => Said::Refused,
+        Answered { token: Some(0), holder, .. } => {
+            let record = said.as_ref().ok().and_then(|answer| answer.rows.first()?.get(1)?.clone());
+            Said::Refused(Refusal { connection: holder, record })
+        }
         Answered { token: Some(token), .. } => Said::Token(token),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
-use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Term, Wait};
+use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Participant, Term, Wait};
 
 use crate::backend::{Lease, MySqlBackend};
 use crate::control::Seen;
@@ -43,6 +43,7 @@ impl<'a> Attempt<'a> {
                 host: info.host.clone(),
                 pid: info.pid,
                 label: info.label.clone(),
+                value: info.value.clone(),
             })
         });
         let claim = Claim { name: backend.name(request.physical()), id: request.id(), holder };
@@ -89,7 +90,7 @@ impl<'a> Attempt<'a> {
             let statement =
                 statement::wait(&self.claim.name, self.backend.settings.fencing, &self.description());
             let started = own.wait(self.claim.clone(), statement, Arc::clone(&waiting));
-            self.backend.remember(&self.claim, &started.link, Some(Arc::clone(&waiting)));
+            self.backend.placed(&self.claim, &started.link, Some(Arc::clone(&waiting)));
             match self.watch(started, &waiting).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
                 // The wait has reached the longest time that the client asks the server for.
@@ -144,7 +145,7 @@ impl<'a> Attempt<'a> {
 
     async fn taken(&self, started: Started) -> Result<Outcome, LockError> {
         let Started { link, asked } = started;
-        self.backend.remember(&self.claim, &link, None);
+        self.backend.placed(&self.claim, &link, None);
         let clock = self.backend.context.clock();
         let limit = self.backend.settings.request_timeout;
         let mut asked = asked;
@@ -160,12 +161,25 @@ impl<'a> Attempt<'a> {
     }
 
     fn outcome(&self, link: &Arc<Link>, came: &Taken) -> Outcome {
-        if let Taken::Interrupted = came {
-            return Outcome::Nothing;
+        if !matches!(came, Taken::Interrupted) {
+            self.backend.forget(self.claim.id);
         }
-        self.backend.forget(self.claim.id);
-        let Taken::Granted { token, anchor } = *came else { return Outcome::Refused };
-        let lease = Lease { link: Arc::clone(link), name: Arc::clone(&self.claim.name), id: self.claim.id };
+        let (token, anchor) = match came {
+            Taken::Granted { token, anchor } => (*token, *anchor),
+            Taken::Refused(refusal) => {
+                if let Some(holder) = inspection::named(refusal, &link.run) {
+                    self.request.attempt().held_by(holder);
+                }
+                return Outcome::Refused;
+            }
+            Taken::Interrupted => return Outcome::Nothing,
+        };
+        let lease = Lease {
+            link: Arc::clone(link),
+            name: Arc::clone(&self.claim.name),
+            id: self.claim.id,
+            holder: self.claim.holder.clone(),
+        };
         let term = Term::Leased { anchor, length: self.backend.settings.lease };
         let mut grant = Grant::new(lease, link.group, term);
         if self.backend.settings.fencing != TokenSource::Table {
@@ -217,6 +231,9 @@ impl<'a> Attempt<'a> {
                 Ok(Seen { holder: Some(holder), .. }) if holder != link.connection => {
                     misses = 0;
                     is_confirmed = true;
+                    if self.claim.holder.is_none() {
+                        attempt.held_by(Participant::new(inspection::id_of(holder, &link.run)));
+                    }
                     attempt.queued();
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
                     pause

@@ -10,8 +10,9 @@ use lock_core::Released;
 use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError,
-    LockStatus, LossReason, NameRules, Operation, PhysicalName, Reach,
+    Describing, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
+    Inspection, LeaseState, LockError, LockStatus, LossReason, Memo, NameRules, Operation, PhysicalName,
+    Reach, Remembered, Remembering, Updated,
 };
 
 use crate::attempt::Attempt;
@@ -19,12 +20,13 @@ use crate::control::Control;
 use crate::failure::{Failure, gone, no_answer, read_only};
 use crate::inspection;
 use crate::link::{Claim, Link, Name, Waiting};
+use crate::memos;
 use crate::opener::Opener;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
 use crate::pool::Pool;
 use crate::session::Session;
 use crate::settings::Settings;
-use crate::statement::{self, LONGEST_WAIT};
+use crate::statement::{self, Holder, LONGEST_WAIT};
 
 /// The longest name that every server accepts.
 const LONGEST_NAME: usize = 64;
@@ -39,6 +41,8 @@ pub(crate) struct MySqlBackend {
     pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
+    /// A second connection of that kind, for writes to tables: nothing that is urgent waits behind them.
+    pub(crate) clerk: Arc<Control>,
     pub(crate) pool: Arc<Pool>,
     /// Where attempts may have left something.
     attempts: Mutex<HashMap<AttemptId, Placed>>,
@@ -58,6 +62,8 @@ pub(crate) struct Lease {
     pub(crate) link: Arc<Link>,
     pub(crate) name: Name,
     pub(crate) id: AttemptId,
+    /// What the table says of the holder, if there is a table.
+    pub(crate) holder: Option<Arc<Holder>>,
 }
 
 impl MySqlBackend {
@@ -69,13 +75,14 @@ impl MySqlBackend {
             prepare_table(&context, &settings, &mut session).await?;
         }
         let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
+        let clerk = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
         let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
         pool.adopt(session);
         if let Some(every) = options.validation_interval {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
         let capabilities = capabilities(&options);
-        Ok(Self { context, settings, control, pool, attempts: Mutex::default(), capabilities })
+        Ok(Self { context, settings, control, clerk, pool, attempts: Mutex::default(), capabilities })
     }
 
     /// The lock, as the server knows it.
@@ -85,7 +92,7 @@ impl MySqlBackend {
     }
 
     /// Remembers where an attempt is made, until its outcome is certain.
-    pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
+    pub(crate) fn placed(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
         let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.name), waiting };
         self.attempts.lock().insert(claim.id, placed);
     }
@@ -150,7 +157,9 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
         TokenSource::Table => capabilities
             .with_fencing(Fencing::Durable)
             .with_inspection(Inspection::HolderAndQueue)
-            .with_breaking(Breaking::Supported),
+            .with_breaking(Breaking::Supported)
+            .with_describing(Describing::Supported)
+            .with_remembering(Remembering::Supported),
         TokenSource::Clock => capabilities
             .with_fencing(Fencing::WhileServerLives)
             .with_inspection(Inspection::Sessions)
@@ -238,6 +247,30 @@ impl Backend for MySqlBackend {
         inspection::break_holder(self, request, holder).await
     }
 
+    async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        let Some(written) = &lease.holder else {
+            return Err(LockError::new(ErrorKind::Unsupported, Operation::Describe)
+                .remedy("keep a table at the server: fencing=table"));
+        };
+        let (link, lost) = (&lease.link, Updated::Lost(LossReason::ConnectionLost));
+        let holder = Holder { value: holder.value.clone(), ..Holder::clone(written) };
+        let statement = statement::describe(&lease.name, lease.id, link.connection, &holder);
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
+        let asked = self.clerk.ask_of(&link.run, Operation::Describe, statement);
+        match within(clock, deadline, asked).await {
+            Some(Ok(answer)) if answer.value() == Some("1") => Ok(Updated::Done),
+            Some(Ok(_)) => Ok(lost),
+            Some(Err(failure)) if failure.is_unknown_thread() => Ok(lost),
+            Some(Err(failure)) => Err(failure.into_error()),
+            None => Err(no_answer(Operation::Describe)),
+        }
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        memos::remember(self, memo, keep).await
+    }
+
     async fn ping(&self) -> Result<(), LockError> {
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
@@ -252,7 +285,7 @@ impl Backend for MySqlBackend {
 
     async fn close(&self) {
         self.pool.close();
-        self.control.close().await;
+        tokio::join!(self.clerk.close(), self.control.close());
     }
 }
 

@@ -15,6 +15,8 @@ const NO_SUCH_TABLE: u16 = 1146;
 
 const TABLE_DENIED: u16 = 1142;
 
+const DEADLOCK: u16 = 1213;
+
 /// Errors after which the server closes the connection.
 const FAREWELLS: [u16; 10] = [1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1927, 4031];
 
@@ -59,6 +61,11 @@ impl Failure {
 
     pub(crate) fn is_missing_table(&self) -> bool {
         matches!(self, Self::Refused { code: NO_SUCH_TABLE, .. })
+    }
+
+    /// The server has undone the statement, because it and another one waited for each other.
+    pub(crate) fn is_deadlock(&self) -> bool {
+        matches!(self, Self::Refused { code: DEADLOCK, .. })
     }
 
     pub(crate) fn is_unknown_thread(&self) -> bool {
@@ -112,7 +119,7 @@ fn explain_code(operation: Operation, code: u16, said: &str) -> LockError {
         1235 => server(ErrorKind::Unsupported)
             .remedy("a Galera cluster has no named locks: use a server that is not part of one"),
         1290 | 1836 => read_only(operation),
-        1213 | 3058 => server(ErrorKind::Server)
+        DEADLOCK | 3058 => server(ErrorKind::Server)
             .remedy("two programs take two locks in opposite order on one connection")
             .retryable(),
         INTERRUPTED | 1205 | 3024 | 1969 => server(ErrorKind::Server).retryable(),

@@ -15,7 +15,7 @@ use lock_core::{
 
 use crate::backend::MySqlBackend;
 use crate::failure::{no_answer, nonsense};
-use crate::link::Name;
+use crate::link::{Name, Refusal};
 use crate::options::TokenSource;
 use crate::run::Run;
 use crate::session::Row;
@@ -48,6 +48,11 @@ impl Record {
         })
     }
 
+    /// Reads the columns from one text, as a refusal has them.
+    fn of_text(text: &str) -> Option<Self> {
+        Self::read(&text.splitn(6, ' ').map(|word| Some(word.to_owned())).collect())
+    }
+
     fn is_of(&self, connection: u64, run: &Run) -> bool {
         let since = Duration::from_micros(self.since);
         self.connection == connection
@@ -61,9 +66,18 @@ impl Record {
             participant.host = Some(holder.host);
             participant.pid = Some(holder.pid);
             participant.label = holder.label;
+            participant.value = holder.value;
         }
         participant
     }
+}
+
+/// The holder that a refusal names, if it names one.
+pub(crate) fn named(refusal: &Refusal, run: &Run) -> Option<Participant> {
+    let connection = refusal.connection?;
+    let record = refusal.record.as_deref().and_then(Record::of_text);
+    let record = record.filter(|record| record.is_of(connection, run));
+    Some(record.map_or_else(|| Participant::new(id_of(connection, run)), Record::participant))
 }
 
 fn moment(microseconds: u64) -> Option<SystemTime> {

@@ -44,6 +44,7 @@ mod failure;
 mod inspection;
 mod link;
 mod mark;
+mod memos;
 mod opener;
 mod options;
 mod pool;

@@ -34,9 +34,18 @@ pub(crate) enum Taken {
         anchor: Moment,
     },
     /// Another client holds it.
-    Refused,
+    Refused(Refusal),
     /// Nothing is known, and nothing is held.
     Interrupted,
+}
+
+/// What a refusal says about the holder.
+#[derive(Debug, Default)]
+pub(crate) struct Refusal {
+    /// The connection that has the lock, if the statement asked for it.
+    pub(crate) connection: Option<u64>,
+    /// What the table says of the last holder.
+    pub(crate) record: Option<String>,
 }
 
 /// A wait that is under way at the server.

@@ -4,8 +4,9 @@
 //! [plain](crate::options::is_plain) characters and need no escapes.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use lock_core::{AttemptId, LeaseState, LockError, LossReason, Operation};
+use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::nonsense;
@@ -38,6 +39,18 @@ pub(crate) fn set(mark: Mark) -> String {
 /// The table of tokens that have to outlast a server.
 pub(crate) const TABLE: &str = "distlock_locks";
 
+/// The table of slots that are remembered.
+const SLOTS: &str = "distlock_slots";
+
+/// How many of them one statement removes.
+const SWEPT_AT_ONCE: usize = 16;
+
+/// So that the end of the time is a number that the server can hold.
+const LONGEST_MEMORY: Duration = Duration::from_secs(1000 * 366 * 24 * 60 * 60);
+
+/// The server's time when it evaluates this, in microseconds since the epoch.
+const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
+
 /// The operation that a statement of this crate is for, by its text; `None` for another program's statement.
 ///
 /// For tests that sit between a client and its server.
@@ -47,7 +60,7 @@ pub fn operation_of(statement: &str) -> Option<Operation> {
     OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
 }
 
-const OPERATIONS: [(Operation, &str); 8] = [
+const OPERATIONS: [(Operation, &str); 10] = [
     (Operation::Connect, "connect"),
     (Operation::Acquire, "acquire"),
     (Operation::Cancel, "cancel"),
@@ -55,6 +68,8 @@ const OPERATIONS: [(Operation, &str); 8] = [
     (Operation::Release, "release"),
     (Operation::Inspect, "inspect"),
     (Operation::Break, "break"),
+    (Operation::Describe, "describe"),
+    (Operation::Remember, "remember"),
     (Operation::Ping, "ping"),
 ];
 
@@ -107,9 +122,9 @@ impl Waiter {
 
 /// The answer is one text, because each column costs both sides more than its content. Its words are those of [`Answered`]. The
 /// server evaluates `GET_LOCK` once and first: before it mints the token, and before it reads whether it is a replica.
-fn get_lock(name: &str, seconds: u32, tokens: TokenSource, comment: &str) -> String {
+fn get_lock(name: &str, seconds: u32, tokens: TokenSource, comment: &str, mark: &str) -> String {
     let mint = if tokens == TokenSource::Clock { "*UUID_SHORT()" } else { "" };
-    format!("SELECT {comment} CONCAT_WS(' ',GET_LOCK('{name}',{seconds}){mint},{READ_ONLY},{MARK})a")
+    format!("SELECT {comment} CONCAT_WS(' ',GET_LOCK('{name}',{seconds}){mint},{READ_ONLY},{mark})a")
 }
 
 /// The server's answer to a request for a lock.
@@ -120,6 +135,8 @@ pub(crate) struct Answered {
     pub(crate) is_read_only: bool,
     /// The mark of the session that answered.
     pub(crate) mark: u64,
+    /// The connection that has the lock now, if the statement asks for it and one has.
+    pub(crate) holder: Option<u64>,
 }
 
 impl Answered {
@@ -131,18 +148,29 @@ impl Answered {
             [read_only, mark] => (None, read_only, mark),
             _ => return None,
         };
-        Some(Self { token, is_read_only: is_read_only(read_only), mark: mark.parse().ok()? })
+        let (mark, holder) = mark.split_once('@').unwrap_or((mark, "0"));
+        let (mark, holder) = (mark.parse().ok()?, holder.parse().ok()?);
+        let holder = Some(holder).filter(|holder| *holder != 0);
+        Some(Self { token, is_read_only: is_read_only(read_only), mark, holder })
     }
 }
 
-/// Takes the lock if it is free.
+/// Takes the lock if it is free. The answer also says which connection has the lock now, and in a second column what the table
+/// says of its last holder.
 pub(crate) fn take(name: &str, tokens: TokenSource) -> String {
-    get_lock(name, 0, tokens, &mark(Operation::Acquire))
+    let marked = format!("CONCAT({MARK},'@',IFNULL(IS_USED_LOCK('{name}'),0))");
+    let mut text = get_lock(name, 0, tokens, &mark(Operation::Acquire), &marked);
+    if tokens == TokenSource::Table {
+        let columns = "token,attempt,connection,run,since,holder";
+        // Writing to a string cannot fail.
+        let _ = write!(text, ",(SELECT CONCAT_WS(' ',{columns}) FROM {TABLE} WHERE name='{name}')b");
+    }
+    text
 }
 
 /// Waits for the lock.
 pub(crate) fn wait(name: &str, tokens: TokenSource, waiter: &Waiter) -> String {
-    get_lock(name, LONGEST_WAIT, tokens, &waiter.comment())
+    get_lock(name, LONGEST_WAIT, tokens, &waiter.comment(), MARK)
 }
 
 /// The name as it appears in the statement of a client that waits for it.
@@ -317,25 +345,92 @@ pub(crate) struct Holder {
     pub(crate) pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
+    /// The value of a leader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<String>,
+}
+
+impl Holder {
+    /// The text for the table, in hexadecimal digits.
+    fn digits(&self) -> String {
+        digits(&serde_json::to_vec(self).unwrap_or_default())
+    }
+}
+
+/// Bytes as the hexadecimal digits of a literal.
+fn digits(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
 }
 
 /// Mints a token in the table, and records its holder. The answer contains the token as the last inserted id.
 ///
 /// The token also depends on the clock, because a server that replaces another one may lack its last rows.
 pub(crate) fn mint(name: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
-    let now = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";
-    let text = serde_json::to_vec(holder).unwrap_or_default();
-    let mut bytes = String::with_capacity(text.len() * 2);
-    for byte in text {
-        // Writing to a string cannot fail.
-        let _ = write!(bytes, "{byte:02x}");
-    }
+    let bytes = holder.digits();
     format!(
         "INSERT {} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
-         VALUES ('{name}',LAST_INSERT_ID({now}),'{attempt}',CONNECTION_ID(),'{run}',{now},x'{bytes}') \
-         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{now})),attempt=VALUES(attempt),\
+         VALUES ('{name}',LAST_INSERT_ID({NOW}),'{attempt}',CONNECTION_ID(),'{run}',{NOW},x'{bytes}') \
+         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW})),attempt=VALUES(attempt),\
          connection=VALUES(connection),run=VALUES(run),since=VALUES(since),holder=VALUES(holder)",
         mark(Operation::Acquire)
+    )
+}
+
+/// Replaces what the table says of a holder, if its connection still has the lock and the row is still its own. The answer is the
+/// number of such rows.
+pub(crate) fn describe(name: &str, attempt: AttemptId, connection: u64, holder: &Holder) -> String {
+    let (comment, bytes) = (mark(Operation::Describe), holder.digits());
+    let own = format!(
+        "WHERE name='{name}' AND attempt='{attempt}' AND connection={connection} \
+         AND IS_USED_LOCK('{name}')={connection}"
+    );
+    format!(
+        "UPDATE {comment} {TABLE} SET holder=x'{bytes}' {own};\
+         SELECT {comment} CAST(COUNT(*) AS CHAR) FROM {TABLE} {own}"
+    )
+}
+
+pub(crate) fn create_slots() -> String {
+    format!(
+        "CREATE {} TABLE IF NOT EXISTS {SLOTS} (\
+         name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\
+         id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\
+         slot VARBINARY({}) NOT NULL,\
+         writer CHAR(32) CHARACTER SET ascii NOT NULL,\
+         kept_until BIGINT UNSIGNED NOT NULL,\
+         PRIMARY KEY (name,id),\
+         KEY (kept_until)\
+         ) ENGINE=InnoDB",
+        mark(Operation::Remember),
+        Memo::MAX_LENGTH
+    )
+}
+
+/// Makes the slot this writer's unless its time is not over, and reads whose it is. The assignments are made in order, so the second
+/// sees the outcome of the first.
+pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) -> String {
+    let (comment, id, slot) = (mark(Operation::Remember), memo.key(), digits(memo.slot().as_bytes()));
+    let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
+    format!(
+        "INSERT {comment} INTO {SLOTS} (name,id,slot,writer,kept_until) \
+         VALUES ('{name}','{id}',x'{slot}','{writer}',{NOW}+{keep}) \
+         ON DUPLICATE KEY UPDATE writer=IF(kept_until<={NOW},VALUES(writer),writer),\
+         kept_until=IF(writer=VALUES(writer),{NOW}+{keep},kept_until);\
+         SELECT {comment} writer,CAST(kept_until AS CHAR),CAST({NOW} AS CHAR) \
+         FROM {SLOTS} WHERE name='{name}' AND id='{id}'"
+    )
+}
+
+/// Removes some slots whose time is over.
+pub(crate) fn forget_slots() -> String {
+    format!(
+        "DELETE {} FROM {SLOTS} WHERE kept_until<={NOW} ORDER BY kept_until LIMIT {SWEPT_AT_ONCE}",
+        mark(Operation::Remember)
     )
 }
 
@@ -397,12 +492,16 @@ mod tests {
 
     #[test]
     fn what_is_granted_is_told_from_what_is_not() {
-        let answered = |token, is_read_only| Some(Answered { token, is_read_only, mark: 7 });
+        let answer = |token, is_read_only, holder| Some(Answered { token, is_read_only, mark: 7, holder });
+        let answered = |token, is_read_only| answer(token, is_read_only, None);
         for (text, read) in [
             ("18446744073709551615 0 7", answered(Some(u64::MAX), false)),
             ("0 OFF 7", answered(Some(0), false)),
             ("5 ON 7", answered(Some(5), true)),
             ("0 7", answered(None, false)),
+            ("0 0 7@0", answered(Some(0), false)),
+            ("0 0 7@12", answer(Some(0), false, Some(12))),
+            ("0 0 7@", None),
             ("", None),
             ("7", None),
             ("x 0 7", None),

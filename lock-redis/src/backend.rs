@@ -9,7 +9,8 @@ use lock_core::Released;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Describing, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, Leasing, LockError, LockStatus, NameRules, Operation, PhysicalName, Reach, Updated,
+    LeaseState, Leasing, LockError, LockStatus, Memo, NameRules, Operation, PhysicalName, Reach, Remembered,
+    Remembering, Updated,
 };
 use redis::Value;
 
@@ -22,7 +23,7 @@ use crate::link::Link;
 use crate::options::{LONGEST_LEASE, RedisOptions, SHORTEST_LEASE};
 use crate::push_router::{Address, PushRouter};
 use crate::record::{self, handed_over, holder_text, loss};
-use crate::scripts::{BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, RENEW};
+use crate::scripts::{BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, REMEMBER, RENEW};
 use crate::supervisor::{Concerned, Supervisor};
 
 /// A brace would end the hash tag; a control character is unreadable.
@@ -36,6 +37,9 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(3);
 
 /// How long the server remembers that a hold was broken.
 const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
+
+/// The server refuses a time to live whose end is no 64-bit number of milliseconds.
+const LONGEST_MEMORY: Duration = Duration::from_secs(1000 * 366 * 24 * 60 * 60);
 
 pub(crate) struct RedisBackend {
     pub(crate) context: BackendContext,
@@ -145,6 +149,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
+        .with_remembering(Remembering::Supported)
         .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: LONGEST_LEASE })
         .with_leftovers_gone_after(options.lease)
 }
@@ -237,6 +242,17 @@ impl Backend for RedisBackend {
         match link.call::<i64>(DESCRIBE, command).await? {
             1 => Ok(Updated::Done),
             code => Ok(Updated::Lost(loss(Operation::Describe, code)?)),
+        }
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        let link = self.supervisor.link(Operation::Remember)?;
+        let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1_000_000).max(1);
+        let mut command = self.keys(memo.physical()).call_for_slot(REMEMBER, memo.slot());
+        command.arg(keep.to_string());
+        match link.call::<u64>(REMEMBER, command).await? {
+            0 => Ok(Remembered::Now),
+            left => Ok(Remembered::Already { remaining: Duration::from_millis(left) }),
         }
     }
 

@@ -30,6 +30,13 @@ impl Keys {
         }
         command
     }
+
+    /// Builds the call of `script` for the key of a slot. A slot is any text: it is the end of the key.
+    pub(crate) fn call_for_slot(&self, script: &Script, slot: &str) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script.digest()).arg(1).arg(format!("{}:m:{slot}", self.0));
+        command
+    }
 }
 
 #[cfg(test)]

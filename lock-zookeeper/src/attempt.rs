@@ -51,7 +51,11 @@ impl<'a> Attempt<'a> {
         if !node.is_alone {
             let before = self.look_before(claim, node, children).await?.ok_or_else(deleted_by_others)?;
             if !before.is_empty() {
-                self.step_back(claim).await;
+                // The read goes first: the servers answer it while they commit the removal.
+                tokio::join!(
+                    self.backend.name_holder(self.request, claim, before.first()),
+                    self.step_back(claim)
+                );
                 return Ok(None);
             }
         }
@@ -65,7 +69,7 @@ impl<'a> Attempt<'a> {
         children: Option<Vec<String>>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
         // Before checking the others, so that the waiter misses no loss of contact from then on.
-        let mut waiter = Waiter::new(self.request, claim, claim.path_of(&node.contender.name))?;
+        let mut waiter = Waiter::new(self.backend, self.request, claim, claim.path_of(&node.contender.name))?;
         let Some(before) = self.look_before(claim, node, children).await? else { return Ok(None) };
         match waiter.wait(before).await? {
             Place::Kept => self.grant(claim, node, waiter.own).await,
@@ -80,7 +84,7 @@ impl<'a> Attempt<'a> {
         }
         let directory = self.backend.directory(self.request.physical());
         let seat = self.backend.sessions.seat(&directory, Operation::Acquire).await?;
-        let claim = Arc::new(NodeClaim::new(directory, new_mark()?, seat));
+        let claim = Arc::new(NodeClaim::new(directory, Mark::of(random(Operation::Acquire)?), seat));
         // Before the first request: whatever becomes of it, the node can be found.
         self.backend.claims.add(self.request.id(), &claim);
         Ok(claim)
@@ -169,11 +173,12 @@ fn deleted_by_others() -> LockError {
         .retryable()
 }
 
-fn new_mark() -> Result<Mark, LockError> {
+/// A number that no other attempt or slot has.
+pub(crate) fn random(operation: Operation) -> Result<u128, LockError> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| {
-        LockError::new(ErrorKind::Internal, Operation::Acquire)
+        LockError::new(ErrorKind::Internal, operation)
             .because(format!("the system has no random numbers: {error}"))
     })?;
-    Ok(Mark::of(u128::from_ne_bytes(random)))
+    Ok(u128::from_ne_bytes(random))
 }

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
     Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState,
-    LockError, LockStatus, LossReason, Moment, NameRules, Operation, PhysicalName, Reach, Released, Updated,
+    LockError, LockStatus, LossReason, Memo, Moment, NameRules, Operation, Participant, PhysicalName, Reach,
+    Released, Remembered, Remembering, Updated,
 };
 use zookeeper_client::{Error, MultiReadResult};
 
@@ -18,8 +19,9 @@ use crate::attempt::Attempt;
 use crate::contender::Contender;
 use crate::failure::{Failure, Outcome, nonsense};
 use crate::hold::Lease;
+use crate::memos::Slots;
 use crate::node::Recipe;
-use crate::node_claim::NodeClaims;
+use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::options::{TokenSource, ZooKeeperOptions};
 use crate::queue::{in_order, refuse_strangers};
 use crate::record::{broken, broken_unread, is_broken, participant, stops_within, text_of};
@@ -54,7 +56,7 @@ pub(crate) struct ZooKeeperBackend {
     pub(crate) recipe: Recipe,
     /// What the client writes into its nodes: who it is.
     data: Box<[u8]>,
-    root: String,
+    pub(crate) root: String,
     capabilities: Capabilities,
     /// The position of the hold whose node the next heartbeat checks.
     turn: AtomicUsize,
@@ -109,6 +111,27 @@ impl ZooKeeperBackend {
         Ok(contenders)
     }
 
+    /// The holder whose node this is; none if the node is gone.
+    pub(crate) fn holder(&self, contender: &Contender, found: &MultiReadResult) -> Option<Participant> {
+        let node = match found {
+            MultiReadResult::Data { data, stat } => Some((data.as_slice(), stat)),
+            MultiReadResult::Error { err: Error::NoNode } => return None,
+            // The user may not read it.
+            _ => None,
+        };
+        let holder = participant(contender, node);
+        Some(if self.has_tokens() { holder } else { holder.with_token(None) })
+    }
+
+    /// Reports to an attempt who holds the lock, as the first node of the queue says. Without an answer that stays unknown.
+    pub(crate) async fn name_holder(&self, request: &AcquireRequest, claim: &NodeClaim, first: Option<&str>) {
+        let Some(first) = first.and_then(|name| Contender::read(name, self.recipe.accepted)) else { return };
+        let Ok(found) = claim.session().read(&[claim.path_of(&first.name)]).await else { return };
+        if let Some(holder) = found.first().and_then(|found| self.holder(&first, found)) {
+            request.attempt().held_by(holder);
+        }
+    }
+
     /// Repeats the heartbeat later if that will prove more than the last one did.
     fn repeat_when_worthwhile(&self, session: &Session) {
         let Some(moment) = session.worth_repeating_at() else { return };
@@ -131,6 +154,7 @@ pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
         .with_inspection(Inspection::HolderAndQueue)
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
+        .with_remembering(Remembering::Supported)
 }
 
 #[async_trait]
@@ -225,18 +249,11 @@ impl Backend for ZooKeeperBackend {
                 contenders.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
             let found = session.read(&paths).await.map_err(explained)?;
             for (contender, found) in contenders.iter().zip(&found) {
-                let node = match found {
-                    MultiReadResult::Data { data, stat } => Some((data.as_slice(), stat)),
-                    MultiReadResult::Error { err: Error::NoNode } => continue,
-                    _ => None,
-                };
-                let participant = participant(contender, node);
-                if !status.holders.is_empty() {
-                    status.waiters.push(participant.with_token(None));
-                } else if self.has_tokens() {
-                    status.holders.push(participant);
+                let Some(holder) = self.holder(contender, found) else { continue };
+                if status.holders.is_empty() {
+                    status.holders.push(holder);
                 } else {
-                    status.holders.push(participant.with_token(None));
+                    status.waiters.push(holder.with_token(None));
                 }
             }
         }
@@ -295,6 +312,11 @@ impl Backend for ZooKeeperBackend {
             }
         }
         Err(nonsense(Operation::Describe, "another program changes the node again and again"))
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        let session = self.sessions.any(Operation::Remember).await?;
+        Slots { backend: self, session }.remember(memo, keep).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {

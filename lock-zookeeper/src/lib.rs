@@ -64,6 +64,7 @@ mod driver;
 mod failure;
 mod hold;
 mod liveness;
+mod memos;
 mod node;
 mod node_claim;
 mod options;

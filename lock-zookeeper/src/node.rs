@@ -46,7 +46,7 @@ enum Way {
 }
 
 impl Recipe {
-    fn access(&self) -> Acls<'static> {
+    pub(crate) fn access(&self) -> Acls<'static> {
         match self.access {
             Access::Open => Acls::anyone_all(),
             Access::Creator => Acls::creator_all(),

@@ -55,6 +55,11 @@ impl Predecessors {
         Ok(None)
     }
 
+    /// The name of the node at the head of the queue: that of the holder.
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.names.first().map(String::as_str)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, AttemptHandle, Backoff, LockError, Moment, Operation};
+use lock_core::{AcquireRequest, AttemptHandle, Backoff, LockError, Moment, Operation, Wait};
 use tokio::sync::watch;
 use zookeeper_client::{Error, StateWatcher};
 
+use crate::backend::ZooKeeperBackend;
 use crate::failure::{Failure, Outcome};
 use crate::hold::SHORT_HOLD;
 use crate::node_claim::NodeClaim;
@@ -20,6 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// An attempt with predecessors in the queue.
 pub(crate) struct Waiter<'a> {
+    backend: &'a ZooKeeperBackend,
     request: &'a AcquireRequest,
     claim: &'a Arc<NodeClaim>,
     own_path: String,
@@ -50,6 +52,7 @@ enum Woken {
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(
+        backend: &'a ZooKeeperBackend,
         request: &'a AcquireRequest,
         claim: &'a Arc<NodeClaim>,
         own_path: String,
@@ -57,6 +60,7 @@ impl<'a> Waiter<'a> {
         let session = claim.session();
         let Some(states) = session.state_watcher() else { return Err(session_over()) };
         Ok(Self {
+            backend,
             request,
             claim,
             own_path,
@@ -83,7 +87,9 @@ impl<'a> Waiter<'a> {
     /// Waits until the node has no predecessor and certainly exists.
     pub(crate) async fn wait(&mut self, mut before: Predecessors) -> Result<Place, LockError> {
         loop {
-            let place = match before.watch_next(self.claim).await {
+            let first = before.first().map(str::to_owned);
+            let (next, ()) = tokio::join!(before.watch_next(self.claim), self.name_holder(first));
+            let place = match next {
                 Ok(Next::Watched(watching)) => {
                     self.backoff = new_backoff();
                     self.attempt().queued();
@@ -97,6 +103,16 @@ impl<'a> Waiter<'a> {
             };
             if place == Place::Lost {
                 return Ok(Place::Lost);
+            }
+        }
+    }
+
+    /// Reports who holds the lock to an attempt that may end without it.
+    fn name_holder(&self, first: Option<String>) -> impl Future<Output = ()> + use<'a> {
+        let (backend, request, claim) = (self.backend, self.request, self.claim);
+        async move {
+            if let Wait::Until(_) = request.wait() {
+                backend.name_holder(request, claim, first.as_deref()).await;
             }
         }
     }

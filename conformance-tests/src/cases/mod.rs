@@ -5,6 +5,7 @@
 
 mod bodies;
 mod breaking;
+mod busy;
 mod cancellation;
 mod clients;
 mod closing;
@@ -22,6 +23,7 @@ mod outages;
 mod owners;
 mod processes;
 mod release;
+mod remembering;
 mod semaphores;
 mod several;
 mod sharing;
@@ -39,6 +41,7 @@ pub fn all() -> &'static [Case] {
             exclusion::CASES,
             order::CASES,
             waiting::CASES,
+            busy::CASES,
             owners::CASES,
             bodies::CASES,
             guards::CASES,
@@ -58,6 +61,7 @@ pub fn all() -> &'static [Case] {
             sharing::CASES,
             semaphores::CASES,
             election::CASES,
+            remembering::CASES,
             processes::CASES,
             killed::CASES,
         ]

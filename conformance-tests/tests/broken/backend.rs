@@ -8,8 +8,8 @@ use conformance_tests::{Ability, Failure, Harness, Outcome, Removal};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     ClientBuilder, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
-    LeaseState, LockClient, LockError, LockName, LockStatus, LossReason, NameRules, Operation, Reach,
-    Released, Term, Wait,
+    LeaseState, LockClient, LockError, LockName, LockStatus, LossReason, Memo, NameRules, Operation, Reach,
+    Released, Remembered, Remembering, Term, Wait,
 };
 
 use super::table::{Answer, Defect, Table, Waiting};
@@ -89,6 +89,11 @@ impl Backend for TableBackend {
         let anchor = self.context.clock().now();
         let answer = self.table.request(&key, who, request.wait() == Wait::Try);
         self.table.reply(Operation::Acquire)?;
+        if !matches!(answer, Answer::Granted(_))
+            && let Some(holder) = self.table.holder(&key, request.holder())
+        {
+            request.attempt().held_by(holder);
+        }
         match answer {
             Answer::Granted(token) => Ok(Some(self.grant(key, request.id(), token, anchor))),
             Answer::Refused => Ok(None),
@@ -137,6 +142,13 @@ impl Backend for TableBackend {
         Ok(self.table.break_holder(&self.table.key(request.name().as_str()), holder))
     }
 
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        self.table.reach(Operation::Remember)?;
+        let remembered = self.table.remember(memo, keep);
+        self.table.reply(Operation::Remember)?;
+        Ok(remembered)
+    }
+
     async fn ping(&self) -> Result<(), LockError> {
         if self.table.defect == Defect::PingUnasked {
             return Ok(());
@@ -174,7 +186,8 @@ impl Harness for TableHarness {
                 .with_fencing(Fencing::WhileServerLives)
                 .with_fairness(Fairness::Fifo)
                 .with_inspection(Inspection::HolderAndQueue)
-                .with_breaking(Breaking::Supported);
+                .with_breaking(Breaking::Supported)
+                .with_remembering(Remembering::Supported);
             Ok(TableBackend { table: Arc::clone(&self.table), context, capabilities })
         })
     }

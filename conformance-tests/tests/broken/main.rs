@@ -63,6 +63,14 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
     (Defect::CutsNames, "exclusion::names_that_look_alike_are_different_locks", "the same lock as another"),
     (Defect::ShowsQueueBackwards, "inspection::the_queue_is_shown_in_order", "LockStatus"),
     (Defect::PingUnasked, "clients::a_ping_while_the_server_is_away_is_an_error", "answered Ok"),
+    (Defect::NamesTheAsker, "busy::a_refused_try_names_the_holder", "it is called"),
+    (Defect::RemembersNothing, "remembering::of_two_clients_one_gets_the_slot", "was used 3 times"),
+    (
+        Defect::ForgetsEarly,
+        "remembering::a_slot_is_forgotten_after_its_time_and_not_before",
+        "forgotten after",
+    ),
+    (Defect::RemembersNames, "remembering::slots_of_one_lock_and_of_others_are_apart", "was used before"),
     (Defect::ShowsNobody, "inspection::the_holder_is_shown", "host is None"),
 ];
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::{
     AttemptHandle, AttemptId, Broken, HolderId, HolderInfo, LockError, LockName, LockStatus, LossReason,
-    Operation, Participant,
+    Memo, Operation, Participant, Remembered,
 };
 use tokio::sync::Notify;
 
@@ -52,6 +52,14 @@ pub(crate) enum Defect {
     ShowsQueueBackwards,
     /// What the clients say about themselves is not shown.
     ShowsNobody,
+    /// A refusal names whoever asked last.
+    NamesTheAsker,
+    /// A slot may be used as often as asked.
+    RemembersNothing,
+    /// A slot is remembered for half of its time.
+    ForgetsEarly,
+    /// All slots of a lock are one.
+    RemembersNames,
     /// The client answers a ping itself.
     PingUnasked,
     /// The holder counts its lease from a moment when the server has been counting for a long time.
@@ -76,6 +84,7 @@ pub(crate) struct State {
     grants: u64,
     pub(crate) is_severed: bool,
     pub(crate) replies_to_lose: Vec<Operation>,
+    slots: HashMap<(String, String), Instant>,
 }
 
 #[derive(Default)]
@@ -162,6 +171,29 @@ impl Table {
             lock.queue.push_back(who);
         }
         if tries_once { Answer::Refused } else { Answer::Queued }
+    }
+
+    /// Who holds the lock, for a refusal.
+    pub(crate) fn holder(&self, key: &str, asker: &HolderInfo) -> Option<Participant> {
+        let state = self.state();
+        let held = state.locks.get(key)?.holder.as_ref()?;
+        let info = if self.has(Defect::NamesTheAsker) { asker } else { &held.by.info };
+        Some(Participant::new(holder_id(held.by.id)).with_info(info))
+    }
+
+    pub(crate) fn remember(&self, memo: &Memo, keep: Duration) -> Remembered {
+        let slot = if self.has(Defect::RemembersNames) { "" } else { memo.slot() };
+        let key = (memo.name().as_str().to_owned(), slot.to_owned());
+        let now = Instant::now();
+        let mut state = self.state();
+        if let Some(until) = state.slots.get(&key).filter(|until| **until > now)
+            && !self.has(Defect::RemembersNothing)
+        {
+            return Remembered::Already { remaining: *until - now };
+        }
+        let keep = if self.has(Defect::ForgetsEarly) { keep / 2 } else { keep };
+        state.slots.insert(key, now + keep);
+        Remembered::Now
     }
 
     fn give(&self, state: &mut State, key: &str, to: Waiting) -> u64 {

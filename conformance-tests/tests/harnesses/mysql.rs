@@ -74,7 +74,7 @@ async fn server(flavour: MySqlFlavour) -> Outcome<Arc<MySqlServer>> {
     let options = MySqlOptions::new(flavour)
         .database("locks")
         .user("plain", "secret", &[])
-        .user("locks", "secret", &["CREATE, SELECT, INSERT, UPDATE ON locks.*"])
+        .user("locks", "secret", &["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"])
         .setting(name, value)
         .setting("max_connections", "2000");
     let server = Arc::new(MySqlServer::start_with(options).await?);

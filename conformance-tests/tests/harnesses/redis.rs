@@ -118,7 +118,8 @@ impl Place {
         let pattern = format!("{}:*", self.prefix);
         let keys = self.server.command(&["KEYS", &pattern]).await.during("list the keys")?;
         let channels = self.server.command(&["PUBSUB", "CHANNELS", &pattern]).await?;
-        let stays = |key: &str| [":f", ":b"].iter().any(|ending| key.ends_with(ending));
+        let is_slot = |key: &str| key.contains("}:m:");
+        let stays = |key: &str| [":f", ":b"].iter().any(|ending| key.ends_with(ending)) || is_slot(key);
         let keys = keys.items().iter().filter_map(Value::as_text).filter(|key| !stays(key));
         let channels = channels.items().iter().filter_map(Value::as_text);
         let mut left: Vec<_> = keys.map(str::to_owned).collect();

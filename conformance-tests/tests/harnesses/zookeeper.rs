@@ -116,7 +116,9 @@ impl Place {
     /// All nodes in the directories of locks; the server removes the directories themselves.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let mut left = Vec::new();
-        for directory in self.server.children(&self.root).await?.unwrap_or_default() {
+        let mut directories = self.server.children(&self.root).await?.unwrap_or_default();
+        directories.retain(|directory| directory != "~remembered");
+        for directory in directories {
             let directory = format!("{}/{directory}", self.root);
             let children = self.server.children(&directory).await?.unwrap_or_default();
             left.extend(children.into_iter().map(|child| format!("{directory}/{child}")));
@@ -128,7 +130,7 @@ impl Place {
 /// Returns the request of the server that decides an operation.
 fn request_of(operation: Operation) -> Outcome<ZooKeeperRequest> {
     match operation {
-        Operation::Acquire => Ok(ZooKeeperRequest::Create),
+        Operation::Acquire | Operation::Remember => Ok(ZooKeeperRequest::Create),
         Operation::Cancel | Operation::Release => Ok(ZooKeeperRequest::Delete),
         Operation::Renew => Ok(ZooKeeperRequest::Check),
         _ => Err(Failure::new(format!("no request is known for {operation}"))),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::spi::{Memo, Remembered};
-use crate::types::error::{LockError, Operation};
+use crate::types::error::LockError;
 
 impl LockClient {
     /// Makes the server remember a slot of a lock for `keep`, unless it remembers the slot already.
@@ -25,9 +25,6 @@ impl LockClient {
     ) -> Result<Remembered, LockError> {
         let name = self.full_name(name)?;
         let memo = Memo::new(name.clone(), self.capabilities().names.apply(&name), slot)?;
-        let asked = self.on_engine(Operation::Remember, |remote| async move {
-            remote.backend.remember(&memo, keep).await
-        });
-        asked.await.map_err(|error| error.on(&name).during(Operation::Remember))
+        self.take_slot(&memo, keep).await
     }
 }

@@ -1,4 +1,4 @@
--- The beginning of every script. All scripts take the same keys, those of one lock, which share one hash tag.
+-- The beginning of every script. All scripts but `remember` take the same keys, those of one lock, which share one hash tag.
 local HOLD, QUEUE, WAITERS, FENCE, BROKEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local call = redis.call
 

@@ -21,7 +21,7 @@ impl Script {
         self.operation
     }
 
-    /// The script's name: `acquire`, `renew`, `release`, `cancel`, `inspect`, `break` or `describe`.
+    /// The script's name: `acquire`, `renew`, `release`, `cancel`, `inspect`, `break`, `describe` or `remember`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -57,7 +57,7 @@ macro_rules! script {
     };
 }
 
-static SCRIPTS: [Script; 7] = [
+static SCRIPTS: [Script; 8] = [
     script!(Acquire, "acquire"),
     script!(Renew, "renew"),
     script!(Release, "release"),
@@ -65,6 +65,7 @@ static SCRIPTS: [Script; 7] = [
     script!(Inspect, "inspect"),
     script!(Break, "break"),
     script!(Describe, "describe"),
+    script!(Remember, "remember"),
 ];
 
 pub(crate) static ACQUIRE: &Script = &SCRIPTS[0];
@@ -74,6 +75,7 @@ pub(crate) static CANCEL: &Script = &SCRIPTS[3];
 pub(crate) static INSPECT: &Script = &SCRIPTS[4];
 pub(crate) static BREAK: &Script = &SCRIPTS[5];
 pub(crate) static DESCRIBE: &Script = &SCRIPTS[6];
+pub(crate) static REMEMBER: &Script = &SCRIPTS[7];
 
 /// All scripts, so that an operator can tell what an `EVALSHA` in the server's slow log is.
 ///

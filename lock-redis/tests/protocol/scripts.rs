@@ -1,7 +1,7 @@
 //! The texts of the scripts, as shipped or with one rule removed.
 use std::collections::BTreeMap;
 
-const TRUE: [(&str, &str); 9] = [
+const TRUE: [(&str, &str); 10] = [
     (GRANT, include_str!("../../src/scripts/grant.lua")),
     (PROMOTE, include_str!("../../src/scripts/promote.lua")),
     (ACQUIRE, include_str!("../../src/scripts/acquire.lua")),
@@ -11,6 +11,7 @@ const TRUE: [(&str, &str); 9] = [
     (INSPECT, include_str!("../../src/scripts/inspect.lua")),
     (BREAK, include_str!("../../src/scripts/break.lua")),
     (DESCRIBE, include_str!("../../src/scripts/describe.lua")),
+    (REMEMBER, include_str!("../../src/scripts/remember.lua")),
 ];
 
 pub(crate) const GRANT: &str = "grant";
@@ -22,6 +23,7 @@ pub(crate) const CANCEL: &str = "cancel";
 pub(crate) const INSPECT: &str = "inspect";
 pub(crate) const BREAK: &str = "break";
 pub(crate) const DESCRIBE: &str = "describe";
+pub(crate) const REMEMBER: &str = "remember";
 
 /// A complete set of scripts.
 #[derive(Clone)]

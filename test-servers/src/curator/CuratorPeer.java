@@ -14,6 +14,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderSelector;
+import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
@@ -104,6 +106,9 @@ public final class CuratorPeer {
         switch (words[1]) {
             case "acquire":
                 return acquire(words[0], words[2], Long.parseLong(words[3]));
+            case "lead":
+                lead(words[0], words[2]);
+                return null;
             case "release":
                 holds.remove(words[2]).toRelease.put(words[0]);
                 return null;
@@ -145,6 +150,21 @@ public final class CuratorPeer {
             say(release, "{\"failed\":" + quoted(error.toString()) + "}");
         }
         return null;
+    }
+
+    /** Leads with a LeaderSelector until a release is requested, and answers that request too. */
+    private void lead(String number, String path) {
+        LeaderSelector selector = new LeaderSelector(client, path, new LeaderSelectorListenerAdapter() {
+            @Override
+            public void takeLeadership(CuratorFramework leading) throws Exception {
+                String handle = Long.toString(handles.incrementAndGet());
+                Hold hold = new Hold();
+                holds.put(handle, hold);
+                say(number, "{\"handle\":" + quoted(handle) + "}");
+                say(hold.toRelease.take(), "true");
+            }
+        });
+        selector.start();
     }
 
     /** Increments the number in a file repeatedly; only the lock protects it. */

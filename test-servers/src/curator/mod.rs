@@ -1,4 +1,5 @@
-//! Apache Curator for interoperability tests: a small Java program that locks with its `InterProcessMutex`.
+//! Apache Curator for interoperability tests: a small Java program that locks with its `InterProcessMutex`, and leads with its
+//! `LeaderSelector`.
 //!
 //! The source of the program is beside this file. It is compiled against the classes of Debian's package
 //! `libcurator-recipes-java`, and runs in a process of its own, which can be killed and stopped.
@@ -102,6 +103,18 @@ impl CuratorPeer {
     /// Dropping the future leaves the Java process waiting, and then perhaps holding, until it ends.
     pub async fn acquire_within(&self, path: &str, timeout: Duration) -> Outcome<Option<CuratorHold>> {
         self.acquire_for(path, &timeout.as_millis().to_string()).await
+    }
+
+    /// Campaigns with a `LeaderSelector` until it leads; [`CuratorPeer::release`] ends the leadership a moment after its answer.
+    ///
+    /// # Errors
+    /// What Curator throws; or the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the Java process campaigning, and then leading, until it ends.
+    pub async fn lead(&self, path: &str) -> Outcome<CuratorHold> {
+        let Acquired { handle } = self.ask(&["lead", path]).await?;
+        Ok(CuratorHold { handle })
     }
 
     async fn acquire_for(&self, path: &str, milliseconds: &str) -> Outcome<Option<CuratorHold>> {

@@ -1,0 +1,123 @@
+//! Slots of locks that are remembered: a file for each, with the time in it at which the slot may be forgotten.
+//!
+//! The files are spread over folders by the first character of their names, which are hashes. Each call tidies up a few
+//! files of the folder that it uses, so every folder is tidied as long as any slots are used.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use lock_core::Remembered;
+
+use crate::failure::Failure;
+use crate::folder::Folder;
+use crate::gate::{Gate, clock, encode, read_number};
+use crate::record::write_all;
+
+const REMEMBERED: &str = "remembered";
+
+/// How many files of other slots a call looks at.
+const SWEPT_AT_ONCE: usize = 8;
+
+/// Remembers the slot with this key, unless it is remembered.
+pub(crate) fn remember(gate: &Gate, key: &str, keep: Duration) -> Result<Remembered, Failure> {
+    let (folder, now) = (gate.folder(), clock());
+    let bucket = format!("{REMEMBERED}/{}", key.chars().take(1).collect::<String>());
+    let relative = format!("{bucket}/{key}");
+    if let Some(until) = until(folder, &relative)?.filter(|until| *until > now) {
+        return Ok(Remembered::Already { remaining: Duration::from_micros(until - now) });
+    }
+    let keep = u64::try_from(keep.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
+    let file = folder.open_or_create(&relative)?;
+    folder.check(&file, &relative)?;
+    write_all(&file, &encode(now.saturating_add(keep)), &folder.path_of(&relative))?;
+    sweep(folder, &bucket, now);
+    Ok(Remembered::Now)
+}
+
+/// Until when a slot is remembered; none if it is not. A process that was killed before it wrote the file has had no
+/// answer, so its slot is free.
+fn until(folder: &Folder, relative: &str) -> Result<Option<u64>, Failure> {
+    let Some(file) = folder.open_to_look(relative)? else { return Ok(None) };
+    folder.check(&file, relative)?;
+    let until = read_number(file.as_fd());
+    until.map_err(|errno| Failure::system("read", &folder.path_of(relative), errno))
+}
+
+/// Looks at some files of a folder, and removes those of slots that may be forgotten. Best effort: a later call tries again.
+fn sweep(folder: &Folder, bucket: &str, now: u64) {
+    let Ok(Some(mut names)) = folder.list(bucket) else { return };
+    if names.len() > SWEPT_AT_ONCE {
+        // Begin elsewhere each time, so that slots that last long hide none.
+        let start = now % u64::try_from(names.len()).unwrap_or(u64::MAX);
+        names.rotate_left(usize::try_from(start).unwrap_or(0));
+        names.truncate(SWEPT_AT_ONCE);
+    }
+    for name in names {
+        let relative = format!("{bucket}/{name}");
+        if until(folder, &relative).is_ok_and(|until| until.is_none_or(|until| until <= now)) {
+            let _ = folder.remove(&relative);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::folder::Place;
+
+    const KEY: &str = "abcdefghijklmnopqrstuvwxyz234567";
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    fn gate(path: &Path) -> Gate {
+        Gate::enter(&Place::open(path).unwrap()).unwrap().unwrap()
+    }
+
+    fn files(path: &Path) -> usize {
+        std::fs::read_dir(path.join("remembered/a")).unwrap().count()
+    }
+
+    #[test]
+    fn a_slot_is_remembered_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let gate = gate(&scratch.path().join("locks"));
+        assert_eq!(remember(&gate, KEY, DAY).unwrap(), Remembered::Now);
+        let again = remember(&gate, KEY, DAY * 2).unwrap();
+        assert!(matches!(again, Remembered::Already { remaining } if remaining <= DAY), "{again:?}");
+        assert_eq!(remember(&gate, "b", DAY).unwrap(), Remembered::Now);
+        assert_eq!(remember(&gate, "a", Duration::MAX).unwrap(), Remembered::Now);
+        assert!(matches!(remember(&gate, "a", DAY).unwrap(), Remembered::Already { .. }));
+    }
+
+    #[test]
+    fn a_slot_whose_process_was_killed_before_it_was_written_is_free() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("locks");
+        let gate = gate(&path);
+        remember(&gate, KEY, DAY).unwrap();
+        let file = path.join("remembered/a").join(KEY);
+        for text in ["", "00000000000000000001", "nonsense"] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(remember(&gate, KEY, DAY).unwrap(), Remembered::Now, "{text}");
+            let again = remember(&gate, KEY, DAY).unwrap();
+            assert!(matches!(again, Remembered::Already { .. }), "{text}: {again:?}");
+        }
+    }
+
+    #[test]
+    fn forgotten_slots_leave_no_files() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("locks");
+        let gate = gate(&path);
+        remember(&gate, KEY, DAY).unwrap();
+        for number in 0..20 {
+            assert_eq!(remember(&gate, &format!("a{number}"), Duration::ZERO).unwrap(), Remembered::Now);
+        }
+        for _ in 0..20 {
+            remember(&gate, "a", Duration::ZERO).unwrap();
+        }
+        assert!(files(&path) <= 2, "only those that are remembered, and the last one");
+        assert!(matches!(remember(&gate, KEY, DAY).unwrap(), Remembered::Already { .. }));
+    }
+}
