@@ -11,6 +11,7 @@ use distlock::capabilities::Reach;
 use distlock::spi::Driver;
 
 use crate::metrics_file::MetricsFile;
+use crate::outlet::To;
 
 /// Run a command under a distributed lock, hold a lock, inspect it, or break it.
 #[derive(Debug, Parser)]
@@ -54,6 +55,9 @@ pub(crate) enum Task {
     /// Run a command while holding a lock
     #[command(after_help = exec_examples())]
     Exec(Exec),
+    /// Run a command while leading an election, or watch who leads
+    #[command(after_help = elect_examples())]
+    Elect(Elect),
     /// Hold a lock until standard input closes, or until SIGINT or SIGTERM
     #[command(after_help = HOLD_EXAMPLES)]
     Hold(Hold),
@@ -111,6 +115,54 @@ pub(crate) struct Exec {
     #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
     pub(crate) on_lost: OnLost,
 
+    #[command(flatten)]
+    pub(crate) supervision: Supervision,
+
+    #[command(flatten)]
+    pub(crate) recording: Recording,
+}
+
+/// The arguments of `elect`.
+#[derive(Debug, Args)]
+pub(crate) struct Elect {
+    /// The election's name: any text of 1 to 512 bytes
+    pub(crate) name: String,
+
+    /// The command and its arguments, run without a shell
+    #[arg(
+        required_unless_present = "watch",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub(crate) command: Vec<OsString>,
+
+    /// Show this text as the leader's value to all who look, such as its address: at most 1024 bytes
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) value: Option<String>,
+
+    /// Do not stand for election: print the leader, and again at each change, until Ctrl-C
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "command", "value", "wait", "no_wait", "conflict_exit_code", "grace", "on_death", "close", "metrics_file",
+        ]
+    )]
+    pub(crate) watch: bool,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+
+    #[command(flatten)]
+    pub(crate) supervision: Supervision,
+
+    #[command(flatten)]
+    pub(crate) recording: Recording,
+}
+
+/// How distlock runs a command under a lock.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Supervision {
     /// How long the command has to end after a loss, between SIGTERM and SIGKILL [default: 10s, at most a third of the lease]
     ///
     /// If locks have a lease, distlock declares a loss early enough to send SIGKILL before the lease ends. The longer the grace,
@@ -127,9 +179,6 @@ pub(crate) struct Exec {
     /// With the descriptor the lock lasts until the last process of the command has gone, even if distlock is killed.
     #[arg(short = 'o', long)]
     pub(crate) close: bool,
-
-    #[command(flatten)]
-    pub(crate) recording: Recording,
 }
 
 /// What to record of the run.
@@ -141,10 +190,19 @@ pub(crate) struct Recording {
 }
 
 impl Task {
+    /// Where JSON goes: standard output belongs to the command, if there is one.
+    pub(crate) fn json_to(&self) -> To {
+        match self {
+            Self::Exec(_) | Self::Elect(Elect { watch: false, .. }) => To::Error,
+            _ => To::Output,
+        }
+    }
+
     /// Begins to record the metrics of this run, if they are asked for.
     pub(crate) fn metrics_file(&self) -> Option<MetricsFile> {
         let (recording, name) = match self {
             Self::Exec(exec) => (&exec.recording, &exec.name),
+            Self::Elect(elect) => (&elect.recording, &elect.name),
             Self::Hold(hold) => (&hold.recording, &hold.name),
             _ => return None,
         };
@@ -284,6 +342,21 @@ fn exec_example(url: &str) -> String {
     }
 }
 
+fn elect_examples() -> String {
+    let line = |url| format!("  distlock elect --url {url} --value 10.0.0.7:8080 scheduler -- ./scheduler\n");
+    let server = servers().next().map(line).unwrap_or_default();
+    format!(
+        "\
+Examples:
+  distlock elect scheduler -- ./scheduler
+{server}  distlock elect --watch scheduler
+  distlock elect --watch --json scheduler | jq --unbuffered .leader.value
+
+The command finds the election's name in DISTLOCK_NAME and the term in DISTLOCK_TOKEN. After a loss it is ended, and \
+distlock stands for election again; when it ends by itself, distlock resigns and ends with its exit code.",
+    )
+}
+
 const HOLD_EXAMPLES: &str = "\
 Examples:
   distlock hold maintenance                  (until Ctrl-D or Ctrl-C)
@@ -335,6 +408,23 @@ mod tests {
             let Task::Exec(exec) = arguments.task else { panic!("not exec") };
             assert_eq!(exec.command, ["echo", "-v", "--url"]);
             assert_eq!(arguments.common.verbose, 0);
+        }
+    }
+
+    #[test]
+    fn an_election_is_campaigned_in_or_watched() {
+        for line in [["elect", "--watch", "job"].as_slice(), &["elect", "job", "--watch"]] {
+            let arguments = Arguments::try_parse_from([["distlock"].as_slice(), line].concat()).unwrap();
+            assert!(matches!(arguments.task, Task::Elect(Elect { watch: true, .. })), "{line:?}");
+        }
+        for line in [
+            ["elect", "job"].as_slice(),
+            &["elect", "--watch", "job", "--", "true"],
+            &["elect", "--watch", "--value", "a", "job"],
+            &["elect", "--watch", "--no-wait", "job"],
+            &["elect", "--on-lost", "ignore", "job", "--", "true"],
+        ] {
+            assert!(Arguments::try_parse_from([["distlock"].as_slice(), line].concat()).is_err(), "{line:?}");
         }
     }
 

@@ -10,14 +10,18 @@ use distlock::capabilities::Reach;
 use distlock::{ClientBuilder, ConnectMode, EngineChoice, LockClient, LockError, LockUrl};
 use tokio::time::{sleep, timeout};
 
+use crate::arguments::Supervision;
 use crate::exit::{self, Ending, Failure};
 use crate::report::Report;
-use crate::wait::patience;
+use crate::signals::{FROM_OTHERS, Signals};
+use crate::wait::{interrupted, patience};
 
 /// The environment variable with the backend's URL.
 pub(crate) const URL_VARIABLE: &str = "DISTLOCK_URL";
 
 const DEFAULT_URL: &str = "file:";
+/// Thirty years, with which arithmetic on times does not overflow.
+const LONGEST_GRACE: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 const LONGEST_DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// The default grace is at most this part of the lease.
 const PARTS_OF_LEASE: u32 = 3;
@@ -71,10 +75,7 @@ impl Address {
     }
 
     /// Like [`Self::open`], for a caller that waits as long as `wait` for the server as well, if that is given.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the attempt to connect.
-    pub(crate) async fn open_within(
+    async fn open_within(
         &self,
         wait: Option<Duration>,
         abort_margin: Duration,
@@ -109,8 +110,32 @@ impl Address {
         if LockUrl::parse(&self.url).is_ok_and(is_local) { EngineChoice::Caller } else { EngineChoice::Own }
     }
 
-    /// How long a command has to end after a loss, unless the user says so.
-    pub(crate) fn default_grace(&self) -> Result<Duration, Failure> {
+    /// Connects, does the work with the client, and closes it. A signal ends the attempt to connect. The caller waits as long as
+    /// `wait`, if that is given, and needs `abort_margin` to stop after a loss.
+    pub(crate) async fn work_with(
+        &self,
+        wait: Option<Duration>,
+        abort_margin: Duration,
+        report: &Report,
+        work: impl AsyncFnOnce(&LockClient, &mut Signals) -> Result<Ending, Failure>,
+    ) -> Result<Ending, Failure> {
+        let mut signals =
+            Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
+        let locks = tokio::select! {
+            locks = self.open_within(wait, abort_margin, report) => locks?,
+            signal = signals.next() => return Ok(interrupted(signal)),
+        };
+        let ending = work(&locks, &mut signals).await;
+        let _ = signals.leaving(close_after(&locks, &ending)).await;
+        ending
+    }
+
+    /// How long a command has to end after a loss.
+    pub(crate) fn grace(&self, supervision: &Supervision) -> Result<Duration, Failure> {
+        supervision.grace.map_or_else(|| self.default_grace(), |grace| Ok(grace.min(LONGEST_GRACE)))
+    }
+
+    fn default_grace(&self) -> Result<Duration, Failure> {
         let lease = distlock::lease_of(&self.url).map_err(|error| self.failure(error))?;
         Ok(lease.map_or(LONGEST_DEFAULT_GRACE, |lease| LONGEST_DEFAULT_GRACE.min(lease / PARTS_OF_LEASE)))
     }
@@ -156,7 +181,7 @@ pub(crate) async fn close(locks: &LockClient) {
 }
 
 /// Like [`close`], but faster if the server could not be reached according to `outcome`, because it will hardly answer now.
-pub(crate) async fn close_after(locks: &LockClient, outcome: &Result<Ending, Failure>) {
+async fn close_after(locks: &LockClient, outcome: &Result<Ending, Failure>) {
     if outcome.as_ref().is_err_and(|failure| failure.code == exit::UNREACHABLE) {
         let _ = timeout(CLOSE_IN_VAIN_WITHIN, close(locks)).await;
     } else {

@@ -6,14 +6,14 @@ use distlock::{ErrorKind, LockClient, LossReason};
 use nix::sys::signal::Signal;
 
 use crate::arguments::{Common, Hold};
-use crate::connection::{self, Address};
+use crate::connection::Address;
 use crate::contact::Contact;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
 use crate::input::{self, End};
 use crate::report::Report;
-use crate::signals::{FROM_OTHERS, Signals};
-use crate::wait::{Attempt, Waited, interrupted, not_waited_for};
+use crate::signals::Signals;
+use crate::wait::{Attempt, Waited, not_waited_for};
 
 const LET_GO_AT_ONCE: &str =
     "standard input is closed, so the lock was let go at once; give it a pipe or a terminal";
@@ -21,16 +21,10 @@ const LET_GO_AT_ONCE: &str =
 /// Waits for the lock, holds it and releases it.
 pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
-    let mut signals =
-        Signals::listen(&FROM_OTHERS).map_err(|error| Failure::of_system("receive signals", error))?;
-    let address = Address::find(common.url.as_deref())?;
-    let locks = tokio::select! {
-        locks = address.open_within(hold.waiting.wait, Duration::ZERO, report) => locks?,
-        signal = signals.next() => return Ok(interrupted(signal)),
+    let work = async |locks: &LockClient, signals: &mut Signals| {
+        run_with(locks, hold, begun, signals, report).await
     };
-    let ending = run_with(&locks, hold, begun, &mut signals, report).await;
-    let _ = signals.leaving(connection::close_after(&locks, &ending)).await;
-    ending
+    Address::find(common.url.as_deref())?.work_with(hold.waiting.wait, Duration::ZERO, report, work).await
 }
 
 async fn run_with(

@@ -1,11 +1,12 @@
-//! The command `distlock`: runs a program under a distributed lock, holds a lock, inspects it, or breaks it.
+//! The command `distlock`: runs a program under a distributed lock or while it leads an election, holds a lock, inspects it, or
+//! breaks it.
 //!
 //! `docs/command.md` describes it for its users. The modules:
 //!
 //! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
-//! * [`exec`], [`hold`], [`status`], [`breaking`] are the subcommands;
+//! * [`exec`], [`elect`] with [`watch`], [`hold`], [`status`], [`breaking`] are the subcommands;
 //! * [`connection`] and [`wait`] acquire a lock, [`contact`] reports whether its server can be reached;
-//! * [`run`] supervises the program that runs under it: the [`child`] with its [`descendants`], its [`job`] on the
+//! * [`under_lock`] starts the program that runs under it, [`run`] supervises that: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
 //! * [`report`] prints what happens ([`event`], [`people`] and their [`condition`]), through an [`outlet`];
 //! * [`metrics_file`] writes the library's metrics at the end;
@@ -21,6 +22,7 @@ mod condition;
 mod connection;
 mod contact;
 mod descendants;
+mod elect;
 mod event;
 mod exec;
 mod exit;
@@ -37,7 +39,9 @@ mod signals;
 mod status;
 mod system;
 mod terminal;
+mod under_lock;
 mod wait;
+mod watch;
 mod witness;
 
 use std::process;
@@ -49,7 +53,6 @@ use crate::arguments::{Arguments, Task};
 use crate::event::Level;
 use crate::exit::{Ending, Failure};
 use crate::metrics_file::MetricsFile;
-use crate::outlet::To;
 use crate::report::Report;
 
 fn main() {
@@ -60,8 +63,7 @@ fn main() {
         Ok(arguments) => arguments,
         Err(error) => not_understood(&error),
     };
-    let json_to = if matches!(arguments.task, Task::Exec(_)) { To::Error } else { To::Output };
-    let report = Report::new(&arguments.common, json_to);
+    let report = Report::new(&arguments.common, arguments.task.json_to());
     if arguments.common.verbose > 1 {
         report.show_log();
     }
@@ -102,6 +104,8 @@ async fn carry_out(arguments: &Arguments, report: &Report) -> Result<Ending, Fai
     let common = &arguments.common;
     match &arguments.task {
         Task::Exec(exec) => exec::run(common, exec, report).await,
+        Task::Elect(elect) if elect.watch => watch::run(common, elect, report).await,
+        Task::Elect(elect) => elect::run(common, elect, report).await,
         Task::Hold(hold) => hold::run(common, hold, report).await,
         Task::Status(status) => status::run(common, status).await,
         Task::Break(arguments) => breaking::run(common, arguments).await,

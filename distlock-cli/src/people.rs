@@ -40,14 +40,16 @@ pub(crate) fn to_json(participants: &[Participant]) -> Vec<ParticipantJson> {
     participants.iter().map(ParticipantJson::from).collect()
 }
 
+/// Describes a leader: `pid 4711 on web-1 since 2026-11-21 02:03:04 UTC (5m 3s ago), term 18, value "10.0.0.7:8080"`.
+pub(crate) fn describe_leader(leader: &Participant, now: SystemTime) -> String {
+    let term = leader.token.map(|token| format!(", term {token}"));
+    let value = leader.value.as_ref().map(|value| format!(", value {value:?}"));
+    [Some(who(leader)), since(leader, now), term, value].into_iter().flatten().collect()
+}
+
 /// Describes a participant: `pid 4711 on cache-1 ("nightly") since 2026-11-21 02:03:04 UTC (5m 3s ago)`.
 pub(crate) fn describe(participant: &Participant, now: SystemTime) -> String {
-    let mut text = match (&participant.pid, &participant.host) {
-        (Some(pid), Some(host)) => format!("pid {pid} on {}", printable(host)),
-        (Some(pid), None) => format!("pid {pid}"),
-        (None, Some(host)) => format!("a client on {}", printable(host)),
-        (None, None) => format!("holder {}", printable(participant.id.as_str())),
-    };
+    let mut text = who(participant);
     // Writing into a String cannot fail.
     if let Some(label) = &participant.label {
         let _ = write!(text, " ({label:?})");
@@ -55,13 +57,24 @@ pub(crate) fn describe(participant: &Participant, now: SystemTime) -> String {
     if let Some(condition) = Condition::of(participant) {
         let _ = write!(text, ", {condition},");
     }
-    if let Some(since) = participant.since {
-        let _ = write!(text, " since {}", moment(since));
-        if let Ok(ago) = now.duration_since(since) {
-            let _ = write!(text, " ({} ago)", humantime::format_duration(whole_seconds(ago)));
-        }
-    }
+    text.push_str(&since(participant, now).unwrap_or_default());
     text.trim_end_matches(',').to_owned()
+}
+
+fn who(participant: &Participant) -> String {
+    match (&participant.pid, &participant.host) {
+        (Some(pid), Some(host)) => format!("pid {pid} on {}", printable(host)),
+        (Some(pid), None) => format!("pid {pid}"),
+        (None, Some(host)) => format!("a client on {}", printable(host)),
+        (None, None) => format!("holder {}", printable(participant.id.as_str())),
+    }
+}
+
+fn since(participant: &Participant, now: SystemTime) -> Option<String> {
+    let since = participant.since?;
+    let ago = now.duration_since(since).ok();
+    let ago = ago.map(|ago| format!(" ({} ago)", humantime::format_duration(whole_seconds(ago))));
+    Some(format!(" since {}{}", moment(since), ago.unwrap_or_default()))
 }
 
 /// Describes all participants in one line.

@@ -36,6 +36,30 @@ pub(crate) struct Run<'a> {
     pub(crate) grace: Duration,
     pub(crate) report: &'a Report,
     pub(crate) loss: Loss,
+    /// Whether a signal has asked the command to end.
+    pub(crate) is_asked_to_end: bool,
+}
+
+/// How a run has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The command ended by itself, or kept running after the loss.
+    Ended(Ending),
+    /// The lock was lost, and everything that the command had started has ended.
+    Stopped,
+    /// The lock was lost, and the command must not be started again: a signal asked distlock to end as well, or something that
+    /// the command had started is left.
+    StoppedForGood,
+}
+
+impl End {
+    /// How distlock ends, if it does.
+    pub(crate) fn ending(self) -> Ending {
+        match self {
+            Self::Ended(ending) => ending,
+            Self::Stopped | Self::StoppedForGood => Ending::Code(exit::LOST),
+        }
+    }
 }
 
 /// What has been done about a loss.
@@ -63,7 +87,7 @@ enum Happening {
 }
 
 impl Run<'_> {
-    pub(crate) async fn until_the_end(mut self) -> Result<Ending, Failure> {
+    pub(crate) async fn until_the_end(mut self) -> Result<End, Failure> {
         loop {
             match self.next().await? {
                 Happening::Lost(reason) => self.lost(reason),
@@ -171,10 +195,16 @@ impl Run<'_> {
             Signal::SIGUSR1 | Signal::SIGUSR2 => self.child.signal(signal),
             // Signals that end the program must not leave its helpers behind, running without the lock.
             _ => {
+                self.is_asked_to_end |= self.asks_to_end(signal);
                 let sent = self.child.signal_all(signal);
                 self.report_refused(signal, sent.refused);
             }
         }
+    }
+
+    /// To many a program that keeps running SIGHUP means something else.
+    fn asks_to_end(&self, signal: Signal) -> bool {
+        signal != Signal::SIGHUP || self.loss != Loss::None
     }
 
     fn stopped(&mut self, signal: Signal) {
@@ -209,16 +239,19 @@ impl Run<'_> {
     }
 
     /// After the end of the child: if the lock is lost, its descendants have to end too.
-    async fn ended(mut self, ending: Ending) -> Ending {
+    async fn ended(mut self, ending: Ending) -> End {
         let reach = self.job.child_ended(&self.child);
         let by_keyboard = self.child.may_have_been_interrupted_with_its_group();
+        let interrupted = reach.filter(|_| by_keyboard && ending == Ending::Signal(Signal::SIGINT));
         match self.loss {
-            Loss::None | Loss::Ignored => reach
-                .filter(|_| by_keyboard && ending == Ending::Signal(Signal::SIGINT))
-                .map_or(ending, Ending::Interrupted),
+            Loss::None | Loss::Ignored => End::Ended(interrupted.map_or(ending, Ending::Interrupted)),
             Loss::Terminating(_) | Loss::Killing(_) | Loss::Killed => {
                 self.end_rest().await;
-                Ending::Code(exit::LOST)
+                if interrupted.is_some() || self.is_asked_to_end || self.child.has_left_something() {
+                    End::StoppedForGood
+                } else {
+                    End::Stopped
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep_until};
 
-use crate::system;
+use crate::system::{self, Reach};
 
 /// Signals by which other processes end distlock, or notify the program under the lock.
 pub(crate) const FROM_OTHERS: [Signal; 6] =
@@ -17,6 +17,9 @@ pub(crate) const FROM_OTHERS: [Signal; 6] =
 
 /// Signals that stop and continue; handled once there is a child that has to follow.
 pub(crate) const JOB_CONTROL: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGCONT];
+
+/// Signals that end a program, unless it handles them.
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// How long an orderly end may take after a signal asked for it.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
@@ -37,10 +40,11 @@ impl Signals {
         Ok(listening)
     }
 
-    /// Listens to more signals, with the same exception.
+    /// Listens to more signals, with the same exception. Those that it listens to already count once.
     pub(crate) fn listen_also(&mut self, signals: &[Signal]) -> io::Result<()> {
         for &signal in signals {
-            if !system::is_ignored(signal) {
+            let is_known = self.streams.iter().any(|(known, _)| *known == signal);
+            if !is_known && !system::is_ignored(signal) {
                 self.streams.push((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
             }
         }
@@ -63,9 +67,31 @@ impl Signals {
         .await
     }
 
+    /// Waits, while no command runs, for the next signal. Those of job control have their default effect.
+    ///
+    /// # Cancel safety
+    /// A signal is either returned or left for the next call.
+    pub(crate) async fn next_without_command(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                Signal::SIGTSTP => {
+                    // Fails only for signals that do not exist.
+                    let _ = system::raise_default(Signal::SIGTSTP, Reach::Process);
+                }
+                Signal::SIGCONT => {}
+                signal => return signal,
+            }
+        }
+    }
+
     /// Notes that a signal ended the command's purpose: the remaining steps get little time from now on.
     pub(crate) fn ask_to_end(&mut self) {
         self.asked.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether a signal ended the command's purpose.
+    pub(crate) fn is_asked_to_end(&self) -> bool {
+        self.asked.is_some()
     }
 
     /// Runs a step of an orderly end. Returns `None` if it takes too long: two seconds after a signal asked distlock to end,
@@ -92,8 +118,11 @@ impl Signals {
         }
     }
 
-    async fn next_that_ends(&mut self) {
-        const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+    /// Waits for a signal that ends distlock.
+    ///
+    /// # Cancel safety
+    /// A signal is either received or left for the next call.
+    pub(crate) async fn next_that_ends(&mut self) {
         while !ENDING.contains(&self.next().await) {}
     }
 }

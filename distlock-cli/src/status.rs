@@ -75,8 +75,9 @@ fn details(holder: &Participant, capabilities: &Capabilities) -> impl Iterator<I
     let unknown = (capabilities.inspection == Inspection::Sessions && holder.pid.is_none())
         .then(|| "the server knows the connection that holds it, and not whose that is".to_owned());
     let token = holder.token.map(|token| format!("token {token}"));
+    let value = holder.value.as_ref().map(|value| format!("value {value:?}"));
     let id = format!("id {}", people::printable(holder.id.as_str()));
-    left_behind.into_iter().chain(unknown).chain(token).chain([id])
+    left_behind.into_iter().chain(unknown).chain(token).chain(value).chain([id])
 }
 
 #[cfg(test)]

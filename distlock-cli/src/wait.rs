@@ -4,7 +4,7 @@ use std::future::pending;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use distlock::{ErrorKind, HolderId, LockClient, LockGuard, Owner, Wait};
+use distlock::{ErrorKind, HolderId, LockClient, LockError, LockGuard, Owner, Wait};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
 
@@ -18,9 +18,9 @@ use crate::terminal::Terminal;
 
 /// The result of the wait.
 #[derive(Debug)]
-pub(crate) enum Waited {
+pub(crate) enum Waited<T> {
     /// The lock is held.
-    Acquired(LockGuard),
+    Acquired(T),
     /// The lock is not held, and this is how distlock ends.
     Ended(Ending),
 }
@@ -41,7 +41,7 @@ const LONG_PATIENCE: Duration = Duration::from_secs(5);
 /// How often to check whether another client holds it by now.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long the server may take to say why the lock could not be acquired.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 impl Attempt<'_> {
     /// Waits for the lock.
@@ -52,31 +52,49 @@ impl Attempt<'_> {
         &self,
         lock: &dyn distlock::DistributedLock,
         signals: &mut Signals,
-    ) -> Result<Waited, Failure> {
-        let longest = self.waiting.longest();
-        let wait = longest.map_or(Wait::Forever, |longest| {
-            Wait::within(longest.saturating_sub(self.begun.elapsed()), lock.clock().now())
-        });
+    ) -> Result<Waited<LockGuard>, Failure> {
+        let wait =
+            self.remaining().map_or(Wait::Forever, |remaining| Wait::within(remaining, lock.clock().now()));
+        let waited = self.acquire_by(lock.acquire_as(Owner::new(), wait), signals).await?;
+        if let Waited::Acquired(guard) = &waited {
+            self.report.event(self.name, &Event::Acquired { token: guard.hold().token() });
+        }
+        Ok(waited)
+    }
+
+    /// How much is left of the longest wait; `None` without one.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.waiting.longest().map(|longest| longest.saturating_sub(self.begun.elapsed()))
+    }
+
+    /// Waits for the lock in this way of the caller's, which returns `None` when the wait is over.
+    ///
+    /// # Cancel safety
+    /// That of `acquiring`.
+    pub(crate) async fn acquire_by<T>(
+        &self,
+        acquiring: impl Future<Output = Result<Option<T>, LockError>>,
+        signals: &mut Signals,
+    ) -> Result<Waited<T>, Failure> {
         let acquired = {
-            let mut acquiring = pin!(lock.acquire_as(Owner::new(), wait));
+            let mut acquiring = pin!(acquiring);
             tokio::select! {
                 biased;
                 acquired = &mut acquiring => acquired?,
-                signal = signals.next() => {
+                signal = signals.next_without_command() => {
                     signals.ask_to_end();
                     return Ok(Waited::Ended(interrupted(signal)));
                 }
                 () = self.tell_who_holds() => None,
             }
         };
-        if let Some(guard) = acquired {
-            self.report.event(self.name, &Event::Acquired { token: guard.hold().token() });
-            return Ok(Waited::Acquired(guard));
+        if let Some(acquired) = acquired {
+            return Ok(Waited::Acquired(acquired));
         }
         tokio::select! {
             biased;
             ending = self.not_acquired() => Ok(Waited::Ended(ending?)),
-            signal = signals.next() => {
+            signal = signals.next_without_command() => {
                 signals.ask_to_end();
                 Ok(Waited::Ended(interrupted(signal)))
             }

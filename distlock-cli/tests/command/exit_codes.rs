@@ -111,6 +111,10 @@ fn bad_usage_is_64() {
         &["exec", "--conflict-exit-code", "256", "job", "--", "true"],
         &["exec", "", "--", "true"],
         &["exec", &long, "--", "true"],
+        &["elect", "job"],
+        &["elect", "--watch"],
+        &["elect", "--watch", "job", "--", "true"],
+        &["elect", "--value", &"x".repeat(1025), "job", "--", "true"],
         &["frobnicate"],
         &["completions", "cobol"],
     ] {
@@ -170,7 +174,7 @@ fn help_version_and_completions_are_0() {
     for shell in ["bash", "zsh", "fish"] {
         let output = bare().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(output.stdout).unwrap();
-        for subcommand in ["exec", "hold", "status", "break"] {
+        for subcommand in ["exec", "elect", "--watch", "hold", "status", "break"] {
             assert!(script.contains(subcommand), "{shell}: {subcommand}");
         }
     }

@@ -1,4 +1,4 @@
-//! The scripts of `docs/guide.md`, as they stand on the page.
+//! The scripts of `docs/guide.md` and the pages that belong to it, as they stand there.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,15 +7,21 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{Place, Running, assert_code, until};
 
-const GUIDE: &str = include_str!("../../../docs/guide.md");
+const PAGES: [&str; 4] = [
+    include_str!("../../../docs/guide.md"),
+    include_str!("../../../docs/connecting.md"),
+    include_str!("../../../docs/elections.md"),
+    include_str!("../../../docs/several-locks.md"),
+];
 
-/// The blocks of this language, in the order of the page.
+/// The blocks of this language, in the order of the pages.
 fn blocks(language: &str) -> Vec<&'static str> {
     let opening = format!("\n```{language}\n");
-    GUIDE.split(&opening).skip(1).map(|block| block.split("\n```").next().unwrap()).collect()
+    let blocks = PAGES.iter().flat_map(|page| page.split(&opening).skip(1));
+    blocks.map(|block| block.split("\n```").next().unwrap()).collect()
 }
 
-/// The script on the page that contains this text.
+/// The script on the pages that contains this text.
 fn script(text: &str) -> &'static str {
     blocks("sh").into_iter().find(|block| block.contains(text)).unwrap()
 }
@@ -68,9 +74,10 @@ impl Machine {
 #[test]
 fn every_block_of_the_guide_has_its_test() {
     let counts = ["sh", "dockerfile", "ini", "make"].map(|language| blocks(language).len());
-    assert_eq!(counts, [4, 1, 1, 1]);
+    assert_eq!(counts, [5, 1, 1, 1]);
     let rust = blocks("rust").len() + blocks("rust,no_run").len();
-    assert_eq!(counts.iter().sum::<usize>() + rust, GUIDE.matches("\n```\n").count(), "another language");
+    let all: usize = PAGES.iter().map(|page| format!("{page}\n").matches("\n```\n").count()).sum();
+    assert_eq!(counts.iter().sum::<usize>() + rust, all, "another language");
 }
 
 #[test]
@@ -120,6 +127,22 @@ fn a_container_runs_the_report_under_the_lock() {
     // The image's own command line, with the options that the guide gives to docker.
     machine.program("docker", r#"[ "$1 $6" = "run DISTLOCK_URL=redis://cache" ] && [ $# = 7 ]"#);
     assert_code(&machine.run(script("docker run")), 0, "docker");
+}
+
+#[test]
+fn a_program_runs_on_the_leader_alone() {
+    let machine = Machine::new();
+    machine.program("scheduler.sh", "echo ran >> runs; mkfifo pipe; read line < pipe");
+    let mut leader = Running::start(&mut machine.command(script("distlock elect")));
+    until("it runs", || machine.runs() == 1 && machine.0.file("pipe").exists());
+    let mut candidate = Running::start(&mut machine.command(script("distlock elect")));
+    machine.0.until_waiting("scheduler", 1);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(machine.0.status("scheduler")["holders"][0]["value"], host.trim());
+    assert_eq!(machine.runs(), 1);
+    machine.program("scheduler.sh", "echo ran >> runs");
+    fs::write(machine.0.file("pipe"), "go\n").unwrap();
+    assert_eq!((leader.code(), candidate.code(), machine.runs()), (0, 0, 2));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod at_a_server;
 mod breaking;
 #[cfg(target_os = "linux")]
 mod descendants;
+mod election;
 mod exclusion;
 mod exit_codes;
 mod guide;

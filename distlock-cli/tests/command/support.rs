@@ -82,10 +82,25 @@ impl Place {
 
     /// Starts `exec` of a shell script under the lock `job`, with JSON events.
     pub(crate) fn exec(&self, options: &[&str], script: &str) -> Running {
+        self.script_of("exec", options, script)
+    }
+
+    /// Starts a candidate of the election `job` that runs a shell script, with JSON events.
+    pub(crate) fn elect(&self, options: &[&str], script: &str) -> Running {
+        self.script_of("elect", options, script)
+    }
+
+    fn script_of(&self, subcommand: &str, options: &[&str], script: &str) -> Running {
         // The shell's messages about helpers that a signal has ended would stand between the events.
         let script = &format!("exec 2> /dev/null; {script}");
-        let arguments = [["exec", "--json"].as_slice(), options, &["job", "--", "sh", "-c", script]].concat();
+        let arguments =
+            [[subcommand, "--json"].as_slice(), options, &["job", "--", "sh", "-c", script]].concat();
         Running::start(&mut self.distlock(arguments))
+    }
+
+    /// Takes the lock `job` away from its holder.
+    pub(crate) fn take_away(&self) {
+        assert_code(&self.run(["break", "--yes", "job"]), 0, "break");
     }
 
     /// The output of `status --json`.

@@ -5,6 +5,7 @@
     allow(dead_code)
 )]
 
+pub(crate) mod election;
 pub(crate) mod failures;
 pub(crate) mod loss;
 pub(crate) mod secrets;

@@ -1,5 +1,6 @@
 //! The command on a real Redis server.
 
+mod election;
 mod failures;
 mod loss;
 mod secrets;

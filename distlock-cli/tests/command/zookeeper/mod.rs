@@ -1,5 +1,6 @@
 //! The command on a real ZooKeeper server.
 
+mod election;
 mod failures;
 mod loss;
 mod secrets;

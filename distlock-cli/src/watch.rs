@@ -1,0 +1,124 @@
+//! `distlock elect --watch`: prints the leader of an election, and again at each change.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use distlock::status::Participant;
+use distlock::{Leader, LeaderWatch, LockClient, LockError};
+use serde_json::json;
+use tokio::task::spawn_blocking;
+
+use crate::arguments::{Common, Elect};
+use crate::connection::Address;
+use crate::event::with_head;
+use crate::exit::{self, Ending, Failure};
+use crate::people;
+use crate::report::Report;
+use crate::signals::Signals;
+use crate::wait::interrupted;
+
+/// Prints until a signal ends it, or until the reader of its output has gone.
+pub(crate) async fn run(common: &Common, elect: &Elect, report: &Report) -> Result<Ending, Failure> {
+    let address = Address::find(common.url.as_deref())?;
+    let work = async |locks: &LockClient, signals: &mut Signals| run_with(locks, elect, signals, report).await;
+    address.work_with(None, Duration::ZERO, report, work).await
+}
+
+async fn run_with(
+    locks: &LockClient,
+    elect: &Elect,
+    signals: &mut Signals,
+    report: &Report,
+) -> Result<Ending, Failure> {
+    let election = locks.election(&elect.name)?;
+    let watch = tokio::select! {
+        watch = election.observe() => watch?,
+        signal = signals.next() => return Ok(interrupted(signal)),
+    };
+    tokio::select! {
+        biased;
+        () = signals.next_that_ends() => signals.ask_to_end(),
+        followed = follow(watch, &elect.name, report) => followed?,
+    }
+    Ok(Ending::Code(exit::SUCCESS))
+}
+
+async fn follow(mut watch: LeaderWatch, name: &str, report: &Report) -> Result<(), Failure> {
+    let mut leader = watch.leader();
+    loop {
+        let seen = leader.as_ref().map(participant);
+        let line = if report.is_json() { to_json(name, seen.as_ref()) } else { to_text(name, seen.as_ref()) };
+        match print(line).await {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            printed => printed.map_err(|error| Failure::of_system("write the leader", error))?,
+        }
+        leader = other_than(leader, &mut watch).await?;
+    }
+}
+
+/// Waits for another leader than this one.
+async fn other_than(known: Option<Leader>, watch: &mut LeaderWatch) -> Result<Option<Leader>, LockError> {
+    loop {
+        let leader = watch.changed().await?;
+        if leader != known {
+            return Ok(leader);
+        }
+    }
+}
+
+/// Writes on another thread: a full pipe must not keep a signal from ending this.
+async fn print(line: String) -> io::Result<()> {
+    let write = move || {
+        let mut output = io::stdout();
+        output.write_all(line.as_bytes()).and_then(|()| output.flush())
+    };
+    spawn_blocking(write).await.map_err(io::Error::other)?
+}
+
+fn participant(leader: &Leader) -> Participant {
+    let Leader { id, value, term, since, host, pid, .. } = leader.clone();
+    let mut participant = Participant::new(id).with_token(term);
+    (participant.value, participant.since, participant.host, participant.pid) = (value, since, host, pid);
+    participant
+}
+
+fn to_text(name: &str, leader: Option<&Participant>) -> String {
+    match leader {
+        Some(leader) => {
+            format!("election {name:?} is led by {}\n", people::describe_leader(leader, SystemTime::now()))
+        }
+        None => format!("election {name:?} has no leader\n"),
+    }
+}
+
+fn to_json(name: &str, leader: Option<&Participant>) -> String {
+    let leader = json!({ "leader": leader.map(people::ParticipantJson::from) });
+    format!("{}\n", with_head(&[("event", "leader"), ("name", name)], leader))
+}
+
+#[cfg(test)]
+mod tests {
+    use distlock::{FencingToken, HolderId};
+
+    use super::*;
+
+    #[test]
+    fn a_leader_is_one_line() {
+        let mut leader = Participant::new(HolderId::new("7f")).with_token(Some(FencingToken::new(18)));
+        leader.value = Some("10.0.0.7:8080\n".to_owned());
+        assert_eq!(
+            to_text("a", Some(&leader)),
+            "election \"a\" is led by holder 7f, term 18, value \"10.0.0.7:8080\\n\"\n"
+        );
+        assert_eq!(
+            to_json("a", Some(&leader)),
+            concat!(
+                r#"{"event":"leader","name":"a","leader":{"id":"7f","token":"18","host":null,"pid":null,"#,
+                r#""label":null,"value":"10.0.0.7:8080\n","since":null}}"#,
+                "\n"
+            )
+        );
+        assert_eq!(to_text("a", None), "election \"a\" has no leader\n");
+        assert_eq!(to_json("a", None), "{\"event\":\"leader\",\"name\":\"a\",\"leader\":null}\n");
+    }
+}
