@@ -137,6 +137,13 @@ pub struct Readme;
 #[doc = include_str!("../../docs/guide.md")]
 pub struct Guide;
 
+/// The programs of the pages that the guide refers to, compiled and run.
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../docs/connecting.md")]
+#[doc = include_str!("../../docs/elections.md")]
+#[doc = include_str!("../../docs/several-locks.md")]
+pub struct PagesOfTheGuide;
+
 /// The program of the page about locks without `async`, compiled and run.
 #[cfg(all(doctest, feature = "memory"))]
 #[doc = include_str!("../../docs/without-async.md")]
