@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use distlock::capabilities::Describing;
 use distlock::spi::Backoff;
-use distlock::{DistributedLock, Election, ErrorKind, Leadership, LockClient, LockError, LockStatus, Operation};
+use distlock::{
+    DistributedLock, Election, ErrorKind, Leadership, LockClient, LockError, LockStatus, Operation,
+};
 use tokio::time::{sleep, timeout};
 
 use crate::arguments::{Common, Elect, OnLost};
@@ -153,7 +155,9 @@ impl<'a> Candidate<'a> {
         }
         match self.at_once().await {
             // The attempt says how long it has waited for the server.
-            Err(error) if error.kind() == ErrorKind::Unreachable && self.elect.waiting.wait.is_some() => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Unreachable && self.elect.waiting.wait.is_some() => {
+                Ok(None)
+            }
             elected => elected,
         }
     }

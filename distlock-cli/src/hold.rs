@@ -21,9 +21,8 @@ const LET_GO_AT_ONCE: &str =
 /// Waits for the lock, holds it and releases it.
 pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
-    let work = async |locks: &LockClient, signals: &mut Signals| {
-        run_with(locks, hold, begun, signals, report).await
-    };
+    let work =
+        async |locks: &LockClient, signals: &mut Signals| run_with(locks, hold, begun, signals, report).await;
     Address::find(common.url.as_deref())?.work_with(hold.waiting.wait, Duration::ZERO, report, work).await
 }
 

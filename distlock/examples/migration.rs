@@ -58,8 +58,7 @@ impl Database {
     /// Refuses a step that has been made already.
     async fn step_from(&self, version: u32) -> Result<(), Failure> {
         sleep(Duration::from_millis(20)).await;
-        let stepped =
-            self.version.compare_exchange(version, version + 1, Ordering::SeqCst, Ordering::SeqCst);
+        let stepped = self.version.compare_exchange(version, version + 1, Ordering::SeqCst, Ordering::SeqCst);
         stepped.map(drop).map_err(|found| format!("the database has version {found}").into())
     }
 }

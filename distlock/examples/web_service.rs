@@ -36,7 +36,9 @@ async fn main() -> Result<(), Failure> {
     let shop = Shop { locks: locks.clone(), orders: Arc::default() };
     let listener = TcpListener::bind(address).await?;
     axum::serve(listener, service(shop))
-        .with_graceful_shutdown(async move { terminate.recv().await; })
+        .with_graceful_shutdown(async move {
+            terminate.recv().await;
+        })
         .await?;
     Ok(locks.close(Duration::from_secs(5)).await?) // when the last request is answered
 }
@@ -48,10 +50,7 @@ struct Shop {
 }
 
 fn service(shop: Shop) -> Router {
-    Router::new()
-        .route("/orders/{id}/payments", post(pay))
-        .route("/ready", get(ready))
-        .with_state(shop)
+    Router::new().route("/orders/{id}/payments", post(pay)).route("/ready", get(ready)).with_state(shop)
 }
 
 async fn pay(
@@ -170,10 +169,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn no_order_is_paid_more_than_once() {
         let orders = Arc::default();
-        let replicas = [
-            replica("memory:web-service", &orders).await,
-            replica("memory:web-service", &orders).await,
-        ];
+        let replicas =
+            [replica("memory:web-service", &orders).await, replica("memory:web-service", &orders).await];
         let mut payments = JoinSet::new();
         for number in 0..20 {
             payments.spawn(pay(replicas[number % 2].clone(), 42, 10));

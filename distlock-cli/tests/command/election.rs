@@ -17,8 +17,8 @@ fn term_line(leader: &mut Running) -> u64 {
 #[test]
 fn a_candidate_waits_until_the_command_of_the_leader_has_ended() {
     let place = Place::new();
-    let mut first =
-        place.elect(&["--value", "10.0.0.7:80"], "echo $DISTLOCK_NAME; mkfifo pipe; read line < pipe; exit 3");
+    let mut first = place
+        .elect(&["--value", "10.0.0.7:80"], "echo $DISTLOCK_NAME; mkfifo pipe; read line < pipe; exit 3");
     assert_eq!(first.output_line(), "job");
     let mut second = place.elect(&["--value", "10.0.0.8:80"], "echo $DISTLOCK_TOKEN");
     place.until_waiting("job", 1);
