@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use distlock::capabilities::Describing;
 use distlock::spi::Backoff;
 use distlock::{
-    DistributedLock, Election, ErrorKind, Leadership, LockClient, LockError, LockStatus, Operation,
+    Capabilities, DistributedLock, Election, ErrorKind, Leadership, LockClient, LockError, LockStatus,
+    Operation,
 };
 use tokio::time::{sleep, timeout};
 
@@ -74,14 +75,7 @@ impl<'a> Candidate<'a> {
                 report,
             },
         };
-        let capabilities = locks.capabilities();
-        if !candidate.value().is_empty() && capabilities.describing == Describing::Unsupported {
-            let message = format!(
-                "the backend {:?} cannot show the value of a leader (leave --value out, or use another backend)",
-                capabilities.backend
-            );
-            return Err(Failure::new(exit::USAGE, message));
-        }
+        check_value(candidate.value(), locks.capabilities())?;
         Ok(candidate)
     }
 
@@ -184,6 +178,36 @@ impl<'a> Candidate<'a> {
     }
 }
 
+fn check_value(value: &str, capabilities: &Capabilities) -> Result<(), Failure> {
+    if value.is_empty() || capabilities.describing != Describing::Unsupported {
+        return Ok(());
+    }
+    let message = format!(
+        "the backend {:?} cannot show the value of a leader (leave --value out, or use another backend)",
+        capabilities.backend
+    );
+    Err(Failure::new(exit::USAGE, message))
+}
+
 fn pauses() -> Backoff {
     Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use distlock::capabilities::Reach;
+    use distlock::spi::{CharacterSet, NameRules};
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_the_backend_cannot_show_is_64() {
+        let names = NameRules::new(CharacterSet::of(|_| true), 64);
+        let silent = Capabilities::new("test", Reach::Network, names);
+        let refusal = check_value("10.0.0.7:8080", &silent).unwrap_err();
+        assert_eq!(refusal.code, exit::USAGE);
+        assert!(refusal.message.contains("leave --value out"), "{}", refusal.message);
+        assert!(check_value("", &silent).is_ok());
+        assert!(check_value("10.0.0.7:8080", &silent.with_describing(Describing::Supported)).is_ok());
+    }
 }

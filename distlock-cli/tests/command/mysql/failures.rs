@@ -3,7 +3,6 @@
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use super::server::{Server, Tokens};
-use crate::at_a_server::Server as _;
 use crate::at_a_server::failures::{is_64, is_77, lengths_and_graces};
 use crate::support::{Place, assert_code, said};
 
@@ -60,18 +59,6 @@ fn whoever_is_not_let_in_or_may_not_do_it_is_77() {
         is_77(format!("{}&fencing=table", server.url()), "permissions");
         is_77(server.url().replace("/locks", "/mysql"), "access was refused");
     }
-}
-
-#[test]
-fn a_value_that_the_server_cannot_show_is_64() {
-    let Some(server) = Server::mariadb() else { return };
-    let place = server.place("60s");
-    let output = place.run(["elect", "--value", "10.0.0.7:80", "job", "--", "touch", "ran"]);
-    assert_code(&output, 64, "a value");
-    assert!(said(&output).contains("cannot show the value of a leader (leave --value out"), "{output:?}");
-    assert!(!place.file("ran").exists());
-    assert_code(&place.run(["elect", "job", "--", "touch", "ran"]), 0, "no value");
-    assert!(place.file("ran").exists());
 }
 
 #[test]
