@@ -122,7 +122,8 @@ async fn a_client_counts_and_measures_what_happens_to_its_locks() {
     })
     .await;
     let left = gauge("distlock_lease_remaining_min_seconds{backend=memory}").unwrap();
-    assert!(left > 0.0 && left <= (LEASE * 2 / 3).as_secs_f64(), "{left}");
+    // The renewal is due after a quarter of the lease, and may begin while the clock is on its way.
+    assert!(left > 0.0 && left <= (LEASE * 3 / 4).as_secs_f64(), "{left}");
     assert!(recorded("distlock_renewal_seconds{backend=memory}").is_some_and(|times| !times.is_empty()));
 
     guard.release().await.unwrap();
