@@ -172,15 +172,16 @@ async fn prepare_tokens(
     };
     let clock = context.clock();
     let prepared = async {
-        match session.ask(Operation::Connect, probe.clone()).await {
-            Err(missing) if missing.is_about_a_table() => {}
+        let missing = match session.ask(Operation::Connect, probe.clone()).await {
+            Err(missing) if missing.is_about_a_table() => missing,
             probed => return probed.map(drop),
+        };
+        let created = session.ask(Operation::Connect, create).await;
+        // If another client has created it at the same time, this fails, and nothing is missing.
+        match session.ask(Operation::Connect, probe).await {
+            Err(still) if missing.is_missing_table() => created.and(Err(still)),
+            probed => probed.map(drop),
         }
-        // Another client may create it at the same time, which fails here.
-        if let Err(failure) = session.ask(Operation::Connect, create).await {
-            tracing::debug!(target: "distlock", error = %failure.into_error(), "what tokens come from was not created");
-        }
-        session.ask(Operation::Connect, probe).await.map(drop)
     };
     match within(clock, clock.now().plus(settings.time_to_connect()), prepared).await {
         Some(prepared) => prepared.map_err(Failure::into_error),

@@ -58,6 +58,10 @@ impl Failure {
         self.has_code(&[NO_SUCH_TABLE, DENIED])
     }
 
+    pub(crate) fn is_missing_table(&self) -> bool {
+        self.has_code(&[NO_SUCH_TABLE])
+    }
+
     fn has_code(&self, codes: &[&str]) -> bool {
         matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
     }

@@ -43,8 +43,9 @@ impl Party {
             participant.label = label.map(str::to_owned);
         }
         if !is_holder {
-            let waiter = statement.as_deref().and_then(Waiter::of_statement);
-            waiter.into_iter().for_each(|waiter| describe(&mut participant, waiter));
+            if let Some(waiter) = statement.as_deref().and_then(Waiter::of_statement) {
+                describe(&mut participant, waiter);
+            }
             participant.since = since.as_deref().and_then(moment);
         }
         Some(Self { session, is_holder, participant })

@@ -103,8 +103,8 @@ impl Settings {
         if self.pooler == Pooler::None {
             return String::new();
         }
-        let settings = self.of_sessions(mark).into_iter();
-        settings.map(|(name, value)| format!("SET {name}='{value}';")).collect()
+        let settings = self.of_sessions(mark).map(|(name, value)| format!("SET {name}='{value}';"));
+        settings.concat()
     }
 
     /// Less than the time after which the server closes such a connection.

@@ -3,6 +3,8 @@
 //! Each begins with a comment that names its purpose, for operators who inspect the server and for tests. They contain no
 //! text of users, except in comments.
 
+use std::fmt::Write as _;
+
 use lock_core::{LockError, Operation};
 use serde::{Deserialize, Serialize};
 
@@ -273,7 +275,11 @@ pub(crate) fn probe(tokens: TokenSource) -> Option<String> {
 pub(crate) fn mint(key: Key, name: &str) -> String {
     // As hexadecimal digits, the name needs no escape. The server keeps no NUL.
     let name = name.replace('\0', "\u{fffd}");
-    let bytes: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let mut bytes = String::with_capacity(name.len() * 2);
+    for byte in name.bytes() {
+        // Writing to a string cannot fail.
+        let _ = write!(bytes, "{byte:02x}");
+    }
     format!(
         "{}INSERT INTO {TABLE} AS kept (key,token,name) VALUES ({key},{NOW},convert_from('\\x{bytes}','UTF8')) \
          ON CONFLICT (key) DO UPDATE SET token=greatest(kept.token+1,excluded.token),name=excluded.name \

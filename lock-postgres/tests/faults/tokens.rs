@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::Outcome;
-use lock_core::{ErrorKind, LockClient};
+use lock_core::{ErrorKind, FencingToken, LockClient};
 
 use crate::stage::{ROOM, Stage, cases, connect, ensure, with_options};
 
@@ -15,7 +15,7 @@ cases!("tokens":
 
 async fn next(client: &LockClient) -> Outcome<Option<u64>> {
     let guard = client.mutex(ROOM)?.acquire().await?;
-    let token = guard.token().map(|token| token.get());
+    let token = guard.token().map(FencingToken::get);
     guard.release().await?;
     Ok(token)
 }

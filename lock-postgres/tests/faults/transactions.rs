@@ -78,7 +78,7 @@ async fn wait_for_the_lock() -> Outcome {
     let guard = client.mutex(ROOM)?.acquire().await?;
     let waiting = tokio::spawn(async move {
         let mut transaction = pool.begin().await.map_err(failed)?;
-        let is_ours = in_transaction(&mut transaction, ROOM).acquire_within(Duration::from_secs(60)).await?;
+        let is_ours = in_transaction(&mut transaction, ROOM).acquire_within(Duration::from_mins(1)).await?;
         transaction.commit().await.map_err(failed)?;
         Outcome::Ok(is_ours)
     });

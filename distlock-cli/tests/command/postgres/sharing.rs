@@ -13,7 +13,6 @@ cases!(Server::start(), sharing: [
     loops_on_several_processes_lose_no_increment_and_tokens_rise,
     a_signal_while_waiting_leaves_the_queue_at_once,
     locks_elsewhere_and_of_other_names_are_other_locks,
-    a_waiter_says_on_a_terminal_who_holds_the_lock,
 ]);
 
 #[test]
