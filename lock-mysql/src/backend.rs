@@ -302,6 +302,6 @@ impl fmt::Debug for Lease {
             .field("name", &self.name)
             .field("id", &self.id)
             .field("connection", &self.link.connection)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

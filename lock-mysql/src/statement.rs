@@ -45,8 +45,8 @@ const SLOTS: &str = "distlock_slots";
 /// How many of them one statement removes.
 const SWEPT_AT_ONCE: usize = 16;
 
-/// So that the end of the time is a number that the server can hold.
-const LONGEST_MEMORY: Duration = Duration::from_secs(1000 * 366 * 24 * 60 * 60);
+/// About a thousand years, so that the end of the time is a number that the server can hold.
+const LONGEST_MEMORY: Duration = Duration::from_millis(1 << 45);
 
 /// The server's time when it evaluates this, in microseconds since the epoch.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6))*1000000 AS UNSIGNED)";

@@ -190,8 +190,8 @@ async fn sweep(session: &Session, bucket: &str, used: &str, mark: &str) -> Resul
     let mut names = session.list(bucket).await?;
     names.sort_unstable();
     // Begin elsewhere each time, so that slots that last long hide none.
-    let start = usize::try_from(stat.czxid.unsigned_abs()).unwrap_or(0) % names.len().max(1);
-    names.rotate_left(start);
+    let first = usize::try_from(stat.czxid.unsigned_abs()).unwrap_or(0) % names.len().max(1);
+    names.rotate_left(first);
     for name in names.iter().take(SWEPT_AT_ONCE) {
         let slot = format!("{bucket}/{name}");
         let found = find(session, &slot).await?;
