@@ -297,13 +297,13 @@ fn in_the_order_of(first: &[Listed], then: Vec<Listed>) -> Vec<Listed> {
 mod tests {
     use super::*;
 
-    fn side(rounds: &[f64]) -> Option<Side> {
-        Some(Side { value: 0.0, spread: spread(rounds) })
+    fn side(rounds: &[f64]) -> Side {
+        Side { value: 0.0, spread: spread(rounds) }
     }
 
     #[test]
     fn what_lies_beyond_the_spread_of_both_differs() {
-        let before = side(&[1.2, 1.3, 1.25, 1.22]);
+        let before = Some(side(&[1.2, 1.3, 1.25, 1.22]));
         for (now, difference) in [
             (&[1.4, 1.31, 1.5, 1.45][..], Difference::Slower),
             (&[1.1, 1.19, 1.0, 1.05], Difference::Faster),
@@ -311,7 +311,7 @@ mod tests {
             (&[1.4, 1.5], Difference::Told),
             (&[], Difference::Told),
         ] {
-            assert_eq!(Difference::between(before, side(now)), difference, "{now:?}");
+            assert_eq!(Difference::between(before, Some(side(now))), difference, "{now:?}");
         }
         assert_eq!(Difference::between(before, None), Difference::Unknown);
     }
@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn one_round_out_of_line_hides_a_change_only_among_few_rounds() {
         let (before, slower) = ([1.0; 8], [9.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 0.1]);
-        assert_eq!(Difference::between(side(&before), side(&slower)), Difference::Slower);
-        assert_eq!(Difference::between(side(&before[1..]), side(&slower[1..])), Difference::Same);
+        assert_eq!(Difference::between(Some(side(&before)), Some(side(&slower))), Difference::Slower);
+        assert_eq!(Difference::between(Some(side(&before[1..])), Some(side(&slower[1..]))), Difference::Same);
     }
 
     #[test]

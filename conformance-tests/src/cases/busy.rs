@@ -19,9 +19,8 @@ const NAME: &str = "room";
 /// The holder that the error of a wait of this length names. A server that knows only sessions may not say which one.
 async fn named(client: &LockClient, wait: Duration) -> Outcome<Option<Participant>> {
     let lock = client.mutex(NAME)?;
-    let error = match lock.acquire_for(wait).await {
-        Ok(_) => return Err(Failure::new("acquired although another client holds it")),
-        Err(error) => error,
+    let Err(error) = lock.acquire_for(wait).await else {
+        return Err(Failure::new("acquired although another client holds it"));
     };
     ensure!(error.kind() == ErrorKind::Busy, "{error}");
     let knows_holders = client.capabilities().inspection == Inspection::HolderAndQueue;

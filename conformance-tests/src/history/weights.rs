@@ -46,7 +46,7 @@ pub fn excess(shares: &[Share], of: u64) -> Option<Excess> {
         held.retain(|other| other.until > share.from);
         held.push(share);
         let sum = held.iter().map(|share| share.weight).sum();
-        let by = || held.iter().map(|share| Share::clone(share)).collect();
+        let by = || held.iter().copied().cloned().collect();
         (sum > of).then(|| Excess { held: sum, of, by: by() })
     })
 }
