@@ -111,6 +111,20 @@ pub(crate) struct Exec {
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 
+    /// Run at most once for this slot, such as a date, on all machines; exit with 0 if it has run
+    ///
+    /// The slot is taken before the command starts: a command that fails is not repeated. The server remembers the slot.
+    #[arg(long, value_name = "SLOT")]
+    pub(crate) once: Option<String>,
+
+    /// How long the server remembers the slot at least
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "once", default_value = "1d")]
+    pub(crate) keep: Duration,
+
+    /// Keep others who ask for this too from the lock for so long, by the server's clock, even if the command ends sooner
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "once")]
+    pub(crate) at_least: Option<Duration>,
+
     /// What happens to the command when the lock is lost
     #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
     pub(crate) on_lost: OnLost,
@@ -307,7 +321,8 @@ fn overview() -> String {
 Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --url file:/srv/locks --wait 5m nightly-report -- ./report.sh
-{servers}  distlock status nightly-report
+{servers}  distlock elect scheduler -- ./scheduler
+  distlock status nightly-report
 
 Exit codes:
   the command's own; 128 + signal when a signal ended it; 75 lock not acquired in time; 76 lock lost;
@@ -328,6 +343,7 @@ Examples:
   distlock exec nightly-report -- ./report.sh
   distlock exec --no-wait backup -- rsync -a /srv/ backup:/srv/
   distlock exec --wait 30s --grace 2s deploy -- sh -c 'make && make install'
+  distlock exec --once $(date -u +%F) nightly-report -- ./report.sh
 {urls}
 The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.",
     )

@@ -18,6 +18,8 @@ pub(crate) enum Event<'a> {
     Waiting { holders: &'a [Participant] },
     /// The lock could not be acquired in time: these hold it, or wait for it before us.
     NotAcquired { holders: &'a [Participant], waiters: &'a [Participant], waited: Option<Duration> },
+    /// The slot has run before, here or elsewhere.
+    Skipped { slot: &'a str },
     /// The lock is held.
     Acquired { token: Option<FencingToken> },
     /// The command was started.
@@ -66,7 +68,7 @@ impl Event<'_> {
             | Self::Restored
             | Self::Terminating { .. }
             | Self::Unconfirmed { .. } => Level::Warning,
-            Self::Waiting { .. } => Level::Progress,
+            Self::Waiting { .. } | Self::Skipped { .. } => Level::Progress,
             Self::Acquired { .. }
             | Self::Started { .. }
             | Self::Exited { .. }
@@ -83,6 +85,7 @@ impl Event<'_> {
                 "not_acquired",
                 json!({ "holders": people::to_json(holders), "waiters": people::to_json(waiters) }),
             ),
+            Self::Skipped { slot } => ("skipped", json!({ "slot": slot })),
             Self::Acquired { token } => {
                 ("acquired", json!({ "token": token.map(|token| token.to_string()) }))
             }
@@ -120,6 +123,7 @@ impl Event<'_> {
                     who_is_before_us(holders, waiters, now)
                 )
             }
+            Self::Skipped { slot } => format!("slot {slot:?} of {name:?} has run already"),
             Self::Acquired { token: Some(token) } => format!("lock {name:?} is held (token {token})"),
             Self::Acquired { token: None } => format!("lock {name:?} is held"),
             Self::Started { pid } => format!("the command runs as pid {pid}"),

@@ -2,15 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::LockClient;
+use distlock::{LockClient, LockOptions};
 
 use crate::arguments::{Common, Exec, OnLost};
 use crate::connection::Address;
 use crate::contact::Contact;
-use crate::exit::{Ending, Failure};
+use crate::event::Event;
+use crate::exit::{self, Ending, Failure};
 use crate::report::Report;
 use crate::run::End;
 use crate::signals::Signals;
+use crate::slot::{self, Slot};
 use crate::under_lock::UnderLock;
 use crate::wait::{Attempt, Waited};
 
@@ -35,10 +37,10 @@ async fn run_with(
     signals: &mut Signals,
     report: &Report,
 ) -> Result<Ending, Failure> {
-    let lock = locks.mutex(&exec.name)?;
     let attempt = Attempt { locks, name: &exec.name, waiting: &exec.waiting, begun, report };
-    let guard = match attempt.acquire(&*lock, signals).await? {
-        Waited::Acquired(guard) => guard,
+    let (hold, releasing) = match acquire(exec, &attempt, signals).await? {
+        Waited::Acquired(Slot::Taken(hold, releasing)) => (hold, releasing),
+        Waited::Acquired(Slot::HasRun) => return Ok(skipped(exec, report)),
         Waited::Ended(ending) => return Ok(ending),
     };
     let under_lock = UnderLock {
@@ -49,10 +51,38 @@ async fn run_with(
         grace,
         report,
     };
-    let hold = guard.hold().clone();
-    let end = under_lock.run(&hold, Contact::watch(locks, &*lock), signals).await;
-    let released = under_lock.release(&hold, guard.release(), signals).await;
+    let contact = Contact::watch(locks, &*locks.mutex(&exec.name)?);
+    let end = under_lock.run(&hold, contact, signals).await;
+    let released = under_lock.release(&hold, releasing, signals).await;
     end.map(End::ending).map(|ending| released.unwrap_or(ending))
+}
+
+async fn acquire(exec: &Exec, attempt: &Attempt<'_>, signals: &mut Signals) -> Result<Waited<Slot>, Failure> {
+    let Some(slot) = &exec.once else {
+        let lock = attempt.locks.mutex_with(&exec.name, options(exec))?;
+        return Ok(match attempt.acquire(&*lock, signals).await? {
+            Waited::Acquired(guard) => {
+                Waited::Acquired(Slot::Taken(guard.hold().clone(), Box::pin(guard.release())))
+            }
+            Waited::Ended(ending) => Waited::Ended(ending),
+        });
+    };
+    let once = attempt.locks.once(&exec.name, slot)?.keep(exec.keep);
+    slot::take(once, attempt, signals).await
+}
+
+fn options(exec: &Exec) -> LockOptions {
+    match exec.at_least {
+        Some(shortest) => LockOptions::new().at_least(shortest),
+        None => LockOptions::new(),
+    }
+}
+
+fn skipped(exec: &Exec, report: &Report) -> Ending {
+    if let Some(slot) = &exec.once {
+        report.event(&exec.name, &Event::Skipped { slot });
+    }
+    Ending::Code(exit::SUCCESS)
 }
 
 /// How long before the end of the lease a loss must be known: the time that the command gets to stop.

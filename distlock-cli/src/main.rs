@@ -5,7 +5,8 @@
 //!
 //! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
 //! * [`exec`], [`elect`] with [`watch`], [`hold`], [`status`], [`breaking`] are the subcommands;
-//! * [`connection`] and [`wait`] acquire a lock, [`contact`] reports whether its server can be reached;
+//! * [`connection`] and [`wait`] acquire a lock, [`slot`] takes a slot under it, [`contact`] reports
+//!   whether its server can be reached;
 //! * [`under_lock`] starts the program that runs under it, [`run`] supervises that: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
 //! * [`report`] prints what happens ([`event`], [`people`] and their [`condition`]), through an [`outlet`];
@@ -36,6 +37,7 @@ mod people;
 mod report;
 mod run;
 mod signals;
+mod slot;
 mod status;
 mod system;
 mod terminal;

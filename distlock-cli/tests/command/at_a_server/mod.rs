@@ -8,6 +8,7 @@
 pub(crate) mod election;
 pub(crate) mod failures;
 pub(crate) mod loss;
+pub(crate) mod once;
 pub(crate) mod secrets;
 pub(crate) mod sharing;
 
