@@ -40,13 +40,14 @@ async fn the_client_sends_whole_messages_only() -> Outcome {
     stage.queued(1).await?;
     client.status(ROOM).await?;
     client.ping().await?;
-    held.release().await?;
-    let (guard, _) = waiter.granted().await?;
-    guard.release().await?;
     let logged = |part: &'static str| {
         let text = std::fs::read_to_string(stage.server.log()).map_err(Failure::from);
         text.map(|text| text.lines().filter(|line| line.starts_with("locks ") && line.contains(part)).count())
     };
+    until("a check is logged", || async { Ok(logged("/*distlock renew*/")? > 0) }).await?;
+    held.release().await?;
+    let (guard, _) = waiter.granted().await?;
+    guard.release().await?;
     until("the release is logged", || async { Ok(logged("/*distlock release*/")? >= 2) }).await?;
     for operation in ["connect", "acquire", "renew", "inspect", "ping"] {
         let text = format!("LOG:  statement: /*distlock {operation}");
