@@ -272,11 +272,13 @@ fn a_wait_takes_no_wake_up_from_the_code_around_it() {
     let guard = lock.acquire().unwrap();
     thread::current().unpark();
     thread::scope(|threads| {
-        threads.spawn(|| {
+        let releasing = threads.spawn(|| {
             thread::sleep(Duration::from_millis(20));
             drop(guard);
         });
         lock.acquire().unwrap().release().unwrap();
+        // The scope would park for a thread that still runs, and take the wake-up.
+        releasing.join().unwrap();
     });
     thread::park(); // returns at once: the wake-up from above is still there
 }

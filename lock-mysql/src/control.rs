@@ -359,7 +359,7 @@ impl Desk {
             return Err(Failure::Broken(gone(operation)));
         };
         let clock = self.context.clock();
-        let deadline = clock.now().plus(self.settings.request_timeout);
+        let deadline = clock.now().plus(self.settings.time_for(operation));
         let asked = within(clock, deadline, session.ask(operation, statement.to_owned())).await;
         let answer = asked.unwrap_or_else(|| Err(Failure::silence(operation)));
         if !matches!(answer, Err(Failure::Broken(_))) {

@@ -14,7 +14,7 @@ use crate::options::TokenSource;
 use crate::session::Row;
 use crate::statement;
 
-/// How often the server may give up a statement because of others, or lack the table.
+/// How often the server may give up a statement because of others, or lack the table or the row.
 const MOST_ROUNDS: usize = 4;
 
 pub(crate) async fn remember(
@@ -28,7 +28,8 @@ pub(crate) async fn remember(
             .remedy("keep a table at the server: fencing=table"));
     }
     let clock = backend.context.clock();
-    let limit = backend.settings.time_to_connect() + backend.settings.request_timeout * 2;
+    let settings = &backend.settings;
+    let limit = settings.time_to_connect() + settings.time_for(Operation::Remember) * 2;
     let asked = within(clock, clock.now().plus(limit), ask(backend, memo, keep)).await;
     let remembered = asked.unwrap_or_else(|| Err(no_answer(Operation::Remember)))?;
     if remembered == Remembered::Now {
@@ -45,6 +46,8 @@ async fn ask(backend: &MySqlBackend, memo: &Memo, keep: Duration) -> Result<Reme
     loop {
         round += 1;
         match backend.clerk.try_to_ask(Operation::Remember, statement.clone()).await {
+            // Its time was over between the two statements, and another client has removed it.
+            Ok(answer) if answer.rows.is_empty() && round < MOST_ROUNDS => {}
             Ok(answer) => {
                 let remembered = answer.rows.first().and_then(|row| read(row, &writer));
                 return remembered

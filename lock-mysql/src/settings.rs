@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::spi::Endpoint;
-use lock_core::{BackendContext, LockError, Password};
+use lock_core::{BackendContext, LockError, Operation, Password};
 use sqlx::mysql::MySqlConnectOptions;
 
 use crate::address::connect_options;
@@ -12,6 +12,9 @@ use crate::session::Session;
 
 /// The request timeout unless the options set another one.
 const LONGEST_REQUEST: Duration = Duration::from_secs(3);
+
+/// The request timeout of what writes a slot.
+const LONGEST_WRITE: Duration = Duration::from_secs(5);
 
 /// An attempt to connect to a server that accepts the connection and then says nothing takes at least this long.
 const SHORTEST_TIME_TO_CONNECT: Duration = Duration::from_secs(2);
@@ -70,6 +73,12 @@ impl Settings {
             None => self.connect_options.clone(),
         };
         Session::open(&options, self.lease_seconds(), context.clock(), limit).await
+    }
+
+    /// How long the server may take to answer. No lease depends on a slot, and its table may have to be made, which waits for the
+    /// disk.
+    pub(crate) fn time_for(&self, operation: Operation) -> Duration {
+        if operation == Operation::Remember { LONGEST_WRITE } else { self.request_timeout }
     }
 
     /// How long opening a connection may take.

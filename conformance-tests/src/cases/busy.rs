@@ -67,6 +67,8 @@ async fn a_wait_that_ends_names_the_holder(stage: &Stage) -> Outcome {
     // Long enough for any server to answer once.
     let holder = named(&theirs, Duration::from_secs(2)).await?;
     is_named(stage, &theirs, holder, "the holder").await?;
+    // What a wait has asked for is undone in the background.
+    stage.soon("the undoing", theirs.idle()).await?;
     guard.release().await?;
     stage.is_free(&theirs, NAME).await
 }
