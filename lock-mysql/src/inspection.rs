@@ -25,6 +25,9 @@ use crate::survey::{self, Belongings};
 /// The pause between two checks whether a killed connection has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// After this many checks a connection that still has the lock gets the command to end once more.
+const LOOKS_BEFORE_ANOTHER_END: u32 = 20;
+
 /// The table's record of a lock's last holder.
 struct Record {
     token: FencingToken,
@@ -231,14 +234,10 @@ async fn end_connection_of(
             .await?
             .map(|belongings| belongings.others_than(&name, &backend.settings.prefix)),
     };
-    let end = statement::end(connection, Operation::Break);
-    match backend.control.ask_of(&run, Operation::Break, end).await {
-        Ok(_) => {}
-        // It has ended by itself meanwhile.
-        Err(failure) if failure.is_unknown_thread() => return Ok(Broken::not_held()),
-        Err(failure) => return Err(failure.into_error()),
+    if end(backend, &run, connection).await? == Ended::Before {
+        return Ok(Broken::not_held());
     }
-    freed(backend, &name, connection).await?;
+    freed(backend, &name, &run, connection).await?;
     let mut broken = Broken::taken_away();
     (broken.also_lost, broken.others) = match also_lost {
         Some(names) => (names, Others::Known),
@@ -262,14 +261,35 @@ async fn others_written_down(
     Ok(names)
 }
 
-/// Waits until the connection no longer holds the lock.
-async fn freed(backend: &MySqlBackend, name: &Name, connection: u64) -> Result<(), LockError> {
+#[derive(PartialEq)]
+enum Ended {
+    Now,
+    /// It has ended by itself meanwhile.
+    Before,
+}
+
+async fn end(backend: &MySqlBackend, run: &Run, connection: u64) -> Result<Ended, LockError> {
+    let end = statement::end(connection, Operation::Break);
+    match backend.control.ask_of(run, Operation::Break, end).await {
+        Ok(_) => Ok(Ended::Now),
+        Err(failure) if failure.is_unknown_thread() => Ok(Ended::Before),
+        Err(failure) => Err(failure.into_error()),
+    }
+}
+
+/// Waits until the connection no longer holds the lock. A MySQL 5.7 may miss the command to end a connection that goes back to
+/// reading at that very moment, so it gets the command again.
+async fn freed(backend: &MySqlBackend, name: &Name, run: &Run, connection: u64) -> Result<(), LockError> {
     let clock = backend.context.clock();
-    loop {
+    for looks in 1_u32.. {
         let answer = backend.control.ask(Operation::Break, statement::holder(name, Operation::Break)).await?;
         if answer.value() != Some(&connection.to_string()) {
             return Ok(());
         }
+        if looks.is_multiple_of(LOOKS_BEFORE_ANOTHER_END) {
+            end(backend, run, connection).await?;
+        }
         clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
     }
+    Ok(())
 }
