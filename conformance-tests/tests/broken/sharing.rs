@@ -24,7 +24,7 @@ enum Defect {
     WritersIgnoreReaders,
     /// Of readers that wait next to each other, only one enters.
     OneReaderAtATime,
-    /// A waiter that leaves lets nobody behind it in.
+    /// A waiter that leaves does not let the next ones in.
     LeavingHelpsNobody,
     /// The exclusive hold is released, and the shared one acquired, with a gap between them.
     DowngradeWithGap,

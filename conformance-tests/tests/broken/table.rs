@@ -52,7 +52,7 @@ pub(crate) enum Defect {
     ShowsQueueBackwards,
     /// What the clients say about themselves is not shown.
     ShowsNobody,
-    /// A refusal names whoever asked last.
+    /// A refusal names the client that asked last.
     NamesTheAsker,
     /// A slot may be used as often as asked.
     RemembersNothing,

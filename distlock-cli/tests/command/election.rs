@@ -108,7 +108,7 @@ fn elections_and_locks_of_one_name_exclude_each_other() {
         assert_code(&output, code, options);
         assert!(said(&output).contains(&format!("held by pid {}", job.pid())), "{output:?}");
     }
-    until("nobody waits", || place.status("job")["waiters"].as_array().unwrap().is_empty());
+    until("no waiter is left", || place.status("job")["waiters"].as_array().unwrap().is_empty());
     let mut candidate = place.elect(&[], "echo leads");
     place.until_waiting("job", 1);
     std::fs::write(place.file("pipe"), "go\n").unwrap();

@@ -8,7 +8,7 @@ use crate::types::status::HolderInfo;
 /// What an acquisition asks for: those of the client, unless the lock has options of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// What the server is told about the holder.
+    /// What the client tells the server about the holder.
     pub(crate) holder: Arc<HolderInfo>,
     /// `None` for the lease of the client.
     pub(crate) lease: Option<Duration>,

@@ -98,7 +98,7 @@ pub enum Leasing {
 pub enum Remembering {
     /// The server remembers nothing of a client that is gone, or must not be written to.
     Unsupported,
-    /// The server remembers a slot for as long as it is told to, by its own clock.
+    /// The server remembers a slot for the time that is asked for, by its own clock.
     Supported,
 }
 

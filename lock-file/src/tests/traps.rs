@@ -261,7 +261,7 @@ fn a_dropped_wait_leaves_the_queue() {
         }
         theirs.idle().await;
     });
-    eventually("nobody waits", || status(&ours, "a").waiters.is_empty());
+    eventually("no waiter is left", || status(&ours, "a").waiters.is_empty());
     block_on(guard.release()).unwrap();
     block_on(theirs.close(SOON)).unwrap();
     scratch.is_empty_soon();
