@@ -191,7 +191,8 @@ impl Stage {
     /// Checks that a client has left neither a waiter nor a lock.
     pub async fn nothing_is_left(&self, client: &LockClient, when: &str) -> Outcome {
         soon("the undoing", client.idle()).await?;
-        until(&format!("{when}: no waiter is left"), || async { Ok(self.waiters().await?.is_empty()) }).await?;
+        until(&format!("{when}: no waiter is left"), || async { Ok(self.waiters().await?.is_empty()) })
+            .await?;
         ensure!(self.holder_of(ROOM).await?.is_none(), "{when}: the lock is held");
         Ok(())
     }
