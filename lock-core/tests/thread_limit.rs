@@ -11,9 +11,28 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Less than the stack of a thread needs, and enough for everything else.
 const ROOM: u64 = 1 << 20;
 
+/// Waits until every other thread sleeps. A thread that starts still takes memory, an alternative stack and an arena,
+/// and the standard library aborts the process where it gets none.
+fn wait_until_other_threads_sleep() {
+    while std::fs::read_dir("/proc/self/task").unwrap().any(|task| is_awake(&task.unwrap())) {
+        std::thread::yield_now();
+    }
+}
+
+fn is_awake(task: &std::fs::DirEntry) -> bool {
+    let this_thread = std::fs::read_link("/proc/thread-self").unwrap();
+    if this_thread.ends_with(task.file_name()) {
+        return false;
+    }
+    // A thread that has ended in the meantime has no such file.
+    let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('S'))
+}
+
 /// Limits the address space to what is in use and a little more. Unlike a limit on processes, this also applies to
 /// root.
 fn with_room_for_no_thread<T>(act: impl FnOnce() -> T) -> T {
+    wait_until_other_threads_sleep();
     let before = getrlimit(Resource::As);
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
