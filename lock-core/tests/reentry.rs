@@ -201,3 +201,12 @@ async fn unlock_by_somebody_else_is_an_error_that_changes_nothing() {
     lock.unlock().await.unwrap();
     assert_eq!(lock.unlock().await.unwrap_err().kind(), ErrorKind::NotOwner);
 }
+
+#[tokio::test]
+async fn a_guard_has_an_owner_of_its_own_and_the_task_beside_it_holds_nothing() {
+    let lock = lock();
+    let guard = lock.acquire().await.unwrap();
+    assert!(!lock.is_held() && lock.hold().is_none());
+    assert_eq!((lock.hold_count(), lock.hold_count_of(guard.owner()), lock.is_locked()), (0, 1, true));
+    guard.release().await.unwrap();
+}

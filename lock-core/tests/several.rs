@@ -10,7 +10,8 @@ use std::time::Duration;
 use lock_core::memory::faults::{Fault, Gate};
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Replies, Told as ToldBy};
 use lock_core::{
-    ClientBuilder, DistributedLock, ErrorKind, HoldEnd, LockClient, LossReason, MultiLock, Operation, Owner,
+    ClientBuilder, DistributedLock, ErrorKind, Hold, HoldEnd, LockClient, LossReason, Mode, MultiLock,
+    Operation, Owner,
 };
 use support::{ByHand, DropAfter, LEASE, Recorder, SOON, Timed, Told, eventually, name, next};
 
@@ -112,6 +113,55 @@ fn an_empty_list_is_an_error_and_so_are_two_clients_of_one_lock() {
         assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
     }
     assert_eq!(ours.mutex_all(["a", ""]).unwrap_err().kind(), ErrorKind::InvalidName);
+}
+
+#[tokio::test]
+async fn two_sides_of_one_lock_are_refused_and_one_of_them_counts_once() {
+    let client = MemoryServer::new().client().unwrap();
+    let (catalog, render) = (client.rw_lock("a").unwrap(), client.semaphore("a", 3).unwrap());
+    let one_permit = || render.permits(1).unwrap();
+    let clashes = [
+        [catalog.read(), catalog.write()],
+        [catalog.read(), client.mutex("a").unwrap()],
+        [one_permit(), one_permit()],
+        [one_permit(), render.permits(2).unwrap()],
+    ];
+    for clash in clashes {
+        assert_eq!(MultiLock::of(clash).unwrap_err().kind(), ErrorKind::InvalidOption);
+    }
+    let reading = MultiLock::of([catalog.read(), catalog.read(), one_permit()]).unwrap();
+    let guard = reading.acquire().await.unwrap();
+    assert_eq!(guard.hold().parts().iter().map(Hold::mode).filter(|mode| *mode == Mode::Shared).count(), 1);
+    assert!(catalog.read().try_acquire().await.unwrap().is_some(), "it reads");
+    assert!(catalog.write().try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquisition_that_is_refused_names_the_lock_and_its_holder() {
+    let server = MemoryServer::new();
+    let (_, both) = client_of(&server);
+    let theirs = server.client().unwrap();
+    let _held = theirs.mutex("account/9").unwrap().acquire().await.unwrap();
+    let error = both.acquire_for(Duration::ZERO).await.unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Busy, Some(both.name())));
+    assert!(error.to_string().contains("\"account/9\""), "{error}");
+    assert_eq!(error.holder().and_then(|holder| holder.pid), Some(std::process::id()));
+}
+
+#[tokio::test]
+async fn a_listener_stays_although_no_one_uses_the_locks() {
+    let client = MemoryServer::new().client().unwrap();
+    let told = Recorder::listen(&client.mutex_all(BOTH).unwrap());
+    let (removed, nothing) = Recorder::new();
+    drop(client.mutex_all(BOTH).unwrap().add_listener(removed));
+    for number in 0..100 {
+        // The client forgets locks that are not in use.
+        drop(client.mutex_all([format!("other/{number}"), "another".to_owned()]).unwrap());
+    }
+    client.mutex_all(BOTH).unwrap().acquire().await.unwrap().release().await.unwrap();
+    assert_eq!((next(&told), next(&told)), (Told::Acquired, Told::Released));
+    assert!(nothing.try_recv().is_err());
 }
 
 #[tokio::test]

@@ -123,6 +123,15 @@ impl Listeners {
         self.0.add(Some((name.clone(), LockKind::Lock)), listener)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.read().all().next().is_none()
+    }
+
+    /// The client that the lock belongs to is closed.
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
+
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
         Arc::clone(&self.0) as _
     }

@@ -97,7 +97,7 @@ impl dyn DistributedLock + '_ {
             Some(owner) => self.acquire_as(owner, Wait::within(duration, self.clock().now())).await?,
             None => Some(self.acquire_for(duration).await?),
         };
-        self.run(guard.ok_or_else(|| LockError::busy(self.name()))?, body).await
+        self.run(guard.ok_or_else(|| self.busy())?, body).await
     }
 
     /// Like [`with_lock`](#method.with_lock), without waiting: returns `None`, and does not run the body, when another

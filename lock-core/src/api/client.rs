@@ -454,7 +454,7 @@ impl LockClient {
     /// If the future is dropped after its first poll, the client refuses new acquisitions; call `close` again to
     /// finish.
     pub async fn close(&self, timeout: Duration) -> Result<(), LockError> {
-        let Client { context, locks, announcer, is_closing, .. } = &*self.client;
+        let Client { context, locks, joint, announcer, is_closing, .. } = &*self.client;
         // First, so that `closing` completes before waits end with an error.
         is_closing.send_replace(true);
         locks.close(&LockError::new(ErrorKind::Closed, Operation::Acquire).remedy("make a new client"));
@@ -474,6 +474,7 @@ impl LockClient {
         // What is given up ends now, and its events come before the end.
         let _ = within(clock, clock.now().plus(CLOSE_BACKEND_WITHIN), context.cleanup.idle()).await;
         announcer.close();
+        joint.close();
         left_behind.map_or(Ok(()), Err)
     }
 

@@ -13,6 +13,7 @@ use crate::api::scope;
 use crate::runtime::clock::Clock;
 use crate::spi::Wait;
 use crate::types::error::{ErrorKind, LockError, Operation};
+use crate::types::mode::Mode;
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
 
@@ -151,6 +152,36 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// ```
     fn is_locked(&self) -> bool;
 
+    /// Returns how the holds of this lock share it with others.
+    ///
+    /// ```
+    /// # use lock_core::Mode;
+    /// # lock_core::example(async |locks| {
+    /// let catalog = locks.rw_lock("catalog")?;
+    /// assert_eq!((catalog.read().mode(), catalog.write().mode()), (Mode::Shared, Mode::Exclusive));
+    /// # Ok(()) });
+    /// ```
+    fn mode(&self) -> Mode {
+        Mode::Exclusive
+    }
+
+    /// Returns the error of an acquisition that another owner was in the way of all the time. It names the holder if that
+    /// is known. [`acquire_for`](DistributedLock::acquire_for) fails with it.
+    ///
+    /// ```
+    /// # use lock_core::ErrorKind;
+    /// # lock_core::example(async |locks| {
+    /// let lock = locks.mutex("orders/42")?;
+    /// let _held = lock.acquire().await?;
+    /// let error = if lock.try_acquire().await?.is_none() { lock.busy() } else { return Ok(()) };
+    /// assert_eq!(error.kind(), ErrorKind::Busy);
+    /// assert!(error.holder().is_some());
+    /// # Ok(()) });
+    /// ```
+    fn busy(&self) -> LockError {
+        LockError::busy(self.name())
+    }
+
     /// Adds a listener for losses and other events of this name, for the whole client. It stays until the subscription
     /// is dropped, also while no one uses the lock.
     ///
@@ -215,7 +246,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
     /// Same as [`DistributedLock::acquire_as`].
     async fn acquire_for(&self, duration: Duration) -> Result<LockGuard, LockError> {
         let guard = self.try_acquire_for(duration).await?;
-        guard.ok_or_else(|| LockError::busy(self.name()))
+        guard.ok_or_else(|| self.busy())
     }
 
     /// Acquires the lock without waiting: returns `None` when another owner holds it.
@@ -349,7 +380,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
         self.release_as(acting_owner(self)?).await
     }
 
-    /// Returns the hold of the current owner, if it has one.
+    /// Returns the hold of the current owner, if it has one. **A guard has an owner of its own**, so this is `None` in a
+    /// task that holds the lock by a guard alone: ask [`LockGuard::hold`].
     ///
     /// ```
     /// # lock_core::example(async |locks| {
@@ -363,7 +395,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
         acting_owner(self).ok().and_then(|owner| self.hold_of(owner))
     }
 
-    /// Returns whether the current owner holds the lock, by the clock.
+    /// Returns whether the current owner holds the lock, by the clock. **A guard has an owner of its own**, so this is
+    /// `false` in a task that holds the lock by a guard alone: ask the guard's [`Hold::is_valid`].
     ///
     /// ```
     /// # lock_core::example(async |locks| {
@@ -378,7 +411,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync {
         self.hold().is_some_and(|hold| hold.is_valid())
     }
 
-    /// Returns how many entries the current owner has.
+    /// Returns how many entries the current owner has. Guards do not count: each has an owner of its own.
     ///
     /// ```
     /// # lock_core::example(async |locks| {

@@ -89,6 +89,9 @@ impl LockOptions {
     /// lock as soon as it is free, and so does a status see it. While the pause lasts, a try is refused, and a wait goes on; who of
     /// those that wait is first afterwards is not defined. An acquisition costs one more round trip.
     ///
+    /// The pause is noted before the caller has the lock. **If the server's answer to that is lost, or the caller leaves at that
+    /// moment, the pause passes without a hold**: too few runs, never too many.
+    ///
     /// ```
     /// # use lock_core::LockOptions;
     /// # use std::time::Duration;

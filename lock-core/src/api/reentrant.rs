@@ -109,7 +109,7 @@ impl DistributedLock for ReentrantLock {
 
     async fn acquire_for(&self, duration: Duration) -> Result<LockGuard, LockError> {
         let wait = Wait::within(duration, self.clock().now());
-        self.acquire_guard(Owner::new(), wait).await?.ok_or_else(|| self.entry.busy())
+        self.acquire_guard(Owner::new(), wait).await?.ok_or_else(|| self.busy())
     }
 
     async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
@@ -148,6 +148,10 @@ impl DistributedLock for ReentrantLock {
 
     fn is_locked(&self) -> bool {
         self.entry.local.holder().is_some()
+    }
+
+    fn busy(&self) -> LockError {
+        self.entry.busy()
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(super) struct Joints {
     locks: Vec<Arc<dyn DistributedLock>>,
     held: Mutex<HashMap<Owner, Joint>>,
     listeners: Listeners,
+    /// Which of the locks was not to be had, the last time that one was not.
+    refused: AtomicUsize,
 }
 
 /// One owner's hold of all locks.
@@ -58,8 +61,12 @@ impl Joints {
     pub(super) fn of(locks: Vec<Arc<dyn DistributedLock>>) -> Result<Self, LockError> {
         let names: Box<[_]> = locks.iter().map(|lock| lock.name().clone()).collect();
         let clock = locks.first().map_or_else(Clock::system, |lock| lock.clock().clone());
-        let (held, listeners) = (Mutex::default(), Listeners::new());
-        Ok(Self { name: joined(&names)?, clock, names, locks, held, listeners })
+        let (held, listeners, refused) = (Mutex::default(), Listeners::new(), AtomicUsize::new(0));
+        Ok(Self { name: joined(&names)?, clock, names, locks, held, listeners, refused })
+    }
+
+    pub(super) fn with_listeners(self, listeners: Listeners) -> Self {
+        Self { listeners, ..self }
     }
 
     pub(super) fn name(&self) -> &LockName {
@@ -87,6 +94,14 @@ impl Joints {
 
     pub(super) fn is_locked(&self) -> bool {
         self.held.lock().values().any(|joint| joint.loss().is_none())
+    }
+
+    /// The error of a wait that ended without all locks. It names the lock that another owner has.
+    pub(super) fn busy(&self) -> LockError {
+        match self.locks.get(self.refused.load(Ordering::Relaxed)) {
+            Some(part) => part.busy().on(&self.name).because(format!("{:?} was not to be had", part.name())),
+            None => LockError::busy(&self.name),
+        }
     }
 
     pub(super) async fn acquire(
@@ -157,12 +172,15 @@ impl Joints {
 
     async fn take_in_order(&self, owner: Owner, wait: Wait) -> Result<Taken, LockError> {
         let mut guards: Vec<LockGuard> = Vec::with_capacity(self.locks.len());
-        for lock in &self.locks {
+        for (index, lock) in self.locks.iter().enumerate() {
             let acquiring = lock.acquire_as(owner, self.wait_by(lock.clock(), wait));
             match unless_ended(&guards, acquiring).await {
                 Some(answer) => match answer? {
                     Some(guard) => guards.push(guard),
-                    None => return Ok(Taken::Refused),
+                    None => {
+                        self.refused.store(index, Ordering::Relaxed);
+                        return Ok(Taken::Refused);
+                    }
                 },
                 None => break,
             }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 
+use crate::api::announcer::Listeners;
 use crate::api::granter::GuardedLock;
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
@@ -18,7 +19,7 @@ use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
-use crate::spi::Wait;
+use crate::spi::{LockKind, Wait};
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
 use crate::types::owner::Owner;
@@ -74,8 +75,9 @@ impl MultiLock {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for an empty list, and for two locks that have the same name at the same server and
-    /// belong to different clients, because one would wait for the other.
+    /// [`ErrorKind::InvalidOption`] for an empty list, and for two different locks of one name at the same server, because
+    /// one would wait for the other: those of two clients, the two sides of a read-write lock, and permits of one
+    /// semaphore, which are taken together with a larger number.
     pub fn of(
         locks: impl IntoIterator<Item = Arc<dyn DistributedLock>>,
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
@@ -90,22 +92,28 @@ fn in_order(mut locks: Vec<Arc<dyn DistributedLock>>) -> Result<Vec<Arc<dyn Dist
     if locks.is_empty() {
         return Err(invalid().because("the list of locks is empty").remedy("name at least one lock"));
     }
-    locks.sort_by(|one, other| (one.name(), one.server()).cmp(&(other.name(), other.server())));
+    locks.sort_by(|one, other| place(&**one).cmp(&place(&**other)));
     locks.dedup_by(|one, other| is_same(&**one, &**other));
-    let clash = locks
-        .windows(2)
-        .find(|pair| (pair[0].name(), pair[0].server()) == (pair[1].name(), pair[1].server()));
-    match clash {
+    match locks.windows(2).find(|pair| place(&*pair[0]) == place(&*pair[1])) {
         None => Ok(locks),
         Some(pair) => Err(invalid()
             .on(pair[0].name())
             .because("two different locks of the list have this name at the same server, and one may wait for the other")
-            .remedy("take both from the same client, or list it once")),
+            .remedy("list it once, in the mode and with the permits that are needed, from one client")),
     }
 }
 
-/// Whether both are the same lock: the same object, or the same name of the same client.
+/// Where a lock comes in the order. A semaphore has nothing to do with the lock of its name.
+fn place(lock: &dyn DistributedLock) -> (&LockName, LockKind, &str) {
+    (lock.name(), lock.mode().kind(), lock.server())
+}
+
+/// Whether both are the same lock: the same object, or the same name of the same client. Permits add up, so those that are
+/// listed twice are not the same.
 fn is_same(one: &dyn DistributedLock, other: &dyn DistributedLock) -> bool {
+    if one.mode() != other.mode() || one.mode().kind() == LockKind::Semaphore {
+        return false;
+    }
     let is_one_object = std::ptr::addr_eq(std::ptr::from_ref(one), std::ptr::from_ref(other));
     // Each client has its own copy of the address.
     let is_one_client = !one.server().is_empty() && std::ptr::eq(one.server(), other.server());
@@ -142,6 +150,10 @@ impl DistributedLock for MultiLock {
 
     fn is_locked(&self) -> bool {
         self.0.is_locked()
+    }
+
+    fn busy(&self) -> LockError {
+        self.0.busy()
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
@@ -190,26 +202,41 @@ impl Hold {
     }
 }
 
-/// The joint locks of one client that are in use: those of the same names are the same lock.
+/// The joint locks of one client that are in use or have listeners: those of the same names are the same lock.
 #[derive(Default)]
-pub(crate) struct MultiLocks(Mutex<HashMap<Box<[LockName]>, Weak<Joints>>>);
+pub(crate) struct MultiLocks(Mutex<HashMap<Box<[LockName]>, Known>>);
+
+struct Known {
+    joints: Weak<Joints>,
+    listeners: Listeners,
+}
 
 impl MultiLocks {
     pub(crate) fn get(
         &self,
         locks: Vec<Arc<dyn DistributedLock>>,
     ) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let joints = Joints::of(in_order(locks)?)?;
+        let mut joints = Joints::of(in_order(locks)?)?;
         let mut known = self.0.lock();
         if known.len() == known.capacity() {
-            known.retain(|_, joints| joints.strong_count() > 0);
+            known.retain(|_, known| known.joints.strong_count() > 0 || !known.listeners.is_empty());
         }
-        let found = known.get(joints.names()).and_then(Weak::upgrade);
-        let used = found.unwrap_or_else(|| {
-            let joints = Arc::new(joints);
-            known.insert(joints.names().into(), Arc::downgrade(&joints));
-            joints
-        });
-        Ok(Arc::new(MultiLock(used)))
+        let earlier = known.get(joints.names());
+        if let Some(used) = earlier.and_then(|earlier| earlier.joints.upgrade()) {
+            return Ok(Arc::new(MultiLock(used)));
+        }
+        if let Some(earlier) = earlier {
+            joints = joints.with_listeners(earlier.listeners.clone());
+        }
+        let joints = Arc::new(joints);
+        let (names, listeners) = (joints.names().into(), joints.listeners().clone());
+        known.insert(names, Known { joints: Arc::downgrade(&joints), listeners });
+        Ok(Arc::new(MultiLock(joints)))
+    }
+
+    /// Reports the end of the client to the listeners.
+    pub(crate) fn close(&self) {
+        let listeners: Vec<_> = self.0.lock().values().map(|known| known.listeners.clone()).collect();
+        listeners.iter().for_each(Listeners::close);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -73,11 +72,6 @@ impl DistributedLock for SharedLock {
         }))
     }
 
-    async fn acquire_for(&self, duration: Duration) -> Result<LockGuard, LockError> {
-        let guard = self.try_acquire_for(duration).await?;
-        guard.ok_or_else(|| self.gate.busy())
-    }
-
     async fn release_as(&self, owner: Owner) -> Result<(), LockError> {
         let Some(lane) = self.gate.lane_of(owner, self.mode) else { return Err(self.gate.not_owner(owner)) };
         scope::note_exit(owner, &lane);
@@ -94,6 +88,14 @@ impl DistributedLock for SharedLock {
 
     fn is_locked(&self) -> bool {
         self.gate.sharers().iter().any(|(_, hold)| hold.grant().mode == self.mode)
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn busy(&self) -> LockError {
+        self.gate.busy()
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
