@@ -24,8 +24,17 @@ pub(crate) enum Source {
         client: Expr,
         /// Without a name, the path of the function is the name.
         name: Option<Name>,
+        mode: Mode,
     },
     Lock(Expr),
+}
+
+/// Which holders exclude each other.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Mode {
+    #[default]
+    Exclusive,
+    Read,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,7 +78,7 @@ struct Written {
     wait: Option<Duration>,
     on_busy: Option<(Ident, OnBusy)>,
     hold: Option<Ident>,
-    mode: Option<()>,
+    mode: Option<(Ident, Mode)>,
 }
 
 impl Written {
@@ -84,7 +93,7 @@ impl Written {
             "wait" => set(&mut self.wait, &key, duration(input)?),
             "on_busy" => set(&mut self.on_busy, &key, (key.clone(), on_busy(&input.parse()?)?)),
             "hold" => set(&mut self.hold, &key, input.parse()?),
-            "mode" => set(&mut self.mode, &key, mode(&input.parse()?)?),
+            "mode" => set(&mut self.mode, &key, (key.clone(), mode(&input.parse()?)?)),
             _ => {
                 Err(Error::new(key.span(), format!("there is no option `{key}`; the options are {OPTIONS}")))
             }
@@ -94,9 +103,18 @@ impl Written {
     fn checked(self) -> Result<Arguments> {
         let source = match (self.client, self.lock, self.name) {
             (Some(client), None, name) => {
-                Source::Client { client, name: name.as_ref().map(Name::parse).transpose()? }
+                let mode = self.mode.map(|(_, mode)| mode).unwrap_or_default();
+                Source::Client { client, name: name.as_ref().map(Name::parse).transpose()?, mode }
             }
-            (None, Some((_, lock)), None) => Source::Lock(lock),
+            (None, Some((_, lock)), None) => match self.mode {
+                None => Source::Lock(lock),
+                Some((key, _)) => {
+                    return Err(Error::new(
+                        key.span(),
+                        "`lock` is a side of a lock already: leave `mode` out",
+                    ));
+                }
+            },
             (None, None, _) => {
                 return Err(Error::new(
                     Span::call_site(),
@@ -155,13 +173,11 @@ fn on_busy(word: &Ident) -> Result<OnBusy> {
     }
 }
 
-/// Locks for readers and writers will be let in here.
-fn mode(word: &Ident) -> Result<()> {
+fn mode(word: &Ident) -> Result<Mode> {
     match word.to_string().as_str() {
-        "exclusive" => Ok(()),
-        mode @ ("read" | "write") => {
-            Err(Error::new(word.span(), format!("`mode = {mode}` is not supported yet: leave `mode` out")))
-        }
-        _ => Err(Error::new(word.span(), "`mode` is `exclusive`")),
+        // The write side of a read-write lock is the mutex of its name.
+        "exclusive" | "write" => Ok(Mode::Exclusive),
+        "read" => Ok(Mode::Read),
+        _ => Err(Error::new(word.span(), "`mode` is `exclusive`, `read` or `write`")),
     }
 }

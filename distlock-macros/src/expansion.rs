@@ -5,7 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Error, Ident, Result, Type};
 
-use crate::arguments::{Arguments, OnBusy, Source};
+use crate::arguments::{Arguments, Mode, OnBusy, Source};
 use crate::function::{Body, Function, in_body};
 
 pub(crate) fn expand(arguments: &Arguments, function: &Function) -> Result<TokenStream> {
@@ -103,12 +103,16 @@ fn at(returned: &Type) -> Span {
 
 fn lock(arguments: &Arguments, function: &Function, face: Face) -> Result<TokenStream> {
     match &arguments.source {
-        Source::Client { client, name } => {
+        Source::Client { client, name, mode } => {
             let name = match name {
                 Some(name) => name.made(),
                 None => path_of(function)?,
             };
-            let lock_of = face.function("lock_of", client.span());
+            let lock_of = match mode {
+                Mode::Exclusive => "lock_of",
+                Mode::Read => "read_lock_of",
+            };
+            let lock_of = face.function(lock_of, client.span());
             Ok(quote_spanned!(client.span()=> #lock_of(&#client, #name)))
         }
         Source::Lock(lock) => {

@@ -64,7 +64,7 @@ use crate::function::Function;
 /// | `on_busy = error` | if another owner has the lock all that time, the function returns an error of the kind `Busy` | `error` |
 /// | `on_busy = skip` | the function returns `Ok(None)` instead; its return type is `Result<Option<T>, E>` | |
 /// | `hold = NAME` | the `Hold` has that name in the body, for its token | |
-/// | `mode = exclusive` | which holders exclude each other | `exclusive` |
+/// | `mode = read` | the read side of the read-write lock of that name, for readers beside each other; `write` and `exclusive` are the mutex | `exclusive` |
 ///
 /// # Functions without `async`
 /// A function that is not `async` blocks its thread: its client is a `distlock::blocking::LockClient`, or its lock a

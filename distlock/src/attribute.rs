@@ -83,11 +83,16 @@ pub mod asynchronous {
     )]
     pub trait Client {
         fn lock(&self, name: &str) -> Lock;
+        fn read_lock(&self, name: &str) -> Lock;
     }
 
     impl Client for LockClient {
         fn lock(&self, name: &str) -> Lock {
             self.mutex(name)
+        }
+
+        fn read_lock(&self, name: &str) -> Lock {
+            self.rw_lock(name).map(|lock| lock.read())
         }
     }
 
@@ -95,11 +100,19 @@ pub mod asynchronous {
         fn lock(&self, name: &str) -> Lock {
             C::lock(self, name)
         }
+
+        fn read_lock(&self, name: &str) -> Lock {
+            C::read_lock(self, name)
+        }
     }
 
     impl<C: Client + ?Sized> Client for Arc<C> {
         fn lock(&self, name: &str) -> Lock {
             C::lock(self, name)
+        }
+
+        fn read_lock(&self, name: &str) -> Lock {
+            C::read_lock(self, name)
         }
     }
 
@@ -131,6 +144,10 @@ pub mod asynchronous {
 
     pub fn lock_of<C: Client + ?Sized>(client: &C, name: &str) -> Lock {
         client.lock(name)
+    }
+
+    pub fn read_lock_of<C: Client + ?Sized>(client: &C, name: &str) -> Lock {
+        client.read_lock(name)
     }
 
     pub fn given<G: Given + ?Sized>(lock: &G) -> Lock {
@@ -191,11 +208,16 @@ pub mod blocking {
     )]
     pub trait Client {
         fn lock(&self, name: &str) -> Lock;
+        fn read_lock(&self, name: &str) -> Lock;
     }
 
     impl Client for LockClient {
         fn lock(&self, name: &str) -> Lock {
             self.mutex(name)
+        }
+
+        fn read_lock(&self, name: &str) -> Lock {
+            self.rw_lock(name).map(|lock| lock.read())
         }
     }
 
@@ -203,11 +225,19 @@ pub mod blocking {
         fn lock(&self, name: &str) -> Lock {
             C::lock(self, name)
         }
+
+        fn read_lock(&self, name: &str) -> Lock {
+            C::read_lock(self, name)
+        }
     }
 
     impl<C: Client + ?Sized> Client for Arc<C> {
         fn lock(&self, name: &str) -> Lock {
             C::lock(self, name)
+        }
+
+        fn read_lock(&self, name: &str) -> Lock {
+            C::read_lock(self, name)
         }
     }
 
@@ -234,6 +264,10 @@ pub mod blocking {
 
     pub fn lock_of<C: Client + ?Sized>(client: &C, name: &str) -> Lock {
         client.lock(name)
+    }
+
+    pub fn read_lock_of<C: Client + ?Sized>(client: &C, name: &str) -> Lock {
+        client.read_lock(name)
     }
 
     pub fn given<G: Given + ?Sized>(lock: &G) -> Lock {

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -326,6 +326,37 @@ fn several_locks_are_one_for_a_thread() {
     assert!(one.try_acquire().unwrap().is_some());
 }
 
+#[test]
+fn readers_in_threads_read_beside_each_other_and_permits_are_counted() {
+    let locks = locks_at("sharing");
+    let catalog = locks.rw_lock("catalog").unwrap();
+    let together = Barrier::new(3);
+    thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(|| {
+                // With fewer than three readers at once this would never end.
+                catalog.read().with_lock(|_| Ok::<_, LockError>(together.wait())).unwrap();
+            });
+        }
+    });
+    let writing = catalog.write().acquire().unwrap();
+    assert!(catalog.read().try_acquire().unwrap().is_none());
+    assert_eq!((catalog.name(), catalog.write().name()), (writing.hold().name(), writing.hold().name()));
+    writing.release().unwrap();
+
+    let render = locks.semaphore("render", 3).unwrap();
+    let two = render.acquire(2).unwrap();
+    assert!(render.try_acquire(2).unwrap().is_none());
+    assert_eq!(render.acquire_for(2, Duration::ZERO).unwrap_err().kind(), ErrorKind::Busy);
+    let one = render.permits(1).unwrap().acquire().unwrap();
+    assert_eq!((render.size(), render.status().unwrap().free_permits()), (3, Some(0)));
+    one.release().unwrap();
+    for holder in render.status().unwrap().holders {
+        render.break_holder(&holder.id).unwrap();
+    }
+    assert_eq!(two.release().unwrap_err().kind(), ErrorKind::Lost);
+}
+
 fn refused<T: std::fmt::Debug>(answer: Result<T, LockError>) {
     let error = answer.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -351,6 +382,10 @@ fn everything_is_refused(locks: &LockClient, lock: &DistributedLock) {
     refused(locks.status("a"));
     refused(locks.election("a").unwrap().campaign(""));
     refused(locks.election("a").unwrap().observe());
+    let permits = locks.semaphore("a", 1).unwrap();
+    refused(permits.acquire(1));
+    refused(permits.status());
+    refused(locks.rw_lock("a").unwrap().read().acquire());
     refused(locks.idle());
     refused(locks.close(Duration::ZERO));
     assert!(!lock.is_locked());

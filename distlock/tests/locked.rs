@@ -194,6 +194,36 @@ async fn a_loss_stops_the_body() {
     assert!(steps.into_inner() > 0);
 }
 
+#[locked("catalog", client = locks, mode = read, wait = "0s")]
+async fn reads(locks: &LockClient) -> Result<bool, LockError> {
+    Ok(locks.rw_lock("catalog")?.read().is_locked())
+}
+
+#[locked("catalog", client = locks, mode = write, wait = "0s")]
+async fn writes(locks: &LockClient) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[locked("catalog", client = locks, mode = read, wait = "0s")]
+fn reads_blocking(locks: &blocking::LockClient) -> Result<bool, LockError> {
+    Ok(locks.rw_lock("catalog")?.read().is_locked())
+}
+
+#[tokio::test]
+async fn readers_run_beside_each_other_and_a_writer_does_not() {
+    let locks = client("sides").await;
+    let reading = locks.rw_lock("catalog").unwrap().read().acquire().await.unwrap();
+    assert!(reads(&locks).await.unwrap());
+    assert_eq!(writes(&locks).await.unwrap_err().kind(), ErrorKind::Busy);
+    let same = blocking::LockClient::from(locks.clone());
+    assert!(tokio::task::spawn_blocking(move || reads_blocking(&same).unwrap()).await.unwrap());
+    reading.release().await.unwrap();
+    let writing = locks.mutex("catalog").unwrap().acquire().await.unwrap();
+    assert_eq!(reads(&locks).await.unwrap_err().kind(), ErrorKind::Busy);
+    writing.release().await.unwrap();
+    writes(&locks).await.unwrap();
+}
+
 mod jobs {
     use super::*;
 
@@ -213,7 +243,7 @@ async fn without_a_name_it_is_the_path_of_the_function() {
     guard.release().await.unwrap();
 }
 
-#[locked(lock = lock, mode = exclusive, on_busy = error, wait = "1h 30m")]
+#[locked(lock = lock, on_busy = error, wait = "1h 30m")]
 async fn with_a_lock(lock: &Arc<dyn DistributedLock>) -> Result<bool, LockError> {
     Ok(lock.is_locked())
 }

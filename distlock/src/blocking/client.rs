@@ -1,13 +1,17 @@
 //! A client whose methods block.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::election::Election;
 use super::lock::DistributedLock;
 use super::once::Once;
+use super::sharing::{RwLock, Semaphore};
 use super::wait;
 use crate::status::Broken;
-use crate::{Capabilities, HolderId, LockError, LockOptions, LockStatus, Operation};
+use crate::{
+    Capabilities, HolderId, LockError, LockListener, LockOptions, LockStatus, Operation, Subscription,
+};
 
 /// A client of one backend whose methods block, see [`connect`](super::connect). It is cheap to clone; all clones are the
 /// same client.
@@ -122,6 +126,41 @@ impl LockClient {
         names: impl IntoIterator<Item = N>,
     ) -> Result<DistributedLock, LockError> {
         self.0.mutex_all(names).map(DistributedLock::from)
+    }
+
+    /// Returns the read-write lock called `name`, the write side of which is the mutex of that name. It does not block, and
+    /// nothing is acquired yet.
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::rw_lock`](crate::LockClient::rw_lock).
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
+        self.0.rw_lock(name).map(RwLock::from)
+    }
+
+    /// Returns the semaphore called `name`, with `size` permits. It does not block, and nothing is acquired yet.
+    ///
+    /// # Errors
+    /// Same as [`distlock::LockClient::semaphore`](crate::LockClient::semaphore).
+    pub fn semaphore(&self, name: impl AsRef<str>, size: u32) -> Result<Semaphore, LockError> {
+        self.0.semaphore(name, size).map(Semaphore::from)
+    }
+
+    /// Adds a listener for the events of all locks of this client, as
+    /// [`distlock::LockClient::add_listener`](crate::LockClient::add_listener) does. It does not block.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use distlock::{Hold, LossReason};
+    /// use std::sync::Arc;
+    ///
+    /// let locks = distlock::blocking::connect("memory:")?;
+    /// let listener = |hold: &Hold, reason: &LossReason| eprintln!("{} is lost: {reason}", hold.name());
+    /// locks.add_listener(Arc::new(listener)).detach(); // for ever
+    /// # }
+    /// # Ok::<(), distlock::LockError>(())
+    /// ```
+    pub fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
+        self.0.add_listener(listener)
     }
 
     /// Returns the election called `name`. It does not block, and nothing is acquired yet.

@@ -31,12 +31,18 @@
 //! every call that may block returns [`ErrorKind::WouldBlock`](crate::ErrorKind) on the worker threads of a
 //! tokio runtime and in its `block_on`; nothing has been requested then. In `spawn_blocking` and `block_in_place` it works.
 //! Other runtimes are not recognised.
+//!
+//! # What only the asynchronous client has
+//! [`Election::run`](crate::Election::run), because it stops its body at a loss; [`close_on`](crate::LockClient::close_on); and
+//! the stream of [`events`](crate::LockClient::events), in place of which there are
+//! [listeners](LockClient::add_listener). [`as_async`](LockClient::as_async) returns that client.
 
 mod client;
 mod election;
 mod guard;
 mod lock;
 mod once;
+mod sharing;
 mod wait;
 
 pub use client::LockClient;
@@ -44,6 +50,7 @@ pub use election::{Election, LeaderWatch, Leadership};
 pub use guard::LockGuard;
 pub use lock::DistributedLock;
 pub use once::Once;
+pub use sharing::{RwLock, Semaphore};
 
 use crate::{ClientBuilder, EngineChoice, ErrorKind, LockError, LockUrl, Operation};
 

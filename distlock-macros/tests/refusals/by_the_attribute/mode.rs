@@ -1,17 +1,14 @@
-use distlock::{LockClient, LockError, locked};
+use std::sync::Arc;
 
-#[locked("a", client = locks, mode = read)]
-async fn reader(locks: &LockClient) -> Result<(), LockError> {
-    Ok(())
-}
-
-#[locked("a", client = locks, mode = write)]
-async fn writer(locks: &LockClient) -> Result<(), LockError> {
-    Ok(())
-}
+use distlock::{DistributedLock, LockClient, LockError, locked};
 
 #[locked("a", client = locks, mode = shared)]
 async fn unknown(locks: &LockClient) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[locked(lock = lock, mode = read)]
+async fn given(lock: &Arc<dyn DistributedLock>) -> Result<(), LockError> {
     Ok(())
 }
 
