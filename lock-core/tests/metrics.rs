@@ -88,27 +88,32 @@ async fn a_client_counts_and_measures_what_happens_to_its_locks() {
     LazyLock::force(&VALUES);
     let timed = Timed::new();
     // Zeros from the start.
-    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(0.0));
-    assert_eq!(gauge("distlock_waiters{backend=memory}"), Some(0.0));
+    assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive}"), Some(0.0));
+    assert_eq!(gauge("distlock_waiters{backend=memory,mode=exclusive}"), Some(0.0));
     assert_eq!(gauge("distlock_lease_remaining_min_seconds{backend=memory}"), Some(f64::INFINITY));
-    assert_eq!(counter("distlock_lost_total{backend=memory,reason=connection_lost}"), Some(0));
+    assert_eq!(counter("distlock_lost_total{backend=memory,mode=exclusive,reason=connection_lost}"), Some(0));
     assert_eq!(
         counter("distlock_backend_requests_total{backend=memory,op=cancel,result=unanswered}"),
         Some(0)
     );
-    assert_eq!(recorded("distlock_acquire_wait_seconds{backend=memory,outcome=busy}"), Some(vec![]));
+    assert_eq!(
+        recorded("distlock_acquire_wait_seconds{backend=memory,mode=exclusive,outcome=busy}"),
+        Some(vec![])
+    );
     assert_eq!(VALUES.described.lock().unwrap().iter().collect::<std::collections::BTreeSet<_>>().len(), 8);
 
     let lock = timed.client.mutex("a").unwrap();
     let guard = lock.acquire().await.unwrap();
-    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(1.0));
+    assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive}"), Some(1.0));
     let waiting = ByHand::begun(lock.acquire());
-    assert_eq!(gauge("distlock_waiters{backend=memory}"), Some(1.0));
+    assert_eq!(gauge("distlock_waiters{backend=memory,mode=exclusive}"), Some(1.0));
     drop(waiting);
-    assert_eq!(gauge("distlock_waiters{backend=memory}"), Some(0.0));
+    assert_eq!(gauge("distlock_waiters{backend=memory,mode=exclusive}"), Some(0.0));
     assert!(lock.try_acquire().await.unwrap().is_none());
     for outcome in ["acquired", "busy", "cancelled"] {
-        let waited = recorded(&format!("distlock_acquire_wait_seconds{{backend=memory,outcome={outcome}}}"));
+        let waited = recorded(&format!(
+            "distlock_acquire_wait_seconds{{backend=memory,mode=exclusive,outcome={outcome}}}"
+        ));
         assert_eq!(waited, Some(vec![0.0]), "{outcome}");
     }
 
@@ -127,29 +132,42 @@ async fn a_client_counts_and_measures_what_happens_to_its_locks() {
     assert!(recorded("distlock_renewal_seconds{backend=memory}").is_some_and(|times| !times.is_empty()));
 
     guard.release().await.unwrap();
-    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(0.0));
-    assert_eq!(recorded("distlock_hold_seconds{backend=memory}"), Some(vec![(LEASE / 3).as_secs_f64()]));
+    assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive}"), Some(0.0));
+    assert_eq!(
+        recorded("distlock_hold_seconds{backend=memory,mode=exclusive}"),
+        Some(vec![(LEASE / 3).as_secs_f64()])
+    );
     assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=release,result=ok}"), Some(1));
 
     let guard = lock.acquire().await.unwrap();
     assert!(timed.server.lose(&name("a"), Loss::Delete, Notice::AtOnce));
     assert_eq!(guard.lost().await, Some(LossReason::Deleted));
     eventually("the loss is counted", || {
-        counter("distlock_lost_total{backend=memory,reason=deleted}") == Some(1)
+        counter("distlock_lost_total{backend=memory,mode=exclusive,reason=deleted}") == Some(1)
     })
     .await;
-    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(0.0));
+    assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive}"), Some(0.0));
     timed.client.status("a").await.unwrap();
     assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=inspect,result=ok}"), Some(1));
+    timed.client.ping().await.unwrap();
+    assert_eq!(counter("distlock_backend_requests_total{backend=memory,op=ping,result=ok}"), Some(1));
     drop((guard, lock));
+
+    let reading = timed.client.rw_lock("a").unwrap().read().acquire().await.unwrap();
+    let permit = timed.client.semaphore("a", 2).unwrap().acquire(1).await.unwrap();
+    for (mode, holds) in [("exclusive", 0.0), ("shared", 1.0), ("permits", 1.0)] {
+        let series = format!("distlock_holds{{backend=memory,mode={mode}}}");
+        assert_eq!(gauge(&series), Some(holds), "{mode}");
+    }
+    drop((reading, permit));
     timed.client.close(Duration::from_secs(5)).await.unwrap();
 
     // The name only where it is asked for.
     let builder = ClientBuilder::new().metrics_by_lock();
     let client = MemoryServer::new().client_with(MemoryOptions::new(), builder).unwrap();
     let guard = client.mutex("orders/42").unwrap().acquire().await.unwrap();
-    assert_eq!(gauge("distlock_holds{backend=memory,lock=orders/42}"), Some(1.0));
+    assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive,lock=orders/42}"), Some(1.0));
     guard.release().await.unwrap();
-    assert_eq!(gauge("distlock_holds{backend=memory,lock=orders/42}"), Some(0.0));
-    assert_eq!(gauge("distlock_holds{backend=memory}"), Some(0.0));
+    assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive,lock=orders/42}"), Some(0.0));
+    assert_eq!(gauge("distlock_holds{backend=memory,mode=exclusive}"), Some(0.0));
 }

@@ -28,11 +28,11 @@ fn a_run_leaves_its_metrics_whether_or_not_it_has_the_lock() {
     assert_has(&file, "# TYPE distlock_acquire_wait_seconds summary");
     assert_has(
         &file,
-        r#"distlock_acquire_wait_seconds_count{lock="job",backend="file",outcome="acquired"} 1"#,
+        r#"distlock_acquire_wait_seconds_count{lock="job",backend="file",mode="exclusive",outcome="acquired"} 1"#,
     );
-    assert_has(&file, r#"distlock_hold_seconds_count{lock="job",backend="file"} 1"#);
-    assert_has(&file, r#"distlock_holds{lock="job",backend="file"} 0"#);
-    assert_has(&file, r#"distlock_lost_total{lock="job",backend="file",reason="broken"} 0"#);
+    assert_has(&file, r#"distlock_hold_seconds_count{lock="job",backend="file",mode="exclusive"} 1"#);
+    assert_has(&file, r#"distlock_holds{lock="job",backend="file",mode="exclusive"} 0"#);
+    assert_has(&file, r#"distlock_lost_total{lock="job",backend="file",mode="exclusive",reason="broken"} 0"#);
     assert_has(
         &file,
         r#"distlock_backend_requests_total{lock="job",backend="file",op="release",result="ok"} 1"#,
@@ -42,8 +42,11 @@ fn a_run_leaves_its_metrics_whether_or_not_it_has_the_lock() {
 
     let _holder = place.hold("job");
     assert_code(&place.run(["hold", &option, "--no-wait", "job"]), 75, "hold");
-    assert_has(&file, r#"distlock_acquire_wait_seconds_count{lock="job",backend="file",outcome="busy"} 1"#);
-    assert_has(&file, r#"distlock_hold_seconds_count{lock="job",backend="file"} 0"#);
+    assert_has(
+        &file,
+        r#"distlock_acquire_wait_seconds_count{lock="job",backend="file",mode="exclusive",outcome="busy"} 1"#,
+    );
+    assert_has(&file, r#"distlock_hold_seconds_count{lock="job",backend="file",mode="exclusive"} 0"#);
     assert_has(&file, r#"distlock_exit_code{lock="job"} 75"#);
 }
 
@@ -56,7 +59,7 @@ fn a_loss_and_a_failure_are_in_the_file() {
     holder.says_acquired();
     assert_code(&place.run(["break", "--yes", "job"]), 0, "break");
     assert_eq!(holder.code(), 76);
-    assert_has(&file, r#"distlock_lost_total{lock="job",backend="file",reason="broken"} 1"#);
+    assert_has(&file, r#"distlock_lost_total{lock="job",backend="file",mode="exclusive",reason="broken"} 1"#);
     assert_has(&file, r#"distlock_exit_code{lock="job"} 76"#);
 
     let mut nowhere = bare();

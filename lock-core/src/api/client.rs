@@ -279,7 +279,9 @@ impl LockClient {
     pub(super) async fn take_slot(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let asked = memo.clone();
         let remembered = self.on_engine(Operation::Remember, move |remote| async move {
-            remote.backend.remember(&asked, keep).await
+            let answer = remote.backend.remember(&asked, keep).await;
+            remote.metrics.request(Request::Remember, &answer);
+            answer
         });
         remembered.await.map_err(|error| error.on(memo.name()).during(Operation::Remember))
     }
@@ -375,7 +377,9 @@ impl LockClient {
         }
         let (name, holder) = (request.name.clone(), holder.clone());
         let broken = self.on_engine(Operation::Break, |remote| async move {
-            remote.backend.break_holder(&request, &holder).await
+            let answer = remote.backend.break_holder(&request, &holder).await;
+            remote.metrics.request(Request::Break, &answer);
+            answer
         });
         broken.await.map_err(|error| error.on(&name).during(Operation::Break))
     }
@@ -400,7 +404,11 @@ impl LockClient {
     /// The future may be dropped at any time; it changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
         self.client.locks.refuse_when_closed()?;
-        let asked = self.on_engine(Operation::Ping, |remote| async move { remote.backend.ping().await });
+        let asked = self.on_engine(Operation::Ping, |remote| async move {
+            let answer = remote.backend.ping().await;
+            remote.metrics.request(Request::Ping, &answer);
+            answer
+        });
         asked.await.map_err(|error| error.during(Operation::Ping))
     }
 

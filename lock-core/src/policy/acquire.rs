@@ -50,7 +50,7 @@ impl Entry {
                 self.start_there(start);
                 // A reentry is no wait.
                 if !matches!(settled, Settled::Granted(_)) {
-                    self.client.metrics().waited(&self.name, Outcome::from(&settled), Duration::ZERO);
+                    self.client.metrics().waited(self.counted_as(), Outcome::from(&settled), Duration::ZERO);
                 }
                 settled
             }
@@ -132,7 +132,7 @@ impl QueuedWait {
             holder: Arc::clone(&terms.holder),
             since: entry.clock().now(),
             has_waited: false,
-            _counted: entry.client.metrics().waits(entry.name()),
+            _counted: entry.client.metrics().waits(entry.counted_as()),
         }
     }
 
@@ -199,7 +199,7 @@ impl QueuedWait {
 
     fn log(&self, settled: &Settled<Arc<HoldCore>, LockError>) {
         let (lock, waited) = (self.entry.logged(), self.waited());
-        self.entry.client.metrics().waited(&self.entry.name, Outcome::from(settled), waited);
+        self.entry.client.metrics().waited(self.entry.counted_as(), Outcome::from(settled), waited);
         match settled {
             Settled::Granted(hold) => lock.granted(&self.holder, hold.grant().token, waited),
             Settled::Refused => lock.not_granted(waited, &"another holder has it, or comes before"),
@@ -214,7 +214,7 @@ impl Drop for QueuedWait {
         if let Some(ticket) = self.ticket.take() {
             let undo = self.entry.local.leave(ticket);
             self.entry.undo(undo);
-            self.entry.client.metrics().waited(&self.entry.name, Outcome::Cancelled, self.waited());
+            self.entry.client.metrics().waited(self.entry.counted_as(), Outcome::Cancelled, self.waited());
         }
     }
 }

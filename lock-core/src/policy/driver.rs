@@ -174,7 +174,9 @@ async fn begin_pause(entry: &Entry, request: &AcquireRequest) -> Option<Pause> {
     let (backend, clock) = (entry.client.backend(), entry.clock());
     let memo = Memo::of_pause(entry.name().clone(), request.physical().clone());
     let remembering = contained(Operation::Remember, backend.remember(&memo, at_least));
-    Some(match until_stopped(request, remembering).await? {
+    let answer = until_stopped(request, remembering).await;
+    entry.client.metrics().request(Request::Remember, &answer);
+    Some(match answer? {
         Ok(Remembered::Now) => Pause::None,
         Ok(Remembered::Already { remaining }) => {
             entry.pause_until(clock.now().plus(remaining));

@@ -15,6 +15,7 @@ use crate::policy::lanes::{Lane, Lanes};
 use crate::policy::local::{Attempt, LocalMutex, Patience};
 use crate::policy::log;
 use crate::policy::lost_unseen::LostUnseen;
+use crate::policy::metrics::Subject;
 use crate::runtime::clock::{Clock, Moment};
 use crate::runtime::sync::Mutex;
 use crate::spi::{AcquireRequest, AttemptHandle, Mode, Terms, Wait, Waiters};
@@ -112,6 +113,11 @@ impl Entry {
         if let Some(changes) = self.changes.get() {
             changes.send_replace(());
         }
+    }
+
+    /// Returns what the metrics of this lock are about.
+    pub(super) fn counted_as(&self) -> Subject<'_> {
+        Subject { name: &self.name, mode: self.mode }
     }
 
     pub(super) fn logged(&self) -> log::Lock<'_> {

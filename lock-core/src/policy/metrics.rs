@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::runtime::sync::Mutex;
 use crate::types::loss::LossReason;
+use crate::types::mode::Mode;
 use crate::types::name::LockName;
 
 /// Whether the metrics of a lock have its name as a label. Names can be many, and each makes series of its own.
@@ -46,6 +47,10 @@ pub(crate) enum Request {
     Release,
     Cancel,
     Inspect,
+    Break,
+    Describe,
+    Remember,
+    Ping,
 }
 
 /// How a request ended.
@@ -72,7 +77,17 @@ impl Outcome {
 }
 
 impl Request {
-    const ALL: [Self; 5] = [Self::Acquire, Self::Renew, Self::Release, Self::Cancel, Self::Inspect];
+    const ALL: [Self; 9] = [
+        Self::Acquire,
+        Self::Renew,
+        Self::Release,
+        Self::Cancel,
+        Self::Inspect,
+        Self::Break,
+        Self::Describe,
+        Self::Remember,
+        Self::Ping,
+    ];
 
     fn label(self) -> &'static str {
         match self {
@@ -81,6 +96,10 @@ impl Request {
             Self::Release => "release",
             Self::Cancel => "cancel",
             Self::Inspect => "inspect",
+            Self::Break => "break",
+            Self::Describe => "describe",
+            Self::Remember => "remember",
+            Self::Ping => "ping",
         }
     }
 }
@@ -144,7 +163,27 @@ const REQUESTS: &str = "distlock_backend_requests_total";
 type Label<'a> = (&'static str, &'a str);
 
 /// The labels of a series, in the places that are not empty.
-type Labels<'a> = [Option<Label<'a>>; 3];
+type Labels<'a> = [Option<Label<'a>>; 4];
+
+/// What the metrics of a lock are about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) mode: Mode,
+}
+
+/// How locks are held. The numbers of permits are no labels, because they can be many.
+const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
+
+fn mode_label(mode: Mode) -> Label<'static> {
+    let [exclusive, shared, permits] = MODES;
+    let mode = match mode {
+        Mode::Exclusive => exclusive,
+        Mode::Shared => shared,
+        Mode::Permits { .. } => permits,
+    };
+    ("mode", mode)
+}
 
 impl Metrics {
     /// Describes the metrics of a client, and makes each visible with its first value.
@@ -165,48 +204,50 @@ impl Metrics {
     }
 
     fn show_those_of_locks(&self) {
-        let with = |label| [Some(("backend", self.backend)), label, None];
-        for outcome in Outcome::ALL {
-            record::histogram(ACQUIRE_WAIT, &with(Some(("outcome", outcome.label()))), None);
-        }
-        record::histogram(HOLD, &with(None), None);
-        record::gauge_by(HOLDS, &with(None), 0.0);
-        record::gauge_by(WAITERS, &with(None), 0.0);
-        for reason in REASONS {
-            record::counter(LOST, &with(Some(("reason", reason_label(reason)))), 0);
+        for mode in MODES {
+            let with = |label| [Some(("backend", self.backend)), Some(("mode", mode)), label, None];
+            for outcome in Outcome::ALL {
+                record::histogram(ACQUIRE_WAIT, &with(Some(("outcome", outcome.label()))), None);
+            }
+            record::histogram(HOLD, &with(None), None);
+            record::gauge_by(HOLDS, &with(None), 0.0);
+            record::gauge_by(WAITERS, &with(None), 0.0);
+            for reason in REASONS {
+                record::counter(LOST, &with(Some(("reason", reason_label(reason)))), 0);
+            }
         }
     }
 
     /// Returns the labels of a metric of a lock.
-    fn of_lock<'a>(&self, name: &'a LockName, other: Option<Label<'a>>) -> Labels<'a> {
-        let lock = (self.lock_label == LockLabel::Name).then(|| ("lock", name.as_str()));
-        [Some(("backend", self.backend)), other, lock]
+    fn of_lock<'a>(&self, subject: Subject<'a>, other: Option<Label<'a>>) -> Labels<'a> {
+        let lock = (self.lock_label == LockLabel::Name).then(|| ("lock", subject.name.as_str()));
+        [Some(("backend", self.backend)), Some(mode_label(subject.mode)), other, lock]
     }
 
     /// Counts a caller that waits, until the result is dropped.
-    pub(crate) fn waits(self, name: &LockName) -> Waiting {
-        let waiting = Waiting { counted: record::IS_ON.then(|| (self, name.clone())) };
+    pub(crate) fn waits(self, subject: Subject<'_>) -> Waiting {
+        let waiting = Waiting { counted: record::IS_ON.then(|| (self, subject.name.clone(), subject.mode)) };
         waiting.change_by(1.0);
         waiting
     }
 
-    pub(crate) fn waited(&self, name: &LockName, outcome: Outcome, waited: Duration) {
-        let labels = self.of_lock(name, Some(("outcome", outcome.label())));
+    pub(crate) fn waited(&self, subject: Subject<'_>, outcome: Outcome, waited: Duration) {
+        let labels = self.of_lock(subject, Some(("outcome", outcome.label())));
         record::histogram(ACQUIRE_WAIT, &labels, Some(waited));
     }
 
     /// The owner has received a hold.
-    pub(crate) fn acquired(&self, name: &LockName) {
-        record::gauge_by(HOLDS, &self.of_lock(name, None), 1.0);
+    pub(crate) fn acquired(&self, subject: Subject<'_>) {
+        record::gauge_by(HOLDS, &self.of_lock(subject, None), 1.0);
     }
 
     /// A hold that its owner had received has ended.
-    pub(crate) fn ended(&self, name: &LockName, held: Duration, loss: Option<LossReason>) {
-        let labels = self.of_lock(name, None);
+    pub(crate) fn ended(&self, subject: Subject<'_>, held: Duration, loss: Option<LossReason>) {
+        let labels = self.of_lock(subject, None);
         record::gauge_by(HOLDS, &labels, -1.0);
         record::histogram(HOLD, &labels, Some(held));
         if let Some(reason) = loss {
-            record::counter(LOST, &self.of_lock(name, Some(("reason", reason_label(reason)))), 1);
+            record::counter(LOST, &self.of_lock(subject, Some(("reason", reason_label(reason)))), 1);
         }
     }
 
@@ -215,8 +256,8 @@ impl Metrics {
     }
 
     fn count_request(&self, request: Request, reply: Reply, count: u64) {
-        let labels = [("backend", self.backend), ("op", request.label()), ("result", reply.label())];
-        record::counter(REQUESTS, &labels.map(Some), count);
+        let (op, result) = (("op", request.label()), ("result", reply.label()));
+        record::counter(REQUESTS, &[Some(("backend", self.backend)), Some(op), Some(result), None], count);
     }
 
     /// A renewal was answered, or given up.
@@ -232,19 +273,20 @@ impl Metrics {
 }
 
 fn of_backend(backend: &'static str) -> Labels<'static> {
-    [Some(("backend", backend)), None, None]
+    [Some(("backend", backend)), None, None, None]
 }
 
 /// A caller that waits for a lock.
 pub(crate) struct Waiting {
     /// Present when there is something to record.
-    counted: Option<(Metrics, LockName)>,
+    counted: Option<(Metrics, LockName, Mode)>,
 }
 
 impl Waiting {
     fn change_by(&self, difference: f64) {
-        if let Some((metrics, name)) = &self.counted {
-            record::gauge_by(WAITERS, &metrics.of_lock(name, None), difference);
+        if let Some((metrics, name, mode)) = &self.counted {
+            let labels = metrics.of_lock(Subject { name, mode: *mode }, None);
+            record::gauge_by(WAITERS, &labels, difference);
         }
     }
 }

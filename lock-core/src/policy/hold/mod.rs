@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::policy::entry::Observer;
 use crate::policy::local::Occupant;
 use crate::policy::log;
-use crate::policy::metrics::Metrics;
+use crate::policy::metrics::{Metrics, Subject};
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
@@ -282,10 +282,14 @@ impl HoldCore {
         }
     }
 
+    fn counted_as(&self) -> Subject<'_> {
+        Subject { name: self.name(), mode: self.grant().mode }
+    }
+
     /// Counts the end of a hold that its owner has received.
     fn count_end(&self, loss: Option<LossReason>) {
         if let Some(metrics) = self.home.metrics() {
-            metrics.ended(self.name(), self.age(), loss);
+            metrics.ended(self.counted_as(), self.age(), loss);
         }
     }
 
@@ -431,7 +435,7 @@ impl HoldCore {
             },
         );
         if let (true, Some(metrics)) = (is_new, self.home.metrics()) {
-            metrics.acquired(self.name());
+            metrics.acquired(self.counted_as());
         }
         if let (true, Phase::Lost(reason)) = (has_ended, self.state.phase()) {
             self.log_loss(reason, Known::Yes);
