@@ -9,22 +9,28 @@
 //!
 //! The caller's thread does the first check, which is enough if no other attempt wants the lock. The [watcher](crate::watcher)
 //! does all later ones. An attempt makes all its decisions in the gate; outside it, it only checks whether the waiter right
-//! before it is alive, because until that waiter is gone it is not this attempt's turn.
+//! before it is alive, because until that waiter is gone it is not this attempt's turn. So only the head of the queue decides,
+//! whatever the others want: readers that stand next to each other enter one after the other, and each of them wakes the next.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use lock_core::spi::Mutex;
-use lock_core::{AttemptHandle, Operation, with_waker};
+use lock_core::{AttemptHandle, LossReason, Mode, Operation, with_waker};
 
 use crate::failure::Failure;
 use crate::folder::Place;
 use crate::gate::Gate;
-use crate::held;
+use crate::held::Held;
 use crate::hold::Hold;
-use crate::queue::{Queue, Ticket};
+use crate::holders::{self, Asked};
+use crate::locked_file::Standing;
+use crate::queue::Ticket;
 use crate::record::Record;
+use crate::roster::{Entry, Permits, Roster};
+use crate::shares;
+use crate::subject::Subject;
 use crate::watcher::{Next, Sleeper, Watcher};
 
 /// What an attempt needs.
@@ -46,12 +52,19 @@ pub(crate) enum Busy {
     Queue,
 }
 
+/// What an attempt asks for, and what it says about itself.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) subject: Subject,
+    pub(crate) mode: Mode,
+    pub(crate) record: Record,
+}
+
 /// One attempt to acquire a lock.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     means: Means,
-    physical: Arc<str>,
-    record: Record,
+    wanted: Wanted,
     busy: Busy,
     handle: AttemptHandle,
     state: Mutex<State>,
@@ -93,11 +106,13 @@ enum Phase {
     Withdrawn,
 }
 
-/// The file whose end a waiter waits for.
-#[derive(Debug, Clone, Copy)]
+/// What a waiter waits for.
+#[derive(Debug, Clone)]
 enum Behind {
-    Waiter(u64),
-    Holder,
+    /// The end of the waiter right before it.
+    Waiter(Entry),
+    /// A change of this file, or of what is in this folder: a holder's end. None before the first decision.
+    Holder(Option<String>),
 }
 
 /// How an attempt ended.
@@ -146,16 +161,10 @@ impl Knocking {
 }
 
 impl Attempt {
-    pub(crate) fn new(
-        means: Means,
-        physical: &str,
-        record: Record,
-        busy: Busy,
-        handle: AttemptHandle,
-    ) -> Self {
+    pub(crate) fn new(means: Means, wanted: Wanted, busy: Busy, handle: AttemptHandle) -> Self {
         let state =
             State { phase: Phase::New, knocking: None, news: None, contact: Contact::Good, waker: None };
-        Self { means, physical: Arc::from(physical), record, busy, handle, state: Mutex::new(state) }
+        Self { means, wanted, busy, handle, state: Mutex::new(state) }
     }
 
     /// The outcome, if the attempt is over.
@@ -197,12 +206,34 @@ impl Attempt {
         }
     }
 
+    /// Turns what the client holds alone into a reader's share. Asked again, it finds the share that it has got.
+    pub(crate) fn succeed(&self, former: &Hold, gate: &Gate) -> Result<Standing, Failure> {
+        let mut state = self.state.lock();
+        match state.phase {
+            Phase::Granted(_) => return Ok(Standing::Ours),
+            Phase::Withdrawn => return Ok(Standing::Lost(LossReason::Deleted)),
+            _ => {}
+        }
+        let own = shares::join_readers(gate, &self.wanted.subject, &self.wanted.record)?;
+        let handed_over = former.hand_over(gate);
+        match handed_over {
+            Ok(Standing::Ours) => state.phase = self.granted(own),
+            Ok(Standing::Lost(_)) | Err(_) => own.give_up(gate),
+        }
+        handed_over
+    }
+
+    fn granted(&self, held: Held) -> Phase {
+        let Means { watcher, poll_interval, .. } = &self.means;
+        Phase::Granted(Arc::new(Hold::new(held, self.handle.clone(), *poll_interval, watcher)))
+    }
+
     /// Takes the next step, in the gate.
     fn step(&self, gate: Gate, state: &mut State) -> Next {
         state.knocking = None;
         let (mut ticket, behind) = match std::mem::replace(&mut state.phase, Phase::New) {
             Phase::Waiting { ticket, behind } => (Some(ticket), behind),
-            _ => (None, Behind::Holder),
+            _ => (None, Behind::Holder(None)),
         };
         match self.decide(&gate, &mut ticket) {
             Ok(phase) => {
@@ -231,28 +262,30 @@ impl Attempt {
 
     /// Decides what the state of the lock means for this attempt. Removes a ticket that is no longer of use.
     fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>) -> Result<Phase, Failure> {
-        let queue = Queue::of(gate.folder(), &self.physical);
-        let numbers = queue.numbers()?;
+        gate.check_layout()?;
+        let Wanted { subject, mode, record } = &self.wanted;
+        let permits = Permits::of_mode(*mode);
+        let queue = Roster::of_queue(gate.folder(), subject);
+        let waiters = queue.entries()?;
         // A ticket whose file is gone has no place in the order: draw another.
-        if ticket.as_ref().is_some_and(|ticket| !numbers.contains(&ticket.number())) {
+        if ticket.as_ref().is_some_and(|ticket| !waiters.contains(&ticket.entry())) {
             *ticket = None;
         }
         let ahead = match &*ticket {
-            Some(ticket) => &numbers[..numbers.partition_point(|number| *number < ticket.number())],
-            None => &numbers[..],
+            Some(ticket) => &waiters[..waiters.partition_point(|waiter| *waiter < ticket.entry())],
+            None => &waiters[..],
         };
         let behind = match queue.last_alive(ahead)? {
-            Some(number) => Behind::Waiter(number),
-            None => match held::take(gate, &self.physical, &self.record)? {
-                Some(taken) => {
-                    let Means { watcher, poll_interval, .. } = &self.means;
-                    let hold = Hold::new(taken, self.handle.clone(), *poll_interval, watcher);
-                    return Ok(Phase::Granted(Arc::new(hold)));
-                }
-                None => Behind::Holder,
+            Some(waiter) => {
+                waiter.check_size(permits)?;
+                Behind::Waiter(waiter)
+            }
+            None => match holders::ask(gate, subject, *mode, record)? {
+                Asked::Taken(held) => return Ok(self.granted(held)),
+                Asked::Behind(holder) => Behind::Holder(Some(holder)),
             },
         };
-        if let Some(holder) = held::holder(gate, &self.physical)? {
+        if let Some(holder) = holders::any(gate, subject)? {
             self.handle.held_by(holder);
         }
         if self.busy == Busy::Leave {
@@ -260,7 +293,7 @@ impl Attempt {
         }
         let ticket = match ticket.take() {
             Some(ticket) => ticket,
-            None => queue.join(gate, &numbers, &self.record)?,
+            None => Ticket::draw(gate, &queue, &waiters, permits, record)?,
         };
         Ok(Phase::Waiting { ticket, behind })
     }
@@ -301,8 +334,9 @@ impl Attempt {
         };
         let folder = self.means.place.folder();
         let path = match behind {
-            Behind::Waiter(number) => Queue::of(&folder, &self.physical).path_of(*number),
-            Behind::Holder => folder.path_of(&held::relative(&self.physical)),
+            Behind::Waiter(waiter) => Roster::of_queue(&folder, &self.wanted.subject).path_of(*waiter),
+            Behind::Holder(Some(holder)) => folder.path_of(holder),
+            Behind::Holder(None) => return Next::Again(WHEN_TROUBLED),
         };
         Next::Watch { path, otherwise: self.means.poll_interval }
     }
@@ -310,10 +344,10 @@ impl Attempt {
     /// Whether the waiter right before this one is alive, so that it cannot be this one's turn yet.
     fn is_behind_a_living_waiter(&self, state: &State) -> bool {
         match &state.phase {
-            Phase::Waiting { ticket, behind: Behind::Waiter(number) } => {
+            Phase::Waiting { ticket, behind: Behind::Waiter(waiter) } => {
+                let queue = Roster::of_queue(ticket.folder(), &self.wanted.subject);
                 // In a folder that was moved away the order of waiters no longer matters.
-                ticket.folder().is_current()
-                    && Queue::of(ticket.folder(), &self.physical).is_alive(*number).unwrap_or(false)
+                ticket.folder().is_current() && queue.is_alive(*waiter).unwrap_or(false)
             }
             _ => false,
         }

@@ -10,22 +10,24 @@ use async_trait::async_trait;
 use lock_core::spi::Mutex;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Describing, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
-    Inspection, LeaseState, LockError, LockName, LockStatus, Memo, Mode, NameRules, Operation, Reach,
-    Released, Remembered, Remembering, Term, Updated, Wait,
+    Describing, Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
+    Inspection, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Modes, NameRules, Operation,
+    PermitLimits, Reach, Released, Remembered, Remembering, Term, Updated, Wait,
 };
 
-use crate::attempt::{Attempt, Busy, Means, Outcome};
+use crate::attempt::{Attempt, Busy, Means, Outcome, Wanted};
 use crate::errand;
 use crate::failure::Failure;
 use crate::folder::Place;
 use crate::gate::Gate;
-use crate::held::{self, Standing};
 use crate::hold::Hold;
+use crate::holders;
+use crate::locked_file::Standing;
 use crate::memos;
 use crate::options::FileOptions;
-use crate::queue::Queue;
 use crate::record::Record;
+use crate::roster::{Entry, Roster};
+use crate::subject::Subject;
 use crate::tidier::{self, Tidier};
 use crate::watcher::{Care, Sleeper, Watcher};
 
@@ -41,10 +43,10 @@ pub struct FileBackend {
     context: BackendContext,
     capabilities: Capabilities,
     tidier: Arc<Tidier>,
-    attempts: Mutex<HashMap<AttemptId, Entry>>,
+    attempts: Mutex<HashMap<AttemptId, Tended>>,
 }
 
-struct Entry {
+struct Tended {
     attempt: Arc<Attempt>,
     /// Makes the watcher serve the attempt while it waits.
     care: Option<Care>,
@@ -54,7 +56,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct FileLease {
     id: AttemptId,
-    physical: String,
+    subject: Subject,
     hold: Arc<Hold>,
 }
 
@@ -75,24 +77,35 @@ impl FileBackend {
             gate_patience: options.gate_patience,
         };
         if let Some(gate) = Gate::enter(&means.place).map_err(connect)? {
+            gate.check_layout().map_err(connect)?;
             tidier::sweep(&gate);
         }
         let tidier = Arc::new(Tidier::new(means.clone()));
         Ok(Self { means, context, capabilities: capabilities(), tidier, attempts: Mutex::default() })
     }
 
-    /// The attempt with the request's id: the existing one, or a new one.
+    /// The attempt with the request's id: the existing one, or one that begins now.
     fn attempt_of(&self, request: &AcquireRequest) -> Arc<Attempt> {
-        if let Some(entry) = self.attempts.lock().get(&request.id()) {
-            return Arc::clone(&entry.attempt);
+        if let Some(attempt) = self.known(request.id()) {
+            return attempt;
         }
-        let busy = if request.wait() == Wait::Try { Busy::Leave } else { Busy::Queue };
-        let record = Record::new(request.id().to_string(), request.name().as_str(), request.holder());
-        let physical = request.physical().as_str();
-        let attempt =
-            Arc::new(Attempt::new(self.means.clone(), physical, record, busy, request.attempt().clone()));
-        self.attempts.lock().insert(request.id(), Entry { attempt: Arc::clone(&attempt), care: None });
+        let attempt = self.make(request);
         self.begin(request.id(), &attempt);
+        attempt
+    }
+
+    fn known(&self, id: AttemptId) -> Option<Arc<Attempt>> {
+        self.attempts.lock().get(&id).map(|tended| Arc::clone(&tended.attempt))
+    }
+
+    fn make(&self, request: &AcquireRequest) -> Arc<Attempt> {
+        let (id, mode) = (request.id(), request.mode());
+        let busy = if request.wait() == Wait::Try { Busy::Leave } else { Busy::Queue };
+        let record = Record::new(id.to_string(), request.name().as_str(), mode, request.holder());
+        let wanted = Wanted { subject: Subject::of_request(request), mode, record };
+        let attempt = Attempt::new(self.means.clone(), wanted, busy, request.attempt().clone());
+        let attempt = Arc::new(attempt);
+        self.attempts.lock().insert(id, Tended { attempt: Arc::clone(&attempt), care: None });
         attempt
     }
 
@@ -102,26 +115,33 @@ impl FileBackend {
         if attempt.outcome().is_none() {
             let sleeper = Arc::clone(attempt) as Arc<dyn Sleeper>;
             let care = self.means.watcher.look_after(sleeper, Duration::ZERO);
-            if let Some(entry) = self.attempts.lock().get_mut(&id) {
-                entry.care = Some(care);
+            if let Some(tended) = self.attempts.lock().get_mut(&id) {
+                tended.care = Some(care);
             }
         }
     }
 
-    fn forget(&self, id: AttemptId) -> Option<Entry> {
+    fn forget(&self, id: AttemptId) -> Option<Tended> {
         self.attempts.lock().remove(&id)
     }
 
     /// Releases a lock. Never waits long for the gate: the lock becomes free in any case, and only its file may stay for a while.
-    fn give_back(&self, hold: &Hold, physical: &str) -> Result<Standing, Failure> {
+    fn give_back(&self, hold: &Hold, subject: &Subject) -> Result<Standing, Failure> {
         let gate = enter_soon(&self.means.place);
         let standing = hold.release(gate.as_ref())?;
-        let tidied = gate.as_ref().map(|gate| Queue::of(gate.folder(), physical).tidy());
-        if !matches!(tidied, Some(Ok(()))) {
-            self.tidier.later(physical);
+        let tidied = gate.as_ref().map(|gate| Roster::of_queue(gate.folder(), subject).tidy());
+        if !matches!(tidied, Some(Ok(_))) {
+            self.tidier.later(subject);
         }
         Ok(standing)
     }
+}
+
+fn grant(request: &AcquireRequest, hold: Arc<Hold>) -> Grant<FileLease> {
+    let token = hold.token();
+    let descriptor = Arc::clone(hold.descriptor());
+    let lease = FileLease { id: request.id(), subject: Subject::of_request(request), hold };
+    Grant::new(lease, GroupId::new(0), Term::UntilReported).with_token(token).with_descriptor(descriptor)
 }
 
 /// Enters the gate if that does not block the calling thread for long.
@@ -146,12 +166,13 @@ fn capabilities() -> Capabilities {
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
         .with_remembering(Remembering::Supported)
+        .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 
-fn status(gate: &Gate, name: LockName, physical: &str) -> Result<(LockStatus, Vec<u64>), Failure> {
+fn status(gate: &Gate, name: LockName, subject: &Subject) -> Result<(LockStatus, Vec<Entry>), Failure> {
     let mut status = LockStatus::free(name);
-    status.holders = held::holder(gate, physical)?.into_iter().collect();
-    let waiting = Queue::of(gate.folder(), physical).numbers()?;
+    status.holders = holders::all(gate, subject)?;
+    let waiting = Roster::of_queue(gate.folder(), subject).entries()?;
     Ok((status, waiting))
 }
 
@@ -164,11 +185,6 @@ impl Backend for FileBackend {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<FileLease>>, LockError> {
-        if request.mode() != Mode::Exclusive {
-            return Err(LockError::new(ErrorKind::Unsupported, Operation::Acquire)
-                .on(request.name())
-                .because("locks of files are exclusive"));
-        }
         let attempt = self.attempt_of(request);
         let hold = match poll_fn(|context| attempt.poll(context)).await {
             Outcome::Granted(hold) => hold,
@@ -181,23 +197,15 @@ impl Backend for FileBackend {
                 return Err(failure.into_error(Operation::Acquire, Some(request.name())));
             }
         };
-        let token = hold.token();
-        let descriptor = Arc::clone(hold.descriptor());
-        let lease = FileLease { id: request.id(), physical: request.physical().as_str().to_owned(), hold };
-        Ok(Some(
-            Grant::new(lease, GroupId::new(0), Term::UntilReported)
-                .with_token(token)
-                .with_descriptor(descriptor),
-        ))
+        Ok(Some(grant(request, hold)))
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        let Some(entry) = self.attempts.lock().get(&request.id()).map(|entry| Arc::clone(&entry.attempt))
-        else {
+        let Some(attempt) = self.known(request.id()) else {
             return Ok(());
         };
-        if let Some(hold) = entry.withdraw() {
-            self.give_back(&hold, request.physical().as_str())
+        if let Some(hold) = attempt.withdraw() {
+            self.give_back(&hold, &Subject::of_request(request))
                 .map_err(|failure| failure.into_error(Operation::Cancel, Some(request.name())))?;
         }
         self.forget(request.id());
@@ -211,7 +219,7 @@ impl Backend for FileBackend {
 
     async fn release(&self, lease: &FileLease) -> Result<Released, LockError> {
         let standing = self
-            .give_back(&lease.hold, &lease.physical)
+            .give_back(&lease.hold, &lease.subject)
             .map_err(|failure| failure.into_error(Operation::Release, None))?;
         self.forget(lease.id);
         Ok(match standing {
@@ -220,20 +228,44 @@ impl Backend for FileBackend {
         })
     }
 
+    async fn downgrade(
+        &self,
+        lease: &FileLease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<FileLease>, LockError> {
+        let attempt = self.known(request.id()).unwrap_or_else(|| self.make(request));
+        let (reader, former) = (Arc::clone(&attempt), Arc::clone(&lease.hold));
+        let standing = errand::run(&self.means, move |gate| reader.succeed(&former, gate))
+            .await
+            .map_err(|failure| failure.into_error(Operation::Downgrade, Some(request.name())))?;
+        match (standing, attempt.outcome()) {
+            (Standing::Ours, Some(Outcome::Granted(hold))) => {
+                self.forget(lease.id);
+                Ok(Downgraded::Shared(grant(request, hold)))
+            }
+            (Standing::Lost(reason), _) => {
+                self.forget(request.id());
+                Ok(Downgraded::WasLost(reason))
+            }
+            // It was cancelled meanwhile.
+            (Standing::Ours, _) => Ok(Downgraded::WasLost(LossReason::Deleted)),
+        }
+    }
+
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         let error = |failure: Failure| failure.into_error(Operation::Inspect, Some(request.name()));
-        let (name, physical) = (request.name().clone(), request.physical().as_str().to_owned());
+        let (name, subject) = (request.name().clone(), Subject::of_inspection(request));
+        let inspected = subject.clone();
         let (mut status, waiting) =
-            errand::run(&self.means, move |gate| status(gate, name, &physical)).await.map_err(error)?;
+            errand::run(&self.means, move |gate| status(gate, name, &inspected)).await.map_err(error)?;
         let folder = self.means.place.folder();
-        let waiters = Queue::of(&folder, request.physical().as_str()).records(&waiting).map_err(error)?;
-        status.waiters = waiters.iter().map(Record::participant).collect();
+        status.waiters = Roster::of_queue(&folder, &subject).waiters(&waiting).map_err(error)?;
         Ok(status)
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        let (id, physical) = (holder.as_str().to_owned(), request.physical().as_str().to_owned());
-        let taken = errand::run(&self.means, move |gate| held::break_holder(gate, &physical, &id))
+        let (id, subject) = (holder.as_str().to_owned(), Subject::of_inspection(request));
+        let taken = errand::run(&self.means, move |gate| holders::break_holder(gate, &subject, &id))
             .await
             .map_err(|failure| failure.into_error(Operation::Break, Some(request.name())))?;
         Ok(if taken { Broken::taken_away() } else { Broken::not_held() })

@@ -76,7 +76,7 @@ impl<T: Send> Sleeper for Errand<T> {
             return Next::Over;
         };
         let result = match Gate::enter(&self.place) {
-            Ok(Some(gate)) => action(&gate),
+            Ok(Some(gate)) => gate.check_layout().and_then(|()| action(&gate)),
             Ok(None) if state.knocking.lasts() < self.patience => {
                 state.action = Some(action);
                 return Next::Again(state.knocking.pause());

@@ -15,6 +15,10 @@ pub(crate) enum Failure {
     Refused { cause: String, remedy: Cow<'static, str> },
     /// Another process did not leave the gate in time.
     GateBusy { path: PathBuf, occupant: Option<Occupant> },
+    /// A newer version of this program uses the folder in a way that this one does not know.
+    NewerLayout { folder: PathBuf, layout: u32, known: u32 },
+    /// The holders and waiters of a semaphore use it with another number of permits.
+    OtherPermits { asked: u32, is: u32 },
     /// The counter has reached its end, or another process keeps replacing files while this one uses them.
     Broken { cause: String, remedy: Cow<'static, str> },
 }
@@ -70,6 +74,17 @@ impl Failure {
                 let (cause, remedy) = describe_gate(&path, occupant);
                 error(ErrorKind::Unreachable).because(cause).remedy(remedy).retryable()
             }
+            Self::NewerLayout { folder, layout, known } => error(ErrorKind::Unsupported)
+                .because(format!(
+                    "a newer version of this program uses the folder {}: its layout is {layout}, and this version knows {known}",
+                    folder.display()
+                ))
+                .remedy("update this program, or use another folder"),
+            Self::OtherPermits { asked, is } => match name {
+                Some(name) => LockError::other_permits(name, asked, is),
+                None => error(ErrorKind::InvalidOption)
+                    .because(format!("the semaphore is used with {is} permits, not {asked}")),
+            },
             Self::Broken { cause, remedy } => error(ErrorKind::Server).because(cause).remedy(remedy),
         }
     }

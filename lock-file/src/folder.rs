@@ -3,8 +3,11 @@
 //!
 //! ```text
 //! <folder>/gate                       the gate, with the counter in it
-//! <folder>/held/<lock>                one file per held lock: the holder's record, and the flock that is the lock
+//! <folder>/held/<lock>                one file per lock that is held alone: the holder's record, and the flock that is the lock
+//! <folder>/shared/<lock>/<number>     one file per reader
 //! <folder>/queue/<lock>/<number>      one file per waiter: its ticket
+//! <folder>/permits/<semaphore>/<number>-<n>-of-<all>          one file per holder of n permits
+//! <folder>/permits-queue/<semaphore>/<number>-<n>-of-<all>    one file per waiter for them
 //! <folder>/remembered/<x>/<hash>      one file per slot that is remembered, with the end of that time
 //! ```
 //!
@@ -23,6 +26,7 @@ use rustix::process::geteuid;
 
 use crate::failure::Failure;
 use crate::network;
+use crate::subject::FOLDERS;
 
 /// Identifies a file independently of its name: two descriptors of one file have the same identity, and no other file has it
 /// while one of them is open.
@@ -41,7 +45,7 @@ impl Identity {
 
 /// The permissions of everything that this crate creates: for the owner alone.
 const FOLDER_MODE: Mode = Mode::RWXU;
-const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+pub(crate) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const OF_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
 /// The flags to open every file with. Without `NONBLOCK` the call would hang on a named pipe.
@@ -77,8 +81,7 @@ impl Folder {
         check_owners_bits(&stat, &path)?;
         network::check(&directory, &stat, &path)?;
         let folder = Self { identity: Identity::of(&stat), path, directory };
-        folder.make_folder("held")?;
-        folder.make_folder("queue")?;
+        folder.make_folders()?;
         Ok(folder)
     }
 
@@ -94,6 +97,11 @@ impl Folder {
     /// Whether this folder is still the one at its path.
     pub(crate) fn is_current(&self) -> bool {
         rustix::fs::lstat(&self.path).is_ok_and(|stat| Identity::of(&stat) == self.identity)
+    }
+
+    /// Creates the subfolders that do not exist.
+    pub(crate) fn make_folders(&self) -> Result<(), Failure> {
+        FOLDERS.into_iter().try_for_each(|relative| self.make_folder(relative))
     }
 
     /// Creates a subfolder if it does not exist.
@@ -117,7 +125,7 @@ impl Folder {
 
     /// Checks that holders and waiters can be written down.
     pub(crate) fn check_writable(&self) -> Result<(), Failure> {
-        ["held", "queue"].into_iter().try_for_each(|relative| {
+        FOLDERS.into_iter().try_for_each(|relative| {
             self.make_folder(relative)?;
             rustix::fs::accessat(
                 &self.directory,
@@ -155,28 +163,41 @@ impl Folder {
     }
 
     /// Creates a file and the folders that contain it; `None` if the file exists.
-    pub(crate) fn create(&self, relative: &str) -> Result<Option<OwnedFd>, Failure> {
+    fn create(&self, relative: &str) -> Result<Option<OwnedFd>, Failure> {
+        let file = self.create_as_is(relative)?;
+        if let Some(file) = &file {
+            // The umask may have removed permissions of the owner.
+            rustix::fs::fchmod(file, FILE_MODE)
+                .map_err(|errno| Failure::system("change the mode of", &self.path_of(relative), errno))?;
+        }
+        Ok(file)
+    }
+
+    /// The same, with the mode that the umask leaves.
+    pub(crate) fn create_as_is(&self, relative: &str) -> Result<Option<OwnedFd>, Failure> {
         let flags = CAREFULLY | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         for _ in 0..ATTEMPTS {
             match rustix::fs::openat(&self.directory, relative, flags, FILE_MODE) {
-                Ok(file) => {
-                    // The umask may have removed permissions of the owner.
-                    rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| {
-                        Failure::system("change the mode of", &self.path_of(relative), errno)
-                    })?;
-                    return Ok(Some(file));
-                }
+                Ok(file) => return Ok(Some(file)),
                 Err(Errno::EXIST) => return Ok(None),
                 // The last waiter may remove a queue's folder at any moment.
-                Err(Errno::NOENT) => self.make_folders_of(relative)?,
+                Err(Errno::NOENT) => self.make_folder_of(relative)?,
                 Err(errno) => return Err(Failure::system("create", &self.path_of(relative), errno)),
             }
         }
         Err(Failure::system("create", &self.path_of(relative), Errno::NOENT))
     }
 
-    fn make_folders_of(&self, relative: &str) -> Result<(), Failure> {
-        relative.match_indices('/').try_for_each(|(end, _)| self.make_folder(&relative[..end]))
+    /// Creates the folder of a file, and those that contain it if they do not exist.
+    fn make_folder_of(&self, relative: &str) -> Result<(), Failure> {
+        let Some((parent, _)) = relative.rsplit_once('/') else { return Ok(()) };
+        match self.make_folder(parent) {
+            Err(failure) if failure.is_missing() => {
+                self.make_folder_of(parent)?;
+                self.make_folder(parent)
+            }
+            made => made,
+        }
     }
 
     /// Opens a file for reading and writing, or creates it.
@@ -365,9 +386,7 @@ impl Place {
     /// Opens the folder again, after the open one is no longer at the path.
     pub(crate) fn reopen(&self) -> Result<(), Failure> {
         let mut folder = self.folder.lock();
-        if !folder.is_current()
-            || folder.make_folder("held").and_then(|()| folder.make_folder("queue")).is_err()
-        {
+        if !folder.is_current() || folder.make_folders().is_err() {
             *folder = Arc::new(Folder::open(&self.path)?);
         }
         Ok(())

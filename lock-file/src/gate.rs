@@ -1,10 +1,12 @@
 //! The gate: a `flock` on one file, held for some microseconds around every decision about who holds a lock next.
 //!
-//! The same file contains the counter, so that a process can have neither without the other.
+//! The same file contains the counter, so that a process can have neither without the other, and the version of the folder's
+//! layout.
 //!
 //! No process waits for the gate in the kernel. Otherwise a process that is stopped inside it (by a debugger, or by Ctrl-Z at the
 //! wrong microsecond) would block all others beyond their deadlines. So they try, do something else, and try again.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,6 +23,9 @@ use crate::record::write_all;
 
 const GATE: &str = "gate";
 
+/// The version of what is in the folder. It rises when a client of the version before could no longer tell who holds a lock.
+const LAYOUT: u32 = 1;
+
 /// How often the folder may be moved away or replaced before that is an error.
 const ATTEMPTS: usize = 100;
 
@@ -29,6 +34,9 @@ const ATTEMPTS: usize = 100;
 pub(crate) struct Gate {
     folder: Arc<Folder>,
     file: OwnedFd,
+    identity: Identity,
+    /// The last number that was given out, once it is known.
+    last: Cell<Option<u64>>,
 }
 
 impl Gate {
@@ -56,10 +64,10 @@ impl Gate {
                 continue;
             }
             let identity = Identity::of(&folder.check(&file, GATE)?);
-            let gate = Self { folder, file };
+            let gate = Self { folder, file, identity, last: Cell::new(None) };
             // A gate file that was removed after it was opened excludes no other process, and neither does one in a folder that
             // was moved.
-            if gate.folder.identity_at(GATE)? == Some(identity) && gate.folder.is_current() {
+            if gate.is_in_place()? && gate.folder.is_current() {
                 pause::at(Point::InGate);
                 return Ok(Some(gate));
             }
@@ -76,24 +84,59 @@ impl Gate {
         &self.folder
     }
 
+    fn is_in_place(&self) -> Result<bool, Failure> {
+        Ok(self.folder.identity_at(GATE)? == Some(self.identity))
+    }
+
+    /// Fails, as if the folder were gone, when another gate has taken the place of this one: then this process must enter that.
+    pub(crate) fn check_in_place(&self) -> Result<(), Failure> {
+        if self.is_in_place()? {
+            return Ok(());
+        }
+        Err(Failure::system("find", &self.folder.path_of(GATE), Errno::NOENT))
+    }
+
+    /// Fails if a newer version of this program has changed how the folder is used. What is in the folder may then mean something
+    /// else, so this must come before any decision.
+    pub(crate) fn check_layout(&self) -> Result<(), Failure> {
+        self.last_number().map(drop)
+    }
+
     /// The next number of the folder's only counter: above all earlier ones, above `floor`, and not below the clock.
     ///
     /// The clock (in microseconds since 1970) keeps the numbers rising when the counter's file is lost.
     pub(crate) fn next_number(&self, floor: u64) -> Result<u64, Failure> {
         let path = self.folder.path_of(GATE);
-        let last = self.last_number().map_err(|errno| Failure::system("read", &path, errno))?;
+        let last = self.last_number()?;
         let number =
             last.max(floor).checked_add(1).map(|next| next.max(clock())).ok_or_else(|| Failure::Broken {
                 cause: format!("the counter in {} has reached its end", path.display()),
                 remedy: "remove the folder when no process holds or awaits a lock in it".into(),
             })?;
-        write_all(&self.file, &encode(number), &path)?;
+        write_all(&self.file, &contents(number), &path)?;
+        self.last.set(Some(number));
         Ok(number)
     }
 
     /// The last number that was given out; 0 if the file contains none, or an incomplete one.
-    fn last_number(&self) -> Result<u64, Errno> {
-        Ok(read_number(self.file.as_fd())?.unwrap_or(0))
+    fn last_number(&self) -> Result<u64, Failure> {
+        if let Some(last) = self.last.get() {
+            return Ok(last);
+        }
+        let mut text = [0; CONTENTS_LENGTH];
+        let length = read_start(self.file.as_fd(), &mut text)
+            .map_err(|errno| Failure::system("read", &self.folder.path_of(GATE), errno))?;
+        let (number, layout) = text[..length].split_at(length.min(ENCODED_LENGTH));
+        if let Some(layout) = decode_layout(layout).filter(|layout| *layout > LAYOUT) {
+            return Err(Failure::NewerLayout {
+                folder: self.folder.path().to_owned(),
+                layout,
+                known: LAYOUT,
+            });
+        }
+        let last = decode(number).unwrap_or(0);
+        self.last.set(Some(last));
+        Ok(last)
     }
 
     /// The error for a gate that did not become free in time. It names the process in the gate if the system can tell.
@@ -138,9 +181,30 @@ pub(crate) fn encode(number: u64) -> Vec<u8> {
     format!("{number:020} {:016x}\n", check_sum(number)).into_bytes()
 }
 
+/// What the gate's file contains: the last number, and a line with the version of the layout.
+fn contents(number: u64) -> Vec<u8> {
+    let mut contents = encode(number);
+    contents.extend(format!("{LAYOUT_WORD}{LAYOUT}\n").into_bytes());
+    contents
+}
+
+const LAYOUT_WORD: &str = "layout ";
+const CONTENTS_LENGTH: usize = ENCODED_LENGTH + LAYOUT_WORD.len() + 2;
+
+/// The version in the gate's second line; none if there is no such line. Of a long number the beginning is enough.
+fn decode_layout(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text).ok()?.strip_prefix(LAYOUT_WORD)?.trim_end().parse().ok()
+}
+
 /// The number at the beginning of a file; none if the file does not begin with a complete one.
 pub(crate) fn read_number(file: BorrowedFd<'_>) -> Result<Option<u64>, Errno> {
     let mut text = [0; ENCODED_LENGTH];
+    let length = read_start(file, &mut text)?;
+    Ok(decode(&text[..length]))
+}
+
+/// Fills `text` from the beginning of a file, and returns how much there was.
+fn read_start(file: BorrowedFd<'_>, text: &mut [u8]) -> Result<usize, Errno> {
     let mut length = 0;
     while length < text.len() {
         match rustix::io::pread(file, &mut text[length..], length as u64) {
@@ -150,7 +214,7 @@ pub(crate) fn read_number(file: BorrowedFd<'_>) -> Result<Option<u64>, Errno> {
             Err(errno) => return Err(errno),
         }
     }
-    Ok(decode(&text[..length]))
+    Ok(length)
 }
 
 fn decode(text: &[u8]) -> Option<u64> {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::spi::Mutex;
-use lock_core::{AttemptHandle, FencingToken};
+use lock_core::{AttemptHandle, FencingToken, LossReason};
 
 use crate::failure::Failure;
 use crate::gate::Gate;
-use crate::held::{Held, Standing};
+use crate::held::Held;
+use crate::locked_file::Standing;
 use crate::watcher::{Care, Next, Sleeper, Watcher};
 
 /// How long a new hold is not watched. Most holds end earlier, and cost neither a watch nor a thread's wake-up.
@@ -62,6 +63,14 @@ impl Hold {
         let standing = self.watch.held.release(gate)?;
         *end = Some(standing);
         Ok(standing)
+    }
+
+    /// Releases the lock for a share that its holder has got, unless it ended before.
+    pub(crate) fn hand_over(&self, gate: &Gate) -> Result<Standing, Failure> {
+        if self.watch.end.lock().is_some() {
+            return Ok(Standing::Lost(LossReason::Deleted));
+        }
+        self.release(Some(gate))
     }
 }
 

@@ -1,13 +1,18 @@
 //! Locks between the processes of one machine, without a server.
 //!
 //! [`FileOptions`] opens a folder and makes a [`LockClient`](lock_core::LockClient); [`connect`] does the same for a `file:`
-//! URL. The locks are exclusive, fair between processes, have fencing tokens, and can be inspected and broken.
+//! URL. There are mutexes, read-write locks and semaphores. They are fair between processes, have fencing tokens, and can be
+//! inspected and broken.
 //!
 //! # How it holds the lock
-//! A client holds a lock while it has the `flock` on the file `held/<lock>`, **and that file is still in its place**. Nothing
-//! else excludes other clients. The kernel drops a `flock` when the last process that has the descriptor open closes it or
-//! dies, so there is no lease and no renewal, and a stopped holder keeps the lock.
+//! A client holds a lock alone while it has the `flock` on the file `held/<lock>`, **and that file is still in its place**. A reader,
+//! or a holder of permits, has a file of its own instead, in `shared/<lock>` or `permits/<semaphore>`. Nothing else excludes other
+//! clients. The kernel drops a `flock` when the last process that has the descriptor open closes it or dies, so there is no lease
+//! and no renewal, a stopped holder keeps the lock, and a killed one gives up exactly what it had.
 //!
+//! * *Sharing.* A writer needs that no reader's file is locked, a reader that `held/<lock>` is not, and who wants permits that the
+//!   locked files leave enough of them; how many each has is part of its name. No `flock` is ever turned into one of another
+//!   kind, which would give it up in between: each file has one owner, which has it exclusively.
 //! * *Order.* A waiter draws a ticket: a file with a rising number, which it keeps under a `flock`. It is a waiter's turn when
 //!   no living waiter has a lower number; only then does it ask for the lock.
 //! * *The gate.* A client makes every decision (take, draw a ticket, inspect, break, tidy up) under the `flock` of the file `gate`,
@@ -15,12 +20,13 @@
 //!   mistaken for a holder.
 //! * *The fencing token.* The gate's file contains one counter for the whole folder. A token is max(counter, last holder's
 //!   token) + 1, and never below the clock in microseconds. The client draws it and takes the lock in one stay in the gate.
-//! * *Waking.* A waiter watches the ticket right before its own, and the first waiter watches the `held` file, by inotify: one
+//! * *Waking.* A waiter watches the ticket right before its own, and the first waiter watches the file of a holder, or the folder
+//!   with the files of those that have permits, by inotify: one
 //!   thread and one inotify instance per process, however many waiters there are. A waiter checks again after the watch has
 //!   begun, because inotify does not report what happened before.
 //!
 //! # How a holder learns of a loss
-//! The `held` file of a holder is watched too, from 25 ms after the grant. When the file is no longer in its place, or is
+//! The file of a holder is watched too, from 25 ms after the grant. When the file is no longer in its place, or is
 //! marked as broken, the hold is lost: [`Broken`](lock_core::LossReason::Broken) or
 //! [`Deleted`](lock_core::LossReason::Deleted). An inspection every 30 s notices a folder that was moved away as a whole.
 //!
@@ -38,11 +44,14 @@ mod backend;
 mod default_folder;
 mod driver;
 mod errand;
+mod exclusive;
 mod failure;
 mod folder;
 mod gate;
 mod held;
 mod hold;
+mod holders;
+mod locked_file;
 mod memos;
 mod network;
 mod notices;
@@ -50,6 +59,9 @@ mod options;
 mod pause;
 mod queue;
 mod record;
+mod roster;
+mod shares;
+mod subject;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests;

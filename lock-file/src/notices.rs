@@ -1,6 +1,6 @@
 //! Wakes a thread when a file changes: by inotify on Linux. Other systems only have the bell.
 
-/// Identifies a watched file.
+/// Identifies a watched file, or a watched folder with all files in it.
 pub(crate) type WatchId = i32;
 
 /// What happened to a watched file.
@@ -58,6 +58,9 @@ mod linux {
         .union(WatchFlags::ATTRIB)
         .union(WatchFlags::DELETE_SELF)
         .union(WatchFlags::MOVE_SELF)
+        // Only of what is in a folder.
+        .union(WatchFlags::DELETE)
+        .union(WatchFlags::MOVED_FROM)
         .union(WatchFlags::DONT_FOLLOW);
 
     impl Notices {

@@ -9,6 +9,8 @@ pub(crate) enum Point {
     InGate,
     /// The process has computed a number, but not made the ticket yet.
     BeforeTicket,
+    /// There is room for a share, but its file has not been made yet.
+    BeforeShare,
     /// The file of a lock is open, but not locked yet.
     BeforeHeld,
     /// This process has the lock, but has not written its record yet.

@@ -1,10 +1,11 @@
 //! The record that a holder or a waiter writes into its file, for inspection.
 
+use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use lock_core::{FencingToken, HolderId, HolderInfo, Participant, ProcessOrigin};
+use lock_core::{FencingToken, HolderId, HolderInfo, Mode, Participant, ProcessOrigin};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -28,6 +29,9 @@ pub(crate) struct Record {
     /// The value of a leader or a candidate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) value: Option<String>,
+    /// How it shares the lock; none if it is to hold it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<Share>,
     /// Milliseconds since 1970.
     pub(crate) since_unix_ms: u64,
     /// A decimal string, because many readers of JSON lose digits of large numbers.
@@ -35,11 +39,35 @@ pub(crate) struct Record {
     pub(crate) token: Option<String>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Share {
+    Shared,
+    Permits { take: NonZeroU32, of: NonZeroU32 },
+}
+
+impl Share {
+    fn of(mode: Mode) -> Option<Self> {
+        match mode {
+            Mode::Shared => Some(Self::Shared),
+            Mode::Permits { take, of } => Some(Self::Permits { take, of }),
+            _ => None,
+        }
+    }
+
+    fn mode(self) -> Mode {
+        match self {
+            Self::Shared => Mode::Shared,
+            Self::Permits { take, of } => Mode::Permits { take, of },
+        }
+    }
+}
+
 /// Longer than any record: a name of 512 bytes may need six times as many in JSON.
 const MAX_LENGTH: usize = 16 * 1024;
 
 impl Record {
-    pub(crate) fn new(id: String, name: &str, holder: &HolderInfo) -> Self {
+    pub(crate) fn new(id: String, name: &str, mode: Mode, holder: &HolderInfo) -> Self {
         Self {
             id,
             name: name.to_owned(),
@@ -49,6 +77,7 @@ impl Record {
             started: holder.origin.as_ref().map(|origin| origin.started),
             label: holder.label.as_ref().map(|label| label.chars().take(1000).collect()),
             value: holder.value.clone(),
+            mode: Share::of(mode),
             since_unix_ms: unix_milliseconds(),
             token: None,
         }
@@ -104,6 +133,7 @@ impl Record {
     pub(crate) fn participant(&self) -> Participant {
         let mut participant =
             Participant::new(HolderId::new(&self.id)).with_token(self.token().map(FencingToken::new));
+        participant.mode = self.mode.map_or(Mode::Exclusive, Share::mode);
         participant.since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(self.since_unix_ms));
         participant.host = Some(self.host.clone());
         participant.pid = Some(self.pid);

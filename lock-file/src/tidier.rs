@@ -10,8 +10,8 @@ use crate::attempt::{Knocking, Means};
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::gate::Gate;
-use crate::held;
-use crate::queue::Queue;
+use crate::holders;
+use crate::subject::{FOLDERS, Subject};
 use crate::watcher::{Care, Next, Sleeper};
 
 /// How many locks a client checks when it opens or closes. Other clients find the rest. It is a small number, because a
@@ -27,7 +27,7 @@ pub(crate) struct Tidier {
 
 #[derive(Debug, Default)]
 struct State {
-    untidy: BTreeSet<String>,
+    untidy: BTreeSet<Subject>,
     knocking: Option<Knocking>,
     care: Option<Care>,
 }
@@ -38,9 +38,9 @@ impl Tidier {
     }
 
     /// Tidies the lock up as soon as the gate is free.
-    pub(crate) fn later(self: &Arc<Self>, physical: &str) {
+    pub(crate) fn later(self: &Arc<Self>, subject: &Subject) {
         let mut state = self.state.lock();
-        state.untidy.insert(physical.to_owned());
+        state.untidy.insert(subject.clone());
         if state.knocking.is_none() {
             let mut knocking = Knocking::since(Instant::now());
             let pause = knocking.pause();
@@ -56,9 +56,9 @@ impl Tidier {
     /// Tidies up all locks that need it, in the gate.
     pub(crate) fn finish(&self, gate: &Gate) {
         let untidy = std::mem::take(&mut self.state.lock().untidy);
-        for physical in untidy {
+        for subject in untidy {
             // A file that cannot be removed now is reused, or a later sweep finds it.
-            let _ = tidy(gate, &physical);
+            let _ = holders::tidy(gate, &subject);
         }
     }
 
@@ -74,7 +74,9 @@ impl Sleeper for Tidier {
         match Gate::enter(&self.means.place) {
             Ok(Some(gate)) => {
                 self.state.lock().knocking = None;
-                self.finish(&gate);
+                if gate.check_layout().is_ok() {
+                    self.finish(&gate);
+                }
                 Next::Over
             }
             Ok(None) => match &mut self.state.lock().knocking {
@@ -89,33 +91,28 @@ impl Sleeper for Tidier {
     }
 }
 
-/// Removes the files of a lock, if it is free and has no waiters.
-fn tidy(gate: &Gate, physical: &str) -> Result<(), Failure> {
-    held::tidy(gate, physical)?;
-    Queue::of(gate.folder(), physical).tidy()
-}
-
 /// Checks some of the folder's locks, and removes the files of killed holders and waiters.
 ///
 /// Best effort: a file that stays does no harm.
 pub(crate) fn sweep(gate: &Gate) {
-    let mut names = names(gate.folder()).unwrap_or_default();
+    let mut found = find(gate.folder()).unwrap_or_default();
     // Begin at another lock each time, so that many locks in use do not hide an abandoned one for ever.
     let start = usize::try_from(u64::from(std::process::id()).wrapping_mul(0x9E37_79B9)).unwrap_or(0);
-    if !names.is_empty() {
-        let start = start % names.len();
-        names.rotate_left(start);
+    if !found.is_empty() {
+        let start = start % found.len();
+        found.rotate_left(start);
     }
-    names.truncate(SWEPT_AT_ONCE);
-    for physical in &names {
-        let _ = tidy(gate, physical);
+    found.truncate(SWEPT_AT_ONCE);
+    for subject in &found {
+        let _ = holders::tidy(gate, subject);
     }
 }
 
-fn names(folder: &Folder) -> Result<Vec<String>, Failure> {
-    let mut names = folder.list("held")?.unwrap_or_default();
-    names.extend(folder.list("queue")?.unwrap_or_default());
-    names.sort_unstable();
-    names.dedup();
-    Ok(names)
+fn find(folder: &Folder) -> Result<Vec<Subject>, Failure> {
+    let mut found = BTreeSet::new();
+    for relative in FOLDERS {
+        let names = folder.list(relative)?.unwrap_or_default();
+        found.extend(names.iter().map(|physical| Subject::found_in(relative, physical)));
+    }
+    Ok(found.into_iter().collect())
 }

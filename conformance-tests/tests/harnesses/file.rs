@@ -77,7 +77,7 @@ impl Harness for Folder {
     /// Everything except the folders themselves and the file with the counter.
     async fn leftovers(&self) -> Outcome<Vec<String>> {
         let mut left = Vec::new();
-        for folder in ["held", "queue"] {
+        for folder in ["held", "shared", "queue", "permits", "permits-queue"] {
             list(&self.path().join(folder), &mut left)?;
         }
         Ok(left)

@@ -1,13 +1,14 @@
 //! The backend without the core: attempts that are repeated, dropped and cancelled.
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, BackendContext, ClientBuilder, ErrorKind, InspectRequest, LockError,
-    LockName, Moment, Released, Wait,
+    AcquireRequest, AttemptId, Backend, BackendContext, ClientBuilder, Downgraded, ErrorKind, Grant,
+    InspectRequest, LockError, LockName, LossReason, Mode, Moment, Released, Wait,
 };
 
 use super::{Scratch, block_on};
@@ -164,4 +165,141 @@ fn an_error_names_the_operation_and_the_lock() {
     let error = block_on(bare.backend.acquire(&bare.request(1, "a", Wait::Try))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(error.to_string().starts_with("cannot acquire lock \"a\": access was refused: "), "{error}");
+}
+
+const SHARED: [Mode; 2] =
+    [Mode::Shared, Mode::Permits { take: NonZeroU32::new(2).unwrap(), of: NonZeroU32::new(3).unwrap() }];
+
+/// The request for a share, and one that cannot be granted beside it.
+fn beside(bare: &Bare, id: u128, mode: Mode) -> AcquireRequest {
+    let mode = if mode == Mode::Shared { Mode::Exclusive } else { mode };
+    bare.request(id, "a", Wait::Forever).with_mode(mode)
+}
+
+#[test]
+fn a_share_that_is_asked_for_again_is_had_once() -> Result<(), LockError> {
+    for mode in SHARED {
+        let scratch = Scratch::new();
+        let bare = Bare::new(&scratch);
+        block_on(async {
+            let request = bare.request(1, "a", Wait::Forever).with_mode(mode);
+            let first = bare.backend.acquire(&request).await?.unwrap();
+            let again = bare.backend.acquire(&request).await?.unwrap();
+            assert_eq!(first.token(), again.token());
+            let behind = beside(&bare, 2, mode);
+            for _ in 0..2 {
+                assert!(poll_once(&mut bare.backend.acquire(&behind)).await.is_pending());
+            }
+            let kind = mode.kind();
+            let inspect = InspectRequest::new(LockName::new("a")?, request.physical().clone()).about(kind);
+            let status = bare.backend.inspect(&inspect).await?;
+            assert_eq!((status.holders.len(), status.waiters.len()), (1, 1));
+            assert_eq!(bare.backend.release(first.lease()).await?, Released::Clean);
+            assert_eq!(bare.backend.release(again.lease()).await?, Released::Clean);
+            assert!(bare.backend.acquire(&behind).await?.is_some());
+            Ok::<_, LockError>(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Whatever became of the attempt by then: nothing, a place, a grant that was not taken.
+#[test]
+fn cancel_undoes_whatever_became_of_a_share() -> Result<(), LockError> {
+    for mode in SHARED {
+        let scratch = Scratch::new();
+        let bare = Bare::new(&scratch);
+        block_on(async {
+            let unpolled = bare.request(1, "a", Wait::Forever).with_mode(mode);
+            drop(bare.backend.acquire(&unpolled));
+            bare.backend.cancel(&unpolled).await?;
+            let granted = bare.request(2, "a", Wait::Forever).with_mode(mode);
+            assert!(poll_once(&mut bare.backend.acquire(&granted)).await.is_ready());
+            bare.backend.cancel(&granted).await?;
+            bare.backend.cancel(&granted).await?;
+            let holder = bare.backend.acquire(&beside(&bare, 3, mode)).await?.unwrap();
+            let queued = bare.request(4, "a", Wait::Forever).with_mode(mode);
+            assert!(poll_once(&mut bare.backend.acquire(&queued)).await.is_pending());
+            bare.backend.cancel(&queued).await?;
+            let late = bare.request(5, "a", Wait::Forever).with_mode(mode);
+            assert!(poll_once(&mut bare.backend.acquire(&late)).await.is_pending());
+            bare.backend.release(holder.lease()).await?;
+            tokio::task::yield_now().await;
+            bare.backend.cancel(&late).await?;
+            Ok::<_, LockError>(())
+        })?;
+        scratch.is_empty_soon();
+    }
+    Ok(())
+}
+
+/// A writer, and the request by which it goes on as a reader.
+async fn writer(bare: &Bare, id: u128) -> (Grant<crate::FileLease>, AcquireRequest) {
+    let writer = bare.backend.acquire(&bare.request(id, "a", Wait::Forever)).await.unwrap().unwrap();
+    (writer, bare.request(id + 1, "a", Wait::Forever).with_mode(Mode::Shared))
+}
+
+async fn is_refused(bare: &Bare, id: u128, mode: Mode) {
+    let answer = bare.backend.acquire(&bare.request(id, "a", Wait::Try).with_mode(mode)).await.unwrap();
+    assert!(answer.is_none(), "{mode}");
+}
+
+#[test]
+fn a_downgrade_that_is_asked_for_again_finds_its_own_share() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    block_on(async {
+        let (writer, request) = writer(&bare, 1).await;
+        // The first answer is lost.
+        drop(bare.backend.downgrade(writer.lease(), &request).await?);
+        let Downgraded::Shared(reader) = bare.backend.downgrade(writer.lease(), &request).await? else {
+            panic!("the writer was lost");
+        };
+        assert!(reader.token() > writer.token());
+        is_refused(&bare, 3, Mode::Exclusive).await;
+        // The old lease is released whatever has become of it.
+        assert_eq!(bare.backend.release(writer.lease()).await?, Released::Clean);
+        is_refused(&bare, 4, Mode::Exclusive).await;
+        assert_eq!(bare.backend.release(reader.lease()).await?, Released::Clean);
+        scratch.is_empty_soon();
+        Ok(())
+    })
+}
+
+#[test]
+fn cancel_undoes_a_downgrade() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    block_on(async {
+        for (id, is_asked) in [(10, false), (20, true)] {
+            let (writer, request) = writer(&bare, id).await;
+            if is_asked {
+                drop(bare.backend.downgrade(writer.lease(), &request).await?);
+            } else {
+                drop(bare.backend.downgrade(writer.lease(), &request));
+            }
+            bare.backend.cancel(&request).await?;
+            bare.backend.release(writer.lease()).await?;
+            scratch.is_empty_soon();
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_writer_that_was_lost_gets_no_share() -> Result<(), LockError> {
+    let scratch = Scratch::new();
+    let bare = Bare::new(&scratch);
+    block_on(async {
+        let (writer, request) = writer(&bare, 1).await;
+        std::fs::remove_file(scratch.path.join("held/a")).unwrap();
+        let next = bare.backend.acquire(&bare.request(3, "a", Wait::Try)).await?.unwrap();
+        let answer = bare.backend.downgrade(writer.lease(), &request).await?;
+        assert!(matches!(answer, Downgraded::WasLost(LossReason::Deleted)), "{answer:?}");
+        is_refused(&bare, 4, Mode::Shared).await;
+        bare.backend.release(next.lease()).await?;
+        // Nothing of the share is in the way.
+        assert!(bare.backend.acquire(&bare.request(5, "a", Wait::Try)).await?.is_some());
+        Ok(())
+    })
 }

@@ -7,6 +7,8 @@ mod deaths;
 mod process;
 mod refusals;
 mod scale;
+mod sharing;
+mod sharing_traps;
 mod traps;
 mod wakers;
 
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 use lock_core::{ClientBuilder, LockClient, LockStatus};
 
 use crate::FileOptions;
+use crate::subject::FOLDERS;
 
 /// Longer than any step of these tests takes on a busy machine, and shorter than the watcher's own inspection, which would hide
 /// a missing notice.
@@ -46,7 +49,7 @@ impl Scratch {
     /// The files in the folder, without the gate.
     fn leftovers(&self) -> Vec<PathBuf> {
         let inside = |name: &str| std::fs::read_dir(self.path.join(name)).unwrap();
-        inside("held").chain(inside("queue")).map(|entry| entry.unwrap().path()).collect()
+        FOLDERS.into_iter().flat_map(inside).map(|entry| entry.unwrap().path()).collect()
     }
 }
 

@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use lock_core::{LockClient, LockGuard};
+use lock_core::{DistributedLock, LockClient, LockGuard};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{SOON, client_in, eventually};
@@ -269,16 +270,16 @@ impl Helper {
     async fn obey(&mut self, words: &[&str]) -> String {
         match *words {
             ["acquire", name] => {
-                let guard = self.client.mutex(name).unwrap().acquire().await;
+                let guard = self.lock(name).acquire().await;
                 self.keep(name, guard.map(Some))
             }
             ["acquire", name, milliseconds] => {
                 let wait = Duration::from_millis(milliseconds.parse().unwrap());
-                let guard = self.client.mutex(name).unwrap().try_acquire_for(wait).await;
+                let guard = self.lock(name).try_acquire_for(wait).await;
                 self.keep(name, guard)
             }
             ["acquire", name, "while", path] => {
-                let lock = self.client.mutex(name).unwrap();
+                let lock = self.lock(name);
                 let guard = tokio::select! {
                     guard = lock.acquire() => guard.map(Some),
                     () = is_gone(Path::new(path)) => Ok(None),
@@ -299,9 +300,19 @@ impl Helper {
             ["exhaust"] => self.exhaust_inotify(),
             ["fill", path] => fill(Path::new(path)),
             ["count", path, times] => self.count(Path::new(path), times.parse().unwrap()).await,
+            ["mix", path, times] => self.mix(Path::new(path), times.parse().unwrap()).await,
+            ["crowd", path, times] => self.crowd(Path::new(path), times.parse().unwrap()).await,
             ["cycle", name] => self.cycle_for_ever(name).await,
             _ => panic!("{words:?}"),
         }
+    }
+
+    /// The lock that a word names: `a`, `read:a`, or `2/5:a` for two of five permits.
+    fn lock(&self, word: &str) -> Arc<dyn DistributedLock> {
+        let Some((how, name)) = word.split_once(':') else { return self.client.mutex(word).unwrap() };
+        let Some((take, of)) = how.split_once('/') else { return self.client.rw_lock(name).unwrap().read() };
+        let slots = self.client.semaphore(name, of.parse().unwrap()).unwrap();
+        slots.permits(take.parse().unwrap()).unwrap()
     }
 
     fn keep(&mut self, name: &str, guard: Result<Option<LockGuard>, lock_core::LockError>) -> String {
@@ -350,6 +361,48 @@ impl Helper {
             guard.release().await.unwrap();
         }
         format!("counted {}", tokens.join(" "))
+    }
+
+    /// Writes a number in two steps, or reads it twice: beside a writer a reader would see it change.
+    async fn mix(&self, path: &Path, times: u32) -> String {
+        let read = || std::fs::read_to_string(path).unwrap();
+        let mut last = 0;
+        for round in 0..times {
+            let writes = round % 4 == 0;
+            let guard = self.lock(if writes { "mixed" } else { "read:mixed" }).acquire().await.unwrap();
+            let token = guard.hold().token().unwrap().get();
+            assert!(token > last);
+            last = token;
+            let number = read();
+            std::thread::yield_now();
+            if writes {
+                std::fs::write(path, (number.parse::<u32>().unwrap() + 1).to_string()).unwrap();
+            } else {
+                assert_eq!(read(), number);
+            }
+            guard.release().await.unwrap();
+        }
+        "mixed".to_owned()
+    }
+
+    /// Has as many files in a folder as it has of seven permits.
+    async fn crowd(&self, path: &Path, times: u32) -> String {
+        for round in 0..times {
+            let take = 1 + round % 4;
+            let guard = self.lock(&format!("{take}/7:crowd")).acquire().await.unwrap();
+            let token = guard.hold().token().unwrap();
+            let files: Vec<_> = (0..take).map(|number| path.join(format!("{token}-{number}"))).collect();
+            for file in &files {
+                std::fs::write(file, "").unwrap();
+            }
+            let all = std::fs::read_dir(path).unwrap().count();
+            assert!(all <= 7, "{all} permits");
+            for file in &files {
+                std::fs::remove_file(file).unwrap();
+            }
+            guard.release().await.unwrap();
+        }
+        "crowded".to_owned()
     }
 
     async fn cycle_for_ever(&self, name: &str) -> String {

@@ -35,7 +35,7 @@ fn everything_is_the_users_alone() {
         }
         let mut seen = Vec::new();
         look_at_modes(&scratch.path, &mut seen);
-        assert_eq!(seen.len(), 7, "{seen:?}");
+        assert_eq!(seen.len(), 10, "{seen:?}");
         guard.release().await.unwrap();
         waiting.await.unwrap().unwrap();
     });
@@ -226,7 +226,7 @@ fn on_a_file_system(scratch: &Scratch, options: &str, prepare: &str) -> Process 
 fn a_full_disk_is_a_clear_error() {
     // No space for a record.
     let scratch = Scratch::new();
-    let fill = "mkdir -m 700 held queue; : > gate; chmod 600 gate; echo 0 > gate; cat /dev/zero > full 2> /dev/null || true";
+    let fill = "mkdir -m 700 held shared queue permits permits-queue; : > gate; chmod 600 gate; echo 0 > gate; cat /dev/zero > full 2> /dev/null || true";
     let mut process = on_a_file_system(&scratch, "size=32k", fill);
     for _ in 0..2 {
         process.say("acquire a 0");
@@ -235,9 +235,9 @@ fn a_full_disk_is_a_clear_error() {
     }
     // No inode for a file.
     let scratch = Scratch::new();
-    let fill = "mkdir -m 700 held queue; : > gate; chmod 600 gate; \
+    let fill = "mkdir -m 700 held shared queue permits permits-queue; : > gate; chmod 600 gate; \
                 (i=0; while : > f$i; do i=$((i + 1)); done) 2>/dev/null || true";
-    let mut process = on_a_file_system(&scratch, "nr_inodes=6", fill);
+    let mut process = on_a_file_system(&scratch, "nr_inodes=9", fill);
     process.say("acquire a 0");
     let error = process.expect("error");
     assert!(error.contains("free some space or inodes"), "{error}");

@@ -1,0 +1,146 @@
+//! The `held` file of a lock: who has the `flock` on it, while the file is in its place, and found no reader when it took it, holds
+//! the lock alone.
+//!
+//! * The file is created, locked and checked only inside the gate. No process requests its `flock` outside the gate, so no
+//!   attempt is refused because another process only checked.
+//! * It is removed only inside the gate. A release that cannot enter the gate unlocks the file, and leaves it to be reused or
+//!   tidied away.
+//! * After locking, the file at the path is compared with the one that was locked, because a file that was removed in between
+//!   excludes no other process. **Then the readers' files are checked**; a reader makes its file and then checks this one. So one
+//!   of them sees the other, even if the gate file was removed and they are in two gates.
+//! * Writing to the file, unlocking it and closing it wake no waiter, with one exception: closing a descriptor that is open for
+//!   writing. So a process that only checks opens the file for reading, and does not wake others.
+
+use std::os::fd::OwnedFd;
+
+use lock_core::{HolderId, Participant};
+use rustix::fs::FlockOperation;
+
+use crate::failure::Failure;
+use crate::folder::{Folder, Identity};
+use crate::gate::{Gate, try_lock};
+use crate::held::Held;
+use crate::holders::Asked;
+use crate::locked_file::{LockedFile, Locking, take_away};
+use crate::pause::{self, Point};
+use crate::record::Record;
+use crate::roster::Roster;
+use crate::subject::Subject;
+
+const ATTEMPTS: usize = 100;
+
+/// Takes the lock if it is free.
+pub(crate) fn take(gate: &Gate, subject: &Subject, record: &Record) -> Result<Asked, Failure> {
+    let folder = gate.folder();
+    let relative = subject.held();
+    for _ in 0..ATTEMPTS {
+        let file = match folder.create_as_is(&relative)? {
+            Some(file) => file,
+            None if !is_free(folder, &relative)? => return Ok(Asked::Behind(relative)),
+            None => folder.open_or_create(&relative)?,
+        };
+        pause::at(Point::BeforeHeld);
+        let file = match LockedFile::lock(folder, &relative, file)? {
+            Locking::Done(file) => file,
+            Locking::Busy => return Ok(Asked::Behind(relative)),
+            Locking::Replaced => continue,
+        };
+        let readers = Roster::of_shares(folder, subject);
+        return match readers.tidy().map(|reader| reader.map(|reader| readers.file(reader))) {
+            Ok(None) => hold(gate, file, record),
+            Ok(Some(reader)) => {
+                file.give_up();
+                Ok(Asked::Behind(reader))
+            }
+            Err(failure) => {
+                file.give_up();
+                Err(failure)
+            }
+        };
+    }
+    Err(Failure::Broken {
+        cause: format!("another program keeps replacing {}", folder.path_of(&relative).display()),
+        remedy: "find out who, and end it".into(),
+    })
+}
+
+/// Draws the token and writes the holder's record.
+fn hold(gate: &Gate, file: LockedFile, record: &Record) -> Result<Asked, Failure> {
+    pause::at(Point::BeforeRecord);
+    let floor = file.former_record().and_then(|former| former.token()).unwrap_or(0);
+    let inscribed = gate.next_number(floor).and_then(|token| {
+        file.inscribe(&record.of_holder(token))?;
+        Ok(token)
+    });
+    match inscribed {
+        Ok(token) => Ok(Asked::Taken(Held::alone(file, token))),
+        Err(failure) => {
+            file.give_up();
+            Err(failure)
+        }
+    }
+}
+
+/// Whether no process holds the lock alone. To be called only in the gate.
+pub(crate) fn is_free(folder: &Folder, relative: &str) -> Result<bool, Failure> {
+    Ok(file_of_holder(folder, relative)?.is_none())
+}
+
+/// The file, if it is locked.
+fn file_of_holder(folder: &Folder, relative: &str) -> Result<Option<OwnedFd>, Failure> {
+    let Some(file) = folder.open_to_look(relative)? else {
+        return Ok(None);
+    };
+    let free = try_lock(&file, FlockOperation::NonBlockingLockShared)
+        .map_err(|errno| Failure::system("lock", &folder.path_of(relative), errno))?;
+    if free {
+        // Closing does not unlock while a child that is being started has a copy of the descriptor.
+        let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+        return Ok(None);
+    }
+    Ok(Some(file))
+}
+
+/// The holder's record, if the lock is held.
+pub(crate) fn holder(gate: &Gate, subject: &Subject) -> Result<Option<Participant>, Failure> {
+    let file = file_of_holder(gate.folder(), &subject.held())?;
+    // Another program has locked the file.
+    let stranger = || Participant::new(HolderId::new("unknown"));
+    Ok(file.map(|file| Record::read(&file).map_or_else(stranger, |record| record.participant())))
+}
+
+/// Takes the lock away from the holder with that id. Returns whether that holder held it.
+pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<bool, Failure> {
+    let relative = subject.held();
+    let Some(file) = file_of_holder(gate.folder(), &relative)? else {
+        return Ok(false);
+    };
+    if Record::read(&file).is_none_or(|holder| holder.id != id) {
+        return Ok(false);
+    }
+    take_away(gate.folder(), &relative, &file)?;
+    Ok(true)
+}
+
+/// Removes the file that a dead holder left, or one whose release could not enter the gate. Returns whether the lock is free.
+pub(crate) fn tidy(gate: &Gate, subject: &Subject) -> Result<bool, Failure> {
+    let relative = subject.held();
+    let folder = gate.folder();
+    let Some(file) = folder.open_to_look(&relative)? else {
+        return Ok(true);
+    };
+    // The file is locked while it is removed: a process that locks it afterwards finds that it is no longer in its place, even
+    // if the gate file was removed and that process is in another gate.
+    let free = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|errno| Failure::system("lock", &folder.path_of(&relative), errno))?;
+    if free {
+        pause::at(Point::BeforeTidy);
+        let locked = rustix::fs::fstat(&file).ok().as_ref().map(Identity::of);
+        let is_in_place =
+            locked.is_some() && folder.identity_at(&relative).is_ok_and(|found| found == locked);
+        let removed = if is_in_place { folder.remove(&relative) } else { Ok(()) };
+        let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+        removed?;
+    }
+    Ok(free)
+}

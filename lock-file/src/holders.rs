@@ -1,0 +1,63 @@
+//! Who holds a lock or a semaphore: one alone, or those that share it. All of this happens in the gate.
+
+use lock_core::{Mode, Participant};
+
+use crate::failure::Failure;
+use crate::gate::Gate;
+use crate::held::Held;
+use crate::record::Record;
+use crate::roster::{Permits, Roster};
+use crate::subject::Subject;
+use crate::{exclusive, shares};
+
+/// What an attempt at the head of the queue finds.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Taken(Held),
+    /// It waits for a change of this file, or of what is in this folder.
+    Behind(String),
+}
+
+/// Takes what the attempt wants, if the holders leave room for it.
+pub(crate) fn ask(gate: &Gate, subject: &Subject, mode: Mode, record: &Record) -> Result<Asked, Failure> {
+    match (mode, Permits::of_mode(mode)) {
+        (_, Some(wanted)) => shares::take_permits(gate, subject, wanted, record),
+        (Mode::Shared, None) => shares::read(gate, subject, record),
+        (_, None) => exclusive::take(gate, subject, record),
+    }
+}
+
+/// All holders.
+pub(crate) fn all(gate: &Gate, subject: &Subject) -> Result<Vec<Participant>, Failure> {
+    match alone(gate, subject)? {
+        Some(holder) => Ok(vec![holder]),
+        None => shares::holders(gate, subject),
+    }
+}
+
+/// One of the holders.
+pub(crate) fn any(gate: &Gate, subject: &Subject) -> Result<Option<Participant>, Failure> {
+    match alone(gate, subject)? {
+        Some(holder) => Ok(Some(holder)),
+        None => shares::holder(gate, subject),
+    }
+}
+
+fn alone(gate: &Gate, subject: &Subject) -> Result<Option<Participant>, Failure> {
+    if subject.is_semaphore() { Ok(None) } else { exclusive::holder(gate, subject) }
+}
+
+/// Takes what it has from the holder with that id. Returns whether that holder had anything.
+pub(crate) fn break_holder(gate: &Gate, subject: &Subject, id: &str) -> Result<bool, Failure> {
+    let alone = !subject.is_semaphore() && exclusive::break_holder(gate, subject, id)?;
+    Ok(alone || shares::break_holder(gate, subject, id)?)
+}
+
+/// Removes the files of dead holders and waiters.
+pub(crate) fn tidy(gate: &Gate, subject: &Subject) -> Result<(), Failure> {
+    if !subject.is_semaphore() {
+        exclusive::tidy(gate, subject)?;
+    }
+    Roster::of_shares(gate.folder(), subject).tidy()?;
+    Roster::of_queue(gate.folder(), subject).tidy().map(drop)
+}

@@ -1,0 +1,178 @@
+//! A file that this process has under an exclusive `flock`, which the kernel drops when the last process that has it open dies.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lock_core::LossReason;
+use rustix::fs::{FlockOperation, Mode, Timespec, Timestamps, UTIME_NOW};
+
+use crate::failure::Failure;
+use crate::folder::{FILE_MODE, Folder, Identity};
+use crate::gate::{Gate, try_lock};
+use crate::pause::{self, Point};
+use crate::record::Record;
+
+/// The mode that tells a holder that its hold was broken; a mere removal would not show whether it was a break. Changing a mode
+/// needs no space on the disk, and wakes the holder. The sticky bit means nothing on a file, and a `chmod -R` of the folder
+/// does not set it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BROKEN: Mode = Mode::SVTX.union(FILE_MODE);
+/// Elsewhere only the superuser may set the sticky bit of a file.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BROKEN: Mode = Mode::RWXU;
+
+/// A file under the `flock` of this process.
+#[derive(Debug)]
+pub(crate) struct LockedFile {
+    folder: Arc<Folder>,
+    relative: String,
+    /// A child may inherit it on purpose; the file is locked while any process has it open.
+    file: Arc<OwnedFd>,
+    identity: Identity,
+    /// How much there was in it when it was locked.
+    length: u64,
+}
+
+/// The result of locking a file.
+#[derive(Debug)]
+pub(crate) enum Locking {
+    Done(LockedFile),
+    /// Another process has its `flock`.
+    Busy,
+    /// It is no longer at its path, and so excludes no other process.
+    Replaced,
+}
+
+/// Whether a locked file still excludes other clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Ours,
+    Lost(LossReason),
+}
+
+/// Tells the holder that has this file that its hold was broken, and removes the file. To be called in the gate.
+pub(crate) fn take_away(folder: &Folder, relative: &str, file: &OwnedFd) -> Result<(), Failure> {
+    pause::at(Point::BeforeBreak);
+    rustix::fs::fchmod(file, BROKEN)
+        .map_err(|errno| Failure::system("change the mode of", &folder.path_of(relative), errno))?;
+    folder.remove(relative)
+}
+
+impl LockedFile {
+    /// Locks an open file, if it is still at its path.
+    pub(crate) fn lock(folder: &Arc<Folder>, relative: &str, file: OwnedFd) -> Result<Locking, Failure> {
+        let path = || folder.path_of(relative);
+        let locked = try_lock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|errno| Failure::system("lock", &path(), errno))?;
+        if !locked {
+            return Ok(Locking::Busy);
+        }
+        let stat = folder.check(&file, relative)?;
+        let identity = Identity::of(&stat);
+        if folder.identity_at(relative)? != Some(identity) {
+            return Ok(Locking::Replaced);
+        }
+        // The umask may have removed permissions of the owner, and a break may have added the mark.
+        if Mode::from_raw_mode(stat.st_mode) != FILE_MODE {
+            rustix::fs::fchmod(&file, FILE_MODE)
+                .map_err(|errno| Failure::system("change the mode of", &path(), errno))?;
+        }
+        let length = u64::try_from(stat.st_size).unwrap_or(0);
+        let folder = Arc::clone(folder);
+        Ok(Locking::Done(Self {
+            folder,
+            relative: relative.to_owned(),
+            file: Arc::new(file),
+            identity,
+            length,
+        }))
+    }
+
+    pub(crate) fn folder(&self) -> &Arc<Folder> {
+        &self.folder
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path_of(&self.relative)
+    }
+
+    pub(crate) fn descriptor(&self) -> &Arc<OwnedFd> {
+        &self.file
+    }
+
+    /// The record that a dead holder has left in it.
+    pub(crate) fn former_record(&self) -> Option<Record> {
+        if self.length == 0 { None } else { self.record() }
+    }
+
+    pub(crate) fn record(&self) -> Option<Record> {
+        Record::read(self.file.as_fd())
+    }
+
+    /// Writes the first record of this holder, over that of a dead one.
+    pub(crate) fn inscribe(&self, record: &Record) -> Result<(), Failure> {
+        if self.length > 0 {
+            rustix::fs::ftruncate(self.file.as_fd(), 0)
+                .map_err(|errno| Failure::system("write", &self.path(), errno))?;
+        }
+        record.write(self.file.as_fd(), &self.path())
+    }
+
+    /// Replaces the record, in one step.
+    pub(crate) fn rewrite(&self, record: &Record) -> Result<(), Failure> {
+        let path = self.path();
+        let stat =
+            rustix::fs::fstat(self.file.as_fd()).map_err(|errno| Failure::system("look at", &path, errno))?;
+        record.write_over(usize::try_from(stat.st_size).unwrap_or(0), self.file.as_fd(), &path)
+    }
+
+    /// Whether the file still excludes other clients. An error counts as no change.
+    pub(crate) fn standing(&self) -> Standing {
+        match self.standing_in_folder() {
+            Standing::Ours if !self.folder.is_current() => Standing::Lost(LossReason::Deleted),
+            standing => standing,
+        }
+    }
+
+    /// The same in the gate. A process that is in the gate of this folder knows that it is the one at the path.
+    pub(crate) fn standing_in(&self, gate: &Gate) -> Standing {
+        if Arc::ptr_eq(gate.folder(), &self.folder) { self.standing_in_folder() } else { self.standing() }
+    }
+
+    fn standing_in_folder(&self) -> Standing {
+        let stat = rustix::fs::fstat(self.file.as_fd());
+        if stat.is_ok_and(|stat| Mode::from_raw_mode(stat.st_mode).contains(BROKEN)) {
+            return Standing::Lost(LossReason::Broken);
+        }
+        match self.folder.identity_at(&self.relative) {
+            Ok(found) if found != Some(self.identity) => Standing::Lost(LossReason::Deleted),
+            Ok(_) | Err(_) => Standing::Ours,
+        }
+    }
+
+    /// Removes the file. One that cannot be removed is reused, or tidied away later.
+    pub(crate) fn remove(&self) {
+        let _ = self.folder.remove(&self.relative);
+    }
+
+    /// Unlocks the file, even if a child still has the descriptor.
+    pub(crate) fn unlock(&self) -> Result<(), Failure> {
+        rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock)
+            .map_err(|errno| Failure::system("unlock", &self.path(), errno))
+    }
+
+    /// Undoes what led to this file, in the gate.
+    pub(crate) fn give_up(self) {
+        self.remove();
+        let _ = self.unlock();
+    }
+
+    /// Wakes those that watch the file, which unlocking does not. The next holder may be writing already, so this changes
+    /// nothing but the times.
+    pub(crate) fn touch(&self) {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        let _ = rustix::fs::futimens(self.file.as_fd(), &times);
+    }
+}

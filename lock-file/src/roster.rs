@@ -1,0 +1,257 @@
+//! A folder with one locked file for each member: the waiters of a lock, its readers, or the holders of a semaphore's permits.
+//!
+//! A member keeps its file under a `flock`. When its last process dies, the kernel drops the `flock` and the file no longer counts;
+//! the next process that finds it removes it.
+//!
+//! Files are made only inside the gate, numbers are never used twice, and only the owner of a file ever takes its `flock`
+//! exclusively. So a process may check a file at any time without disturbing others, and may remove a dead one at any time.
+
+use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lock_core::{HolderId, Mode, Participant};
+use rustix::fs::FlockOperation;
+
+use crate::failure::Failure;
+use crate::folder::Folder;
+use crate::gate::try_lock;
+use crate::locked_file::{LockedFile, Locking};
+use crate::record::Record;
+use crate::subject::Subject;
+
+/// The members in one folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Roster<'a> {
+    folder: &'a Arc<Folder>,
+    directory: String,
+}
+
+/// A member, as the name of its file says. The order is that of the numbers, which is that of arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) number: u64,
+    /// What a member of a semaphore has, or wants.
+    pub(crate) permits: Option<Permits>,
+}
+
+/// So many of all permits of a semaphore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Permits {
+    pub(crate) take: NonZeroU32,
+    pub(crate) of: NonZeroU32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Life {
+    Alive,
+    Dead,
+    Gone,
+}
+
+impl Permits {
+    /// What an attempt in this mode wants of a semaphore.
+    pub(crate) fn of_mode(mode: Mode) -> Option<Self> {
+        match mode {
+            Mode::Permits { take, of } => Some(Self { take, of }),
+            _ => None,
+        }
+    }
+}
+
+impl Entry {
+    /// The name of the member's file.
+    fn name(self) -> String {
+        match self.permits {
+            None => format!("{:020}", self.number),
+            Some(Permits { take, of }) => format!("{:020}-{take}-of-{of}", self.number),
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let Some((number, permits)) = name.split_once('-') else {
+            return Some(Self { number: name.parse().ok()?, permits: None });
+        };
+        let (take, of) = permits.split_once("-of-")?;
+        let permits = Permits { take: take.parse().ok()?, of: of.parse().ok()? };
+        Some(Self { number: number.parse().ok()?, permits: Some(permits) })
+    }
+
+    /// Fails if this member uses the semaphore with another number of permits than `wanted` does.
+    pub(crate) fn check_size(self, wanted: Option<Permits>) -> Result<(), Failure> {
+        match (self.permits, wanted) {
+            (Some(Permits { of: is, .. }), Some(Permits { of: asked, .. })) if is != asked => {
+                Err(Failure::OtherPermits { asked: asked.get(), is: is.get() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn mode_of_share(self) -> Mode {
+        self.permits.map_or(Mode::Shared, |Permits { take, of }| Mode::Permits { take, of })
+    }
+}
+
+impl<'a> Roster<'a> {
+    /// The waiters.
+    pub(crate) fn of_queue(folder: &'a Arc<Folder>, subject: &Subject) -> Self {
+        Self { folder, directory: subject.queue() }
+    }
+
+    /// Those that share: the readers of a lock, or the holders of a semaphore's permits.
+    pub(crate) fn of_shares(folder: &'a Arc<Folder>, subject: &Subject) -> Self {
+        Self { folder, directory: subject.shares() }
+    }
+
+    pub(crate) fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    /// The file of a member.
+    pub(crate) fn file(&self, entry: Entry) -> String {
+        format!("{}/{}", self.directory, entry.name())
+    }
+
+    /// The path of a member's file, for a watch.
+    pub(crate) fn path_of(&self, entry: Entry) -> PathBuf {
+        self.folder.path_of(&self.file(entry))
+    }
+
+    /// All members, dead ones too, in order; `None` if there is no folder.
+    fn listed(&self) -> Result<Option<Vec<Entry>>, Failure> {
+        let Some(names) = self.folder.list(&self.directory)? else { return Ok(None) };
+        let mut entries: Vec<Entry> = names.iter().filter_map(|name| Entry::parse(name)).collect();
+        entries.sort_unstable();
+        Ok(Some(entries))
+    }
+
+    /// All members, dead ones too, in order.
+    pub(crate) fn entries(&self) -> Result<Vec<Entry>, Failure> {
+        Ok(self.listed()?.unwrap_or_default())
+    }
+
+    /// The last of `entries` that is alive. Removes the dead ones behind it.
+    pub(crate) fn last_alive(&self, entries: &[Entry]) -> Result<Option<Entry>, Failure> {
+        for &entry in entries.iter().rev() {
+            if self.is_alive(entry)? {
+                return Ok(Some(entry));
+            }
+            self.remove(entry)?;
+        }
+        Ok(None)
+    }
+
+    /// Leaves only the living ones of `entries`, and removes the files of the others.
+    pub(crate) fn keep_living(&self, entries: &mut Vec<Entry>) -> Result<(), Failure> {
+        let all = std::mem::take(entries);
+        for entry in all {
+            if self.is_alive(entry)? {
+                entries.push(entry);
+            } else {
+                self.remove(entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last member that is alive. Removes the files that dead ones left behind it, and the folder if it is empty.
+    pub(crate) fn tidy(&self) -> Result<Option<Entry>, Failure> {
+        let Some(entries) = self.listed()? else { return Ok(None) };
+        let alive = self.last_alive(&entries)?;
+        if alive.is_none() {
+            self.folder.remove_empty_folder(&self.directory);
+        }
+        Ok(alive)
+    }
+
+    fn remove(&self, entry: Entry) -> Result<(), Failure> {
+        self.folder.remove(&self.file(entry))
+    }
+
+    /// Whether that member is alive.
+    pub(crate) fn is_alive(&self, entry: Entry) -> Result<bool, Failure> {
+        Ok(self.look_at(entry)?.0 == Life::Alive)
+    }
+
+    fn look_at(&self, entry: Entry) -> Result<(Life, Option<OwnedFd>), Failure> {
+        let relative = self.file(entry);
+        let Some(file) = self.folder.open_to_look(&relative)? else {
+            return Ok((Life::Gone, None));
+        };
+        let unlocked = try_lock(&file, FlockOperation::NonBlockingLockShared)
+            .map_err(|errno| Failure::system("lock", &self.folder.path_of(&relative), errno))?;
+        Ok((if unlocked { Life::Dead } else { Life::Alive }, Some(file)))
+    }
+
+    /// The living ones of `entries`, with their files.
+    pub(crate) fn living(&self, entries: &[Entry]) -> Result<Vec<(Entry, OwnedFd)>, Failure> {
+        let mut living = Vec::new();
+        for &entry in entries {
+            if let (Life::Alive, Some(file)) = self.look_at(entry)? {
+                living.push((entry, file));
+            }
+        }
+        Ok(living)
+    }
+
+    /// The living waiters among `entries`.
+    pub(crate) fn waiters(&self, entries: &[Entry]) -> Result<Vec<Participant>, Failure> {
+        let living = self.living(entries)?;
+        let records = living.iter().filter_map(|(_, file)| Record::read(file));
+        Ok(records.map(|record| record.participant()).collect())
+    }
+
+    /// The holder that shares with this entry; `None` if it is dead.
+    pub(crate) fn holder(&self, entry: Entry) -> Result<Option<Participant>, Failure> {
+        let (Life::Alive, Some(file)) = self.look_at(entry)? else { return Ok(None) };
+        let unknown = || Participant::new(HolderId::new("unknown")).with_mode(entry.mode_of_share());
+        Ok(Some(Record::read(&file).as_ref().map_or_else(unknown, Record::participant)))
+    }
+
+    /// Makes the file of a new member, and locks it. To be called in the gate.
+    pub(crate) fn join(&self, entry: Entry) -> Result<LockedFile, Failure> {
+        let joined = self.make(entry);
+        if joined.is_err() {
+            self.folder.remove_empty_folder(&self.directory);
+        }
+        joined
+    }
+
+    fn make(&self, entry: Entry) -> Result<LockedFile, Failure> {
+        let relative = self.file(entry);
+        let in_use = |what: &str| Failure::Broken {
+            cause: format!("another program has {what} {}", self.folder.path_of(&relative).display()),
+            remedy: "use a folder that nothing else uses".into(),
+        };
+        let file = self.folder.create_as_is(&relative)?.ok_or_else(|| in_use("made"))?;
+        match LockedFile::lock(self.folder, &relative, file)? {
+            Locking::Done(locked) => Ok(locked),
+            Locking::Busy => Err(in_use("locked")),
+            Locking::Replaced => Err(in_use("removed")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_file_says_what_its_member_has() {
+        let number = |number| NonZeroU32::new(number).unwrap();
+        for (entry, name) in [
+            (Entry { number: 7, permits: None }, "00000000000000000007"),
+            (
+                Entry { number: u64::MAX, permits: Some(Permits { take: number(2), of: number(5) }) },
+                "18446744073709551615-2-of-5",
+            ),
+        ] {
+            assert_eq!(entry.name(), name);
+            assert_eq!(Entry::parse(name), Some(entry));
+        }
+        for name in ["", "x", "1-", "1-2", "1-0-of-5", "1-2-of-0", "1-2-of-", "1-2-of-5-of-6", "lost+found"] {
+            assert_eq!(Entry::parse(name), None, "{name}");
+        }
+    }
+}
