@@ -6,6 +6,8 @@
 #![allow(dead_code)] // the module has functions that this test does not use
 #![allow(missing_docs, unreachable_pub)] // the module is private here, and documented where it is public
 
+#[path = "../src/runtime/counts.rs"]
+mod counts;
 #[path = "../src/policy/local/mod.rs"]
 mod local;
 #[path = "../src/runtime/sync.rs"]

@@ -5,6 +5,8 @@ mod body;
 pub(crate) mod builder;
 pub(crate) mod client;
 pub(crate) mod closed;
+#[cfg(test)]
+mod costs;
 pub(crate) mod driver;
 pub(crate) mod election;
 pub(crate) mod events;

@@ -106,6 +106,8 @@ impl Engine {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
+        #[cfg(test)]
+        super::counts::spawn();
         self.handle.spawn(future)
     }
 

@@ -1,6 +1,8 @@
 //! Threads and time: where work runs, when it is due, and how code waits for it.
 
 pub(crate) mod clock;
+#[cfg(test)]
+pub(crate) mod counts;
 pub(crate) mod deadline;
 pub(crate) mod dispatcher;
 pub(crate) mod engine;

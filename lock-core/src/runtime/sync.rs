@@ -24,6 +24,8 @@ impl<T> Mutex<T> {
 
     /// Locks the mutex, and blocks the thread until that is possible. Never keep the guard across an await.
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        #[cfg(test)]
+        super::counts::mutex();
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

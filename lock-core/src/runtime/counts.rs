@@ -1,0 +1,28 @@
+//! What tests of costs count, on each thread for itself.
+
+use std::cell::Cell;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) mutexes: u64,
+    pub(crate) spawns: u64,
+}
+
+thread_local! {
+    static COUNTS: Cell<Counts> = const { Cell::new(Counts { mutexes: 0, spawns: 0 }) };
+}
+
+/// Returns what this thread has done so far.
+pub(crate) fn counts() -> Counts {
+    COUNTS.get()
+}
+
+/// A mutex is locked.
+pub(crate) fn mutex() {
+    COUNTS.set(Counts { mutexes: COUNTS.get().mutexes + 1, ..COUNTS.get() });
+}
+
+/// A task is spawned on an engine.
+pub(crate) fn spawn() {
+    COUNTS.set(Counts { spawns: COUNTS.get().spawns + 1, ..COUNTS.get() });
+}
