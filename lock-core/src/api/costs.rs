@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::api::builder::ClientBuilder;
 use crate::memory::{MemoryOptions, MemoryServer, Replies};
+use crate::runtime::clock::Clock;
 use crate::runtime::counts::{Counts, counts};
 use crate::runtime::engine::EngineChoice;
 
@@ -23,11 +24,17 @@ struct Cost {
 
 const CYCLES: u64 = 256;
 
-/// Counts the work of one cycle, in which the client and its caller share a runtime of one thread.
-fn cost_of_a_cycle(options: MemoryOptions) -> Cost {
+/// Counts the work of one cycle, in which the client and its caller share a runtime of one thread, while the client has
+/// `others` other locks.
+fn cost_of_a_cycle(options: MemoryOptions, others: usize) -> Cost {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let builder = ClientBuilder::new().engine(EngineChoice::Caller);
-    let client = runtime.block_on(async { MemoryServer::new().client_with(options, builder).unwrap() });
+    // A clock of its own has no alarms of other tests.
+    let (clock, _) = Clock::manual();
+    let builder = ClientBuilder::new().engine(EngineChoice::Caller).clock(clock.clone());
+    let server = MemoryServer::with_clock(clock);
+    let client = runtime.block_on(async { server.client_with(options, builder).unwrap() });
+    let acquire = |name: String| runtime.block_on(client.mutex(name).unwrap().acquire()).unwrap();
+    let held: Vec<_> = (0..others).map(|number| acquire(format!("other/{number}"))).collect();
     let lock = client.mutex("orders/42").unwrap();
     let cost_of = |cycles: u64| {
         let mut done = (counts(), 0);
@@ -54,6 +61,7 @@ fn cost_of_a_cycle(options: MemoryOptions) -> Cost {
     // What is done once for all cycles is in both.
     let (some, more) = (cost_of(CYCLES), cost_of(2 * CYCLES));
     let of_one = |some: u64, more: u64| (more - some).div_ceil(CYCLES);
+    drop(held);
     Cost {
         allocations: of_one(some.allocations, more.allocations),
         mutexes: of_one(some.mutexes, more.mutexes),
@@ -74,7 +82,7 @@ async fn polls_of(work: impl Future<Output = ()>) -> u64 {
 
 #[track_caller]
 fn costs_at_most(limit: Cost, options: MemoryOptions) {
-    let cost = cost_of_a_cycle(options);
+    let cost = cost_of_a_cycle(options, 0);
     let is_within = cost.allocations <= limit.allocations
         && cost.mutexes <= limit.mutexes
         && cost.spawns <= limit.spawns
@@ -84,12 +92,20 @@ fn costs_at_most(limit: Cost, options: MemoryOptions) {
 
 #[test]
 fn a_cycle_whose_replies_come_at_once() {
-    let limit = Cost { allocations: 0, mutexes: 0, spawns: 0, wakes: 0 };
+    let limit = Cost { allocations: 39, mutexes: 32, spawns: 0, wakes: 0 };
     costs_at_most(limit, MemoryOptions::new());
 }
 
 #[test]
 fn a_cycle_whose_replies_come_later_with_a_lease() {
-    let limit = Cost { allocations: 0, mutexes: 0, spawns: 0, wakes: 0 };
+    let limit = Cost { allocations: 46, mutexes: 60, spawns: 2, wakes: 2 };
     costs_at_most(limit, MemoryOptions::new().replies(Replies::Later).lease(Duration::from_secs(60)));
+}
+
+#[test]
+fn a_cycle_costs_the_same_beside_very_many_holds() {
+    let options = MemoryOptions::new().replies(Replies::Later).lease(Duration::from_secs(60));
+    // The memory server's tree has more nodes to divide.
+    let beside = |others| Cost { allocations: 0, ..cost_of_a_cycle(options.clone(), others) };
+    assert_eq!(beside(10), beside(1_000));
 }

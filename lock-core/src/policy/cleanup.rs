@@ -11,7 +11,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::policy::client_end::ClientEnd;
@@ -23,7 +23,7 @@ use crate::policy::log;
 use crate::policy::metrics::Request;
 use crate::policy::remote::Remote;
 use crate::runtime::clock::{Clock, Moment};
-use crate::runtime::engine::contained;
+use crate::runtime::engine::{Slot, contained};
 use crate::runtime::pending::{Pending, PendingWork};
 use crate::runtime::race::{first_of, within};
 use crate::runtime::sync::Mutex;
@@ -38,7 +38,15 @@ pub(crate) trait Successor: Send + Sync {
     fn overdue(&self, error: &LockError);
 
     /// The answer has arrived, whatever it is, or never will.
-    fn proceed(self: Arc<Self>);
+    fn proceed(self: Arc<Self>, answer: Answer);
+}
+
+/// Whether the first answer to a release or a cancel has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Arrived,
+    /// The task was dropped: the runtime that it ran on may have ended, and any thread may have done it.
+    Never,
 }
 
 /// The clean-up of one client.
@@ -103,7 +111,8 @@ impl Cleanup {
                 let releasing =
                     Releasing { lease, hold: Arc::clone(hold), first_answer, report: Some(report) };
                 let task = self.task(hold.gone_by());
-                self.run(hold.name(), releasing.until_certain(task));
+                let releasing = self.unless_given_up(hold.name(), releasing.until_certain(task));
+                self.remote.engine.begin(&outcome, releasing);
             }
             // The loss of the hold has been reported meanwhile, and is being handled.
             None => report.certain(Released::Clean, Sent::First),
@@ -251,14 +260,16 @@ impl FirstAnswer {
 
     pub(super) fn answered(&mut self) {
         if let Some(successor) = self.0.take() {
-            successor.proceed();
+            successor.proceed(Answer::Arrived);
         }
     }
 }
 
 impl Drop for FirstAnswer {
     fn drop(&mut self) {
-        self.answered();
+        if let Some(successor) = self.0.take() {
+            successor.proceed(Answer::Never);
+        }
     }
 }
 
@@ -281,7 +292,7 @@ async fn cancel_until_certain(task: Task, request: Arc<AcquireRequest>, first_an
         let cancelling = contained(Operation::Cancel, remote.backend.cancel(&request));
         let answer = first_answer.awaiting(&remote.clock, cancelling).await;
         remote.metrics.request(Request::Cancel, &answer);
-        let Err(error) = answer else { return };
+        let Err(error) = answer else { return first_answer.answered() };
         let lock = log::Lock { name: &request.name, server: &remote.server };
         lock.repeated("an attempt could not be undone yet", &error);
         first_answer.answered();
@@ -316,7 +327,7 @@ impl Releasing {
                     if let Some(report) = report.take() {
                         report.certain(released, sent);
                     }
-                    return;
+                    return first_answer.answered();
                 }
                 Err(error) => {
                     log::Lock { name: hold.name(), server: hold.server() }
@@ -430,11 +441,24 @@ pub(crate) fn unconfirmed() -> LockError {
 }
 
 /// The result of a release, once it is known.
-#[derive(Debug)]
 pub(crate) struct Outcome {
     /// The moment by which it is known, even if it is not certain then.
     pub(crate) due: Moment,
     state: Mutex<OutcomeState>,
+    /// Where the release waits for its first reply.
+    work: Slot,
+}
+
+impl AsRef<Slot> for Outcome {
+    fn as_ref(&self) -> &Slot {
+        &self.work
+    }
+}
+
+impl Wake for Outcome {
+    fn wake(self: Arc<Self>) {
+        self.work.woken();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -445,7 +469,7 @@ struct OutcomeState {
 
 impl Outcome {
     pub(super) fn new(due: Moment) -> Self {
-        Self { due, state: Mutex::default() }
+        Self { due, state: Mutex::default(), work: Slot::default() }
     }
 
     /// Only the first call counts.

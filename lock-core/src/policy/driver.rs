@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::policy::cleanup::{Outcome as ReleaseOutcome, Successor};
+use crate::policy::cleanup::{Answer, Outcome as ReleaseOutcome, Successor};
 use crate::policy::entry::Entry;
 use crate::policy::hold::reports::Event;
 use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
@@ -21,7 +21,7 @@ use crate::policy::local::{Attempted, Occupant, Turn, Undo};
 use crate::policy::log;
 use crate::policy::metrics::{Metrics, Request};
 use crate::runtime::clock::Clock;
-use crate::runtime::engine::contained;
+use crate::runtime::engine::{can_begin_here, contained};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
 use crate::spi::{AcquireRequest, AnyLease, Backoff, Grant, Memo, Remembered, Term, Validity, Wait};
@@ -43,6 +43,7 @@ pub(crate) fn drive(
     let mut unfinished = Unfinished { entry, state: Progress::UnderWay };
     async move {
         let entry = Arc::clone(&unfinished.entry);
+        let begun = first.handle.clone();
         let mut next = Some(first);
         while let Some(request) = next {
             unfinished.is(Progress::UnderWay);
@@ -61,6 +62,10 @@ pub(crate) fn drive(
                 entry.cancel(&request);
                 None
             };
+            if next.is_some() {
+                // It does not concern the caller.
+                begun.continue_on_engine();
+            }
         }
         entry.retire();
     }
@@ -114,7 +119,10 @@ impl Drop for Unfinished {
         }
         let ended = LockError::new(ErrorKind::Closed, Operation::Acquire)
             .because("the runtime that the client's work runs on has ended");
-        let _ = self.entry.local.close(&ended);
+        if let Undo::Attempt(request) = self.entry.local.close(&ended) {
+            // Its waker is the attempt itself.
+            drop(request.handle.take_undoing());
+        }
     }
 }
 
@@ -125,7 +133,9 @@ async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Opti
     if let Err(outcome) = wait_for_turn(entry, request).await? {
         return Some(outcome);
     }
-    if let Some(end) = entry.pause_end().filter(|_| request.terms.at_least.is_some()) {
+    if request.terms.at_least.is_some()
+        && let Some(end) = entry.pause_end()
+    {
         request.handle.queued();
         if tries_once {
             return Some(Attempted::Refused { by: u64::MAX });
@@ -301,8 +311,15 @@ impl Entry {
     /// Makes an attempt, with its first poll on this thread.
     pub(super) fn start_here(self: &Arc<Self>, start: Option<Arc<AcquireRequest>>) {
         if let Some(request) = start {
-            self.client.engine().run(drive(Arc::clone(self), request).instrument(log::span(self.name())));
+            let handle = request.handle.clone();
+            let work = drive(Arc::clone(self), request).instrument(log::span(self.name()));
+            handle.begin(self.client.engine(), work);
         }
+    }
+
+    /// Makes the attempt that follows the end of another one or of a hold, where that ended.
+    fn start_next(self: &Arc<Self>, start: Option<Arc<AcquireRequest>>) {
+        if can_begin_here() { self.start_here(start) } else { self.start_there(start) }
     }
 
     /// Makes an attempt on the engine, because it does not concern the caller.
@@ -346,14 +363,17 @@ impl Successor for Entry {
         self.overdue_in_line(error);
     }
 
-    fn proceed(self: Arc<Self>) {
+    fn proceed(self: Arc<Self>, answer: Answer) {
         let cleared = || self.local.cleared(|patience, terms| self.new_attempt(patience, terms));
         let start = self.after_clearing(cleared);
         if start.is_none() {
             // The waiter that the place belonged to is gone; a later one takes its place at the end.
             self.lost_unseen.keep_place(None);
         }
-        self.start_there(start);
+        match answer {
+            Answer::Arrived => self.start_next(start),
+            Answer::Never => self.start_there(start),
+        }
         self.retire();
     }
 }

@@ -16,9 +16,16 @@ use crate::types::loss::LossReason;
 /// All holds of a client.
 #[derive(Default)]
 pub(crate) struct HeldGroups {
-    groups: Mutex<HashMap<GroupId, Group>>,
+    held: Mutex<Held>,
     ended: Mutex<Ended>,
     emptied: Notify,
+}
+
+#[derive(Default)]
+struct Held {
+    groups: HashMap<GroupId, Group>,
+    /// How many holds there are in all groups.
+    holds: usize,
 }
 
 /// The groups that were lost most recently.
@@ -49,9 +56,29 @@ impl Ended {
 #[derive(Default)]
 struct Group {
     holds: HashMap<usize, Kept>,
-    /// Wakes the group's task, if it has one, because a renewal is due earlier than the task expects.
-    task: Option<Arc<Notify>>,
+    task: Option<Task>,
 }
+
+/// The task that renews a group.
+struct Task {
+    /// Wakes it, because a renewal is due earlier than it looks.
+    woken: Arc<Notify>,
+    /// When it looks next by itself. Until then it stays, even if there is nothing to renew.
+    looks_at: Moment,
+}
+
+/// What the task of a group does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Renew,
+    Sleep(Moment),
+    /// There is nothing to renew.
+    End,
+}
+
+/// A renewal that is due within this part of its interval is sent with one that is due now, or when the task looks
+/// anyway: so the task looks no more often than this, however many holds come and go.
+const LOOKS_IN_AN_INTERVAL: u32 = 16;
 
 struct Kept {
     hold: Arc<HoldCore>,
@@ -62,22 +89,26 @@ impl HeldGroups {
     /// Adds a new hold. If the caller has to start the task of its group, returns what wakes that task.
     pub(crate) fn add(&self, hold: &Arc<HoldCore>) -> Option<Arc<Notify>> {
         let renew_at = hold.first_renewal();
-        let mut groups = self.groups.lock();
+        let mut held = self.held.lock();
+        let Held { groups, holds } = &mut *held;
         let group = groups.entry(hold.grant().group).or_default();
-        let is_first_due = group.holds.values().all(|kept| renew_at < kept.renew_at);
-        group.holds.insert(key(hold), Kept { hold: Arc::clone(hold), renew_at });
+        let kept = Kept { hold: Arc::clone(hold), renew_at };
+        if group.holds.insert(key(hold), kept).is_none() {
+            *holds += 1;
+        }
         if renew_at == Moment::FOREVER {
             return None;
         }
-        if let Some(task) = &group.task {
-            if is_first_due {
-                task.notify_one();
+        if let Some(task) = &mut group.task {
+            if renew_at < task.looks_at {
+                task.looks_at = renew_at;
+                task.woken.notify_one();
             }
             return None;
         }
-        let task = Arc::new(Notify::new());
-        group.task = Some(Arc::clone(&task));
-        Some(task)
+        let woken = Arc::new(Notify::new());
+        group.task = Some(Task { woken: Arc::clone(&woken), looks_at: renew_at });
+        Some(woken)
     }
 
     /// Remembers that a group is lost, for grants in it that are not registered yet.
@@ -92,19 +123,20 @@ impl HeldGroups {
 
     /// Makes all leases of the group due for renewal now.
     pub(crate) fn renew_now(&self, group: GroupId, now: Moment) {
-        let mut groups = self.groups.lock();
-        let Some(group) = groups.get_mut(&group) else { return };
+        let mut held = self.held.lock();
+        let Some(group) = held.groups.get_mut(&group) else { return };
         for kept in group.holds.values_mut().filter(|kept| kept.renew_at != Moment::FOREVER) {
             kept.renew_at = kept.renew_at.min(now);
         }
         if let Some(task) = &group.task {
-            task.notify_one();
+            task.woken.notify_one();
         }
     }
 
     /// Removes a hold that has ended, or whose release begins.
     pub(crate) fn remove(&self, hold: &Arc<HoldCore>) {
-        let mut groups = self.groups.lock();
+        let mut held = self.held.lock();
+        let Held { groups, holds } = &mut *held;
         let Some(group) = groups.get_mut(&hold.grant().group) else {
             return;
         };
@@ -113,8 +145,11 @@ impl HeldGroups {
         if group.holds.is_empty() && group.task.is_none() {
             groups.remove(&hold.grant().group);
         }
-        let is_empty = groups.values().all(|group| group.holds.is_empty());
-        drop(groups);
+        if removed.is_some() {
+            *holds -= 1;
+        }
+        let is_empty = *holds == 0;
+        drop(held);
         drop(removed);
         if is_empty {
             self.emptied.notify_waiters();
@@ -122,16 +157,16 @@ impl HeldGroups {
     }
 
     pub(crate) fn holds_of(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
-        let groups = self.groups.lock();
-        groups.get(&group).map(Group::all).unwrap_or_default()
+        let held = self.held.lock();
+        held.groups.get(&group).map(|group| group.all().collect()).unwrap_or_default()
     }
 
     pub(crate) fn all_holds(&self) -> Vec<Arc<HoldCore>> {
-        self.groups.lock().values().flat_map(Group::all).collect()
+        self.held.lock().groups.values().flat_map(Group::all).collect()
     }
 
     pub(crate) fn holds_something(&self) -> bool {
-        self.groups.lock().values().any(|group| !group.holds.is_empty())
+        self.held.lock().holds > 0
     }
 
     /// Waits until there are no holds.
@@ -145,23 +180,32 @@ impl HeldGroups {
         }
     }
 
-    /// Returns when the group's next renewal is due; `None` when there is nothing to renew, and then its task ends.
-    pub(super) fn next_due(&self, id: GroupId) -> Option<Moment> {
-        let mut groups = self.groups.lock();
-        let group = groups.get_mut(&id)?;
-        let due = group.holds.values().map(|kept| kept.renew_at).filter(|due| *due != Moment::FOREVER).min();
-        if due.is_none() {
+    /// Returns what the task of the group does now. The last time it also forgets the task.
+    pub(super) fn next(&self, id: GroupId, now: Moment) -> Next {
+        let mut held = self.held.lock();
+        let Some(group) = held.groups.get_mut(&id) else { return Next::End };
+        let leased = group.holds.values().filter(|kept| kept.renew_at != Moment::FOREVER);
+        let times = leased.map(|kept| (kept.renew_at, kept.hold.renewal_interval().unwrap_or_default()));
+        let first = times.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
+        let Some((due, interval)) = first else {
             group.task = None;
             if group.holds.is_empty() {
-                groups.remove(&id);
+                held.groups.remove(&id);
             }
+            return Next::End;
+        };
+        if due.minus(interval / LOOKS_IN_AN_INTERVAL) <= now {
+            return Next::Renew;
         }
-        due
+        if let Some(task) = &mut group.task {
+            task.looks_at = due;
+        }
+        Next::Sleep(due)
     }
 
     pub(super) fn leased(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
-        let groups = self.groups.lock();
-        let Some(group) = groups.get(&group) else {
+        let held = self.held.lock();
+        let Some(group) = held.groups.get(&group) else {
             return Vec::new();
         };
         group
@@ -173,9 +217,9 @@ impl HeldGroups {
     }
 
     pub(super) fn put_off(&self, hold: &Arc<HoldCore>, renew_at: Moment) {
-        let mut groups = self.groups.lock();
+        let mut held = self.held.lock();
         if let Some(kept) =
-            groups.get_mut(&hold.grant().group).and_then(|group| group.holds.get_mut(&key(hold)))
+            held.groups.get_mut(&hold.grant().group).and_then(|group| group.holds.get_mut(&key(hold)))
         {
             kept.renew_at = renew_at;
         }
@@ -183,8 +227,8 @@ impl HeldGroups {
 }
 
 impl Group {
-    fn all(&self) -> Vec<Arc<HoldCore>> {
-        self.holds.values().map(|kept| Arc::clone(&kept.hold)).collect()
+    fn all(&self) -> impl Iterator<Item = Arc<HoldCore>> {
+        self.holds.values().map(|kept| Arc::clone(&kept.hold))
     }
 }
 
@@ -192,7 +236,7 @@ impl fmt::Debug for HeldGroups {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("HeldGroups")
-            .field("groups", &self.groups.lock().len())
+            .field("groups", &self.held.lock().groups.len())
             .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::policy::groups::HeldGroups;
+use crate::policy::groups::{HeldGroups, Next};
 use crate::policy::hold::HoldCore;
 use crate::policy::log;
 use crate::policy::metrics::{Headroom, Request};
@@ -89,12 +89,14 @@ impl GroupTask {
         loop {
             let due = {
                 let Some(remote) = self.remote.upgrade() else { return };
-                let Some(due) = self.held.next_due(self.group) else { return };
-                if self.clock.now() >= due {
-                    self.renew(&remote).await;
-                    continue;
+                match self.held.next(self.group, self.clock.now()) {
+                    Next::Renew => {
+                        self.renew(&remote).await;
+                        continue;
+                    }
+                    Next::Sleep(due) => due,
+                    Next::End => return,
                 }
-                due
             };
             first_of(self.clock.sleep_until(due), woken.notified()).await;
         }

@@ -4,12 +4,13 @@
 //! timers and the clean-up run there, so that user code that blocks its own runtime does not lose locks. With
 //! [`EngineChoice::Caller`] the same tasks run on the caller's runtime instead.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -83,21 +84,31 @@ impl Engine {
         Self { handle, backend_tasks, _running: running }
     }
 
-    /// Runs `future` to its end. If it completes at its first poll, that happens on the calling thread, before this
-    /// returns; otherwise the rest runs in the background.
+    /// Runs `future` to its end. It is polled once on the calling thread, before this returns; the engine continues it
+    /// when it is woken.
     pub(crate) fn run(&self, future: impl Future<Output = ()> + Send + 'static) {
-        let mut future = Box::pin(future);
+        self.begin(&Arc::new(Slot::default()), future);
+    }
+
+    /// Like [`run`](Self::run), without memory for a waker: `work` is one, and keeps the future in its slot. It may do
+    /// so for one future at a time.
+    pub(crate) fn begin<W>(&self, work: &Arc<W>, future: impl Future<Output = ()> + Send + 'static)
+    where
+        W: AsRef<Slot> + Wake + Send + Sync + 'static,
+    {
+        let mut future: Work = Box::pin(future);
         if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
             // The thread is ending, and drops a guard in one of its thread-local variables: nothing can be polled here.
             drop(self.spawn(future));
             return;
         }
-        let entered = self.handle.enter();
-        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        drop(entered);
+        let waker = Waker::from(Arc::clone(work));
+        let polled = {
+            let _entered = (self.handle.enter(), Nesting::deeper());
+            future.as_mut().poll(&mut Context::from_waker(&waker))
+        };
         if polled.is_pending() {
-            // The engine polls it again, with a real waker.
-            self.spawn(future);
+            (**work).as_ref().keep(future, self);
         }
     }
 
@@ -145,6 +156,95 @@ impl BackendTasks {
     }
 }
 
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The place of a future that was polled on the thread of its caller, until it is woken.
+///
+/// Only then the engine gets it as a task. Usually a connection wakes it with a reply, on the engine's own thread, where
+/// a new task costs little; spawned by the caller, it would have to wake that thread first.
+#[derive(Default)]
+pub(crate) struct Slot(Mutex<Stage>);
+
+#[derive(Default)]
+enum Stage {
+    /// It has not returned from its first poll.
+    #[default]
+    Begins,
+    /// It was woken meanwhile.
+    Woken,
+    Waits(Work, Handle),
+    /// The engine has it.
+    Gone,
+}
+
+impl Slot {
+    fn keep(&self, future: Work, engine: &Engine) {
+        let mut stage = self.0.lock();
+        if matches!(*stage, Stage::Begins) {
+            *stage = Stage::Waits(future, engine.handle.clone());
+            return;
+        }
+        *stage = Stage::Gone;
+        drop(stage);
+        drop(engine.spawn(future));
+    }
+
+    /// The future is woken: the engine continues it from now on.
+    pub(crate) fn woken(&self) {
+        let mut stage = self.0.lock();
+        let next = match &*stage {
+            Stage::Begins | Stage::Woken => Stage::Woken,
+            Stage::Waits(..) | Stage::Gone => Stage::Gone,
+        };
+        let before = std::mem::replace(&mut *stage, next);
+        drop(stage);
+        if let Stage::Waits(future, engine) = before {
+            #[cfg(test)]
+            super::counts::spawn();
+            drop(engine.spawn(future));
+        }
+    }
+}
+
+impl AsRef<Self> for Slot {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl Wake for Slot {
+    fn wake(self: Arc<Self>) {
+        self.woken();
+    }
+}
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A first poll, which may lead to the first poll of what follows.
+struct Nesting;
+
+impl Nesting {
+    fn deeper() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Nesting {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// Returns whether this thread can begin what follows, too: whether the stack has room for it.
+pub(crate) fn can_begin_here() -> bool {
+    DEPTH.get() < DEEPEST
+}
+
+const DEEPEST: u32 = 8;
+
 /// Aborts a task when the future that waits for it is dropped.
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop<T>(pub(crate) JoinHandle<T>);
@@ -174,5 +274,105 @@ pub(crate) async fn contained<T>(
 impl fmt::Debug for Engine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Engine")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::counts::counts;
+
+    /// Waits until its waker was taken, and says on which thread it ended.
+    fn waiting(
+        wakers: &mpsc::Sender<Waker>,
+        ended: &mpsc::Sender<Option<String>>,
+    ) -> impl Future<Output = ()> + use<> {
+        let (wakers, ended) = (wakers.clone(), ended.clone());
+        let mut polls = 0;
+        poll_fn(move |context| {
+            polls += 1;
+            if polls == 1 {
+                let _ = wakers.send(context.waker().clone());
+                return Poll::Pending;
+            }
+            let _ = ended.send(thread::current().name().map(str::to_owned));
+            Poll::Ready(())
+        })
+    }
+
+    #[test]
+    fn what_waits_goes_to_the_engine_when_it_is_woken_and_not_before() {
+        let engine = Engine::start(EngineChoice::Own).unwrap();
+        let ((wakers, waker), (ends, ended)) = (mpsc::channel(), mpsc::channel());
+        let before = counts().spawns;
+        engine.run(waiting(&wakers, &ends));
+        let waker = waker.recv().unwrap();
+        assert_eq!(counts().spawns, before);
+        waker.wake_by_ref();
+        assert_eq!(ended.recv().unwrap().as_deref(), Some("distlock-engine"));
+        waker.wake();
+        assert_eq!(counts().spawns, before + 1);
+    }
+
+    #[test]
+    fn what_is_woken_in_its_first_poll_is_not_forgotten() {
+        let engine = Engine::start(EngineChoice::Own).unwrap();
+        let (ends, ended) = mpsc::channel();
+        for times in 1..3 {
+            let ends = ends.clone();
+            let mut polls = 0;
+            engine.run(poll_fn(move |context| {
+                polls += 1;
+                if polls > 1 {
+                    let _ = ends.send(times);
+                    return Poll::Ready(());
+                }
+                for _ in 0..times {
+                    context.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }));
+            assert_eq!(ended.recv().unwrap(), times);
+        }
+    }
+
+    #[test]
+    fn what_waits_when_the_runtime_ends_is_dropped_when_it_is_woken() {
+        struct Sends(mpsc::Sender<()>);
+        impl Drop for Sends {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let engine = runtime.block_on(async { Engine::start(EngineChoice::Caller).unwrap() });
+        let ((wakers, waker), (ends, _ended), (drops, dropped)) =
+            (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let (sends, waiting) = (Sends(drops), waiting(&wakers, &ends));
+        engine.run(async move {
+            let _sends = sends;
+            waiting.await;
+        });
+        drop(runtime);
+        waker.recv().unwrap().wake();
+        dropped.recv().unwrap();
+    }
+
+    #[test]
+    fn what_follows_begins_here_while_the_stack_has_room() {
+        fn chain(engine: &Arc<Engine>, begun: u32) -> u32 {
+            if !can_begin_here() {
+                return begun;
+            }
+            let (sender, receiver) = mpsc::channel();
+            let follows = Arc::clone(engine);
+            engine.run(async move {
+                let _ = sender.send(chain(&follows, begun + 1));
+            });
+            receiver.recv().unwrap()
+        }
+        let engine = Arc::new(Engine::start(EngineChoice::Own).unwrap());
+        assert_eq!(chain(&engine, 0), DEEPEST);
+        assert_eq!(chain(&engine, 0), DEEPEST, "the depth is not given back");
     }
 }

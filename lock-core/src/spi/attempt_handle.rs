@@ -1,15 +1,17 @@
 //! How a backend reports to the core on an attempt, and on the hold that it leads to.
 
 use std::fmt;
+use std::future::Future;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::sync::Notify;
 
 use super::Wait;
 use crate::runtime::clock::Moment;
+use crate::runtime::engine::{Engine, Slot};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
 use crate::runtime::waker::with_waker;
@@ -75,6 +77,20 @@ struct State {
     place: AtomicU64,
     joined: Notify,
     inner: Mutex<Inner>,
+    /// Where the work on the attempt waits for its first reply.
+    work: Slot,
+}
+
+impl AsRef<Slot> for State {
+    fn as_ref(&self) -> &Slot {
+        &self.work
+    }
+}
+
+impl Wake for State {
+    fn wake(self: Arc<Self>) {
+        self.work.woken();
+    }
 }
 
 struct Inner {
@@ -137,7 +153,19 @@ impl AttemptHandle {
                 driver: None,
                 awaiting_contact: Vec::new(),
             }),
+            work: Slot::default(),
         }))
+    }
+
+    /// Makes the attempt, beginning on this thread.
+    pub(crate) fn begin(&self, engine: &Engine, work: impl Future<Output = ()> + Send + 'static) {
+        engine.begin(&self.0, work);
+    }
+
+    /// The engine continues the work on the attempt, although nothing has woken it. What waits there ends when the
+    /// engine's runtime ends.
+    pub(crate) fn continue_on_engine(&self) {
+        self.0.work.woken();
     }
 
     /// Reports that the server has confirmed that another client holds the lock, and that the attempt is queued.
@@ -145,6 +173,7 @@ impl AttemptHandle {
     /// This is valid until [`AttemptHandle::unreachable`]: a backend whose waiters send heartbeats calls that as soon as one
     /// fails.
     pub fn queued(&self) {
+        self.continue_on_engine();
         if let (true, Some(waiters)) = (self.set_contact(Contact::Queued), self.0.waiters.upgrade()) {
             waiters.queued(self);
         }
@@ -152,6 +181,7 @@ impl AttemptHandle {
 
     /// The attempt is not sent before another one of the same client.
     pub(crate) fn behind_another(&self) {
+        self.continue_on_engine();
         self.set_contact(Contact::Behind);
     }
 

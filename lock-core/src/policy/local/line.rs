@@ -35,6 +35,10 @@ pub(super) struct Line<A: Attempt> {
     members: BTreeMap<Ticket, Member<A>>,
     /// The requests that the server has confirmed, and that have no outcome yet.
     queued: BTreeSet<Ticket>,
+    /// The members that wait for their turn and may go beside neighbours.
+    sharing: BTreeSet<Ticket>,
+    /// The members that wait for their turn and try once.
+    trying: BTreeSet<Ticket>,
 }
 
 pub(super) enum Member<A: Attempt> {
@@ -63,7 +67,12 @@ pub(super) enum Stage {
 
 impl<A: Attempt> Line<A> {
     pub(super) const fn new() -> Self {
-        Self { members: BTreeMap::new(), queued: BTreeSet::new() }
+        Self {
+            members: BTreeMap::new(),
+            queued: BTreeSet::new(),
+            sharing: BTreeSet::new(),
+            trying: BTreeSet::new(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -78,11 +87,30 @@ impl<A: Attempt> Line<A> {
     /// Also returns what stood there: its waker is dropped after the mutex is unlocked.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Member<A>> {
         self.queued.remove(&ticket);
+        self.waits_no_longer(ticket);
         self.members.remove(&ticket)
+    }
+
+    fn waits_no_longer(&mut self, ticket: Ticket) {
+        self.sharing.remove(&ticket);
+        self.trying.remove(&ticket);
+    }
+
+    /// A request waits for its turn. Leaves the waker of an earlier poll in place of this one.
+    pub(super) fn wait(&mut self, ticket: Ticket, waker: &mut Option<Waker>) {
+        let Some(Member::Request(request)) = self.members.get_mut(&ticket) else { return };
+        std::mem::swap(&mut request.waker, waker);
+        if request.order == Order::BehindExclusive {
+            self.sharing.insert(ticket);
+        }
+        if request.patience == Patience::Once {
+            self.trying.insert(ticket);
+        }
     }
 
     /// The server has confirmed a request.
     pub(super) fn confirm(&mut self, ticket: Ticket) -> Option<Member<A>> {
+        self.waits_no_longer(ticket);
         let confirmed = self.members.remove(&ticket)?;
         self.queued.insert(ticket);
         Some(confirmed)
@@ -119,18 +147,20 @@ impl<A: Attempt> Line<A> {
         }
     }
 
-    /// Returns the wakers of those that wait for their turn and come before `until`, and of those that try once.
+    /// Returns the wakers of those that wait for their turn and come before `until`, and of those that try once. It looks
+    /// at no others.
     pub(super) fn wakers_before(&mut self, until: Option<Ticket>) -> Vec<Waker> {
-        let first = self.members.first_key_value().map(|(first, _)| *first);
-        let mut wakers = Vec::new();
-        for (ticket, member) in &mut self.members {
-            let Member::Request(request) = member else { continue };
-            let may_go = until.is_none_or(|until| *ticket < until)
-                && (request.order == Order::BehindExclusive || first == Some(*ticket));
-            if may_go || request.patience == Patience::Once {
-                wakers.extend(request.waker.take());
-            }
+        let until = until.unwrap_or(Ticket::MAX);
+        let first = self.members.first_key_value().map(|(first, _)| *first).filter(|first| *first < until);
+        let mut woken = std::mem::take(&mut self.trying);
+        while self.sharing.first().is_some_and(|next| *next < until) {
+            woken.extend(self.sharing.pop_first());
         }
-        wakers
+        woken.extend(first);
+        let woken = woken.into_iter().filter_map(|ticket| match self.members.get_mut(&ticket)? {
+            Member::Request(request) => request.waker.take(),
+            Member::Clearing { .. } => None,
+        });
+        woken.collect()
     }
 }

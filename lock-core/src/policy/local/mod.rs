@@ -507,9 +507,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
             if let Some(turn) = state.take_turn(ticket) {
                 return Poll::Ready(turn);
             }
-            if let Some(Member::Request(request)) = state.line.get_mut(ticket) {
-                std::mem::swap(&mut request.waker, waker);
-            }
+            state.line.wait(ticket, waker);
             Poll::Pending
         })
     }
