@@ -126,3 +126,25 @@ impl Signals {
         while !ENDING.contains(&self.next().await) {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn an_orderly_end_has_its_time_after_a_signal_and_none_after_another() {
+        let mut signals = Signals::listen(&[Signal::SIGTERM]).expect("signals can be received");
+        let now = Instant::now();
+        signals.asked = now.checked_sub(LEAVE_WITHIN);
+        assert_eq!(signals.leaving(async { 7 }).await, Some(7));
+        assert_eq!(signals.leaving(pending::<()>()).await, None);
+
+        signals.asked = Some(now + HOUR);
+        nix::sys::signal::raise(Signal::SIGTERM).expect("it is received");
+        assert_eq!(signals.leaving(pending::<()>()).await, None);
+    }
+}

@@ -25,6 +25,7 @@ use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLo
 ///
 /// Locks of one name with different options are the same lock: they exclude each other, and an owner that enters again keeps the
 /// options of its first entry. So an acquisition with options of its own is one more `mutex_with`, which costs nothing.
+/// Elections and [`once`](LockClient::once) have those of the client; [`MultiLock`](crate::MultiLock) joins locks that have their own.
 ///
 /// ```
 /// # use lock_core::LockOptions;

@@ -52,7 +52,13 @@ use crate::api::client::LockClient;
 /// several locks.
 ///
 /// # Owners
-/// Each of the locks belongs to the owner of the whole, which may enter each alone as well.
+/// Each of the locks belongs to the owner of the whole, which may enter each alone as well. The other way round, a body under
+/// one of them that asks for all gets [`ErrorKind::Deadlock`]: it has left the order.
+///
+/// # Options
+/// Each lock keeps the [options](crate::LockOptions) that it was made with, such as
+/// [`LockClient::mutex_with`]`("account/7", …)`, except `finish_body_on_loss`: a body under several locks is stopped by the loss of
+/// one.
 #[derive(Clone)]
 pub struct MultiLock(Arc<Joints>);
 
