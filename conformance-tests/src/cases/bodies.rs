@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Hold, LockError};
+use lock_core::{ErrorKind, Hold, LockError, LockOptions};
 use test_servers::{Failure, Outcome, ensure};
 use tokio::sync::Notify;
 
@@ -17,6 +17,7 @@ cases!("bodies":
     a_body_does_not_run_while_another_client_has_the_lock,
     bodies_of_two_clients_exclude_each_other,
     a_deleted_hold_stops_its_body [Need::Ability(Ability::Removal(Removal::Deletion))],
+    a_body_that_may_finish_outlasts_its_hold [Need::Ability(Ability::Removal(Removal::Deletion))],
     a_broken_hold_stops_its_body [Need::Breaking, Need::Holder],
     a_body_that_is_dropped_gives_the_lock_back,
     the_status_shows_the_id_of_a_hold [Need::Holder],
@@ -83,6 +84,21 @@ async fn a_deleted_hold_stops_its_body(stage: &Stage) -> Outcome {
         pending::<Outcome>().await
     });
     is_lost(stage.soon("the end of the body", body).await?)?;
+    stage.becomes_free(&theirs, "room").await
+}
+
+async fn a_body_that_may_finish_outlasts_its_hold(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lock = ours.mutex_with("room", LockOptions::new().finish_body_on_loss())?;
+    let mut has_finished = false;
+    let body = lock.with_lock(async |hold| {
+        stage.harness().take_away(lock.name(), Removal::Deletion).await?;
+        hold.lost().await;
+        has_finished = true;
+        Outcome::Ok(())
+    });
+    is_lost(stage.soon("the end of the body", body).await?)?;
+    ensure!(has_finished, "the body was dropped at the loss");
     stage.becomes_free(&theirs, "room").await
 }
 

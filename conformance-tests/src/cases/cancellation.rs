@@ -4,10 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, LockClient};
+use lock_core::{DistributedLock, Leadership, LockClient, LockGuard};
 use test_servers::{During, Failure, Outcome, ensure};
 
-use crate::case::cases;
+use super::election::value;
+use crate::case::{Need, cases};
 use crate::probe::ByHand;
 use crate::stage::Stage;
 
@@ -20,6 +21,13 @@ cases!("cancellation":
     lock_dropped_at_every_poll_while_another_holds,
     try_lock_for_dropped_at_every_poll_while_another_holds,
     acquire_dropped_at_every_poll_while_another_holds,
+    with_lock_dropped_at_every_poll,
+    with_lock_dropped_at_every_poll_while_another_holds,
+    campaign_dropped_at_every_poll,
+    campaign_dropped_at_every_poll_while_another_leads,
+    proclaim_dropped_at_every_poll [Need::Values],
+    resign_dropped_at_every_poll,
+    run_dropped_at_every_poll,
     a_grant_that_nobody_waits_for_goes_back,
     waits_cancelled_in_the_middle_of_contention,
     a_task_aborted_while_it_waits,
@@ -37,14 +45,29 @@ type Lock = Arc<dyn DistributedLock>;
 pub(super) async fn drop_at_every_poll<T, F, C>(
     stage: &Stage,
     mut make: impl FnMut() -> F,
-    mut check: impl FnMut(Option<T>) -> C,
+    check: impl FnMut(Option<T>) -> C,
 ) -> Outcome
 where
     F: Future<Output = Outcome<T>>,
     C: Future<Output = Outcome>,
 {
+    drop_prepared_at_every_poll(stage, || async { Ok(()) }, |()| make(), check).await
+}
+
+/// Like `drop_at_every_poll`, for futures that are made of what `prepare` returns each time.
+pub(super) async fn drop_prepared_at_every_poll<P, T, G, F, C>(
+    stage: &Stage,
+    mut prepare: impl FnMut() -> G,
+    mut make: impl FnMut(P) -> F,
+    mut check: impl FnMut(Option<T>) -> C,
+) -> Outcome
+where
+    G: Future<Output = Outcome<P>>,
+    F: Future<Output = Outcome<T>>,
+    C: Future<Output = Outcome>,
+{
     for polls in 0..TOO_MANY {
-        let mut by_hand = ByHand::new(make());
+        let mut by_hand = ByHand::new(make(prepare().await?));
         let output = stage.soon("the next poll", by_hand.poll_times(polls)).await?;
         let output = output.transpose().during(format_args!("after {polls} polls"))?;
         drop(by_hand);
@@ -129,19 +152,9 @@ async fn unlock_dropped_at_every_poll(stage: &Stage) -> Outcome {
 
 async fn release_dropped_at_every_poll(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
-    for polls in 0..TOO_MANY {
-        let guard = pair.lock.acquire().await?;
-        let hold = guard.hold().clone();
-        let mut by_hand = ByHand::new(guard.release());
-        let output = stage.soon("the next poll", by_hand.poll_times(polls)).await?;
-        drop(by_hand);
-        pair.settle(stage, false).await.during(format_args!("dropped after {polls} polls"))?;
-        ensure!(!hold.is_valid(), "valid after a release that was dropped after {polls} polls");
-        if let Some(output) = output {
-            return Ok(output?);
-        }
-    }
-    Err(Failure::new(format!("not complete after {TOO_MANY} polls")))
+    let acquire = || async { Ok(pair.lock.acquire().await?) };
+    let release = |guard: LockGuard| async { Ok(guard.release().await?) };
+    drop_prepared_at_every_poll(stage, acquire, release, |_| pair.settle(stage, false)).await
 }
 
 /// Polls a future that waits behind another client's hold, more often than it asks for, and drops it.
@@ -181,6 +194,71 @@ async fn try_lock_for_dropped_at_every_poll_while_another_holds(stage: &Stage) -
 async fn acquire_dropped_at_every_poll_while_another_holds(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
     drop_while_another_holds(stage, &pair, || async { Ok(pair.lock.acquire().await?) }).await
+}
+
+/// The drops fall into the acquisition, the body and the release.
+async fn with_lock_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let make = || pair.lock.with_lock(async |_| Ok::<_, Failure>(tokio::task::yield_now().await));
+    drop_at_every_poll(stage, make, |_| pair.settle(stage, false)).await
+}
+
+async fn with_lock_dropped_at_every_poll_while_another_holds(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let body = async |_| Ok::<_, Failure>(());
+    drop_while_another_holds(stage, &pair, || pair.lock.with_lock(body)).await
+}
+
+async fn campaign_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let election = pair.ours.election("room")?;
+    let make = || async { Ok(election.campaign(value(&pair.ours, "a")).await?) };
+    drop_at_every_poll(stage, make, |leadership| {
+        drop(leadership);
+        pair.settle(stage, false)
+    })
+    .await
+}
+
+async fn campaign_dropped_at_every_poll_while_another_leads(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let election = pair.ours.election("room")?;
+    let make = || async { Ok(election.campaign(value(&pair.ours, "a")).await?) };
+    drop_while_another_holds(stage, &pair, make).await
+}
+
+/// The leader stays, and the change that was dropped does not come after a later one.
+async fn proclaim_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let leadership = pair.ours.election("room")?.campaign("a").await?;
+    let make = || async { Ok(leadership.proclaim("b").await?) };
+    drop_at_every_poll(stage, make, |_| async {
+        leadership.proclaim("c").await?;
+        pair.ours.idle().await;
+        let shown = stage.holder(&pair.theirs, "room").await?.value;
+        ensure!(shown.as_deref() == Some("c"), "shown as {shown:?}");
+        ensure!(leadership.is_leading(), "lost: {:?}", leadership.hold().end());
+        Ok(())
+    })
+    .await?;
+    leadership.resign().await?;
+    pair.settle(stage, false).await
+}
+
+async fn resign_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let election = pair.ours.election("room")?;
+    let campaign = || async { Ok(election.campaign(value(&pair.ours, "a")).await?) };
+    let resign = |leadership: Leadership| async { Ok(leadership.resign().await?) };
+    drop_prepared_at_every_poll(stage, campaign, resign, |_| pair.settle(stage, false)).await
+}
+
+/// The drops fall into the campaign, the body and the resignation.
+async fn run_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let pair = Pair::new(stage).await?;
+    let election = pair.ours.election("room")?.with_value(value(&pair.ours, "a"));
+    let make = || async { Ok(election.run(async |_| tokio::task::yield_now().await).await?) };
+    drop_at_every_poll(stage, make, |_| pair.settle(stage, false)).await
 }
 
 /// The wait is over and the lock granted, but the future is dropped before it could return.

@@ -14,6 +14,7 @@ cases!("closing":
     close_waits_for_what_is_held,
     close_ends_waits_and_refuses_new_ones,
     close_takes_what_is_still_held_and_tells_its_holder,
+    a_signal_closes_the_client_and_its_holders_learn_of_it,
     idle_means_that_nothing_is_left,
 );
 
@@ -81,6 +82,24 @@ async fn close_takes_what_is_still_held_and_tells_its_holder(stage: &Stage) -> O
     let kind = guard.release().await.map_err(|error| error.kind());
     ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
     stage.becomes_free(&observer, "room").await
+}
+
+async fn a_signal_closes_the_client_and_its_holders_learn_of_it(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let (signal, comes) = tokio::sync::oneshot::channel::<()>();
+    let closed = ours.close_on(comes, stage.patience());
+    let guard = ours.mutex("room")?.acquire().await?;
+    let mut closing = ByHand::new(ours.closing());
+    ensure!(closing.poll().is_none(), "it closes before the signal");
+    drop(signal);
+    stage.soon("the begin of the close", closing.finish()).await?;
+    let kind = ours.mutex("another").map(drop).map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Closed), "a new lock was answered {kind:?}");
+    ensure!(guard.hold().is_valid(), "lost by an orderly close: {:?}", guard.hold().end());
+    stage.is_held(&theirs, "room").await?;
+    guard.release().await?;
+    stage.soon("the end of the close", closed).await??;
+    stage.is_free(&theirs, "room").await
 }
 
 async fn idle_means_that_nothing_is_left(stage: &Stage) -> Outcome {

@@ -25,7 +25,7 @@ cases!("election":
 const NAME: &str = "scheduler";
 
 /// A value, on a backend that shows one.
-fn value(client: &LockClient, value: &str) -> String {
+pub(super) fn value(client: &LockClient, value: &str) -> String {
     match client.capabilities().describing {
         Describing::Supported => value.to_owned(),
         _ => String::new(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockError, LockOptions};
 use test_servers::{Failure, Outcome, ensure};
 
+use super::cancellation::drop_at_every_poll;
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};
 use crate::probe::ByHand;
@@ -26,7 +27,10 @@ cases!("once":
     a_released_lock_stays_taken_for_its_pause [Need::Remembering],
     a_wait_gets_the_lock_after_the_pause [Need::Remembering],
     a_pause_binds_only_those_who_keep_it [Need::Remembering],
+    an_acquisition_with_a_pause_that_is_dropped_at_any_poll_leaves_the_lock_free [Need::Remembering],
+    a_wait_for_the_end_of_a_pause_that_is_dropped_leaves_the_lock_free [Need::Remembering],
     what_cannot_be_remembered_is_refused,
+    a_slot_may_be_kept_for_ever [Need::Remembering],
     a_slot_without_sense_is_refused [Need::Remembering],
 );
 
@@ -95,18 +99,18 @@ async fn a_slot_whose_hold_is_deleted_stops_and_does_not_run_again(stage: &Stage
 
 async fn a_call_that_is_dropped_at_any_poll_leaves_the_lock_free(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    for polls in 0..12 {
-        let work = ours.once("poll", format!("slot {polls}"))?;
-        let mut running = ByHand::new(work.run(async |_| Ok::<_, LockError>(())));
-        let done = stage.soon("a poll", running.poll_times(polls)).await?;
-        drop(running);
+    let slots = AtomicU32::new(0);
+    let make = || async {
+        let work = ours.once("poll", format!("slot {}", slots.fetch_add(1, Ordering::SeqCst)))?;
+        let ran = work.run(async |_| Ok::<_, Failure>(tokio::task::yield_now().await)).await?;
+        ensure!(ran.is_some(), "a new slot did not run");
+        Ok(())
+    };
+    drop_at_every_poll(stage, make, |_| async {
         stage.soon("the undoing", ours.idle()).await?;
-        stage.becomes_free(&theirs, "poll").await?;
-        if done.is_some() {
-            break;
-        }
-    }
-    Ok(())
+        stage.becomes_free(&theirs, "poll").await
+    })
+    .await
 }
 
 fn paused(pause: Duration) -> LockOptions {
@@ -152,6 +156,42 @@ async fn a_pause_binds_only_those_who_keep_it(stage: &Stage) -> Outcome {
     Ok(())
 }
 
+/// Each time another lock, because the server may remember the pause of a call that was dropped.
+async fn an_acquisition_with_a_pause_that_is_dropped_at_any_poll_leaves_the_lock_free(
+    stage: &Stage,
+) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let calls = AtomicU32::new(0);
+    let name = || format!("nightly {}", calls.load(Ordering::SeqCst));
+    let make = || async {
+        let guard = ours.mutex_with(name(), paused(HOUR))?.acquire().await?;
+        Ok(guard.release().await?)
+    };
+    drop_at_every_poll(stage, make, |_| async {
+        stage.soon("the undoing", ours.idle()).await?;
+        stage.becomes_free(&theirs, &name()).await?;
+        calls.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    })
+    .await
+}
+
+async fn a_wait_for_the_end_of_a_pause_that_is_dropped_leaves_the_lock_free(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    theirs.mutex_with("nightly", paused(HOUR))?.acquire().await?.release().await?;
+    let lock = ours.mutex_with("nightly", paused(HOUR))?;
+    for polls in 0..5 {
+        let mut waiting = ByHand::new(lock.acquire());
+        // The pause does not end, so the last polls may never come.
+        let polled = tokio::time::timeout(Duration::from_millis(100), waiting.poll_times(polls)).await;
+        ensure!(!matches!(polled, Ok(Some(_))), "granted in the pause");
+        drop(waiting);
+        stage.soon("the undoing", ours.idle()).await?;
+        stage.becomes_free(&theirs, "nightly").await?;
+    }
+    Ok(())
+}
+
 async fn what_cannot_be_remembered_is_refused(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     let can = client.capabilities().remembering == lock_core::Remembering::Supported;
@@ -159,6 +199,18 @@ async fn what_cannot_be_remembered_is_refused(stage: &Stage) -> Outcome {
     let pause = client.mutex_with("nightly", paused(HOUR)).map(drop).map_err(|error| error.kind());
     let expected = if can { Ok(()) } else { Err(ErrorKind::Unsupported) };
     ensure!(once == expected && pause == expected, "once ended with {once:?}, a pause with {pause:?}");
+    Ok(())
+}
+
+async fn a_slot_may_be_kept_for_ever(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let run =
+        async || client.once("migration", "7")?.keep(Duration::MAX).run(async |_| Ok::<_, Failure>(())).await;
+    let (ran, again) = (run().await?, run().await?);
+    ensure!(ran.is_some() && again.is_none(), "it ran {ran:?}, and then {again:?}");
+    let lock = client.mutex_with("nightly", paused(Duration::MAX))?;
+    lock.acquire().await?.release().await?;
+    ensure!(lock.try_acquire().await?.is_none(), "the lock was granted in its pause");
     Ok(())
 }
 

@@ -12,6 +12,9 @@ use crate::stage::Stage;
 
 cases!("options":
     a_lease_of_ones_own_is_kept_or_refused [Need::Lease],
+    a_lease_outside_of_the_bounds_is_refused [Need::Lease],
+    a_margin_of_ones_own_ends_a_hold_that_much_earlier [Need::Lease],
+    a_margin_as_long_as_the_lease_is_refused_and_leaves_nothing [Need::Lease],
     a_hold_ends_after_its_longest_time,
     a_label_of_ones_own_is_shown [Need::Holder],
     a_grant_for_other_options_is_given_back [Need::Holder, Need::Queue],
@@ -50,6 +53,54 @@ async fn a_lease_of_ones_own_is_kept_or_refused(stage: &Stage) -> Outcome {
 
 fn per_client(capabilities: &Capabilities) -> bool {
     !matches!(capabilities.leasing, Leasing::PerHold { .. })
+}
+
+async fn a_lease_outside_of_the_bounds_is_refused(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let refusal = |lease| {
+        let locked = client.mutex_with("room", LockOptions::new().lease(lease));
+        locked.map(drop).map_err(|error| (error.kind(), error.to_string()))
+    };
+    let Leasing::PerHold { shortest, longest } = client.capabilities().leasing else {
+        let refused = refusal(Duration::ZERO);
+        ensure!(matches!(refused, Err((ErrorKind::Unsupported, _))), "it ended with {refused:?}");
+        return Ok(());
+    };
+    let nanosecond = Duration::from_nanos(1);
+    let too_short = (shortest.checked_sub(nanosecond), "shorter than");
+    let too_long = (longest.checked_add(nanosecond), "longer than");
+    for (lease, said) in [too_short, too_long] {
+        let Some(lease) = lease else { continue };
+        let refused = refusal(lease);
+        ensure!(
+            matches!(&refused, Err((ErrorKind::InvalidOption, text)) if text.contains(said)),
+            "a lease of {lease:?} ended with {refused:?}"
+        );
+    }
+    let refused = refusal(Duration::ZERO);
+    ensure!(matches!(refused, Err((ErrorKind::InvalidOption, _))), "no lease ended with {refused:?}");
+    Ok(())
+}
+
+async fn a_margin_of_ones_own_ends_a_hold_that_much_earlier(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let lease = stage.harness().lease().unwrap_or_default();
+    let margin = lease / 4;
+    let careful = client.mutex_with("room", LockOptions::new().abort_margin(margin))?;
+    let guard = careful.acquire().await?;
+    let remaining = guard.hold().remaining();
+    ensure!(remaining.is_some_and(|left| left <= lease - margin), "{remaining:?} of {lease:?} are left");
+    Ok(guard.release().await?)
+}
+
+async fn a_margin_as_long_as_the_lease_is_refused_and_leaves_nothing(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lease = stage.harness().lease().unwrap_or_default();
+    let careful = ours.mutex_with("room", LockOptions::new().abort_margin(lease))?;
+    let kind = careful.acquire().await.map(drop).map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::InvalidOption), "it ended with {kind:?}");
+    stage.soon("the undoing", ours.idle()).await?;
+    stage.becomes_free(&theirs, "room").await
 }
 
 async fn a_hold_ends_after_its_longest_time(stage: &Stage) -> Outcome {

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::{Clock, ErrorKind, LockGuard, Operation};
+use lock_core::{Clock, ErrorKind, LockEvent, LockEvents, LockGuard, Operation};
 use test_servers::{Failure, Outcome, ensure};
 use tokio::time::Instant;
 
 use crate::case::{Need, cases};
-use crate::harness::{Ability, Routes};
+use crate::harness::{Ability, Removal, Routes};
 use crate::probe::{ByHand, Diary, Event, Level};
 use crate::stage::Stage;
 
@@ -23,6 +23,7 @@ cases!("outages":
     a_grant_that_comes_too_late_goes_back [Need::Ability(Ability::SlowReplies)],
     close_ends_in_time_although_the_server_is_silent [Need::Ability(Ability::SlowReplies)],
     a_hold_survives_a_short_outage_and_says_so [Need::Ability(Ability::Outages), Need::Lease],
+    a_stream_has_all_that_happens_to_a_hold [Need::Ability(Ability::Outages), Need::Ability(Ability::Removal(Removal::Deletion)), Need::Lease],
     a_long_outage_ends_a_hold_before_its_lease [Need::Ability(Ability::Outages), Need::Lease],
     a_hold_is_renewed_for_as_long_as_it_lasts [Need::Lease],
     a_user_who_blocks_the_runtime_keeps_the_lock [Need::Lease],
@@ -213,6 +214,40 @@ async fn a_hold_survives_a_short_outage_and_says_so(stage: &Stage) -> Outcome {
     ensure!(diary.aborts() == 0, "{:?}", diary.events());
     guard.release().await?;
     stage.is_free(&theirs, "room").await
+}
+
+async fn a_stream_has_all_that_happens_to_a_hold(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    let lock = client.mutex("room")?;
+    let mut events = client.events();
+    let guard = lock.acquire().await?;
+    next_is(stage, &mut events, "an acquisition", |event| matches!(event, LockEvent::Acquired { .. }))
+        .await?;
+    stage.harness().sever().await?;
+    next_is(stage, &mut events, "a suspicion", |event| matches!(event, LockEvent::Suspect { .. })).await?;
+    stage.harness().heal().await?;
+    next_is(stage, &mut events, "a restoration", |event| matches!(event, LockEvent::Restored { .. })).await?;
+    guard.release().await?;
+    next_is(stage, &mut events, "a release", |event| matches!(event, LockEvent::Released { .. })).await?;
+    let guard = lock.acquire().await?;
+    next_is(stage, &mut events, "an acquisition", |event| matches!(event, LockEvent::Acquired { .. }))
+        .await?;
+    stage.harness().take_away(lock.name(), Removal::Deletion).await?;
+    let reason = stage.loss(guard.hold()).await?;
+    let is_loss =
+        |event: &LockEvent| matches!(event, LockEvent::Lost { reason: told, .. } if *told == reason);
+    next_is(stage, &mut events, "the loss", is_loss).await
+}
+
+async fn next_is(
+    stage: &Stage,
+    events: &mut LockEvents,
+    what: &str,
+    is_expected: impl Fn(&LockEvent) -> bool,
+) -> Outcome {
+    let event = stage.soon(what, events.next()).await?;
+    ensure!(event.as_ref().is_some_and(is_expected), "{event:?} in place of {what}");
+    Ok(())
 }
 
 /// The holder learns of the loss before the server can give the lock to another client.

@@ -18,6 +18,7 @@ cases!("owners":
     branches_of_one_task_with_guards_exclude_each_other,
     tasks_of_one_client_exclude_each_other,
     a_scope_releases_at_its_end_what_it_still_holds,
+    a_wait_for_oneself_is_an_error_and_leaves_nothing,
 );
 
 /// Locks and unlocks as the current owner, and checks that it is one hold from the first to the last.
@@ -142,4 +143,21 @@ async fn a_scope_releases_at_its_end_what_it_still_holds(stage: &Stage) -> Outco
     };
     Owner::new().scope(forgetful).await?;
     stage.becomes_free(&theirs, "room").await
+}
+
+async fn a_wait_for_oneself_is_an_error_and_leaves_nothing(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let lock = ours.mutex("room")?;
+    lock.lock().await?;
+    let of_task = stage.soon("the error", lock.acquire()).await?;
+    lock.unlock().await?;
+    stage.soon("the undoing", ours.idle()).await?;
+    stage.is_free(&theirs, "room").await?;
+    let of_body = stage.soon("the error", lock.with_lock(async |_| lock.acquire().await)).await?;
+    for waited in [of_task, of_body] {
+        let kind = waited.map(drop).map_err(|error| error.kind());
+        ensure!(kind == Err(ErrorKind::Deadlock), "a wait for oneself ended with {kind:?}");
+    }
+    stage.soon("the undoing", ours.idle()).await?;
+    stage.is_free(&theirs, "room").await
 }

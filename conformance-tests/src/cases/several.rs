@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, MultiLock};
+use lock_core::{ErrorKind, LockClient, LockGuard, MultiLock};
 use test_servers::{Failure, Outcome, ensure};
 
+use super::cancellation::{drop_at_every_poll, drop_prepared_at_every_poll};
 use crate::case::{Need, cases};
 use crate::harness::{Ability, Removal};
 use crate::probe::ByHand;
@@ -16,8 +17,11 @@ cases!("several":
     what_was_acquired_is_given_back_when_the_time_is_up,
     opposite_orders_do_not_wait_for_each_other,
     the_loss_of_one_is_the_loss_of_all [Need::Ability(Ability::Removal(Removal::Deletion))],
+    no_locks_at_all_are_refused,
     each_of_several_locks_has_its_token [Need::Tokens],
     an_acquisition_of_several_that_is_dropped_leaves_nothing,
+    several_locks_acquired_and_dropped_at_every_poll,
+    several_locks_released_and_dropped_at_every_poll,
 );
 
 /// Names that every backend takes as they are, because the harness takes locks away by them.
@@ -85,6 +89,15 @@ async fn the_loss_of_one_is_the_loss_of_all(stage: &Stage) -> Outcome {
     stage.becomes_free(&theirs, BOTH[0]).await
 }
 
+async fn no_locks_at_all_are_refused(stage: &Stage) -> Outcome {
+    let client = stage.client().await?;
+    for none in [client.mutex_all(Vec::<&str>::new()), MultiLock::of([])] {
+        let kind = none.map(drop).map_err(|error| error.kind());
+        ensure!(kind == Err(ErrorKind::InvalidOption), "an empty list was answered {kind:?}");
+    }
+    Ok(())
+}
+
 async fn each_of_several_locks_has_its_token(stage: &Stage) -> Outcome {
     let client = stage.client().await?;
     let both = client.mutex_all(BOTH)?;
@@ -116,4 +129,32 @@ async fn an_acquisition_of_several_that_is_dropped_leaves_nothing(stage: &Stage)
         }
     }
     Ok(())
+}
+
+async fn both_become_free(stage: &Stage, ours: &LockClient, theirs: &LockClient) -> Outcome {
+    for name in BOTH {
+        stage.becomes_free(theirs, name).await?;
+    }
+    stage.soon("the undoing", ours.idle()).await?;
+    ensure!(!ours.mutex_all(BOTH)?.is_locked(), "the client says that they are locked");
+    Ok(())
+}
+
+async fn several_locks_acquired_and_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let both = ours.mutex_all(BOTH)?;
+    let make = || async { Ok(both.acquire().await?) };
+    drop_at_every_poll(stage, make, |guard| {
+        drop(guard);
+        both_become_free(stage, &ours, &theirs)
+    })
+    .await
+}
+
+async fn several_locks_released_and_dropped_at_every_poll(stage: &Stage) -> Outcome {
+    let (ours, theirs) = (stage.client().await?, stage.client().await?);
+    let both = ours.mutex_all(BOTH)?;
+    let acquire = || async { Ok(both.acquire().await?) };
+    let release = |guard: LockGuard| async { Ok(guard.release().await?) };
+    drop_prepared_at_every_poll(stage, acquire, release, |_| both_become_free(stage, &ours, &theirs)).await
 }

@@ -346,8 +346,10 @@ async fn a_writer_that_is_lost_takes_its_reader_along(stage: &Stage) -> Outcome 
         ensure!(kind == Err(ErrorKind::Lost), "the release was answered {kind:?}");
     }
     clients[0].0.idle().await;
+    stage.until("both losses are told", || async { Ok(diary.aborts() >= 2) }).await?;
+    stage.becomes_free(&clients[1].0, NAME).await?;
     ensure!(diary.aborts() == 2, "each was to be told once: {:?}", diary.events());
-    stage.becomes_free(&clients[1].0, NAME).await
+    Ok(())
 }
 
 async fn a_read_dropped_at_every_poll(stage: &Stage) -> Outcome {
