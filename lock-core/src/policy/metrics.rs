@@ -160,10 +160,10 @@ const HEADROOM: &str = "distlock_lease_remaining_min_seconds";
 const REQUESTS: &str = "distlock_backend_requests_total";
 
 /// A label and its value.
-type Label<'a> = (&'static str, &'a str);
+type Label = (&'static str, &'static str);
 
-/// The labels of a series, in the places that are not empty.
-type Labels<'a> = [Option<Label<'a>>; 4];
+/// The labels of a series, in the places that are not empty, and the name of the lock, which alone needs memory.
+type Labels<'a> = ([Option<Label>; 3], Option<&'a str>);
 
 /// What the metrics of a lock are about.
 #[derive(Debug, Clone, Copy)]
@@ -175,7 +175,7 @@ pub(crate) struct Subject<'a> {
 /// How locks are held. The numbers of permits are no labels, because they can be many.
 const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
 
-fn mode_label(mode: Mode) -> Label<'static> {
+fn mode_label(mode: Mode) -> Label {
     let [exclusive, shared, permits] = MODES;
     let mode = match mode {
         Mode::Exclusive => exclusive,
@@ -205,7 +205,7 @@ impl Metrics {
 
     fn show_those_of_locks(&self) {
         for mode in MODES {
-            let with = |label| [Some(("backend", self.backend)), Some(("mode", mode)), label, None];
+            let with = |label| ([Some(("backend", self.backend)), Some(("mode", mode)), label], None);
             for outcome in Outcome::ALL {
                 record::histogram(ACQUIRE_WAIT, &with(Some(("outcome", outcome.label()))), None);
             }
@@ -219,9 +219,9 @@ impl Metrics {
     }
 
     /// Returns the labels of a metric of a lock.
-    fn of_lock<'a>(&self, subject: Subject<'a>, other: Option<Label<'a>>) -> Labels<'a> {
-        let lock = (self.lock_label == LockLabel::Name).then(|| ("lock", subject.name.as_str()));
-        [Some(("backend", self.backend)), Some(mode_label(subject.mode)), other, lock]
+    fn of_lock<'a>(&self, subject: Subject<'a>, other: Option<Label>) -> Labels<'a> {
+        let lock = (self.lock_label == LockLabel::Name).then(|| subject.name.as_str());
+        ([Some(("backend", self.backend)), Some(mode_label(subject.mode)), other], lock)
     }
 
     /// Counts a caller that waits, until the result is dropped.
@@ -257,7 +257,7 @@ impl Metrics {
 
     fn count_request(&self, request: Request, reply: Reply, count: u64) {
         let (op, result) = (("op", request.label()), ("result", reply.label()));
-        record::counter(REQUESTS, &[Some(("backend", self.backend)), Some(op), Some(result), None], count);
+        record::counter(REQUESTS, &([Some(("backend", self.backend)), Some(op), Some(result)], None), count);
     }
 
     /// A renewal was answered, or given up.
@@ -273,7 +273,7 @@ impl Metrics {
 }
 
 fn of_backend(backend: &'static str) -> Labels<'static> {
-    [Some(("backend", backend)), None, None, None]
+    ([Some(("backend", backend)), None, None], None)
 }
 
 /// A caller that waits for a lock.
@@ -361,10 +361,11 @@ mod record {
         }
     }
 
-    fn key(name: &'static str, labels: &Labels<'_>) -> Key {
-        let labels = labels.iter().flatten();
-        let label = |(name, value): &super::Label<'_>| metrics::Label::new(*name, (*value).to_owned());
-        Key::from_parts(name, labels.map(label).collect::<Vec<_>>())
+    fn key(name: &'static str, (fixed, lock): &Labels<'_>) -> Key {
+        let mut labels = Vec::with_capacity(fixed.len() + 1);
+        labels.extend(fixed.iter().flatten().map(|(name, value)| metrics::Label::new(*name, *value)));
+        labels.extend(lock.map(|name| metrics::Label::new("lock", name.to_owned())));
+        Key::from_parts(name, labels)
     }
 
     pub(super) fn counter(name: &'static str, labels: &Labels<'_>, count: u64) {
