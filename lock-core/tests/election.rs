@@ -57,6 +57,30 @@ async fn one_leads_at_a_time_and_the_term_rises() {
 }
 
 #[tokio::test]
+async fn a_campaign_with_a_deadline_ends_and_leaves_no_candidate() {
+    let server = MemoryServer::new();
+    let (ours, theirs) = (server.client().unwrap(), server.client().unwrap());
+    let first = ours.election(NAME).unwrap().campaign_for("a", Duration::ZERO).await.unwrap();
+    for client in [&ours, &theirs] {
+        let election = client.election(NAME).unwrap();
+        for longest in [Duration::ZERO, Duration::from_millis(10)] {
+            let error = election.campaign_for("b", longest).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Busy);
+        }
+        client.idle().await;
+    }
+    assert!(ours.status(NAME).await.unwrap().waiters.is_empty());
+    let mut second = ByHand::begun({
+        let election = theirs.election(NAME).unwrap();
+        async move { election.campaign_for("b", HOUR).await }
+    });
+    assert!(second.poll().is_none());
+    first.resign().await.unwrap();
+    second.output().await.unwrap().resign().await.unwrap();
+    assert!(server.is_empty());
+}
+
+#[tokio::test]
 async fn an_election_and_a_mutex_of_one_name_exclude_each_other() {
     let server = MemoryServer::new();
     let (ours, theirs) = (server.client().unwrap(), server.client().unwrap());

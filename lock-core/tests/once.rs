@@ -105,3 +105,37 @@ async fn a_slot_is_forgotten_after_its_time() {
     timed.time.advance(MINUTE);
     assert_eq!(run().await, Some(()));
 }
+
+#[tokio::test]
+async fn a_refusal_in_a_pause_says_until_when() {
+    let timed = Timed::new();
+    let lock = timed.client.mutex_with("nightly", paused()).unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    timed.time.advance(Duration::from_secs(10));
+    let error = lock.acquire_for(Duration::ZERO).await.unwrap_err();
+    assert_eq!((error.kind(), error.pause()), (ErrorKind::Busy, Some(Duration::from_secs(50))));
+    assert!(error.holder().is_none());
+    assert!(error.to_string().contains("kept free for 50s more"), "{error}");
+
+    // Who does not keep to the pause gets it meanwhile, and is named.
+    let plain = timed.client.mutex("nightly").unwrap();
+    let _held = plain.acquire().await.unwrap();
+    let error = lock.acquire_for(Duration::ZERO).await.unwrap_err();
+    assert!(error.holder().is_some() && error.pause().is_some());
+    assert!(error.to_string().contains("another owner holds it"), "{error}");
+    assert_eq!(plain.acquire_for(Duration::ZERO).await.unwrap_err().pause(), None);
+}
+
+#[tokio::test]
+async fn a_slot_without_a_body_runs_once_under_its_lock() {
+    let timed = Timed::new();
+    let slot = |slot| timed.client.once("poll", slot).unwrap();
+    let guard = slot("12:07").acquire().await.unwrap().expect("it has not run");
+    let error = slot("12:08").acquire_for(Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    guard.release().await.unwrap();
+    assert!(slot("12:07").acquire().await.unwrap().is_none());
+    assert!(slot("12:08").acquire_for(Duration::ZERO).await.unwrap().is_some());
+    timed.client.idle().await;
+    assert!(!timed.client.status("poll").await.unwrap().is_held());
+}

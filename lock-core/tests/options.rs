@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use lock_core::{ErrorKind, HoldEnd, LockOptions, LossReason};
+use lock_core::{ErrorKind, HoldEnd, LockOptions, LossReason, Mode};
 use support::{LEASE, Timed};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -57,4 +57,35 @@ async fn a_lease_that_leaves_no_time_beside_the_margin_is_refused_before_anythin
     let error = timed.client.mutex_with("room", options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOption);
     assert!(error.to_string().contains("room"), "{error}");
+}
+
+#[tokio::test]
+async fn readers_writers_and_permits_have_options_of_their_own() {
+    let timed = Timed::new();
+    let options = LockOptions::new().lease(10 * LEASE).label("import");
+    let catalog = timed.client.rw_lock_with("catalog", options.clone()).unwrap();
+    let slots = timed.client.semaphore_with("render", 3, options).unwrap();
+    for side in [catalog.read(), catalog.write(), slots.permits(2).unwrap()] {
+        let guard = side.acquire().await.unwrap();
+        assert!(guard.hold().remaining().unwrap() > 9 * LEASE, "{guard:?}");
+        let status = match guard.hold().mode() {
+            Mode::Permits { .. } => slots.status().await.unwrap(),
+            _ => timed.client.status("catalog").await.unwrap(),
+        };
+        assert_eq!(status.holders[0].label.as_deref(), Some("import"));
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_several_hold_is_kept_for_no_one() {
+    let timed = Timed::new();
+    let kept = LockOptions::new().at_least(SECOND);
+    for error in [
+        timed.client.rw_lock_with("room", kept.clone()).unwrap_err(),
+        timed.client.semaphore_with("room", 3, kept).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        assert!(error.to_string().contains("room") && error.to_string().contains("at_least"), "{error}");
+    }
 }

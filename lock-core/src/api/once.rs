@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::client::LockClient;
+use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
 use crate::api::lock::DistributedLock;
 use crate::spi::{Memo, Remembered};
@@ -107,6 +108,51 @@ impl Once {
     {
         self.check()?;
         self.lock.with_lock_for(duration, async |hold| self.unless_taken(hold, body).await).await
+    }
+
+    /// Waits for the lock and takes the slot, for work that is no body: `None` when it has run for this slot before.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let nightly = locks.once("reports", "2026-11-22")?;
+    /// if let Some(guard) = nightly.acquire().await? {
+    ///     // … the work …
+    ///     guard.release().await?;
+    /// }
+    /// assert!(nightly.acquire().await?.is_none());
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run) before its body runs.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lock in the background. The slot may be taken.
+    pub async fn acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        self.check()?;
+        let guard = self.lock.acquire().await?;
+        self.unless_run(guard).await
+    }
+
+    /// Like [`acquire`](Self::acquire), but waits at most `duration` while another slot runs.
+    ///
+    /// # Errors
+    /// Same as for `acquire`; [`ErrorKind::Busy`] when another slot runs all that time.
+    ///
+    /// # Cancel safety
+    /// Same as for `acquire`.
+    pub async fn acquire_for(&self, duration: Duration) -> Result<Option<LockGuard>, LockError> {
+        self.check()?;
+        let guard = self.lock.acquire_for(duration).await?;
+        self.unless_run(guard).await
+    }
+
+    /// Takes the slot under the lock. If it has run, the lock is released in the background.
+    async fn unless_run(&self, guard: LockGuard) -> Result<Option<LockGuard>, LockError> {
+        Ok(match self.client.take_slot(&self.memo, self.keep).await? {
+            Remembered::Now => Some(guard),
+            Remembered::Already { .. } => None,
+        })
     }
 
     fn check(&self) -> Result<(), LockError> {

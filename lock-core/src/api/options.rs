@@ -21,7 +21,8 @@ use crate::types::status::HolderInfo;
 #[cfg(doc)]
 use crate::api::{builder::ClientBuilder, client::LockClient, lock::DistributedLock};
 
-/// The options of the holds of one lock, for [`LockClient::mutex_with`]. What is not set is as for all locks of the client.
+/// The options of the holds of one lock, for [`LockClient::mutex_with`], [`rw_lock_with`](LockClient::rw_lock_with) and
+/// [`semaphore_with`](LockClient::semaphore_with). What is not set is as for all locks of the client.
 ///
 /// Locks of one name with different options are the same lock: they exclude each other, and an owner that enters again keeps the
 /// options of its first entry. So an acquisition with options of its own is one more `mutex_with`, which costs nothing.
@@ -88,7 +89,7 @@ impl LockOptions {
     ///
     /// It binds **acquisitions that set `at_least` themselves**, so give all users of the name the same options. Others get the
     /// lock as soon as it is free, and so does a status see it. While the pause lasts, a try is refused, and a wait goes on; who of
-    /// those that wait is first afterwards is not defined. An acquisition costs one more round trip.
+    /// those that wait is first afterwards is not defined. An acquisition costs one more round trip. Only a mutex can have it.
     ///
     /// The pause is noted before the caller has the lock. **If the server's answer to that is lost, or the caller leaves at that
     /// moment, the pause passes without a hold**: too few runs, never too many.
@@ -173,6 +174,20 @@ impl LockOptions {
     pub fn finish_body_on_loss(mut self) -> Self {
         self.on_loss = OnLoss::FinishBody;
         self
+    }
+
+    /// What a lock with these options asks for that several can hold, at a client whose locks ask for `client`.
+    pub(crate) fn shared_acquisition(
+        self,
+        client: &Terms,
+        capabilities: &Capabilities,
+    ) -> Result<Acquisition, LockError> {
+        if self.at_least.is_some_and(|shortest| !shortest.is_zero()) {
+            return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
+                .because("at_least keeps all other holders out, and this lock has several at a time")
+                .remedy("leave at_least out, or use a mutex"));
+        }
+        self.acquisition(client, capabilities)
     }
 
     /// What a lock with these options asks for, at a client whose locks ask for `client`.

@@ -151,7 +151,7 @@ impl DistributedLock for ReentrantLock {
     }
 
     fn busy(&self) -> LockError {
-        self.entry.busy()
+        self.entry.busy(&self.acquisition.terms)
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {

@@ -173,9 +173,12 @@ impl Entry {
         self.about(LockError::lost(operation, &self.name, reason))
     }
 
-    /// The error of a wait that ended while another owner held the lock.
-    pub(crate) fn busy(&self) -> LockError {
-        let error = self.about(LockError::busy(&self.name));
+    /// The error of a wait on these terms that ended while another owner held the lock, or while a pause went on.
+    pub(crate) fn busy(&self, terms: &Terms) -> LockError {
+        let mut error = self.about(LockError::busy(&self.name));
+        if let Some(end) = self.pause_end().filter(|_| terms.at_least.is_some()) {
+            error = error.paused_for(end.since(self.clock().now()));
+        }
         let holder = match self.local.holder() {
             Some((_, hold)) => {
                 let holder = hold.holder().unwrap_or_else(|| self.holder());

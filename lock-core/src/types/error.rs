@@ -176,6 +176,8 @@ struct Details {
     retryable: bool,
     loss: Option<LossReason>,
     holder: Option<Box<Participant>>,
+    /// How long the pause after an earlier hold goes on.
+    pause: Option<Duration>,
     underlying: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -187,12 +189,26 @@ impl Details {
         let cause = if self.cause.is_empty() { None } else { Some(format!(": {}", self.cause)) };
         let remedy = if self.remedy.is_empty() { None } else { Some(format!(" ({})", self.remedy)) };
         let (name, server) = (name.unwrap_or_default(), self.place().unwrap_or_default());
-        let what = format!("cannot {}{name}{server}: {}", self.operation, self.kind);
+        let what = format!("cannot {}{name}{server}: {}", self.operation, self.obstacle());
         [Some(what), reason, holder, cause, remedy].into_iter().flatten().collect()
     }
 }
 
 impl Details {
+    /// What stands in the way. A pause does so without an owner.
+    fn obstacle(&self) -> String {
+        match (self.pause, &self.holder) {
+            (Some(pause), None) => {
+                let pause = Duration::from_millis(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+                format!(
+                    "it is kept free for {} more after an earlier hold",
+                    humantime::format_duration(pause)
+                )
+            }
+            _ => self.kind.to_string(),
+        }
+    }
+
     fn place(&self) -> Option<String> {
         let server = self.server.as_ref()?;
         match self.operation {
@@ -221,6 +237,7 @@ impl LockError {
             retryable: false,
             loss: None,
             holder: None,
+            pause: None,
             underlying: None,
         }))
     }
@@ -261,6 +278,11 @@ impl LockError {
     #[must_use]
     pub fn held_by(self, holder: Participant) -> Self {
         self.with(|details| details.holder = Some(Box::new(holder)))
+    }
+
+    /// Adds how long the pause after an earlier hold goes on.
+    pub(crate) fn paused_for(self, pause: Duration) -> Self {
+        self.with(|details| details.pause = Some(pause))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Details)) -> Self {
@@ -379,6 +401,23 @@ impl LockError {
     /// ```
     pub fn holder(&self) -> Option<&Participant> {
         self.0.holder.as_deref()
+    }
+
+    /// Returns how long the pause goes on that an earlier hold has asked for with
+    /// [`LockOptions::at_least`](crate::LockOptions::at_least), when the kind is [`ErrorKind::Busy`] and the caller keeps to it.
+    ///
+    /// ```
+    /// # use lock_core::LockOptions;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let job = locks.mutex_with("nightly", LockOptions::new().at_least(Duration::from_secs(50)))?;
+    /// job.acquire().await?.release().await?;
+    /// let error = job.acquire_for(Duration::ZERO).await.unwrap_err();
+    /// assert!(error.holder().is_none() && error.pause().is_some_and(|left| left <= Duration::from_secs(50)));
+    /// # Ok(()) });
+    /// ```
+    pub fn pause(&self) -> Option<Duration> {
+        self.0.pause
     }
 
     /// Returns whether the same call may succeed later without any change.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::api::client::LockClient;
 use crate::api::guard::LockGuard;
 use crate::api::hold::Hold;
+use crate::api::lock::endless_wait_ended;
 use crate::api::scope;
 use crate::api::self_wait::watched;
 use crate::policy::acquire::Acquisition;
@@ -117,22 +118,58 @@ impl Election {
     /// # Cancel safety
     /// Dropping the future withdraws the candidate.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, LockError> {
-        let info = self.info(value.into())?;
+        let led = self.campaign_until(value.into(), Wait::Forever).await?;
+        led.ok_or_else(|| self.entry.about(endless_wait_ended(self.name())))
+    }
+
+    /// Like [`campaign`](Self::campaign), but waits at most `duration`, and fails with [`ErrorKind::Busy`] when another
+    /// candidate leads, or comes before this one, all that time. Zero tries once.
+    ///
+    /// A server that does not answer gets one second for its first answer, however short `duration` is.
+    ///
+    /// ```
+    /// # use lock_core::ErrorKind;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?;
+    /// let leadership = election.campaign_for("10.0.0.7:8080", Duration::from_secs(2)).await?;
+    /// let error = election.campaign_for("10.0.0.8:8080", Duration::ZERO).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Busy);
+    /// leadership.resign().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], and the same as [`campaign`](Self::campaign).
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the candidate.
+    pub async fn campaign_for(
+        &self,
+        value: impl Into<String>,
+        duration: Duration,
+    ) -> Result<Leadership, LockError> {
+        let wait = Wait::within(duration, self.entry.clock().now());
+        let led = self.campaign_until(value.into(), wait).await?;
+        led.ok_or_else(|| self.entry.busy(self.entry.terms()))
+    }
+
+    /// Returns `None` when this candidate does not lead in time.
+    async fn campaign_until(&self, value: String, wait: Wait) -> Result<Option<Leadership>, LockError> {
+        let info = self.info(value)?;
         let owner = Owner::new();
         let terms = Terms { holder: info, ..Terms::clone(self.entry.terms()) };
         let acquisition = Acquisition::new(Arc::new(terms));
-        let campaigning = self.entry.acquire(&acquisition, owner, Wait::Forever);
-        let granted = watched(&self.entry, owner, Wait::Forever, campaigning).await?;
-        if let (Some(hold), Some(task)) = (&granted, scope::outside_of_scopes()) {
+        let campaigning = self.entry.acquire(&acquisition, owner, wait);
+        let Some(hold) = watched(&self.entry, owner, wait, campaigning).await? else {
+            return Ok(None);
+        };
+        if let Some(task) = scope::outside_of_scopes() {
             hold.set_acquired_in(task);
         }
-        let hold = Hold(granted.ok_or_else(|| {
-            self.entry
-                .about(LockError::new(ErrorKind::Internal, Operation::Acquire))
-                .because("a wait without a deadline ended without the lock")
-        })?);
+        let hold = Hold(hold);
         let guard = LockGuard::of_entry(Arc::clone(&self.entry), owner, hold.clone());
-        Ok(Leadership::new(guard, Leading::new(self.clone(), hold)))
+        Ok(Some(Leadership::new(guard, Leading::new(self.clone(), hold))))
     }
 
     /// What the server shows of a candidate with this value.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::api::client::LockClient;
 use crate::api::lock::DistributedLock;
+use crate::api::options::LockOptions;
 use crate::spi::Mode;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::name::LockName;
@@ -74,6 +75,26 @@ impl LockClient {
         Ok(RwLock { read: Arc::new(read), write: self.mutex(name)? })
     }
 
+    /// Like [`rw_lock`](Self::rw_lock), with options for the holds that are acquired through either side.
+    ///
+    /// ```
+    /// # use lock_core::{DistributedLock, LockOptions};
+    /// # lock_core::example(async |locks| {
+    /// let catalog = locks.rw_lock_with("catalog", LockOptions::new().label("import"))?;
+    /// let reading = catalog.read().acquire().await?;
+    /// assert_eq!(locks.status("catalog").await?.holders[0].label.as_deref(), Some("import"));
+    /// reading.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`rw_lock`](Self::rw_lock) and [`mutex_with`](Self::mutex_with); [`ErrorKind::InvalidOption`] for
+    /// [`LockOptions::at_least`].
+    pub fn rw_lock_with(&self, name: impl AsRef<str>, options: LockOptions) -> Result<RwLock, LockError> {
+        let read = self.shared_lock(&name, Mode::Shared)?.with(options.clone(), self.capabilities())?;
+        Ok(RwLock { read: Arc::new(read), write: self.mutex_with(name, options)? })
+    }
+
     /// Returns the semaphore called `name`, which has `size` permits.
     ///
     /// ```
@@ -87,12 +108,38 @@ impl LockClient {
     /// [`ErrorKind::InvalidOption`] for a semaphore without permits; [`ErrorKind::Unsupported`] where the backend has no
     /// semaphores, or none so large; [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] after [`LockClient::close`].
     pub fn semaphore(&self, name: impl AsRef<str>, size: u32) -> Result<Semaphore, LockError> {
+        self.semaphore_with(name, size, LockOptions::new())
+    }
+
+    /// Like [`semaphore`](Self::semaphore), with options for the holds that are acquired through it.
+    ///
+    /// ```
+    /// # use lock_core::LockOptions;
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let slots = locks.semaphore_with("render", 3, LockOptions::new().max_hold(Duration::from_secs(60)))?;
+    /// let guard = slots.acquire(1).await?;
+    /// assert!(guard.hold().remaining().is_some_and(|left| left <= Duration::from_secs(60)));
+    /// guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`semaphore`](Self::semaphore); [`ErrorKind::InvalidOption`], naming the option, also for
+    /// [`LockOptions::at_least`]; [`ErrorKind::Unsupported`] for an option that the backend does not have.
+    pub fn semaphore_with(
+        &self,
+        name: impl AsRef<str>,
+        size: u32,
+        options: LockOptions,
+    ) -> Result<Semaphore, LockError> {
         let Some(of) = NonZeroU32::new(size) else {
             return Err(LockError::new(ErrorKind::InvalidOption, Operation::Configure)
                 .on(&LockName::new(name)?)
                 .because("a semaphore has at least one permit"));
         };
         let shared = self.shared_lock(name, Mode::Permits { take: NonZeroU32::MIN, of })?;
+        let shared = shared.with(options, self.capabilities())?;
         // Its requests have the full name.
         Ok(Semaphore::new(self.unscoped(), shared, of))
     }

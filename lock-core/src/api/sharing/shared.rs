@@ -11,6 +11,7 @@ use crate::api::handle::Handle;
 use crate::api::hold::Hold;
 use crate::api::listener::{LockListener, Subscription};
 use crate::api::lock::DistributedLock;
+use crate::api::options::LockOptions;
 use crate::api::scope;
 use crate::api::self_wait::{Rivals, watched_against};
 use crate::policy::acquire::Acquisition;
@@ -18,6 +19,7 @@ use crate::policy::entry::Entry;
 use crate::policy::lanes::Shared;
 use crate::runtime::clock::Clock;
 use crate::spi::{Mode, Wait};
+use crate::types::capabilities::Capabilities;
 use crate::types::error::LockError;
 use crate::types::loss::HoldEnd;
 use crate::types::name::LockName;
@@ -28,6 +30,7 @@ use crate::types::owner::Owner;
 pub(crate) struct SharedLock {
     pub(super) gate: Arc<Entry>,
     pub(super) mode: Mode,
+    pub(super) acquisition: Acquisition,
     pub(super) announcer: Arc<Announcer>,
     /// Keeps the client in use.
     pub(super) _handle: Arc<Handle>,
@@ -35,7 +38,14 @@ pub(crate) struct SharedLock {
 
 impl SharedLock {
     pub(crate) fn new(gate: Arc<Entry>, mode: Mode, announcer: Arc<Announcer>, handle: Arc<Handle>) -> Self {
-        Self { gate, mode, announcer, _handle: handle }
+        let acquisition = Acquisition::new(Arc::clone(gate.terms()));
+        Self { gate, mode, acquisition, announcer, _handle: handle }
+    }
+
+    /// Returns the same lock with options for its holds.
+    pub(super) fn with(self, options: LockOptions, capabilities: &Capabilities) -> Result<Self, LockError> {
+        let acquisition = options.shared_acquisition(self.gate.terms(), capabilities);
+        Ok(Self { acquisition: acquisition.map_err(|error| self.gate.about(error))?, ..self })
     }
 
     /// Returns the hold and the number of entries of `owner`, unless the hold has been lost.
@@ -61,8 +71,7 @@ impl DistributedLock for SharedLock {
     }
 
     async fn acquire_as(&self, owner: Owner, wait: Wait) -> Result<Option<LockGuard>, LockError> {
-        let acquisition = Acquisition::new(Arc::clone(self.gate.terms()));
-        let acquiring = self.gate.acquire_shared(self.mode, &acquisition, owner, wait);
+        let acquiring = self.gate.acquire_shared(self.mode, &self.acquisition, owner, wait);
         let shared = watched_against(Rivals::OfShared, &self.gate, owner, wait, acquiring).await?;
         Ok(shared.map(|Shared { lane, hold }| {
             if let Some(task) = scope::outside_of_scopes() {
@@ -95,7 +104,7 @@ impl DistributedLock for SharedLock {
     }
 
     fn busy(&self) -> LockError {
-        self.gate.busy()
+        self.gate.busy(&self.acquisition.terms)
     }
 
     fn add_listener(&self, listener: Arc<dyn LockListener>) -> Subscription {
