@@ -1,6 +1,7 @@
 //! Parses the command line.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,8 +10,11 @@ use clap_complete::Shell;
 use distlock::LockUrl;
 use distlock::capabilities::Reach;
 use distlock::spi::Driver;
+use distlock::status::{LockKind, Mode};
 
+use crate::exit::{self, Failure};
 use crate::metrics_file::MetricsFile;
+use crate::named::Named;
 use crate::outlet::To;
 
 /// Run a command under a distributed lock, hold a lock, inspect it, or break it.
@@ -98,6 +102,40 @@ impl Waiting {
     }
 }
 
+/// How a lock is shared with others.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Sharing {
+    /// Hold the lock beside others who ask for it with --shared too, but not beside one who asks without
+    #[arg(short, long)]
+    shared: bool,
+
+    /// Run beside others, at most N at a time: hold one of the N permits of the semaphore NAME
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with = "shared")]
+    limit: Option<NonZeroU32>,
+
+    /// Hold K of the N permits
+    #[arg(long, value_name = "K", value_parser = count, requires = "limit")]
+    permits: Option<NonZeroU32>,
+}
+
+impl Sharing {
+    /// The mode that the user asks for.
+    pub(crate) fn mode(&self) -> Result<Mode, Failure> {
+        let take = self.permits.unwrap_or(NonZeroU32::MIN);
+        match self.limit {
+            Some(of) if take > of => Err(Failure::new(
+                exit::USAGE,
+                format!(
+                    "{take} of {of} permits can never be had (make --permits smaller, or --limit larger)"
+                ),
+            )),
+            Some(of) => Ok(Mode::Permits { take, of }),
+            None if self.shared => Ok(Mode::Shared),
+            None => Ok(Mode::Exclusive),
+        }
+    }
+}
+
 /// The arguments of `exec`.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
@@ -109,12 +147,15 @@ pub(crate) struct Exec {
     pub(crate) command: Vec<OsString>,
 
     #[command(flatten)]
+    pub(crate) sharing: Sharing,
+
+    #[command(flatten)]
     pub(crate) waiting: Waiting,
 
     /// Run at most once for this slot, such as a date, on all machines; exit with 0 if it has run
     ///
     /// The slot is taken before the command starts: a command that fails is not repeated. The server remembers the slot.
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_name = "SLOT", conflicts_with_all = ["shared", "limit"])]
     pub(crate) once: Option<String>,
 
     /// How long the server remembers the slot at least
@@ -122,7 +163,7 @@ pub(crate) struct Exec {
     pub(crate) keep: Duration,
 
     /// Keep others who ask for this too from the lock for so long, by the server's clock, even if the command ends sooner
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "once")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["once", "shared", "limit"])]
     pub(crate) at_least: Option<Duration>,
 
     /// What happens to the command when the lock is lost
@@ -251,6 +292,9 @@ pub(crate) struct Hold {
     pub(crate) name: String,
 
     #[command(flatten)]
+    pub(crate) sharing: Sharing,
+
+    #[command(flatten)]
     pub(crate) waiting: Waiting,
 
     #[command(flatten)]
@@ -260,23 +304,45 @@ pub(crate) struct Hold {
 /// The arguments of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// What is looked at or taken away.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
     /// The lock's name
-    pub(crate) name: String,
+    name: String,
+
+    /// The semaphore of that name, which has nothing to do with the lock: see --limit of exec
+    #[arg(long)]
+    semaphore: bool,
+}
+
+impl Target {
+    pub(crate) fn named(&self) -> Named<'_> {
+        let kind = if self.semaphore { LockKind::Semaphore } else { LockKind::Lock };
+        Named { name: &self.name, kind }
+    }
 }
 
 /// The arguments of `break`.
 #[derive(Debug, Args)]
 pub(crate) struct Break {
-    /// The lock's name
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) target: Target,
 
-    /// Take it only from the holder with this id, from `status`
+    /// Take it only from the holder with this id, from `status`; required if there are several
     #[arg(long, value_name = "ID")]
     pub(crate) holder: Option<String>,
 
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
+}
+
+fn count(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| "write a number from 1 to 4294967295".to_owned())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -344,6 +410,10 @@ Examples:
   distlock exec --no-wait backup -- rsync -a /srv/ backup:/srv/
   distlock exec --wait 30s --grace 2s deploy -- sh -c 'make && make install'
   distlock exec --once $(date -u +%F) nightly-report -- ./report.sh
+  distlock exec --shared catalog -- ./export.sh       (beside other readers of the catalog)
+  distlock exec catalog -- ./import.sh                (alone: neither readers nor another writer)
+  distlock exec --limit 3 render -- ./render.sh       (at most three at a time)
+  distlock exec --limit 3 --permits 2 render -- ./render.sh --large
 {urls}
 The command finds the lock's name in DISTLOCK_NAME and the fencing token in DISTLOCK_TOKEN.",
     )
@@ -376,6 +446,7 @@ distlock stands for election again; when it ends by itself, distlock resigns and
 const HOLD_EXAMPLES: &str = "\
 Examples:
   distlock hold maintenance                  (until Ctrl-D or Ctrl-C)
+  distlock hold --shared catalog             (beside others who share it)
   distlock hold --json maintenance           (one JSON object a line on standard output)";
 
 fn status_examples() -> String {
@@ -385,7 +456,8 @@ fn status_examples() -> String {
         "\
 Examples:
   distlock status nightly-report
-{server}  distlock status --json nightly-report | jq .held",
+{server}  distlock status --json nightly-report | jq .held
+  distlock status --semaphore render         (who runs with `exec --limit`)",
     )
 }
 
@@ -394,6 +466,7 @@ Examples:
   distlock break nightly-report              (shows the holder and asks)
   distlock break --yes nightly-report        (from any holder, without asking)
   distlock break --yes --holder ID nightly-report
+  distlock break --semaphore --holder ID render
 
 The program that held the lock may keep running for a while. Only a fencing token keeps out what it still writes.";
 
@@ -454,6 +527,37 @@ mod tests {
                 let is_shown = help.contains(&format!("{}:", driver.schemes[0]));
                 assert_eq!(is_shown, driver.reach != Reach::Process, "{}: {help}", driver.name);
             }
+        }
+    }
+
+    #[test]
+    fn the_options_decide_the_mode() {
+        let mode_of = |options: &[&str]| {
+            let line = [["distlock", "exec"].as_slice(), options, &["job", "--", "true"]].concat();
+            let Task::Exec(exec) = Arguments::try_parse_from(line).ok()?.task else { return None };
+            exec.sharing.mode().ok()
+        };
+        let permits = |take, of| {
+            let (take, of) = (NonZeroU32::new(take).unwrap(), NonZeroU32::new(of).unwrap());
+            Some(Mode::Permits { take, of })
+        };
+        for (options, mode) in [
+            ([].as_slice(), Some(Mode::Exclusive)),
+            (&["--shared"], Some(Mode::Shared)),
+            (&["-s"], Some(Mode::Shared)),
+            (&["--limit", "3"], permits(1, 3)),
+            (&["--limit", "3", "--permits", "3"], permits(3, 3)),
+            (&["--limit", "3", "--permits", "4"], None),
+            (&["--limit", "0"], None),
+            (&["--limit", "3", "--permits", "0"], None),
+            (&["--permits", "1"], None),
+            (&["--shared", "--limit", "3"], None),
+            (&["--shared", "--once", "monday"], None),
+            (&["--limit", "3", "--once", "monday"], None),
+            (&["--shared", "--at-least", "1m"], None),
+            (&["--limit", "3", "--at-least", "1m"], None),
+        ] {
+            assert_eq!(mode_of(options), mode, "{options:?}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
 use distlock::capabilities::{Breaking, Reach};
-use distlock::status::{Broken, Others, Participant, TakenAway};
+use distlock::status::{Broken, LockKind, Others, Participant, TakenAway};
 use distlock::{Capabilities, LockClient, LockName};
 use serde_json::{Value, json};
 
@@ -13,6 +13,7 @@ use crate::condition::Condition;
 use crate::connection::{self, Address};
 use crate::event::with_head;
 use crate::exit::{self, Ending, Failure};
+use crate::named::Named;
 use crate::people;
 use crate::report::write_output;
 
@@ -22,6 +23,8 @@ enum Outcome {
     Broken,
     NotHeld,
     HeldByAnother,
+    /// There are several holders, and the user has to choose.
+    SeveralHolders,
     Declined,
 }
 
@@ -34,13 +37,17 @@ pub(crate) async fn run(common: &Common, arguments: &Break) -> Result<Ending, Fa
 }
 
 async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Result<Ending, Failure> {
-    let status = locks.status(&arguments.name).await?;
+    let named = arguments.target.named();
+    let status = named.status(locks).await?;
     let wanted = arguments.holder.as_deref();
     let chosen: Vec<_> =
         status.holders.iter().filter(|holder| wanted.is_none_or(|id| holder.id.as_str() == id)).collect();
-    if chosen.is_empty() {
+    let Some(first) = chosen.first() else {
         let outcome = if status.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
         return tell(common, arguments, outcome, &status.holders);
+    };
+    if wanted.is_none() && chosen.len() > 1 {
+        return tell(common, arguments, Outcome::SeveralHolders, &status.holders);
     }
     let warning = Warning::about(locks.capabilities(), &chosen);
     if !is_meant(arguments, &chosen, warning)? {
@@ -48,45 +55,21 @@ async fn run_with(locks: &LockClient, common: &Common, arguments: &Break) -> Res
     }
     let from: Vec<_> = chosen.iter().copied().cloned().collect();
     // Describes the holder now: by the time the break is reported, its process may have ended.
-    let sentence = sentence(Outcome::Broken, &arguments.name, &from);
-    let mut outcome = Outcome::NotHeld;
-    let mut cost = Cost::default();
-    for holder in &chosen {
-        let broken = locks.break_holder(&arguments.name, &holder.id).await?;
-        if broken.taken_away == TakenAway::Yes {
-            outcome = Outcome::Broken;
-        }
-        cost.add(broken);
+    let sentence = sentence(Outcome::Broken, named, &from);
+    let broken = named.break_holder(locks, &first.id).await?;
+    if broken.taken_away == TakenAway::Yes {
+        return tell_broken(common, arguments, &sentence, &from, &broken, warning);
     }
-    if outcome == Outcome::Broken {
-        return tell_broken(common, arguments, &sentence, &from, &cost, warning);
-    }
-    let now = locks.status(&arguments.name).await?;
+    let now = named.status(locks).await?;
     let outcome = if now.is_held() { Outcome::HeldByAnother } else { Outcome::NotHeld };
     tell(common, arguments, outcome, &now.holders)
 }
 
-/// The other locks that breaking this one has cost.
-#[derive(Debug, Default)]
-struct Cost {
-    also_lost: Vec<LockName>,
-    others: Others,
-}
-
-impl Cost {
-    fn add(&mut self, broken: Broken) {
-        self.also_lost.extend(broken.also_lost);
-        if broken.others == Others::Unknown {
-            self.others = Others::Unknown;
-        }
-    }
-
-    /// The names, or `null` if they are incomplete.
-    fn to_json(&self) -> Value {
-        match self.others {
-            Others::Known => self.also_lost.iter().map(LockName::as_str).collect(),
-            _ => Value::Null,
-        }
+/// The names of the other locks that the break has cost, or `null` if they are incomplete.
+fn cost(broken: &Broken) -> Value {
+    match broken.others {
+        Others::Known => broken.also_lost.iter().map(LockName::as_str).collect(),
+        _ => Value::Null,
     }
 }
 
@@ -135,13 +118,14 @@ fn is_meant(arguments: &Break, holders: &[&Participant], warning: Option<Warning
         return Err(Failure::new(
             exit::USAGE,
             format!(
-                "cannot ask whether to take lock {:?} from {who}: no terminal (repeat it with --yes if you mean it)",
-                arguments.name
+                "cannot ask whether to take {} from {who}: no terminal (repeat it with --yes if you mean it)",
+                arguments.target.named()
             ),
         ));
     }
     let warning = warning.map_or("the program that holds it may keep running for a while", Warning::text);
-    ask(&format!("lock {:?} is held by {who};\n{warning}.\nTake it away? [y/N] ", arguments.name))
+    let named = arguments.target.named();
+    ask(&format!("{named} is held by {who};\n{warning}.\nTake it away? [y/N] "))
         .map_err(|error| Failure::of_system("ask", error))
 }
 
@@ -158,11 +142,11 @@ fn tell_broken(
     arguments: &Break,
     sentence: &str,
     holders: &[Participant],
-    cost: &Cost,
+    broken: &Broken,
     warning: Option<Warning>,
 ) -> Result<Ending, Failure> {
     if common.json {
-        let details = json!({ "holders": people::to_json(holders), "also_lost": cost.to_json() });
+        let details = json!({ "holders": people::to_json(holders), "also_lost": cost(broken) });
         return tell_json(arguments, Outcome::Broken, details);
     }
     let mut lines = Vec::new();
@@ -170,8 +154,8 @@ fn tell_broken(
         lines.push(sentence.to_owned());
     }
     // Reported even with `--quiet`: other programs have lost their locks.
-    lines.extend(cost.also_lost.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())));
-    if cost.others == Others::Unknown && !common.quiet {
+    lines.extend(broken.also_lost.iter().map(|lock| format!("lock {:?} was lost with it", lock.as_str())));
+    if broken.others == Others::Unknown && !common.quiet {
         lines.push(UNKNOWN_COST.to_owned());
     }
     if warning == Some(Warning::LeftBehind) && !common.quiet {
@@ -192,14 +176,14 @@ fn tell(
     if common.json {
         return tell_json(arguments, outcome, json!({ "holders": people::to_json(holders) }));
     }
-    if !common.quiet {
-        let _ = writeln!(io::stderr(), "distlock: {}", sentence(outcome, &arguments.name, holders));
+    if !common.quiet || outcome == Outcome::SeveralHolders {
+        let _ = writeln!(io::stderr(), "distlock: {}", sentence(outcome, arguments.target.named(), holders));
     }
     Ok(Ending::Code(code_for(outcome)))
 }
 
 fn tell_json(arguments: &Break, outcome: Outcome, details: Value) -> Result<Ending, Failure> {
-    let object = with_head(&[("event", word_for(outcome)), ("name", &arguments.name)], details);
+    let object = with_head(&[("event", word_for(outcome)), ("name", arguments.target.named().name)], details);
     write_output(&format!("{object}\n"))?;
     Ok(Ending::Code(code_for(outcome)))
 }
@@ -209,22 +193,33 @@ fn word_for(outcome: Outcome) -> &'static str {
         Outcome::Broken => "broken",
         Outcome::NotHeld => "not_held",
         Outcome::HeldByAnother => "held_by_another",
+        Outcome::SeveralHolders => "several_holders",
         Outcome::Declined => "declined",
     }
 }
 
-fn sentence(outcome: Outcome, name: &str, holders: &[Participant]) -> String {
-    let who = people::describe_all(holders, SystemTime::now());
+fn sentence(outcome: Outcome, named: Named<'_>, holders: &[Participant]) -> String {
+    let now = SystemTime::now();
+    let who = people::describe_all(holders, now);
     match outcome {
-        Outcome::Broken => format!("took lock {name:?} from {who}"),
-        Outcome::NotHeld => format!("lock {name:?} is not held; nothing to take away"),
+        Outcome::Broken => format!("took {named} from {who}"),
+        Outcome::NotHeld => format!("{named} is not held; nothing to take away"),
         Outcome::HeldByAnother => {
+            let option = if named.kind == LockKind::Semaphore { "--semaphore " } else { "" };
             format!(
-                "lock {name:?} is held by another now, and was left alone: {who} (look at it with: distlock status {})",
-                shell_word(name)
+                "{named} is held by another now, and was left alone: {who} (look at it with: distlock status {option}{})",
+                shell_word(named.name)
             )
         }
-        Outcome::Declined => format!("lock {name:?} was left alone"),
+        Outcome::SeveralHolders => {
+            let holder = |holder: &Participant| {
+                let id = people::printable(holder.id.as_str());
+                format!("\n  --holder {}  {}", shell_word(&id), people::describe(holder, now))
+            };
+            let holders: String = holders.iter().map(holder).collect();
+            format!("{named} has several holders; choose one of them:{holders}")
+        }
+        Outcome::Declined => format!("{named} was left alone"),
     }
 }
 
@@ -241,5 +236,6 @@ fn code_for(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Broken | Outcome::NotHeld => exit::SUCCESS,
         Outcome::HeldByAnother | Outcome::Declined => exit::CONFLICT,
+        Outcome::SeveralHolders => exit::USAGE,
     }
 }

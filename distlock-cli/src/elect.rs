@@ -6,28 +6,25 @@ use std::time::{Duration, Instant};
 use distlock::capabilities::Describing;
 use distlock::spi::Backoff;
 use distlock::{
-    Capabilities, DistributedLock, Election, ErrorKind, Leadership, LockClient, LockError, LockStatus,
-    Operation,
+    Capabilities, DistributedLock, Election, ErrorKind, Leadership, LockClient, LockError, Operation,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::arguments::{Common, Elect, OnLost};
 use crate::connection::Address;
 use crate::contact::Contact;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
+use crate::named::Named;
 use crate::report::Report;
 use crate::run::End;
 use crate::signals::Signals;
 use crate::under_lock::UnderLock;
-use crate::wait::{ANSWER_WITHIN, Attempt, Waited, interrupted};
+use crate::wait::{Attempt, Waited, interrupted};
 
 /// Pauses before another campaign, as in the library's `Election::run`.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// How long the server may take for its first answer, even if the wait is shorter.
-const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Campaigns, runs the command while it leads, ends it when the leadership is lost, and campaigns again.
 ///
@@ -67,7 +64,7 @@ impl<'a> Candidate<'a> {
             election: locks.election(&elect.name)?,
             lock: locks.mutex(&elect.name)?,
             under_lock: UnderLock {
-                name: &elect.name,
+                named: Named::lock(&elect.name),
                 command: &elect.command,
                 supervision: &elect.supervision,
                 on_lost: OnLost::Terminate,
@@ -113,69 +110,48 @@ impl<'a> Candidate<'a> {
 
     async fn campaign(&self, begun: Instant, signals: &mut Signals) -> Result<Waited<Leadership>, Failure> {
         let Self { locks, elect, report, .. } = *self;
-        let attempt = Attempt { locks, name: &elect.name, waiting: &elect.waiting, begun, report };
-        let campaigning = async {
-            match attempt.remaining() {
-                None => self.until_elected().await.map(Some),
-                Some(remaining) => self.until_elected_within(remaining).await,
-            }
-        };
-        let waited = attempt.acquire_by(campaigning, signals).await?;
+        let named = Named::lock(&elect.name);
+        let attempt = Attempt { locks, named, waiting: &elect.waiting, begun, report };
+        let waited = attempt.acquire_by(self.until_elected(&attempt), signals).await?;
         if let Waited::Acquired(leadership) = &waited {
-            report.event(&elect.name, &Event::Acquired { token: leadership.term() });
+            report.event(named, &Event::acquired(leadership.hold()));
         }
         Ok(waited)
     }
 
-    /// Campaigns, and tries again after errors that may pass.
-    async fn until_elected(&self) -> Result<Leadership, LockError> {
+    /// Campaigns until the wait is over, and tries again after errors that may pass.
+    async fn until_elected(&self, attempt: &Attempt<'_>) -> Result<Leadership, LockError> {
         let mut backoff = pauses();
         loop {
-            match self.election.campaign(self.value()).await {
-                Err(error) if error.is_retryable() || error.kind() == ErrorKind::Lost => {
-                    self.report.note(Level::Detail, &format!("{error}; trying again"));
-                    sleep(backoff.next_pause()).await;
-                }
+            let campaigned = match attempt.remaining() {
+                None => self.election.campaign(self.value()).await,
+                Some(remaining) => self.election.campaign_for(self.value(), remaining).await,
+            };
+            let error = match campaigned {
+                Err(error) if may_pass(&error) => error,
                 campaigned => return campaigned,
+            };
+            match attempt.remaining() {
+                Some(Duration::ZERO) => return Err(self.at_the_end(error)),
+                remaining => {
+                    self.report.note(Level::Detail, &format!("{error}; trying again"));
+                    sleep(backoff.next_pause().min(remaining.unwrap_or(Duration::MAX))).await;
+                }
             }
         }
     }
 
-    async fn until_elected_within(&self, longest: Duration) -> Result<Option<Leadership>, LockError> {
-        if !longest.is_zero()
-            && let Ok(elected) = timeout(longest, self.until_elected()).await
-        {
-            return elected.map(Some);
+    /// What an error means with which the wait ends: the attempt says how long it has waited for the server.
+    fn at_the_end(&self, error: LockError) -> LockError {
+        if error.kind() == ErrorKind::Unreachable && self.elect.waiting.wait.is_some() {
+            return LockError::new(ErrorKind::Busy, Operation::Acquire);
         }
-        match self.at_once().await {
-            // The attempt says how long it has waited for the server.
-            Err(error) if error.kind() == ErrorKind::Unreachable && self.elect.waiting.wait.is_some() => {
-                Ok(None)
-            }
-            elected => elected,
-        }
+        error
     }
+}
 
-    /// Leads if there is neither a leader nor another candidate.
-    async fn at_once(&self) -> Result<Option<Leadership>, LockError> {
-        let status = self.status().await?;
-        if status.is_held() || !status.waiters.is_empty() {
-            return Ok(None);
-        }
-        match timeout(FIRST_ANSWER, self.election.campaign(self.value())).await {
-            Ok(elected) => elected.map(Some),
-            // Another candidate was faster, or there is no contact, which is an error.
-            Err(_) => self.status().await.map(|_| None),
-        }
-    }
-
-    async fn status(&self) -> Result<LockStatus, LockError> {
-        let answer = timeout(ANSWER_WITHIN, self.locks.status(&self.elect.name)).await;
-        answer.unwrap_or_else(|_| {
-            let silent = LockError::new(ErrorKind::Unreachable, Operation::Inspect);
-            Err(silent.because("the server did not answer in time").remedy("check that it runs"))
-        })
-    }
+fn may_pass(error: &LockError) -> bool {
+    error.kind() != ErrorKind::Busy && (error.is_retryable() || error.kind() == ErrorKind::Lost)
 }
 
 fn check_value(value: &str, capabilities: &Capabilities) -> Result<(), Failure> {

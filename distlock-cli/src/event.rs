@@ -2,13 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use distlock::status::Participant;
-use distlock::{FencingToken, LossReason};
+use distlock::status::{Mode, Participant};
+use distlock::{FencingToken, Hold, LossReason};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
 
 use crate::condition::Condition;
+use crate::named::{Named, fencing_token};
 use crate::people;
 
 /// Something that happened.
@@ -16,12 +17,18 @@ use crate::people;
 pub(crate) enum Event<'a> {
     /// The lock is not free: these hold it.
     Waiting { holders: &'a [Participant] },
-    /// The lock could not be acquired in time: these hold it, or wait for it before us.
-    NotAcquired { holders: &'a [Participant], waiters: &'a [Participant], waited: Option<Duration> },
+    /// The lock could not be acquired in time: these hold it, or wait for it before us, or a pause after an earlier hold goes on
+    /// for so long.
+    NotAcquired {
+        holders: &'a [Participant],
+        waiters: &'a [Participant],
+        waited: Option<Duration>,
+        pause: Option<Duration>,
+    },
     /// The slot has run before, here or elsewhere.
     Skipped { slot: &'a str },
     /// The lock is held.
-    Acquired { token: Option<FencingToken> },
+    Acquired { token: Option<FencingToken>, mode: Mode },
     /// The command was started.
     Started { pid: i32 },
     /// Contact with the server is lost; the lock is still held.
@@ -60,6 +67,11 @@ pub(crate) enum Level {
 }
 
 impl Event<'_> {
+    pub(crate) fn acquired(hold: &Hold) -> Self {
+        let mode = hold.mode();
+        Self::Acquired { token: fencing_token(hold.token(), mode), mode }
+    }
+
     pub(crate) fn level(&self) -> Level {
         match self {
             Self::Lost { .. } | Self::Refused { .. } | Self::Survived { .. } => Level::Error,
@@ -81,13 +93,24 @@ impl Event<'_> {
     pub(crate) fn to_json(&self, name: &str) -> Value {
         let (word, details) = match self {
             Self::Waiting { holders } => ("waiting", json!({ "holders": people::to_json(holders) })),
-            Self::NotAcquired { holders, waiters, .. } => (
-                "not_acquired",
-                json!({ "holders": people::to_json(holders), "waiters": people::to_json(waiters) }),
-            ),
+            Self::NotAcquired { holders, waiters, pause, .. } => {
+                let mut details =
+                    json!({ "holders": people::to_json(holders), "waiters": people::to_json(waiters) });
+                if let Some(pause) = pause {
+                    details["pause_ms"] = json!(milliseconds(*pause));
+                }
+                ("not_acquired", details)
+            }
             Self::Skipped { slot } => ("skipped", json!({ "slot": slot })),
-            Self::Acquired { token } => {
-                ("acquired", json!({ "token": token.map(|token| token.to_string()) }))
+            Self::Acquired { token, mode } => {
+                let mut details = json!({ "token": token.map(|token| token.to_string()) });
+                if *mode != Mode::Exclusive {
+                    details["mode"] = json!(people::word_for(*mode));
+                }
+                if let Mode::Permits { take, .. } = mode {
+                    details["permits"] = json!(take);
+                }
+                ("acquired", details)
             }
             Self::Started { pid } => ("started", json!({ "pid": pid })),
             Self::Suspect { remaining } => {
@@ -109,31 +132,34 @@ impl Event<'_> {
     }
 
     /// The event as a sentence.
-    pub(crate) fn to_text(&self, name: &str) -> String {
+    pub(crate) fn to_text(&self, named: Named<'_>) -> String {
         let now = SystemTime::now();
         match self {
-            Self::Waiting { holders: [] } => format!("waiting for lock {name:?}"),
+            Self::Waiting { holders: [] } => format!("waiting for {named}"),
             Self::Waiting { holders } => {
-                format!("waiting for lock {name:?}, held by {}", people::describe_all(holders, now))
+                format!("waiting for {named}, held by {}", people::describe_all(holders, now))
             }
-            Self::NotAcquired { holders, waiters, waited } => {
-                format!(
-                    "lock {name:?} could not be had {}{}",
-                    within(*waited),
-                    who_is_before_us(holders, waiters, now)
-                )
+            Self::NotAcquired { holders, waiters, waited, pause } => {
+                let why = match (holders, pause) {
+                    ([], Some(pause)) => kept_free(*pause, now),
+                    _ => who_is_before_us(holders, waiters, now),
+                };
+                format!("{named} could not be had {}{why}", within(*waited))
             }
-            Self::Skipped { slot } => format!("slot {slot:?} of {name:?} has run already"),
-            Self::Acquired { token: Some(token) } => format!("lock {name:?} is held (token {token})"),
-            Self::Acquired { token: None } => format!("lock {name:?} is held"),
+            Self::Skipped { slot } => format!("slot {slot:?} of {:?} has run already", named.name),
+            Self::Acquired { token: Some(token), .. } => format!("{named} is held (token {token})"),
+            Self::Acquired { token: None, mode: Mode::Permits { take, of } } => {
+                format!("{named} is held ({take} of {of} permits)")
+            }
+            Self::Acquired { token: None, .. } => format!("{named} is held"),
             Self::Started { pid } => format!("the command runs as pid {pid}"),
             Self::Suspect { remaining: Some(remaining) } => format!(
-                "contact lost; lock {name:?} is still held, for {} more if contact does not return",
+                "contact lost; {named} is still held, for {} more if contact does not return",
                 humantime::format_duration(Duration::from_millis(milliseconds(*remaining)))
             ),
-            Self::Suspect { remaining: None } => format!("contact lost; lock {name:?} is still held"),
-            Self::Restored => format!("contact has returned; lock {name:?} was held throughout"),
-            Self::Lost { reason } => format!("lock {name:?} was lost: {reason}"),
+            Self::Suspect { remaining: None } => format!("contact lost; {named} is still held"),
+            Self::Restored => format!("contact has returned; {named} was held throughout"),
+            Self::Lost { reason } => format!("{named} was lost: {reason}"),
             Self::Terminating { signal } => format!("the command gets {}", signal.as_str()),
             Self::Refused { signal, pids } => format!(
                 "{} could not be sent to pid {}, which runs on as another user (end it by hand, and let distlock itself run \
@@ -147,7 +173,7 @@ impl Event<'_> {
             ),
             Self::Exited { code } => format!("the command ended with code {code}"),
             Self::Killed { signal } => format!("the command was ended by {}", signal.as_str()),
-            Self::Released => format!("lock {name:?} is released"),
+            Self::Released => format!("{named} is released"),
             Self::Unconfirmed { message } => message.clone(),
         }
     }
@@ -168,6 +194,15 @@ fn within(waited: Option<Duration>) -> String {
     }
 }
 
+fn kept_free(pause: Duration, now: SystemTime) -> String {
+    let left = humantime::format_duration(Duration::from_secs(milliseconds(pause).div_ceil(1000)));
+    let end = now.checked_add(pause).map(|end| format!(" until {}", people::moment(end)));
+    format!(
+        ": no one holds it, but it is kept free{}, for {left} more (--at-least of an earlier run)",
+        end.unwrap_or_default()
+    )
+}
+
 fn who_is_before_us(holders: &[Participant], waiters: &[Participant], now: SystemTime) -> String {
     match (holders, waiters) {
         ([], []) => String::new(),
@@ -176,7 +211,13 @@ fn who_is_before_us(holders: &[Participant], waiters: &[Participant], now: Syste
         }
         (holders, _) => {
             let remedies: String = holders.iter().map(remedy).collect();
-            format!(": held by {}{remedies}", people::describe_all(holders, now))
+            let held = format!(": held by {}{remedies}", people::describe_all(holders, now));
+            match waiters.first().filter(|_| holders.iter().any(|holder| holder.mode != Mode::Exclusive)) {
+                Some(first) => {
+                    format!("{held}, and {} is first in line{}", people::describe(first, now), remedy(first))
+                }
+                None => held,
+            }
         }
     }
 }
@@ -223,13 +264,14 @@ mod tests {
 
     #[test]
     fn the_token_is_a_decimal_string() {
-        let event = Event::Acquired { token: Some(FencingToken::new(u64::MAX)) };
+        let acquired = |token, mode| Event::Acquired { token, mode };
+        let event = acquired(Some(FencingToken::new(u64::MAX)), Mode::Exclusive);
         assert_eq!(
             event.to_json("a\"b").to_string(),
             r#"{"event":"acquired","name":"a\"b","token":"18446744073709551615"}"#
         );
         assert_eq!(
-            Event::Acquired { token: None }.to_json("a").to_string(),
+            acquired(None, Mode::Exclusive).to_json("a").to_string(),
             r#"{"event":"acquired","name":"a","token":null}"#
         );
     }
@@ -242,14 +284,14 @@ mod tests {
             event.to_json("a").to_string(),
             r#"{"event":"refused","name":"a","signal":"SIGKILL","pids":[4714,4715]}"#
         );
-        assert!(event.to_text("a").contains("could not be sent to pid 4714, 4715"));
+        assert!(event.to_text(Named::lock("a")).contains("could not be sent to pid 4714, 4715"));
     }
 
     #[test]
     fn what_did_not_end_is_named() {
         let event = Event::Survived { pids: vec![Pid::from_raw(4714), Pid::from_raw(4715)] };
         assert_eq!(event.to_json("a").to_string(), r#"{"event":"survived","name":"a","pids":[4714,4715]}"#);
-        assert!(event.to_text("a").contains("pid 4714, 4715 did not end at SIGKILL"));
+        assert!(event.to_text(Named::lock("a")).contains("pid 4714, 4715 did not end at SIGKILL"));
         assert_eq!(event.level(), Level::Error);
     }
 

@@ -2,17 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{LockClient, LockOptions};
+use distlock::status::Mode;
+use distlock::{LockClient, LockGuard, LockOptions};
 
 use crate::arguments::{Common, Exec, OnLost};
 use crate::connection::Address;
 use crate::contact::Contact;
 use crate::event::Event;
 use crate::exit::{self, Ending, Failure};
+use crate::named::{self, Named};
 use crate::report::Report;
 use crate::run::End;
 use crate::signals::Signals;
-use crate::slot::{self, Slot};
 use crate::under_lock::UnderLock;
 use crate::wait::{Attempt, Waited};
 
@@ -23,8 +24,9 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
     let begun = Instant::now();
     let address = Address::find(common.url.as_deref())?;
     let grace = address.grace(&exec.supervision)?;
+    let mode = exec.sharing.mode()?;
     let work = async |locks: &LockClient, signals: &mut Signals| {
-        run_with(locks, exec, begun, grace, signals, report).await
+        run_with(locks, exec, mode, begun, grace, signals, report).await
     };
     address.work_with(exec.waiting.wait, margin(exec, grace), report, work).await
 }
@@ -32,43 +34,58 @@ pub(crate) async fn run(common: &Common, exec: &Exec, report: &Report) -> Result
 async fn run_with(
     locks: &LockClient,
     exec: &Exec,
+    mode: Mode,
     begun: Instant,
     grace: Duration,
     signals: &mut Signals,
     report: &Report,
 ) -> Result<Ending, Failure> {
-    let attempt = Attempt { locks, name: &exec.name, waiting: &exec.waiting, begun, report };
-    let (hold, releasing) = match acquire(exec, &attempt, signals).await? {
-        Waited::Acquired(Slot::Taken(hold, releasing)) => (hold, releasing),
-        Waited::Acquired(Slot::HasRun) => return Ok(skipped(exec, report)),
+    let named = Named::in_mode(&exec.name, mode);
+    let lock = named::open(locks, &exec.name, mode, options(exec))?;
+    let attempt = Attempt { locks, named, waiting: &exec.waiting, begun, report };
+    let waited = match &exec.once {
+        Some(slot) => take(slot, exec.keep, &attempt, signals).await?,
+        None => attempt.acquire(&*lock, signals).await?.map(Some),
+    };
+    let guard = match waited {
+        Waited::Acquired(Some(guard)) => guard,
+        Waited::Acquired(None) => return Ok(skipped(exec, report)),
         Waited::Ended(ending) => return Ok(ending),
     };
     let under_lock = UnderLock {
-        name: &exec.name,
+        named,
         command: &exec.command,
         supervision: &exec.supervision,
         on_lost: exec.on_lost,
         grace,
         report,
     };
-    let contact = Contact::watch(locks, &*locks.mutex(&exec.name)?);
+    let hold = guard.hold().clone();
+    let contact = Contact::watch(locks, &*lock);
     let end = under_lock.run(&hold, contact, signals).await;
-    let released = under_lock.release(&hold, releasing, signals).await;
+    let released = under_lock.release(&hold, guard.release(), signals).await;
     end.map(End::ending).map(|ending| released.unwrap_or(ending))
 }
 
-async fn acquire(exec: &Exec, attempt: &Attempt<'_>, signals: &mut Signals) -> Result<Waited<Slot>, Failure> {
-    let Some(slot) = &exec.once else {
-        let lock = attempt.locks.mutex_with(&exec.name, options(exec))?;
-        return Ok(match attempt.acquire(&*lock, signals).await? {
-            Waited::Acquired(guard) => {
-                Waited::Acquired(Slot::Taken(guard.hold().clone(), Box::pin(guard.release())))
-            }
-            Waited::Ended(ending) => Waited::Ended(ending),
-        });
+/// Waits for the lock and takes the slot; `None` if it has run before.
+async fn take(
+    slot: &str,
+    keep: Duration,
+    attempt: &Attempt<'_>,
+    signals: &mut Signals,
+) -> Result<Waited<Option<LockGuard>>, Failure> {
+    let once = attempt.locks.once(attempt.named.name, slot)?.keep(keep);
+    let taking = async {
+        match attempt.remaining() {
+            None => once.acquire().await,
+            Some(remaining) => once.acquire_for(remaining).await,
+        }
     };
-    let once = attempt.locks.once(&exec.name, slot)?.keep(exec.keep);
-    slot::take(once, attempt, signals).await
+    let waited = attempt.acquire_by(taking, signals).await?;
+    if let Waited::Acquired(Some(guard)) = &waited {
+        attempt.report.event(attempt.named, &Event::acquired(guard.hold()));
+    }
+    Ok(waited)
 }
 
 fn options(exec: &Exec) -> LockOptions {
@@ -80,7 +97,7 @@ fn options(exec: &Exec) -> LockOptions {
 
 fn skipped(exec: &Exec, report: &Report) -> Ending {
     if let Some(slot) = &exec.once {
-        report.event(&exec.name, &Event::Skipped { slot });
+        report.event(Named::lock(&exec.name), &Event::Skipped { slot });
     }
     Ending::Code(exit::SUCCESS)
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{ErrorKind, LockClient, LossReason};
+use distlock::status::Mode;
+use distlock::{ErrorKind, LockClient, LockOptions, LossReason};
 use nix::sys::signal::Signal;
 
 use crate::arguments::{Common, Hold};
@@ -11,6 +12,7 @@ use crate::contact::Contact;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
 use crate::input::{self, End};
+use crate::named::{self, Named};
 use crate::report::Report;
 use crate::signals::Signals;
 use crate::wait::{Attempt, Waited, not_waited_for};
@@ -21,32 +23,36 @@ const LET_GO_AT_ONCE: &str =
 /// Waits for the lock, holds it and releases it.
 pub(crate) async fn run(common: &Common, hold: &Hold, report: &Report) -> Result<Ending, Failure> {
     let begun = Instant::now();
-    let work =
-        async |locks: &LockClient, signals: &mut Signals| run_with(locks, hold, begun, signals, report).await;
+    let mode = hold.sharing.mode()?;
+    let work = async |locks: &LockClient, signals: &mut Signals| {
+        run_with(locks, hold, mode, begun, signals, report).await
+    };
     Address::find(common.url.as_deref())?.work_with(hold.waiting.wait, Duration::ZERO, report, work).await
 }
 
 async fn run_with(
     locks: &LockClient,
     hold: &Hold,
+    mode: Mode,
     begun: Instant,
     signals: &mut Signals,
     report: &Report,
 ) -> Result<Ending, Failure> {
-    let lock = locks.mutex(&hold.name)?;
-    let attempt = Attempt { locks, name: &hold.name, waiting: &hold.waiting, begun, report };
+    let named = Named::in_mode(&hold.name, mode);
+    let lock = named::open(locks, &hold.name, mode, LockOptions::new())?;
+    let attempt = Attempt { locks, named, waiting: &hold.waiting, begun, report };
     let guard = match attempt.acquire(&*lock, signals).await? {
         Waited::Acquired(guard) => guard,
         Waited::Ended(ending) => return Ok(ending),
     };
     let mut contact = Contact::watch(locks, &*lock);
-    report.note(Level::Progress, &format!("holding lock {:?} until Ctrl-D or Ctrl-C", hold.name));
+    report.note(Level::Progress, &format!("holding {named} until Ctrl-D or Ctrl-C"));
     let mut input_closes = std::pin::pin!(input::closes());
     loop {
         tokio::select! {
             biased;
-            Some(reason) = guard.lost() => return Ok(lost(&hold.name, reason, report)),
-            event = contact.change() => report.event(&hold.name, &event),
+            Some(reason) = guard.lost() => return Ok(lost(named, reason, report)),
+            event = contact.change() => report.event(named, &event),
             signal = signals.next() => if ends_hold(signal) {
                 signals.ask_to_end();
                 break;
@@ -61,10 +67,10 @@ async fn run_with(
     }
     drop(contact);
     match signals.leaving(guard.release()).await {
-        Some(Ok(())) => report.event(&hold.name, &Event::Released),
-        None => return Err(Failure::new(exit::INTERNAL, not_waited_for(&hold.name))),
+        Some(Ok(())) => report.event(named, &Event::Released),
+        None => return Err(Failure::new(exit::INTERNAL, not_waited_for(named))),
         Some(Err(error)) => match error.loss() {
-            Some(reason) => return Ok(lost(&hold.name, reason, report)),
+            Some(reason) => return Ok(lost(named, reason, report)),
             None if error.kind() == ErrorKind::Lost => return Ok(Ending::Code(exit::LOST)),
             None => return Err(error.into()),
         },
@@ -72,8 +78,8 @@ async fn run_with(
     Ok(Ending::Code(exit::SUCCESS))
 }
 
-fn lost(name: &str, reason: LossReason, report: &Report) -> Ending {
-    report.event(name, &Event::Lost { reason });
+fn lost(named: Named<'_>, reason: LossReason, report: &Report) -> Ending {
+    report.event(named, &Event::Lost { reason });
     Ending::Code(exit::LOST)
 }
 

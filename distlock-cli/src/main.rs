@@ -5,8 +5,7 @@
 //!
 //! * [`arguments`] parses the command line, [`exit`] has the table of exit codes;
 //! * [`exec`], [`elect`] with [`watch`], [`hold`], [`status`], [`breaking`] are the subcommands;
-//! * [`connection`] and [`wait`] acquire a lock, [`slot`] takes a slot under it, [`contact`] reports
-//!   whether its server can be reached;
+//! * [`connection`] and [`wait`] acquire what is [`named`], [`contact`] reports whether its server can be reached;
 //! * [`under_lock`] starts the program that runs under it, [`run`] supervises that: the [`child`] with its [`descendants`], its [`job`] on the
 //!   [`terminal`], the [`witness`] of the keys pressed there, and the [`signals`] sent to it;
 //! * [`report`] prints what happens ([`event`], [`people`] and their [`condition`]), through an [`outlet`];
@@ -32,12 +31,12 @@ mod input;
 mod job;
 mod limits;
 mod metrics_file;
+mod named;
 mod outlet;
 mod people;
 mod report;
 mod run;
 mod signals;
-mod slot;
 mod status;
 mod system;
 mod terminal;

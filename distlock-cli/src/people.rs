@@ -1,17 +1,23 @@
 //! Describes holders and waiters, as text and as JSON.
 
 use std::fmt::Write;
+use std::num::NonZeroU32;
 use std::time::SystemTime;
 
-use distlock::status::Participant;
+use distlock::status::{Mode, Participant};
 use serde::Serialize;
 
 use crate::condition::Condition;
+use crate::named::fencing_token;
 
 /// One holder or waiter as JSON. Unknown fields are `null`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ParticipantJson {
     id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<NonZeroU32>,
     token: Option<String>,
     host: Option<String>,
     pid: Option<u32>,
@@ -25,13 +31,39 @@ impl From<&Participant> for ParticipantJson {
     fn from(participant: &Participant) -> Self {
         Self {
             id: participant.id.to_string(),
-            token: participant.token.map(|token| token.to_string()),
+            mode: Some(word_for(participant.mode)),
+            permits: permits(participant),
+            token: fencing_token(participant.token, participant.mode).map(|token| token.to_string()),
             host: participant.host.clone(),
             pid: participant.pid,
             label: participant.label.clone(),
             value: participant.value.clone(),
             since: participant.since.map(|since| humantime::format_rfc3339_millis(since).to_string()),
         }
+    }
+}
+
+impl ParticipantJson {
+    /// A leader, which is always alone.
+    pub(crate) fn of_leader(leader: &Participant) -> Self {
+        Self { mode: None, ..Self::from(leader) }
+    }
+}
+
+/// How a mode is called in JSON, and before a waiter.
+pub(crate) fn word_for(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Shared => "shared",
+        Mode::Permits { .. } => "permits",
+        _ => "exclusive",
+    }
+}
+
+/// How many permits it holds or wants.
+pub(crate) fn permits(participant: &Participant) -> Option<NonZeroU32> {
+    match participant.mode {
+        Mode::Permits { take, .. } => Some(take),
+        _ => None,
     }
 }
 
@@ -93,7 +125,8 @@ pub(crate) fn printable(text: &str) -> String {
         .collect()
 }
 
-fn moment(time: SystemTime) -> String {
+/// Describes a moment: `2026-11-21 02:03:04 UTC`.
+pub(crate) fn moment(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
 }
 
@@ -105,8 +138,8 @@ fn whole_seconds(duration: std::time::Duration) -> std::time::Duration {
 mod tests {
     use std::time::Duration;
 
-    use distlock::HolderId;
     use distlock::status::HolderInfo;
+    use distlock::{FencingToken, HolderId};
 
     use super::*;
 
@@ -134,7 +167,13 @@ mod tests {
     #[test]
     fn json_has_every_key() {
         let json =
-            serde_json::to_string(&ParticipantJson::from(&Participant::new(HolderId::new("7f")))).unwrap();
-        assert_eq!(json, r#"{"id":"7f","token":null,"host":null,"pid":null,"label":null,"since":null}"#);
+            |participant: Participant| serde_json::to_string(&ParticipantJson::from(&participant)).unwrap();
+        let rest = r#""token":null,"host":null,"pid":null,"label":null,"since":null}"#;
+        let unknown = Participant::new(HolderId::new("7f"));
+        assert_eq!(json(unknown.clone()), format!(r#"{{"id":"7f","mode":"exclusive",{rest}"#));
+        let (take, of) = (NonZeroU32::new(2).unwrap(), NonZeroU32::new(5).unwrap());
+        // The token of a permit fences nothing.
+        let permits = unknown.with_mode(Mode::Permits { take, of }).with_token(Some(FencingToken::new(1)));
+        assert_eq!(json(permits), format!(r#"{{"id":"7f","mode":"permits","permits":2,{rest}"#));
     }
 }

@@ -9,6 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::arguments::Common;
 use crate::event::{Event, Level};
 use crate::exit::Failure;
+use crate::named::Named;
 use crate::outlet::{Line, Outlet, To};
 
 /// Prints events, notes and failures.
@@ -83,16 +84,16 @@ impl Report {
         self.is_json() || level <= self.least
     }
 
-    /// Prints what happened to the lock called `name`.
-    pub(crate) fn event(&self, name: &str, event: &Event<'_>) {
-        self.event_at(event.level(), name, event);
+    /// Prints what happened to the lock or semaphore.
+    pub(crate) fn event(&self, named: Named<'_>, event: &Event<'_>) {
+        self.event_at(event.level(), named, event);
     }
 
     /// Like [`Self::event`], with another importance than usual.
-    pub(crate) fn event_at(&self, level: Level, name: &str, event: &Event<'_>) {
+    pub(crate) fn event_at(&self, level: Level, named: Named<'_>, event: &Event<'_>) {
         match self.json {
-            Some(to) => self.write_line(to, &event.to_json(name).to_string()),
-            None if level <= self.least => self.say(level, &event.to_text(name)),
+            Some(to) => self.write_line(to, &event.to_json(named.name).to_string()),
+            None if level <= self.least => self.say(level, &event.to_text(named)),
             None => {}
         }
     }

@@ -15,6 +15,7 @@ use crate::contact::Contact;
 use crate::event::Event;
 use crate::exit::{self, Ending, Failure};
 use crate::job::{AfterStop, Following, Job};
+use crate::named::Named;
 use crate::report::Report;
 use crate::signals::Signals;
 
@@ -31,7 +32,7 @@ pub(crate) struct Run<'a> {
     pub(crate) signals: &'a mut Signals,
     pub(crate) contact: Contact,
     pub(crate) hold: Hold,
-    pub(crate) name: &'a str,
+    pub(crate) named: Named<'a>,
     pub(crate) on_lost: OnLost,
     pub(crate) grace: Duration,
     pub(crate) report: &'a Report,
@@ -93,14 +94,14 @@ impl Run<'_> {
                 Happening::Lost(reason) => self.lost(reason),
                 Happening::KillDue => self.kill(),
                 Happening::Signal(signal) => self.pass_on(signal),
-                Happening::Contact(event) => self.report.event(self.name, &event),
+                Happening::Contact(event) => self.report.event(self.named, &event),
                 Happening::Child(Change::Stopped(signal)) => self.stopped(signal),
                 Happening::Child(Change::Exited(code)) => {
-                    self.report.event(self.name, &Event::Exited { code });
+                    self.report.event(self.named, &Event::Exited { code });
                     return Ok(self.ended(Ending::Code(code)).await);
                 }
                 Happening::Child(Change::Killed(signal)) => {
-                    self.report.event(self.name, &Event::Killed { signal });
+                    self.report.event(self.named, &Event::Killed { signal });
                     return Ok(self.ended(Ending::Signal(signal)).await);
                 }
             }
@@ -130,14 +131,14 @@ impl Run<'_> {
     fn lost(&mut self, reason: LossReason) {
         if self.on_lost == OnLost::Ignore {
             self.loss = Loss::Ignored;
-            return self.report.event(self.name, &Event::Lost { reason });
+            return self.report.event(self.named, &Event::Lost { reason });
         }
         // Before anything else, because other clients soon have the lock.
         self.loss = Loss::Terminating(self.kill_at());
         let sent = self.child.signal_all(Signal::SIGTERM);
         // A stopped process receives only SIGKILL until it is continued.
         self.child.signal_all(Signal::SIGCONT);
-        self.report.event(self.name, &Event::Lost { reason });
+        self.report.event(self.named, &Event::Lost { reason });
         self.report_sent(Signal::SIGTERM, sent);
     }
 
@@ -166,20 +167,20 @@ impl Run<'_> {
 
     fn report_sent(&self, signal: Signal, sent: Sent) {
         if !sent.reached.is_empty() || sent.refused.is_empty() {
-            self.report.event(self.name, &Event::Terminating { signal });
+            self.report.event(self.named, &Event::Terminating { signal });
         }
         self.report_refused(signal, sent.refused);
     }
 
     fn report_survivors(&self, pids: Vec<Pid>) {
         if !pids.is_empty() {
-            self.report.event(self.name, &Event::Survived { pids });
+            self.report.event(self.named, &Event::Survived { pids });
         }
     }
 
     fn report_refused(&self, signal: Signal, pids: Vec<Pid>) {
         if !pids.is_empty() {
-            self.report.event(self.name, &Event::Refused { signal, pids });
+            self.report.event(self.named, &Event::Refused { signal, pids });
         }
     }
 

@@ -1,9 +1,10 @@
 //! `distlock status`: shows who holds a lock, and who waits for it.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
 use distlock::capabilities::{Inspection, Reach};
-use distlock::status::Participant;
+use distlock::status::{LockKind, Mode, Participant};
 use distlock::{Capabilities, LockStatus};
 use serde_json::{Value, json};
 
@@ -12,59 +13,97 @@ use crate::condition::Condition;
 use crate::connection::{self, Address};
 use crate::event::{milliseconds, with_head};
 use crate::exit::{self, Ending, Failure};
+use crate::named::{Named, fencing_token};
 use crate::people;
 use crate::report::write_output;
 
 /// Asks the backend and prints the answer.
 pub(crate) async fn run(common: &Common, status: &Status) -> Result<Ending, Failure> {
     let locks = Address::find(common.url.as_deref())?.open(Duration::ZERO).await?;
-    let answer = locks.status(&status.name).await;
+    let named = status.target.named();
+    let answer = named.status(&locks).await;
     let capabilities = locks.capabilities().clone();
     connection::close(&locks).await;
     let answer = answer?;
     if common.json {
-        write_output(&format!("{}\n", to_json(&status.name, &answer)))?;
+        write_output(&format!("{}\n", to_json(named, &answer)))?;
     } else {
-        write_output(&to_text(&status.name, &answer, &capabilities, SystemTime::now()))?;
+        write_output(&to_text(named, &answer, &capabilities, SystemTime::now()))?;
     }
     Ok(Ending::Code(exit::SUCCESS))
 }
 
-fn to_json(name: &str, status: &LockStatus) -> Value {
+fn to_json(named: Named<'_>, status: &LockStatus) -> Value {
     let mut object = with_head(
-        &[("name", name)],
+        &[("name", named.name)],
         json!({
             "held": status.is_held(),
             "holders": people::to_json(&status.holders),
             "waiters": people::to_json(&status.waiters),
         }),
     );
+    if named.kind == LockKind::Semaphore {
+        object["size"] = json!(size(status));
+        object["free_permits"] = json!(status.free_permits());
+    }
     if let Some(remaining) = status.remaining {
         object["remaining_ms"] = json!(milliseconds(remaining));
     }
     object
 }
 
-fn to_text(name: &str, status: &LockStatus, capabilities: &Capabilities, now: SystemTime) -> String {
+fn to_text(named: Named<'_>, status: &LockStatus, capabilities: &Capabilities, now: SystemTime) -> String {
     let mut lines = Vec::new();
     if status.holders.is_empty() {
-        lines.push(format!("lock {name:?} is free"));
+        lines.push(format!("{named} is free"));
     }
     for holder in &status.holders {
-        lines.push(format!("lock {name:?} is held by {}", people::describe(holder, now)));
+        lines.push(format!("{named} {} {}", is_held(holder.mode), people::describe(holder, now)));
         lines.extend(details(holder, capabilities).map(|detail| format!("  {detail}")));
     }
     if let Some(remaining) = status.remaining.filter(|_| status.is_held()) {
         let remaining = humantime::format_duration(Duration::from_millis(milliseconds(remaining)));
-        lines.push(format!("  its lease ends in {remaining} unless it is renewed"));
+        let whose = if status.holders.len() > 1 { "the last of their leases" } else { "its lease" };
+        lines.push(format!("  {whose} ends in {remaining} unless it is renewed"));
+    }
+    if let (Some(free), Some(size)) = (status.free_permits(), size(status)) {
+        lines.push(format!("{free} of {size} permits are free"));
     }
     if !status.waiters.is_empty() {
         lines.push(format!("{} waiting, the next one first:", status.waiters.len()));
     }
+    let mut participants = status.holders.iter().chain(&status.waiters);
+    let is_shared = participants.any(|participant| participant.mode != Mode::Exclusive);
     for (position, waiter) in status.waiters.iter().enumerate() {
-        lines.push(format!("  {}. {}", position + 1, people::describe(waiter, now)));
+        let wanted = if is_shared { format!("{}: ", wanted(waiter.mode)) } else { String::new() };
+        lines.push(format!("  {}. {wanted}{}", position + 1, people::describe(waiter, now)));
     }
     lines.join("\n") + "\n"
+}
+
+fn is_held(mode: Mode) -> String {
+    match mode {
+        Mode::Shared => "is shared by".to_owned(),
+        Mode::Permits { take: NonZeroU32::MIN, .. } => "has given 1 permit to".to_owned(),
+        Mode::Permits { take, .. } => format!("has given {take} permits to"),
+        _ => "is held by".to_owned(),
+    }
+}
+
+fn wanted(mode: Mode) -> String {
+    match mode {
+        Mode::Permits { take: NonZeroU32::MIN, .. } => "1 permit".to_owned(),
+        Mode::Permits { take, .. } => format!("{take} permits"),
+        mode => people::word_for(mode).to_owned(),
+    }
+}
+
+/// How many permits there are, if there is anyone who knows.
+fn size(status: &LockStatus) -> Option<NonZeroU32> {
+    status.holders.iter().chain(&status.waiters).find_map(|participant| match participant.mode {
+        Mode::Permits { of, .. } => Some(of),
+        _ => None,
+    })
 }
 
 fn details(holder: &Participant, capabilities: &Capabilities) -> impl Iterator<Item = String> {
@@ -74,7 +113,7 @@ fn details(holder: &Participant, capabilities: &Capabilities) -> impl Iterator<I
     });
     let unknown = (capabilities.inspection == Inspection::Sessions && holder.pid.is_none())
         .then(|| "the server knows the connection that holds it, and not whose that is".to_owned());
-    let token = holder.token.map(|token| format!("token {token}"));
+    let token = fencing_token(holder.token, holder.mode).map(|token| format!("token {token}"));
     let value = holder.value.as_ref().map(|value| format!("value {value:?}"));
     let id = format!("id {}", people::printable(holder.id.as_str()));
     left_behind.into_iter().chain(unknown).chain(token).chain(value).chain([id])
@@ -112,12 +151,12 @@ mod tests {
     fn people_read_holder_lease_and_queue() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_460);
         assert_eq!(
-            to_text("a", &status(), &capabilities(), now),
+            to_text(Named::lock("a"), &status(), &capabilities(), now),
             "lock \"a\" is held by pid 4711 on cache-1 since 1970-01-02 00:00:00 UTC (59s ago)\n  token 12\n  id 7f\n  \
              its lease ends in 2s 500ms unless it is renewed\n1 waiting, the next one first:\n  1. holder 80\n"
         );
         assert_eq!(
-            to_text("a", &LockStatus::free(LockName::new("a").unwrap()), &capabilities(), now),
+            to_text(Named::lock("a"), &LockStatus::free(LockName::new("a").unwrap()), &capabilities(), now),
             "lock \"a\" is free\n"
         );
     }
@@ -129,25 +168,28 @@ mod tests {
         holder.host = Some("10.0.0.7".to_owned());
         status.holders.push(holder);
         let sessions = capabilities().with_inspection(Inspection::Sessions);
-        let text = to_text("a", &status, &sessions, SystemTime::UNIX_EPOCH);
+        let text = to_text(Named::lock("a"), &status, &sessions, SystemTime::UNIX_EPOCH);
         assert_eq!(
             text,
             "lock \"a\" is held by a client on 10.0.0.7\n  the server knows the connection that holds it, and not whose \
              that is\n  id connection 7\n"
         );
         status.holders[0].pid = Some(4711);
-        assert!(!to_text("a", &status, &sessions, SystemTime::UNIX_EPOCH).contains("the server knows"));
+        assert!(
+            !to_text(Named::lock("a"), &status, &sessions, SystemTime::UNIX_EPOCH)
+                .contains("the server knows")
+        );
     }
 
     #[test]
     fn machines_read_the_same() {
-        let json = to_json("a", &status());
+        let json = to_json(Named::lock("a"), &status());
         assert_eq!(json["held"], true);
         assert_eq!(json["holders"][0]["token"], "12");
         assert_eq!(json["holders"][0]["since"], "1970-01-02T00:00:00.250Z");
         assert_eq!(json["waiters"][0]["id"], "80");
         assert_eq!(json["remaining_ms"], 2500);
-        let free = to_json("a", &LockStatus::free(LockName::new("a").unwrap()));
+        let free = to_json(Named::lock("a"), &LockStatus::free(LockName::new("a").unwrap()));
         assert_eq!(free.to_string(), r#"{"name":"a","held":false,"holders":[],"waiters":[]}"#);
     }
 }

@@ -17,6 +17,7 @@ use crate::event::Event;
 use crate::exit::{self, Ending, Failure};
 use crate::job::Job;
 use crate::limits;
+use crate::named::{Named, fencing_token};
 use crate::report::Report;
 use crate::run::{End, Loss, Run};
 use crate::signals::{JOB_CONTROL, Signals};
@@ -26,8 +27,8 @@ use crate::witness::Witness;
 
 /// A command to run under a lock.
 pub(crate) struct UnderLock<'a> {
-    /// The name of the lock.
-    pub(crate) name: &'a str,
+    /// What is held.
+    pub(crate) named: Named<'a>,
     pub(crate) command: &'a [OsString],
     pub(crate) supervision: &'a Supervision,
     pub(crate) on_lost: OnLost,
@@ -48,14 +49,14 @@ impl UnderLock<'_> {
         signals.listen_also(&JOB_CONTROL).map_err(|error| Failure::of_system("receive signals", error))?;
         let job = Job::new();
         let child = self.start(hold, &job)?;
-        self.report.event(self.name, &Event::Started { pid: child.pid().as_raw() });
+        self.report.event(self.named, &Event::Started { pid: child.pid().as_raw() });
         let run = Run {
             child,
             job,
             signals,
             contact,
             hold: hold.clone(),
-            name: self.name,
+            named: self.named,
             on_lost: self.on_lost,
             grace: self.grace,
             report: self.report,
@@ -73,8 +74,8 @@ impl UnderLock<'_> {
             ));
         };
         let mut command = Command::new(program);
-        command.args(arguments).env("DISTLOCK_NAME", self.name);
-        match hold.token() {
+        command.args(arguments).env("DISTLOCK_NAME", self.named.name);
+        match fencing_token(hold.token(), hold.mode()) {
             Some(token) => command.env("DISTLOCK_TOKEN", token.to_string()),
             None => command.env_remove("DISTLOCK_TOKEN"),
         };
@@ -121,22 +122,22 @@ impl UnderLock<'_> {
         // Even if the release is unconfirmed, the command ran under the lock.
         let unconfirmed = match signals.leaving(releasing).await {
             Some(Ok(())) => {
-                self.report.event(self.name, &Event::Released);
+                self.report.event(self.named, &Event::Released);
                 return None;
             }
             _ if already_lost => return None,
             Some(Err(error)) if error.kind() == ErrorKind::Lost => return self.lost_at_release(&error),
             Some(Err(error)) => error.to_string(),
-            None => not_waited_for(self.name),
+            None => not_waited_for(self.named),
         };
-        self.report.event(self.name, &Event::Unconfirmed { message: unconfirmed });
+        self.report.event(self.named, &Event::Unconfirmed { message: unconfirmed });
         None
     }
 
     /// Handles a loss from before the end of the command that was not known until now.
     fn lost_at_release(&self, error: &LockError) -> Option<Ending> {
         if let Some(reason) = error.loss() {
-            self.report.event(self.name, &Event::Lost { reason });
+            self.report.event(self.named, &Event::Lost { reason });
         }
         (self.on_lost == OnLost::Terminate).then_some(Ending::Code(exit::LOST))
     }

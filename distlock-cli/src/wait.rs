@@ -1,16 +1,17 @@
 //! Acquires the lock: waits for it, reports its holder meanwhile, and gives up at a signal.
 
+use std::convert::Infallible;
 use std::future::pending;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use distlock::{ErrorKind, HolderId, LockClient, LockError, LockGuard, Owner, Wait};
+use distlock::{ErrorKind, HolderId, LockClient, LockError, LockGuard};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, timeout};
 
 use crate::arguments::Waiting;
 use crate::event::{Event, Level};
 use crate::exit::{self, Ending, Failure};
+use crate::named::Named;
 use crate::report::Report;
 use crate::signals::Signals;
 use crate::system::Reach;
@@ -25,10 +26,19 @@ pub(crate) enum Waited<T> {
     Ended(Ending),
 }
 
+impl<T> Waited<T> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Waited<U> {
+        match self {
+            Self::Acquired(acquired) => Waited::Acquired(change(acquired)),
+            Self::Ended(ending) => Waited::Ended(ending),
+        }
+    }
+}
+
 /// One wait for a lock.
 pub(crate) struct Attempt<'a> {
     pub(crate) locks: &'a LockClient,
-    pub(crate) name: &'a str,
+    pub(crate) named: Named<'a>,
     pub(crate) waiting: &'a Waiting,
     /// When the command was started: the time for connecting counts.
     pub(crate) begun: Instant,
@@ -41,7 +51,7 @@ const LONG_PATIENCE: Duration = Duration::from_secs(5);
 /// How often to check whether another client holds it by now.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long the server may take to say why the lock could not be acquired.
-pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 impl Attempt<'_> {
     /// Waits for the lock.
@@ -53,11 +63,15 @@ impl Attempt<'_> {
         lock: &dyn distlock::DistributedLock,
         signals: &mut Signals,
     ) -> Result<Waited<LockGuard>, Failure> {
-        let wait =
-            self.remaining().map_or(Wait::Forever, |remaining| Wait::within(remaining, lock.clock().now()));
-        let waited = self.acquire_by(lock.acquire_as(Owner::new(), wait), signals).await?;
+        let acquiring = async {
+            match self.remaining() {
+                None => lock.acquire().await,
+                Some(remaining) => lock.acquire_for(remaining).await,
+            }
+        };
+        let waited = self.acquire_by(acquiring, signals).await?;
         if let Waited::Acquired(guard) = &waited {
-            self.report.event(self.name, &Event::Acquired { token: guard.hold().token() });
+            self.report.event(self.named, &Event::acquired(guard.hold()));
         }
         Ok(waited)
     }
@@ -67,33 +81,30 @@ impl Attempt<'_> {
         self.waiting.longest().map(|longest| longest.saturating_sub(self.begun.elapsed()))
     }
 
-    /// Waits for the lock in this way of the caller's, which returns `None` when the wait is over.
+    /// Waits for the lock in this way of the caller's, which fails with [`ErrorKind::Busy`] when the wait is over.
     ///
     /// # Cancel safety
     /// That of `acquiring`.
     pub(crate) async fn acquire_by<T>(
         &self,
-        acquiring: impl Future<Output = Result<Option<T>, LockError>>,
+        acquiring: impl Future<Output = Result<T, LockError>>,
         signals: &mut Signals,
     ) -> Result<Waited<T>, Failure> {
-        let acquired = {
-            let mut acquiring = pin!(acquiring);
-            tokio::select! {
-                biased;
-                acquired = &mut acquiring => acquired?,
-                signal = signals.next_without_command() => {
-                    signals.ask_to_end();
-                    return Ok(Waited::Ended(interrupted(signal)));
-                }
-                () = self.tell_who_holds() => None,
+        let busy = tokio::select! {
+            biased;
+            acquired = acquiring => match acquired {
+                Err(error) if error.kind() == ErrorKind::Busy => error,
+                acquired => return Ok(Waited::Acquired(acquired?)),
+            },
+            signal = signals.next_without_command() => {
+                signals.ask_to_end();
+                return Ok(Waited::Ended(interrupted(signal)));
             }
+            never = self.tell_who_holds() => match never {},
         };
-        if let Some(acquired) = acquired {
-            return Ok(Waited::Acquired(acquired));
-        }
         tokio::select! {
             biased;
-            ending = self.not_acquired() => Ok(Waited::Ended(ending?)),
+            ending = self.not_acquired(busy.pause()) => Ok(Waited::Ended(ending?)),
             signal = signals.next_without_command() => {
                 signals.ask_to_end();
                 Ok(Waited::Ended(interrupted(signal)))
@@ -101,9 +112,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Reports why the lock could not be acquired.
-    async fn not_acquired(&self) -> Result<Ending, Failure> {
-        let answer = timeout(ANSWER_WITHIN, self.locks.status(self.name)).await;
+    /// Reports why the lock could not be acquired, perhaps because of a pause that goes on for so long.
+    async fn not_acquired(&self, pause: Option<Duration>) -> Result<Ending, Failure> {
+        let answer = timeout(ANSWER_WITHIN, self.named.status(self.locks)).await;
         if let Some(wait) = self.waiting.wait {
             // With `--no-wait` the server has just answered; during a longer wait it may have fallen silent.
             match &answer {
@@ -119,33 +130,31 @@ impl Attempt<'_> {
             _ => Default::default(),
         };
         let waited = self.waiting.longest();
-        let event = Event::NotAcquired { holders: &holders, waiters: &waiters, waited };
-        self.report.event(self.name, &event);
+        let event = Event::NotAcquired { holders: &holders, waiters: &waiters, waited, pause };
+        self.report.event(self.named, &event);
         Ok(Ending::Code(self.waiting.conflict_exit_code))
     }
 
     fn outage(&self, wait: Duration, cause: &str) -> Failure {
-        let (name, wait) = (self.name, humantime::format_duration(wait));
+        let (named, wait) = (self.named, humantime::format_duration(wait));
         Failure::new(
             exit::UNREACHABLE,
-            format!(
-                "lock {name:?} could not be had within {wait}, and its server cannot be reached: {cause}"
-            ),
+            format!("{named} could not be had within {wait}, and its server cannot be reached: {cause}"),
         )
     }
 
     /// Reports who holds the lock: on a terminal soon and at each change, elsewhere once, after a while. Never ends.
-    async fn tell_who_holds(&self) {
+    async fn tell_who_holds(&self) -> Infallible {
         let Some((level, patience)) = patience(self.report) else { return pending().await };
         sleep(patience).await;
         let mut told: Option<Vec<HolderId>> = None;
         loop {
-            let status = self.locks.status(self.name).await;
+            let status = self.named.status(self.locks).await;
             let holders = status.map(|status| status.holders).unwrap_or_default();
             let ids = holders.iter().map(|holder| holder.id.clone()).collect();
             // Between two holders there is none for a moment, which is not worth a message.
             if told.is_none() || (!holders.is_empty() && told.as_ref() != Some(&ids)) {
-                self.report.event_at(level, self.name, &Event::Waiting { holders: &holders });
+                self.report.event_at(level, self.named, &Event::Waiting { holders: &holders });
                 told = Some(ids);
             }
             if level == Level::Warning {
@@ -173,8 +182,8 @@ pub(crate) fn interrupted(signal: Signal) -> Ending {
 }
 
 /// The message about a release that a signal has cut short.
-pub(crate) fn not_waited_for(name: &str) -> String {
+pub(crate) fn not_waited_for(named: Named<'_>) -> String {
     format!(
-        "cannot release lock {name:?}: a signal came before the server answered (the lease ends the hold at the latest)"
+        "cannot release {named}: a signal came before the server answered (the lease ends the hold at the latest)"
     )
 }

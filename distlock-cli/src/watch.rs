@@ -93,7 +93,7 @@ fn to_text(name: &str, leader: Option<&Participant>) -> String {
 }
 
 fn to_json(name: &str, leader: Option<&Participant>) -> String {
-    let leader = json!({ "leader": leader.map(people::ParticipantJson::from) });
+    let leader = json!({ "leader": leader.map(people::ParticipantJson::of_leader) });
     format!("{}\n", with_head(&[("event", "leader"), ("name", name)], leader))
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{Place, Running, assert_code, until};
+use crate::together::Places;
 
 const PAGES: [&str; 4] = [
     include_str!("../../../docs/guide.md"),
@@ -74,7 +75,7 @@ impl Machine {
 #[test]
 fn every_block_of_the_guide_has_its_test() {
     let counts = ["sh", "dockerfile", "ini", "make"].map(|language| blocks(language).len());
-    assert_eq!(counts, [5, 1, 1, 1]);
+    assert_eq!(counts, [10, 1, 1, 1]);
     let rust = blocks("rust").len() + blocks("rust,no_run").len();
     let all: usize = PAGES.iter().map(|page| format!("{page}\n").matches("\n```\n").count()).sum();
     assert_eq!(counts.iter().sum::<usize>() + rust, all, "another language");
@@ -89,6 +90,15 @@ fn a_cron_job_does_nothing_while_the_last_one_runs() {
     drop(holder);
     assert_code(&machine.run(script("-- ./report.sh")), 0, "free");
     assert_eq!(machine.runs(), 1);
+}
+
+#[test]
+fn a_remembered_night_is_not_done_again() {
+    let machine = Machine::new();
+    for machine_of_the_night in 1..=2 {
+        assert_code(&machine.run(script("--once")), 0, machine_of_the_night);
+        assert_eq!(machine.runs(), 1);
+    }
 }
 
 #[test]
@@ -143,6 +153,44 @@ fn a_program_runs_on_the_leader_alone() {
     machine.program("scheduler.sh", "echo ran >> runs");
     fs::write(machine.0.file("pipe"), "go\n").unwrap();
     assert_eq!((leader.code(), candidate.code(), machine.runs()), (0, 0, 2));
+}
+
+/// Begins, and ends when there is a file of this name.
+const UNTIL_DONE: &str = "echo begun >> runs; while [ ! -e done ]; do sleep 0.01; done";
+
+#[test]
+fn exports_run_beside_each_other_and_the_import_alone() {
+    let machine = Machine::new();
+    if !Places::of_files().have_readers() {
+        return;
+    }
+    machine.program("export.sh", UNTIL_DONE);
+    machine.program("import.sh", "echo ran >> imports");
+    let mut exports = [0, 1].map(|_| Running::start(&mut machine.command(script("./export.sh"))));
+    until("both run", || machine.runs() == 2);
+    let mut import = Running::start(&mut machine.command(script("./import.sh")));
+    machine.0.until_waiting("catalog", 1);
+    assert!(!machine.0.file("imports").exists());
+    fs::write(machine.0.file("done"), "").unwrap();
+    assert_eq!((exports.each_mut().map(Running::code), import.code()), ([0; 2], 0));
+    assert!(machine.0.file("imports").exists());
+}
+
+#[test]
+fn a_large_render_and_a_small_one_use_all_licences() {
+    let machine = Machine::new();
+    if !Places::of_files().have_permits() {
+        return;
+    }
+    machine.program("render.sh", UNTIL_DONE);
+    let [small, large] = ["-- ./render.sh", "--large"].map(script);
+    assert!(!small.contains("--large"));
+    let mut renders = [large, small].map(|script| Running::start(&mut machine.command(script)));
+    until("both run", || machine.runs() == 2);
+    let third = small.replace("--limit", "--no-wait --limit");
+    assert_code(&machine.run(&third), 75, &third);
+    fs::write(machine.0.file("done"), "").unwrap();
+    assert_eq!(renders.each_mut().map(Running::code), [0; 2]);
 }
 
 #[test]

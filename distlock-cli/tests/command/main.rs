@@ -31,6 +31,7 @@ mod signals;
 mod steady;
 mod support;
 mod terminal;
+mod together;
 mod unread;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

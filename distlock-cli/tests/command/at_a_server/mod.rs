@@ -19,9 +19,12 @@ use serde_json::Value;
 use test_servers::TcpProxy;
 
 use crate::support::Place;
+use crate::together::Places;
 
 /// A server of one test, which ends with the test.
 pub(crate) trait Server {
+    /// The scheme of its URLs.
+    const NAME: &'static str;
     /// How long it keeps the locks of a silent client if a test waits for that: no longer than necessary.
     const BRIEF: &'static str;
     /// The message about a server that does not exist.
@@ -76,6 +79,13 @@ pub(crate) trait Server {
 
     /// Starts the server again after it was killed, on the same port. It may serve clients only later.
     fn restart(&self);
+}
+
+/// The locks of a server, for the cases of readers and permits.
+pub(crate) fn places<S: Server>(server: Option<S>) -> Option<(S, Places)> {
+    let server = server?;
+    let places = Places { backend: S::NAME, calm: server.place("60s"), brief: server.place(S::BRIEF) };
+    Some((server, places))
 }
 
 /// The URL with one more option.

@@ -1,7 +1,7 @@
 //! Work that runs once for each slot, and locks that are kept for a while after their release.
 
 use super::Server;
-use crate::support::assert_code;
+use crate::support::{assert_code, said};
 
 pub(crate) fn a_slot_runs_once_and_a_failure_consumes_it<S: Server>(server: &S) {
     let place = server.place("60s");
@@ -9,7 +9,7 @@ pub(crate) fn a_slot_runs_once_and_a_failure_consumes_it<S: Server>(server: &S) 
         let script = "echo ran >> runs; echo $DISTLOCK_TOKEN; exit 3";
         let output = place.run(["exec", "--json", "--once", slot, "job", "--", "sh", "-c", script]);
         assert_code(&output, code, slot);
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = said(&output);
         let skipped = format!("{{\"event\":\"skipped\",\"name\":\"job\",\"slot\":\"{slot}\"}}");
         assert_eq!(said.contains(&skipped), code == 0, "{said}");
         assert_eq!(said.contains(r#""event":"released""#), code == 3, "{said}");
@@ -54,6 +54,27 @@ pub(crate) fn a_lock_is_kept_after_its_release<S: Server>(server: &S) {
     let kept = ["exec", "--at-least", "10m", "--no-wait", "job", "--", "touch", "ran"];
     assert_code(&place.run(kept), 0, "the first");
     std::fs::remove_file(place.file("ran")).unwrap();
-    assert_code(&place.run(kept), 75, "the second");
+    let output = place.run(kept);
+    assert_code(&output, 75, "the second");
+    let told = said(&output);
+    assert!(told.contains("no one holds it, but it is kept free until 20"), "{told}");
+    assert!(told.contains(" UTC, for ") && told.contains("--at-least"), "{told}");
+    let output = place.run([["--json"].as_slice(), &kept].concat());
+    let event: serde_json::Value = serde_json::from_str(&said(&output)).unwrap();
+    assert!((1..=600_000).contains(&event["pause_ms"].as_u64().unwrap()), "{event}");
     assert!(!place.file("ran").exists());
+}
+
+pub(crate) fn a_slot_whose_release_is_not_confirmed_says_so<S: Server>(server: &S) {
+    let place = server.place("60s");
+    let mut job =
+        place.exec(&["--once", "monday"], "echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 3");
+    assert_eq!(job.output_line(), "ready");
+    server.stop();
+    std::fs::write(place.file("go"), "").unwrap();
+    assert_eq!(job.event("exited")["code"], 3);
+    assert!(job.event("unconfirmed")["message"].as_str().unwrap().contains("cannot release"));
+    assert_eq!(job.code(), 3);
+    let rest = job.error_lines();
+    assert!(!rest.iter().any(|line| line.contains(r#""released""#)), "{rest:?}");
 }

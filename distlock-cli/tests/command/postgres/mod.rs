@@ -7,3 +7,4 @@ mod secrets;
 mod server;
 mod sharing;
 mod tls;
+mod together;

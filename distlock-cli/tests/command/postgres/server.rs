@@ -69,6 +69,7 @@ impl Server {
 }
 
 impl at_a_server::Server for Server {
+    const NAME: &'static str = "postgres";
     const BRIEF: &'static str = "12s";
     const AWAY: &'static str = "check that the server runs and can be reached";
     const SILENT: &'static str = "did not answer";

@@ -8,3 +8,4 @@ mod secrets;
 mod server;
 mod sharing;
 mod tls;
+mod together;

@@ -6,3 +6,4 @@ mod loss;
 mod secrets;
 mod server;
 mod sharing;
+mod together;

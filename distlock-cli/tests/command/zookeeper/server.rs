@@ -74,6 +74,7 @@ impl Server {
 }
 
 impl at_a_server::Server for Server {
+    const NAME: &'static str = "zookeeper";
     const BRIEF: &'static str = "9s";
     const AWAY: &'static str = "can be reached";
     const SILENT: &'static str = "can be reached";
