@@ -1,6 +1,7 @@
 //! The performance aims of the project, as ratios and counts of one run.
 
 mod look;
+mod sharing;
 
 use serde::Serialize;
 
@@ -130,5 +131,6 @@ pub(crate) fn judge(subject: &Subject, contenders: &[&'static Contender], result
             judged.extend(look.judge(aim));
         }
     }
+    judged.extend(ours.iter().flat_map(|contender| sharing::judge(contender, &results.sharing)));
     judged
 }

@@ -21,7 +21,7 @@ pub(crate) struct Options {
         value_name = "NAMES",
         value_enum,
         value_delimiter = ',',
-        default_value = "cycle,handoff,many,waiting"
+        default_value = "cycle,handoff,many,waiting,sharing"
     )]
     workload: Vec<Workload>,
 
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',', default_value = "own,caller")]
     engine: Vec<EngineChoice>,
 
-    /// Which runtimes cycle and handoff are measured on
+    /// Which runtimes cycle, handoff and sharing are measured on
     #[arg(
         long,
         value_name = "NAMES",

@@ -20,6 +20,8 @@ pub(crate) enum Workload {
     Many,
     /// Very many clients wait for one lock
     Waiting,
+    /// Clients read and write, or take permits, beside each other
+    Sharing,
 }
 
 /// Where the work of distlock runs.

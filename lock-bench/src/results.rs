@@ -6,7 +6,7 @@ use crate::aims::Judged;
 use crate::compare::Comparison;
 use crate::contender::{Contender, Driving, Family};
 use crate::plan::Plan;
-use crate::workload::{CycleRow, EchoRow, HandOffRow, ManyRow, RequestsRow, WaitingRow};
+use crate::workload::{CycleRow, EchoRow, HandOffRow, ManyRow, RequestsRow, SharingRow, WaitingRow};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
@@ -16,6 +16,9 @@ pub(crate) struct Results {
     pub(crate) requests: Vec<RequestsRow>,
     pub(crate) many: Vec<ManyRow>,
     pub(crate) waiting: Vec<WaitingRow>,
+    /// Reports of earlier versions have none.
+    #[serde(default)]
+    pub(crate) sharing: Vec<SharingRow>,
 }
 
 /// Increases when readers of the JSON have to change.
@@ -80,13 +83,14 @@ impl Report {
 
     /// Each contender that had a problem, with the text of the problem.
     pub(crate) fn troubles(&self) -> impl Iterator<Item = (&str, &str)> {
-        let Results { echoes: _, cycle, hand_off, requests, many, waiting } = &self.results;
+        let Results { echoes: _, cycle, hand_off, requests, many, waiting, sharing } = &self.results;
         let cycle = cycle.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let hand_off = hand_off.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let requests = requests.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let many = many.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let waiting = waiting.iter().map(|row| (row.contender.as_str(), &row.trouble));
-        let all = cycle.chain(hand_off).chain(requests).chain(many).chain(waiting);
+        let sharing = sharing.iter().map(|row| (row.contender.as_str(), &row.trouble));
+        let all = cycle.chain(hand_off).chain(requests).chain(many).chain(waiting).chain(sharing);
         all.filter_map(|(id, trouble)| trouble.as_deref().map(|text| (id, text)))
     }
 }

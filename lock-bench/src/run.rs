@@ -19,7 +19,7 @@ use crate::report::{self, Files};
 use crate::results::{FORMAT, Listed, Machine, Report, Results};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
-use crate::workload::{cycle, hand_off, many, requests, waiting};
+use crate::workload::{cycle, hand_off, many, requests, sharing, waiting};
 
 /// The exit code that shells use for an interrupted program.
 const INTERRUPTED: u8 = 130;
@@ -172,6 +172,12 @@ fn measure_workload(
             progress.part("waiting");
             let measured = waiting::run(subject, plan.clone(), progress.clone());
             results.waiting = RuntimeKind::MultiThread.run(measured)?;
+        }
+        Workload::Sharing => {
+            for kind in &plan.runtimes {
+                progress.part(&format!("sharing, {}", kind.title()));
+                results.sharing.extend(kind.run(sharing::run(plan.clone(), *kind, progress.clone()))?);
+            }
         }
     }
     Ok(())

@@ -62,6 +62,46 @@ fn a_quick_run_tells_of_every_contender_in_all_three_forms() {
     );
 }
 
+/// The servers whose backends must have readers and permits. The others have no rows until they have them.
+const SHARE: [&str; 0] = [];
+
+#[test]
+fn readers_and_permits_are_measured_where_there_are_such() {
+    for server in ["redis", "zookeeper", "mysql"] {
+        let own = ["--workload", "sharing", "--engine", "own", "--runtime", "multi_thread"];
+        let one = if server == "mysql" { own_flavour() } else { Some(Vec::new()) };
+        let Some(one) = one else { continue };
+        let arguments: Vec<_> = own.into_iter().chain(one).collect();
+        let Some((folder, output)) = quick_run(server, &arguments) else { continue };
+        assert_success(&output);
+        shares_are_sound(server, &json(folder.path()));
+    }
+}
+
+/// One server of those that a run at MySQL would measure.
+fn own_flavour() -> Option<Vec<&'static str>> {
+    let flavour = MySqlFlavour::ALL.into_iter().find(|flavour| flavour.left_out().is_none())?;
+    Some(vec!["--server", flavour.skip_word()])
+}
+
+fn shares_are_sound(server: &str, report: &Value) {
+    let rows = report["sharing"].as_array().unwrap();
+    let ours: Vec<_> = rows.iter().filter(|row| row["contender"] == "distlock-own").collect();
+    assert!(!ours.is_empty() || !SHARE.contains(&server), "{server} must have them");
+    for row in rows {
+        assert_eq!(row["trouble"], Value::Null, "{server}: {row}");
+        assert!(row["sections"].as_u64().unwrap() > 0 && is_sound(&row["waits"]), "{server}: {row}");
+    }
+    let scenarios =
+        |of: &str| ours.iter().filter(|row| row["scenario"].as_str().unwrap().starts_with(of)).count();
+    if !ours.is_empty() {
+        assert_eq!(["lock", "read", "mixed", "permits"].map(scenarios), [2, 3, 2, 2], "{server}");
+        let judged = report["aims"].as_array().unwrap().iter();
+        let aims = judged.filter(|aim| aim["aim"] == "an uncontended read beside a lock");
+        assert!(aims.into_iter().all(|aim| aim["value"].as_f64().is_some()), "{report}");
+    }
+}
+
 #[test]
 fn what_costs_while_nothing_happens_is_measured_in_a_process_of_its_own() {
     let arguments = ["--workload", "many,waiting", "--engine", "caller"];

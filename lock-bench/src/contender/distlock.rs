@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use distlock::status::Mode;
 use distlock::{DistributedLock, LockClient, LockGuard};
 
 use super::{Client, Connecting, Driving, Held, Lock, Target};
@@ -39,6 +40,21 @@ struct Distlock(LockClient);
 impl Client for Distlock {
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>> {
         Ok(Box::new(Named(self.0.mutex(name).context("distlock")?)))
+    }
+
+    fn share(&self, name: &str, mode: Mode) -> Outcome<Option<Box<dyn Lock>>> {
+        if self.0.capabilities().modes.refusal(mode).is_some() {
+            return Ok(None);
+        }
+        let lock = match mode {
+            Mode::Shared => self.0.rw_lock(name).context("distlock")?.read(),
+            Mode::Permits { take, of } => {
+                let semaphore = self.0.semaphore(name, of.get()).context("distlock")?;
+                semaphore.permits(take.get()).context("distlock")?
+            }
+            _ => return self.lock(name).map(Some),
+        };
+        Ok(Some(Box::new(Named(lock))))
     }
 
     async fn close(self: Box<Self>) {

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::distlock::status::Mode;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -132,6 +133,14 @@ impl fmt::Debug for Contender {
 pub(crate) trait Client: Send + Sync {
     /// Returns the lock called `name`.
     fn lock(&self, name: &str) -> Outcome<Box<dyn Lock>>;
+
+    /// Returns the lock or the semaphore called `name` in this mode, if there is such a thing.
+    fn share(&self, name: &str, mode: Mode) -> Outcome<Option<Box<dyn Lock>>> {
+        match mode {
+            Mode::Exclusive => self.lock(name).map(Some),
+            _ => Ok(None),
+        }
+    }
 
     /// Ends the client and its connection.
     async fn close(self: Box<Self>);

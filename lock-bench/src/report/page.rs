@@ -13,7 +13,7 @@ use crate::compare::{Change, Difference};
 use crate::contender::{Driving, Family};
 use crate::results::Report;
 use crate::runtimes::RuntimeKind;
-use crate::samples::Summary;
+use crate::samples::{Summary, median_of};
 use crate::workload::HandOffRow;
 
 const STYLE: &str = include_str!("page.css");
@@ -26,7 +26,9 @@ pub(super) fn html(report: &Report) -> String {
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
         title = escaped(&title)
     );
-    for part in [heading, aims, comparison, cycle, hand_off, requests, many, waiting, contenders, troubles] {
+    for part in
+        [heading, aims, comparison, cycle, hand_off, requests, many, waiting, sharing, contenders, troubles]
+    {
         page.push_str(&part(report));
     }
     page.push_str("</body>\n</html>\n");
@@ -415,6 +417,27 @@ fn waiting(report: &Report) -> String {
         report.plan.waiting.waiters,
         number(report.plan.waiting.window.as_secs_f64()),
         number(report.plan.target.renewal_interval().as_secs_f64()),
+        table.html()
+    )
+}
+
+fn sharing(report: &Report) -> String {
+    if report.results.sharing.is_empty() {
+        return String::new();
+    }
+    let columns = ["", "Clients", "Runtime", "Median", "90 %", "99 %", "Sections / s", "Scenario"];
+    let mut table = Table::new(&columns, &[2, 7]);
+    for row in &report.results.sharing {
+        let mut cells = vec![title_of(report, &row.contender).to_owned(), row.clients.to_string()];
+        cells.push(row.runtime.title().to_owned());
+        cells.extend(quantiles(row.waits.as_ref()));
+        cells.push(optional(median_of(&row.rounds)));
+        cells.push(row.scenario.clone());
+        table.row(cells);
+    }
+    format!(
+        "<h2>Sharing</h2>\n<p>From the call of acquire to its return (µs), for clients that read and write, or want permits, \
+         beside each other.</p>\n{}",
         table.html()
     )
 }

@@ -9,11 +9,11 @@ use crate::aims::Verdict;
 use crate::plan::Workload;
 use crate::results::Report;
 use crate::runtimes::RuntimeKind;
-use crate::samples::Summary;
+use crate::samples::{Summary, median_of};
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = heading(report);
-    for part in [cycle, hand_off, requests, many, waiting, aims, comparison, troubles] {
+    for part in [cycle, hand_off, requests, many, waiting, sharing, aims, comparison, troubles] {
         text.push_str(&part(report));
     }
     text
@@ -184,6 +184,29 @@ fn waiting(report: &Report) -> String {
             number(row.load.server_processor_percent),
             frequent.join(", "),
         ]);
+    }
+    table.text()
+}
+
+fn sharing(report: &Report) -> String {
+    if report.results.sharing.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(
+        "Sharing: from the call of acquire to its return (µs)",
+        &["", "", "clients", "median", "p90", "p99", "sections/s", "most/fewest"],
+    )
+    .words(&[1]);
+    for kind in RuntimeKind::ALL {
+        table.section(kind.title());
+        for row in report.results.sharing.iter().filter(|row| row.runtime == kind) {
+            let last = row.fairness.last().and_then(|grants| grants.0.first().zip(grants.0.last()));
+            let mut cells = vec![row.scenario.clone(), row.contender.clone(), row.clients.to_string()];
+            cells.extend(quantiles(row.waits.as_ref()));
+            cells.push(optional(median_of(&row.rounds)));
+            cells.push(last.map_or_else(String::new, |(fewest, most)| format!("{most}/{fewest}")));
+            table.row(cells);
+        }
     }
     table.text()
 }

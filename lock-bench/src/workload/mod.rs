@@ -4,6 +4,7 @@ pub(crate) mod cycle;
 pub(crate) mod hand_off;
 pub(crate) mod many;
 pub(crate) mod requests;
+pub(crate) mod sharing;
 pub(crate) mod waiting;
 pub(crate) mod worker;
 
@@ -122,6 +123,23 @@ pub(crate) struct WaitingRow {
     /// The growth of the server's memory since before the first contender; `None` if it is not known.
     pub(crate) server_bytes_per_waiter: Option<f64>,
     pub(crate) load: Load,
+    pub(crate) trouble: Option<String>,
+}
+
+/// Clients that read and write, or take permits.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SharingRow {
+    pub(crate) contender: String,
+    pub(crate) runtime: RuntimeKind,
+    /// What they want.
+    pub(crate) scenario: String,
+    pub(crate) clients: usize,
+    /// The times from the call of acquire until it has returned.
+    pub(crate) waits: Option<Summary>,
+    /// The sections per second of each round.
+    pub(crate) rounds: Vec<f64>,
+    pub(crate) sections: u64,
+    pub(crate) fairness: Vec<Grants>,
     pub(crate) trouble: Option<String>,
 }
 
