@@ -8,11 +8,12 @@ use std::process::{Command, Output, Stdio};
 use crate::support::{Place, Running, assert_code, until};
 use crate::together::Places;
 
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 5] = [
     include_str!("../../../docs/guide.md"),
     include_str!("../../../docs/connecting.md"),
     include_str!("../../../docs/elections.md"),
     include_str!("../../../docs/several-locks.md"),
+    include_str!("../../../docs/sharing.md"),
 ];
 
 /// The blocks of this language, in the order of the pages.
