@@ -227,7 +227,8 @@ impl Folder {
     fn open_file(&self, relative: &str, flags: OFlags) -> Result<OwnedFd, Failure> {
         rustix::fs::openat(&self.directory, relative, CAREFULLY | flags, Mode::empty()).map_err(|errno| {
             let path = self.path_of(relative);
-            refuse_link(&path).unwrap_or_else(|| Failure::system("open", &path, errno))
+            let refusal = if errno == Errno::NOENT { None } else { refuse_link(&path) };
+            refusal.unwrap_or_else(|| Failure::system("open", &path, errno))
         })
     }
 
