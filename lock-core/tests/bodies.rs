@@ -192,6 +192,30 @@ async fn an_inner_body_that_unlocks_too_often_fails_and_the_outer_one_keeps_the_
     assert!(!lock.is_locked());
 }
 
+/// The lock was free in between, so the body was not exclusive.
+#[tokio::test]
+async fn a_body_that_unlocks_and_locks_again_fails_and_leaves_nothing() {
+    let server = MemoryServer::new();
+    let client = server.client().unwrap();
+    let lock = client.mutex(NAME).unwrap();
+    for entries in 1..=2 {
+        let error = lock
+            .with_lock(async |hold| {
+                lock.unlock().await?;
+                for _ in 0..entries {
+                    lock.lock().await?;
+                }
+                assert!(!hold.is_valid() && lock.is_held());
+                Ok::<_, LockError>(())
+            })
+            .await
+            .unwrap_err();
+        assert_eq!((error.kind(), error.name().map(|name| name.as_str())), (ErrorKind::NotOwner, Some(NAME)));
+        client.idle().await;
+        assert!(!lock.is_locked() && server.is_empty(), "{entries} entries: something is left");
+    }
+}
+
 #[tokio::test]
 async fn an_explicit_scope_in_a_body_does_not_enter_again() {
     let lock = lock();

@@ -267,6 +267,7 @@ async fn a_release_that_fails_does_not_take_the_bodys_result_away_and_names_the_
     let broken = || Fault::Fail(LockError::new(ErrorKind::Server, Operation::Connect).because("on purpose"));
     server.faults().inject(Operation::Release, broken());
     assert_eq!(lock.with_lock(async |_| Ok::<_, LockError>(42)).await.unwrap(), 42);
+    // The warning is tested in tracing_events.rs.
     let guard = lock.acquire().await.unwrap();
     server.faults().inject(Operation::Release, broken());
     let error = guard.release().await.unwrap_err();

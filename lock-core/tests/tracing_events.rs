@@ -130,6 +130,21 @@ async fn a_task_that_waits_for_its_own_guard_is_a_warning_after_a_second() {
     assert_eq!(lines.with(&said).len(), 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_whose_release_is_not_confirmed_is_a_warning_that_names_the_lock() {
+    let lines = Lines::kept();
+    let server = MemoryServer::new();
+    let lock = server.client().unwrap().mutex("orders/46").unwrap();
+    let said = ["WARN", "distlock: the release after a body is repeated", "lock=orders/46"];
+    assert_eq!(lock.with_lock(async |_| Ok::<_, LockError>(41)).await.unwrap(), 41);
+    assert!(!lines.have(&said));
+    let broken = LockError::new(ErrorKind::Server, Operation::Connect).because("on purpose");
+    server.faults().inject(Operation::Release, Fault::Fail(broken));
+    assert_eq!(lock.with_lock(async |_| Ok::<_, LockError>(42)).await.unwrap(), 42);
+    let warnings = lines.with(&said);
+    assert!(warnings.len() == 1 && warnings[0].contains("on purpose"), "{warnings:?}");
+}
+
 fn this_host() -> String {
     lock_core::HolderInfo::of_this_process().host
 }

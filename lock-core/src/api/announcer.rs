@@ -109,6 +109,18 @@ impl Listening {
 /// The listeners of a lock of your own, which calls [`Listeners::add`] in its
 /// [`add_listener`](crate::DistributedLock::add_listener). [`HoldControl::report_to`](crate::HoldControl::report_to) connects its
 /// holds to them. It is cheap to clone; all clones are the same listeners.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use lock_core::{Clock, Hold, HoldControl, Listeners, LockName, LossReason};
+///
+/// let (name, listeners) = (LockName::new("orders/42")?, Listeners::new());
+/// let listener = |hold: &Hold, reason: &LossReason| eprintln!("{} is lost: {reason}", hold.name());
+/// let subscription = listeners.add(&name, Arc::new(listener)); // what `add_listener` of the lock returns
+/// let granted = HoldControl::new(name, None, Clock::system()).report_to(&listeners);
+/// # granted.report_acquired();
+/// # Ok::<(), lock_core::LockError>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Listeners(Arc<Announcer>);
 

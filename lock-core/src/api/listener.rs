@@ -30,6 +30,29 @@ use crate::types::loss::LossReason;
 /// acquisition.
 ///
 /// A closure of the form `Fn(&Hold, &LossReason)` is a listener that implements [`LockListener::on_abort`].
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lock_core::{Hold, LockListener, LossReason};
+///
+/// struct Diary;
+///
+/// impl LockListener for Diary {
+///     fn on_abort(&self, hold: &Hold, reason: &LossReason) {
+///         eprintln!("{} is lost: {reason}", hold.name());
+///     }
+///
+///     fn on_suspect(&self, hold: &Hold) {
+///         eprintln!("no contact; {} stays held for {:?}", hold.name(), hold.remaining());
+///     }
+/// }
+///
+/// # lock_core::example(async |locks| {
+/// let subscription = locks.add_listener(Arc::new(Diary)); // until the subscription is dropped
+/// let guard = locks.mutex("orders/42")?.acquire().await?;
+/// # Ok(()) });
+/// ```
 pub trait LockListener: Send + Sync + 'static {
     /// A held lock has been lost: stop what it protects. Called once for each hold that is lost before its release
     /// began, and never after that. It is not called if the listener blocks for so long that the event is dropped;

@@ -47,7 +47,8 @@ impl Once {
     }
 
     /// Sets how long the server remembers the slot; 24 hours by default. It has to be longer than the time by which the last
-    /// replica may be late. The server measures it, and may remember the slot a little longer.
+    /// replica may be late. The server measures it, and may remember the slot a little longer. [`Duration::MAX`] is for ever: no
+    /// server forgets the slot within a thousand years.
     ///
     /// ```
     /// # use lock_core::LockError;
@@ -64,6 +65,12 @@ impl Once {
     }
 
     /// Returns the name of the work.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// assert_eq!(locks.once("reports", "2026-11-22")?.name().as_str(), "reports");
+    /// # Ok(()) });
+    /// ```
     pub fn name(&self) -> &LockName {
         self.lock.name()
     }
@@ -72,6 +79,17 @@ impl Once {
     ///
     /// It runs under the lock of the same name, so that two slots never run at the same time: while another one runs, this call
     /// waits. [`with_lock`](DistributedLock#method.with_lock) says what a loss does to the body.
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # lock_core::example(async |locks| {
+    /// let nightly = locks.once("reports", "2026-11-22")?;
+    /// match nightly.run(async |hold| Ok::<_, LockError>(hold.token())).await? {
+    ///     Some(token) => println!("sent, with the fencing token {token:?}"),
+    ///     None => println!("another replica has sent them"),
+    /// }
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// Before the body runs: [`ErrorKind::InvalidOption`] for a time of zero in [`keep`](Self::keep), the errors of
@@ -91,6 +109,17 @@ impl Once {
     }
 
     /// Like [`run`](Self::run), but waits at most `duration` while another slot runs.
+    ///
+    /// ```
+    /// # use lock_core::{ErrorKind, LockError};
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let _running = locks.mutex("poll")?.acquire().await?; // as another slot does
+    /// let next = locks.once("poll", "12:08")?;
+    /// let error = next.run_within(Duration::from_millis(10), async |_| Ok::<_, LockError>(())).await;
+    /// assert_eq!(error.unwrap_err().kind(), ErrorKind::Busy);
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// Same as for `run`; [`ErrorKind::Busy`] when another slot runs all that time.

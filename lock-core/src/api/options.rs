@@ -77,6 +77,16 @@ impl LockOptions {
     }
 
     /// Sets the longest time that the lock may be held, like [`ClientBuilder::max_hold`].
+    ///
+    /// ```
+    /// # use lock_core::{LockOptions, LossReason};
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let brief = locks.mutex_with("orders/42", LockOptions::new().max_hold(Duration::from_millis(20)))?;
+    /// let guard = brief.acquire().await?;
+    /// assert_eq!(guard.lost().await, Some(LossReason::Expired)); // after 20 ms
+    /// # Ok(()) });
+    /// ```
     #[doc(alias = "at_most")]
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
@@ -90,6 +100,7 @@ impl LockOptions {
     /// It binds **acquisitions that set `at_least` themselves**, so give all users of the name the same options. Others get the
     /// lock as soon as it is free, and so does a status see it. While the pause lasts, a try is refused, and a wait goes on; who of
     /// those that wait is first afterwards is not defined. An acquisition costs one more round trip. Only a mutex can have it.
+    /// [`Duration::MAX`] keeps others out for ever.
     ///
     /// The pause is noted before the caller has the lock. **If the server's answer to that is lost, or the caller leaves at that
     /// moment, the pause passes without a hold**: too few runs, never too many.
@@ -126,6 +137,16 @@ impl LockOptions {
     }
 
     /// Sets the name that is shown to people who inspect the lock, like [`ClientBuilder::label`].
+    ///
+    /// ```
+    /// # use lock_core::LockOptions;
+    /// # lock_core::example(async |locks| {
+    /// let by_hand = locks.mutex_with("nightly", LockOptions::new().label("started by hand"))?;
+    /// let _guard = by_hand.acquire().await?;
+    /// let status = locks.status("nightly").await?;
+    /// assert_eq!(status.holders[0].label.as_deref(), Some("started by hand"));
+    /// # Ok(()) });
+    /// ```
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());

@@ -88,11 +88,32 @@ impl Leading {
     }
 
     /// Returns the hold of the election's lock.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let leadership = locks.election("scheduler")?.campaign("a").await?;
+    /// assert_eq!(leadership.hold().name().as_str(), "scheduler");
+    /// # Ok(()) });
+    /// ```
     pub fn hold(&self) -> &Hold {
         &self.hold
     }
 
     /// Returns whether it leads now, by the clock. [`Hold::is_valid`] says what that is worth.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?;
+    /// let led = election.run(async |leading| {
+    ///     let mut steps = 0;
+    ///     while leading.is_leading() && steps < 3 {
+    ///         steps += 1; // a step of the work
+    ///     }
+    ///     steps
+    /// });
+    /// assert_eq!(led.await?, 3);
+    /// # Ok(()) });
+    /// ```
     pub fn is_leading(&self) -> bool {
         self.hold.is_valid()
     }

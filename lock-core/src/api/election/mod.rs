@@ -110,6 +110,17 @@ impl Election {
     ///
     /// The value has at most 1024 bytes; an empty one is the same as none.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?;
+    /// let leadership = election.campaign("10.0.0.7:8080").await?;
+    /// let second = tokio::time::timeout(Duration::from_millis(10), election.campaign("10.0.0.8:8080"));
+    /// assert!(second.await.is_err()); // a candidate that gives up
+    /// leadership.resign().await?;
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for a longer value; [`ErrorKind::Unsupported`] for a value on a backend that [cannot
     /// show it](crate::Capabilities::describing), before anything is sent; and those of

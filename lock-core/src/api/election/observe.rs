@@ -123,12 +123,31 @@ impl Election {
 
 impl LeaderWatch {
     /// Returns the leader; `None` while there is none.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?;
+    /// let leadership = election.campaign("10.0.0.7:8080").await?;
+    /// let leader = election.observe().await?.leader().expect("there is one");
+    /// assert_eq!((leader.value.as_deref(), leader.term), (Some("10.0.0.7:8080"), leadership.term()));
+    /// # Ok(()) });
+    /// ```
     pub fn leader(&self) -> Option<Leader> {
         self.leader.borrow().clone()
     }
 
     /// Waits until the leader, its term or its value is another than at the last call, and returns the leader. Only the
     /// latest change counts: a leader that led between two looks is not seen.
+    ///
+    /// ```
+    /// # lock_core::example(async |locks| {
+    /// let election = locks.election("scheduler")?;
+    /// let leadership = election.campaign("a").await?;
+    /// let mut watch = election.observe().await?;
+    /// leadership.resign().await?;
+    /// assert_eq!(watch.changed().await?, None); // in a loop: the next leader, and so on
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] after [`LockClient::close`](crate::LockClient::close).
@@ -144,6 +163,13 @@ impl LeaderWatch {
     }
 
     /// Returns how often it asks the server.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |locks| {
+    /// assert_eq!(locks.election("scheduler")?.observe().await?.interval(), Duration::from_secs(1));
+    /// # Ok(()) });
+    /// ```
     pub fn interval(&self) -> Duration {
         self.election.interval
     }
