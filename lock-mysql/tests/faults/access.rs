@@ -1,7 +1,11 @@
 //! Users, and what they are not allowed to do.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, LockClient, LockError};
+use lock_core::{ClientBuilder, ErrorKind, LockClient, LockError, LockUrl, Password, Secret};
 use test_servers::{MySqlFlavour, MySqlOptions};
 
 use crate::case::{cases, ensure};
@@ -17,6 +21,7 @@ cases!("access":
     what_a_server_sets_for_everybody_is_set_right,
     a_server_without_innodb_has_locks,
     a_password_that_is_changed_in_its_file,
+    a_password_of_the_program_is_asked_for_by_each_connection,
     a_database_that_is_not_there_is_named,
     a_server_that_is_not_there,
     a_server_that_is_offline_for_a_while_ends_no_wait,
@@ -63,6 +68,16 @@ async fn a_password_in_a_url_that_cannot_be_read_is_shown_nowhere(_: MySqlFlavou
     Ok(())
 }
 
+/// Gives the user `app` another password, and ends its connections.
+async fn rotate(stage: &Stage, password: &str) -> Outcome {
+    stage.server.query(&format!("ALTER USER 'app'@'127.0.0.1' IDENTIFIED BY '{password}'")).await?;
+    let connections = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='app'";
+    for id in stage.server.query(connections).await?.into_iter().flatten().flatten() {
+        stage.server.end_connection(&id).await?;
+    }
+    Ok(())
+}
+
 async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::with(MySqlOptions::new(flavour).user("app", "old-4d20", &[])).await?;
     let folder = tempfile::tempdir()?;
@@ -71,11 +86,7 @@ async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcom
     let url = format!("mysql://app@{}?password_file={}&{LONG}", stage.place(), file.display());
     let client = reach(&url).await?;
     stage.works(&client).await?;
-    stage.server.query("ALTER USER 'app'@'127.0.0.1' IDENTIFIED BY 'new-83e6'").await?;
-    let connections = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='app'";
-    for id in stage.server.query(connections).await?.into_iter().flatten().flatten() {
-        stage.server.end_connection(&id).await?;
-    }
+    rotate(&stage, "new-83e6").await?;
     until("the client knows that it is refused", || async {
         Ok(client.ping().await.is_err_and(|error| error.kind() == ErrorKind::Denied))
     })
@@ -91,6 +102,31 @@ async fn a_password_that_is_changed_in_its_file(flavour: MySqlFlavour) -> Outcom
     for secret in ["old-4d20", "new-83e6"] {
         ensure!(logs::lines_with(&[secret]).is_empty(), "{:?}", logs::lines_with(&[secret]));
     }
+    Ok(())
+}
+
+async fn a_password_of_the_program_is_asked_for_by_each_connection(flavour: MySqlFlavour) -> Outcome {
+    let stage = Stage::with(MySqlOptions::new(flavour).user("app", "token-0-c1d9", &[])).await?;
+    let number = Arc::new(AtomicU32::new(0));
+    let issued = Arc::clone(&number);
+    let token = Password::from_fn(move || {
+        let token = format!("token-{}-c1d9", issued.load(Ordering::SeqCst));
+        std::future::ready(Ok::<_, std::io::Error>(Secret::new(token)))
+    });
+    let builder = ClientBuilder::new().password(token).connect_timeout(Duration::from_secs(60));
+    let url = LockUrl::parse(&format!("mysql://app@{}?{LONG}", stage.place()))?;
+    let client = lock_mysql::connect(&url, builder).await?;
+    stage.works(&client).await?;
+    rotate(&stage, "token-1-c1d9").await?;
+    until("the client knows that it is refused", || async {
+        Ok(client.ping().await.is_err_and(|error| error.kind() == ErrorKind::Denied))
+    })
+    .await?;
+    number.store(1, Ordering::SeqCst);
+    until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
+    stage.works(&client).await?;
+    let shown = format!("{client:?} {client:#?}");
+    ensure!(!shown.contains("c1d9") && logs::lines_with(&["c1d9"]).is_empty(), "{shown}");
     Ok(())
 }
 

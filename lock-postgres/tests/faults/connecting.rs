@@ -1,12 +1,16 @@
 //! Connecting, and being refused.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use conformance_tests::faults::logs;
 use conformance_tests::{Failure, Outcome};
-use lock_core::ErrorKind;
+use lock_core::{ClientBuilder, ErrorKind, LockUrl, Password, Secret};
 use test_servers::PostgresOptions;
 
-use crate::stage::{LONG, ROOM, Stage, cases, connect, ensure, reach, with_options};
+use crate::stage::{LONG, ROOM, Stage, cases, connect, ensure, reach, until, with_options};
 
 cases!("connecting":
     is_refused_with_what_to_do,
@@ -14,6 +18,7 @@ cases!("connecting":
     with_tls,
     shows_who_a_client_is,
     a_lock_belongs_to_a_database_and_a_prefix,
+    a_password_of_the_program_is_asked_for_by_each_connection,
 );
 
 async fn is_refused_with_what_to_do() -> Outcome {
@@ -101,5 +106,33 @@ async fn a_lock_belongs_to_a_database_and_a_prefix() -> Outcome {
     );
     let answers = stage.values(&sql).await?;
     ensure!(answers == ["false", "true"], "{answers:?}");
+    Ok(())
+}
+
+async fn a_password_of_the_program_is_asked_for_by_each_connection() -> Outcome {
+    let stage = Stage::alone().await?;
+    stage.query("ALTER USER locks PASSWORD 'token-0-c1d9'").await?;
+    let number = Arc::new(AtomicU32::new(0));
+    let issued = Arc::clone(&number);
+    let token = Password::from_fn(move || {
+        let token = format!("token-{}-c1d9", issued.load(Ordering::SeqCst));
+        std::future::ready(Ok::<_, std::io::Error>(Secret::new(token)))
+    });
+    let builder = ClientBuilder::new().password(token).connect_timeout(Duration::from_secs(60));
+    let url = with_options(&stage.url().replace("locks:secret@", "locks@"), LONG);
+    let client = lock_postgres::connect(&LockUrl::parse(&url)?, builder).await?;
+    stage.works(&client).await?;
+    stage.query("ALTER USER locks PASSWORD 'token-1-c1d9'").await?;
+    let connections = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename='locks'";
+    stage.query(connections).await?;
+    until("the client knows that it is refused", || async {
+        Ok(client.ping().await.is_err_and(|error| error.kind() == ErrorKind::Denied))
+    })
+    .await?;
+    number.store(1, Ordering::SeqCst);
+    until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
+    stage.works(&client).await?;
+    let shown = format!("{client:?} {client:#?}");
+    ensure!(!shown.contains("c1d9") && logs::lines_with(&["c1d9"]).is_empty(), "{shown}");
     Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ErrorKind, LockError, TakenAway};
+use lock_core::{ClientBuilder, ErrorKind, LockError, LockUrl, Password, Secret, TakenAway};
 use test_servers::{Access, NodeKind, ZooKeeperOptions, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
@@ -29,6 +30,7 @@ cases!("access":
     sasl_lets_its_users_in,
     sasl_refuses_a_wrong_password_once,
     a_password_is_read_again_for_each_session,
+    a_password_of_the_program_is_asked_for_by_each_session,
     passwords_are_shown_nowhere,
 );
 
@@ -405,6 +407,33 @@ async fn a_password_is_read_again_for_each_session() -> Outcome {
     })
     .await?;
     std::fs::write(&file, "word\n")?;
+    until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
+    drop(guard);
+    stage.works(&client).await
+}
+
+/// The servers' users cannot be changed while they run, so the program gives a wrong password in between.
+async fn a_password_of_the_program_is_asked_for_by_each_session() -> Outcome {
+    let stage = Stage::sharing(users_of_sasl()).await?;
+    let is_right = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&is_right);
+    let password = Password::from_fn(move || {
+        let password = if asked.load(Ordering::SeqCst) { "word" } else { "wrong-word" };
+        std::future::ready(Ok::<_, std::io::Error>(Secret::new(password)))
+    });
+    let builder = ClientBuilder::new().password(password).connect_timeout(Duration::from_secs(60));
+    let url = LockUrl::parse(&stage.url_as("other", &format!("auth=sasl&{SOON_OVER}")))?;
+    let client = lock_zookeeper::connect(&url, builder).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let session = stage.session(0).await?;
+    is_right.store(false, Ordering::SeqCst);
+    stage.server.close_session(session).await?;
+    soon("the loss", guard.lost()).await?;
+    until("the client knows that it is refused", || async {
+        Ok(client.ping().await.is_err_and(|error| error.kind() == ErrorKind::Denied))
+    })
+    .await?;
+    is_right.store(true, Ordering::SeqCst);
     until("contact", || async { Ok(client.ping().await.is_ok()) }).await?;
     drop(guard);
     stage.works(&client).await
