@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Participant, Term, Wait,
+    AcquireRequest, Backoff, Downgraded, ErrorKind, Grant, HolderId, LockError, Mode, Moment, Operation,
+    Participant, Term, Wait,
 };
 use redis::Value;
 use tokio::sync::watch;
 
 use crate::backend::{Lease, RedisBackend, milliseconds};
-use crate::keys::Keys;
+use crate::keys::{Keys, id_at_server};
 use crate::line::Line;
 use crate::link::Link;
 use crate::push_router::{Address, Expected};
-use crate::record::{Acquired, holder_text};
-use crate::scripts::ACQUIRE;
+use crate::record::{Acquired, handed_over, holder_text, loss};
+use crate::scripts::{ACQUIRE, ACQUIRE_SHARED, DOWNGRADE};
 use crate::supervisor::Contact;
 use crate::turn::Turn;
 
@@ -90,7 +91,7 @@ impl<'a> Attempt<'a> {
             Some(lease) => (lease, backend.context.renewal_interval(lease)?),
             None => (backend.lease, backend.interval),
         };
-        Ok(Self { backend, request, keys: backend.keys(request.physical()), lease, interval, holder })
+        Ok(Self { backend, request, keys: backend.keys(request.physical(), request.mode().kind()), lease, interval, holder })
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
@@ -120,8 +121,17 @@ impl<'a> Attempt<'a> {
                     return Ok(None);
                 }
                 Acquired::Gone => return Ok(None),
+                Acquired::OtherPermits(is) => return Err(self.other_permits(is)),
             }
         }
+    }
+
+    fn other_permits(&self, is: u32) -> LockError {
+        let asked = match self.request.mode() {
+            Mode::Permits { of, .. } => of.get(),
+            _ => 0,
+        };
+        LockError::other_permits(self.request.name(), asked, is)
     }
 
     fn name(&self, holder: Option<Participant>) {
@@ -141,6 +151,7 @@ impl<'a> Attempt<'a> {
             let pause = match self.ask_in_turn(&link, intent, &expected).await {
                 Ok((Acquired::Held(token), sent)) => return Ok(Some(self.hold(expected, token, sent))),
                 Ok((Acquired::Gone, _)) => return Ok(None),
+                Ok((Acquired::OtherPermits(is), _)) => return Err(self.other_permits(is)),
                 Ok((Acquired::Waits { remaining, before, place, holder }, _)) => {
                     self.name(holder);
                     intent = Intent::Beat;
@@ -185,20 +196,42 @@ impl<'a> Attempt<'a> {
     }
 
     async fn ask(&self, link: &Link, turn: Turn, intent: Intent, beat: u64) -> Result<Acquired, LockError> {
-        let place = match intent {
-            Intent::Wait => self.request.place().map_or(0, std::num::NonZeroU64::get),
-            Intent::Try | Intent::Beat => 0,
-        };
-        let mut command = self.keys.call(ACQUIRE);
-        command
-            .arg(self.request.id().to_string())
-            .arg(intent.word())
-            .arg(milliseconds(self.lease))
-            .arg(beat)
-            .arg(self.who(link))
-            .arg(place);
-        let answer: Value = turn.call(ACQUIRE, command).await?;
+        let script = if self.request.mode() == Mode::Exclusive { ACQUIRE } else { ACQUIRE_SHARED };
+        let mut command = self.keys.call(script);
+        command.arg(self.id()).arg(intent.word()).arg(milliseconds(self.lease)).arg(self.who(link));
+        match intent {
+            Intent::Try => {}
+            Intent::Beat => {
+                command.arg(beat).arg(0);
+            }
+            Intent::Wait => {
+                command.arg(beat).arg(self.request.place().map_or(0, std::num::NonZeroU64::get));
+            }
+        }
+        let answer: Value = turn.call(script, command).await?;
         Acquired::read(&answer)
+    }
+
+    fn id(&self) -> String {
+        id_at_server(self.request.id(), self.request.mode())
+    }
+
+    /// Makes an exclusive hold a shared one, which is that of this attempt.
+    pub(crate) async fn downgrade(self, held: &Lease) -> Result<Downgraded<Lease>, LockError> {
+        let link = self.backend.supervisor.link(Operation::Downgrade)?;
+        // Before the request, because the hold may be broken before the client reads the reply.
+        let address = self.backend.router.hold(self.request.id(), self.request.attempt());
+        let turn = link.turn(Line::of(Operation::Downgrade), Operation::Downgrade).await?;
+        let sent = self.now();
+        let mut command = self.keys.call(DOWNGRADE);
+        command.arg(&*held.id).arg(self.id()).arg(milliseconds(self.lease)).arg(self.who(&link));
+        let answer: Value = turn.call(DOWNGRADE, command).await?;
+        if let Value::Int(code) = answer {
+            return Ok(Downgraded::WasLost(loss(Operation::Downgrade, code)?));
+        }
+        let (token, more) = handed_over(Operation::Downgrade, &answer)?;
+        self.backend.try_to_hand_over(&self.keys, &held.id, more).await;
+        Ok(Downgraded::Shared(self.grant(address, lock_core::FencingToken::new(token.unsigned_abs()), sent)))
     }
 
     /// "channel holder": the channel for a pushed grant, and a readable description of the holder.
@@ -296,9 +329,15 @@ impl<'a> Attempt<'a> {
     fn grant(&self, address: Address, token: lock_core::FencingToken, anchor: Moment) -> Grant<Lease> {
         let membership = self.backend.groups.enter();
         let group = membership.group();
-        let lease = Lease::new(self.keys.clone(), self.request.id(), self.lease, address, membership);
+        let mode = self.request.mode();
+        let lease = Lease::new(self.keys.clone(), self.request.id(), mode, self.lease, address, membership);
         let term = Term::Leased { anchor, length: self.lease };
-        Grant::new(lease, group, term).with_token(token)
+        let holder = (mode != Mode::Exclusive).then(|| HolderId::new(&lease.id));
+        let grant = Grant::new(lease, group, term).with_token(token);
+        match holder {
+            Some(holder) => grant.with_holder(holder),
+            None => grant,
+        }
     }
 
     fn now(&self) -> Moment {

@@ -8,22 +8,21 @@ use async_trait::async_trait;
 use lock_core::Released;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Describing, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, Leasing, LockError, LockStatus, Memo, NameRules, Operation, PhysicalName, Reach, Remembered,
-    Remembering, Updated,
+    Describing, Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
+    LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules, Operation, PermitLimits,
+    PhysicalName, Reach, Remembered, Remembering, Updated,
 };
 use redis::Value;
 
 use crate::attempt::Attempt;
-use crate::failure::{explain, is_forgotten_script, nonsense};
 use crate::groups::{Groups, Membership};
-use crate::keys::Keys;
+use crate::keys::{Keys, id_at_server};
 use crate::line::Line;
-use crate::link::Link;
 use crate::options::{LONGEST_LEASE, RedisOptions, SHORTEST_LEASE};
 use crate::push_router::{Address, PushRouter};
 use crate::record::{self, handed_over, holder_text, loss};
-use crate::scripts::{BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, REMEMBER, RENEW};
+use crate::renewals::Renewals;
+use crate::scripts::{BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, RELEASE_SHARED, REMEMBER};
 use crate::supervisor::{Concerned, Supervisor};
 
 /// A brace would end the hash tag; a control character is unreadable.
@@ -58,9 +57,11 @@ pub(crate) struct RedisBackend {
 
 /// What it takes to renew and release a hold.
 pub(crate) struct Lease {
-    keys: Keys,
-    id: AttemptId,
-    length: Duration,
+    pub(crate) keys: Keys,
+    /// The id at the server.
+    pub(crate) id: Box<str>,
+    mode: Mode,
+    pub(crate) length: Duration,
     _address: Address,
     _membership: Membership,
 }
@@ -69,11 +70,18 @@ impl Lease {
     pub(crate) fn new(
         keys: Keys,
         id: AttemptId,
+        mode: Mode,
         length: Duration,
         address: Address,
         membership: Membership,
     ) -> Self {
-        Self { keys, id, length, _address: address, _membership: membership }
+        let id = id_at_server(id, mode).into();
+        Self { keys, id, mode, length, _address: address, _membership: membership }
+    }
+
+    /// Whether others can have it at the same time.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.mode != Mode::Exclusive
     }
 }
 
@@ -104,26 +112,11 @@ impl RedisBackend {
         })
     }
 
-    pub(crate) fn keys(&self, name: &PhysicalName) -> Keys {
-        Keys::of(&self.prefix, name)
+    pub(crate) fn keys(&self, name: &PhysicalName, kind: LockKind) -> Keys {
+        Keys::of(&self.prefix, name, kind)
     }
 
-    /// Sends renewals, and sends them again if the server has forgotten the script.
-    async fn renew_together(
-        &self,
-        link: &Link,
-        requests: &mut redis::Pipeline,
-    ) -> Result<Vec<redis::RedisResult<Value>>, LockError> {
-        let failed = |error| explain(Operation::Renew, error);
-        let answers = link.send_all(requests).await.map_err(failed)?;
-        let is_forgotten = answers.iter().any(|answer| answer.as_ref().is_err_and(is_forgotten_script));
-        if !is_forgotten {
-            return Ok(answers);
-        }
-        link.load_and_send(RENEW, requests.cmd_iter()).await.map_err(failed)
-    }
-
-    /// Continues to look for a live waiter, if one call has not checked all of them.
+    /// Continues to look for live waiters, if one call has not checked all of them.
     async fn finish_handing_over(&self, keys: &Keys, id: &str, more: i64) -> Result<(), LockError> {
         let mut more = more;
         while more == 1 {
@@ -135,7 +128,7 @@ impl RedisBackend {
 
     /// As `finish_handing_over`, for a lock that is already free: an error is only logged, because the waiters also find the free
     /// lock by themselves.
-    async fn try_to_hand_over(&self, keys: &Keys, id: &str, more: i64) {
+    pub(crate) async fn try_to_hand_over(&self, keys: &Keys, id: &str, more: i64) {
         if let Err(error) = self.finish_handing_over(keys, id, more).await {
             tracing::debug!(target: "distlock", %error, "the lock is free and was not handed off");
         }
@@ -152,24 +145,12 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_remembering(Remembering::Supported)
         .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: LONGEST_LEASE })
         .with_leftovers_gone_after(options.lease)
+        .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 
 /// A length of time as the server takes it.
 pub(crate) fn milliseconds(length: Duration) -> u64 {
     length.as_millis().try_into().unwrap_or(u64::MAX)
-}
-
-fn renewed(answer: redis::RedisResult<Value>) -> Result<LeaseState, LockError> {
-    match answer {
-        Ok(Value::Int(1)) => Ok(LeaseState::Held),
-        Ok(Value::Int(code)) => Ok(LeaseState::Lost(loss(Operation::Renew, code)?)),
-        Ok(other) => Err(nonsense(Operation::Renew, format!("{other:?}"))),
-        Err(error) => {
-            // The core warns with the name of the lock, at a limited rate.
-            tracing::debug!(target: "distlock", error = %explain(Operation::Renew, error), "a lease could not be renewed");
-            Ok(LeaseState::Unknown)
-        }
-    }
 }
 
 #[async_trait]
@@ -185,7 +166,8 @@ impl Backend for RedisBackend {
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        self.finish_handing_over(&self.keys(request.physical()), &request.id().to_string(), 1).await
+        let keys = self.keys(request.physical(), request.mode().kind());
+        self.finish_handing_over(&keys, &id_at_server(request.id(), request.mode()), 1).await
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {
@@ -193,38 +175,40 @@ impl Backend for RedisBackend {
         let Ok(link) = self.supervisor.link(Operation::Renew) else {
             return Ok(vec![LeaseState::Unknown; leases.len()]);
         };
-        let mut requests = redis::Pipeline::with_capacity(leases.len());
-        for lease in leases {
-            let mut request = lease.keys.call(RENEW);
-            request.arg(lease.id.to_string()).arg(milliseconds(lease.length));
-            requests.add_command(request);
-        }
-        let answers = self.renew_together(&link, &mut requests).await?;
-        answers.into_iter().map(renewed).collect()
+        Renewals::of(leases).send(&link).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         let link = self.supervisor.link(Operation::Release)?;
-        let id = lease.id.to_string();
-        let answer: Value = link.call(RELEASE, lease.keys.call(RELEASE).arg(&id).take()).await?;
+        let script = if lease.is_shared() { RELEASE_SHARED } else { RELEASE };
+        let answer: Value = link.call(script, lease.keys.call(script).arg(&*lease.id).take()).await?;
         let (result, more) = handed_over(Operation::Release, &answer)?;
         let released = match result {
             1 => Released::Clean,
             code => Released::WasLost(loss(Operation::Release, code)?),
         };
-        self.try_to_hand_over(&lease.keys, &id, more).await;
+        self.try_to_hand_over(&lease.keys, &lease.id, more).await;
         Ok(released)
+    }
+
+    async fn downgrade(
+        &self,
+        lease: &Lease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<Lease>, LockError> {
+        Attempt::new(self, request)?.downgrade(lease).await
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         let link = self.supervisor.link(Operation::Inspect)?;
-        let answer: Vec<Value> = link.call(INSPECT, self.keys(request.physical()).call(INSPECT)).await?;
+        let keys = self.keys(request.physical(), request.kind());
+        let answer: Vec<Value> = link.call(INSPECT, keys.call(INSPECT)).await?;
         record::status(request.name(), &answer)
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         let link = self.supervisor.link(Operation::Break)?;
-        let keys = self.keys(request.physical());
+        let keys = self.keys(request.physical(), request.kind());
         let mut command = keys.call(BREAK);
         command.arg(holder.as_str()).arg(BROKEN_IS_REMEMBERED.as_millis().to_string());
         let (result, more) = handed_over(Operation::Break, &link.call(BREAK, command).await?)?;
@@ -238,7 +222,7 @@ impl Backend for RedisBackend {
     async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let link = self.supervisor.link(Operation::Describe)?;
         let mut command = lease.keys.call(DESCRIBE);
-        command.arg(lease.id.to_string()).arg(holder_text(holder)?);
+        command.arg(&*lease.id).arg(holder_text(holder)?);
         match link.call::<i64>(DESCRIBE, command).await? {
             1 => Ok(Updated::Done),
             code => Ok(Updated::Lost(loss(Operation::Describe, code)?)),
@@ -248,7 +232,7 @@ impl Backend for RedisBackend {
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
         let link = self.supervisor.link(Operation::Remember)?;
         let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1_000_000).max(1);
-        let mut command = self.keys(memo.physical()).call_for_slot(REMEMBER, memo.slot());
+        let mut command = self.keys(memo.physical(), LockKind::Lock).call_for_slot(REMEMBER, memo.slot());
         command.arg(keep.to_string());
         match link.call::<u64>(REMEMBER, command).await? {
             0 => Ok(Remembered::Now),

@@ -76,6 +76,8 @@ pub(crate) fn explain(operation: Operation, error: RedisError) -> LockError {
         "WRONGTYPE" => {
             new(ErrorKind::Server).remedy("another program uses these keys: choose another prefix")
         }
+        "LAYOUT" => new(ErrorKind::Unsupported)
+            .remedy("a newer version of distlock uses this lock: update this one, or use another prefix"),
         code => match PASSING.iter().find(|(passing, _)| *passing == code) {
             Some((_, remedy)) => new(ErrorKind::Server).remedy(*remedy).retryable(),
             None => new(ErrorKind::Server),

@@ -1,20 +1,21 @@
 //! The names of a lock's keys at the server.
 
-use lock_core::PhysicalName;
+use lock_core::{AttemptId, LockKind, Mode, PhysicalName};
 use redis::Cmd;
 
 use crate::scripts::Script;
 
-/// The keys of one lock. They share a hash tag, which keeps them on one node.
-#[derive(Clone)]
+/// The keys of one lock, or of one semaphore. They share a hash tag, which keeps them on one node.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Keys(Box<str>);
 
-/// The hold, the queue, the waiters, the fence and the mark of a broken hold, in the order in which the scripts take them.
+/// The hold, the queue, the waiters, the fence and the marks of broken holds, in the order in which the scripts take them.
 const SUFFIXES: [&str; 5] = [":l", ":q", ":w", ":f", ":b"];
 
 impl Keys {
-    pub(crate) fn of(prefix: &str, name: &PhysicalName) -> Self {
-        Self(format!("{prefix}:{{{}}}", name.as_str()).into())
+    pub(crate) fn of(prefix: &str, name: &PhysicalName, kind: LockKind) -> Self {
+        let part = if kind == LockKind::Semaphore { ":s" } else { "" };
+        Self(format!("{prefix}:{{{}}}{part}", name.as_str()).into())
     }
 
     /// Builds the call of `script` for this lock, without the script's own arguments.
@@ -39,8 +40,32 @@ impl Keys {
     }
 }
 
+/// The id of an attempt at the server, which says how it holds or waits.
+pub(crate) fn id_at_server(id: AttemptId, mode: Mode) -> String {
+    match mode {
+        Mode::Shared => format!("{id}:r"),
+        Mode::Permits { take, of } => format!("{id}:{take}/{of}"),
+        _ => id.to_string(),
+    }
+}
+
+/// How an id at the server holds or waits.
+pub(crate) fn mode_of(id: &str) -> Mode {
+    match id.rsplit_once(':').map(|(_, mode)| mode) {
+        Some("r") => Mode::Shared,
+        mode => mode.and_then(permits).unwrap_or(Mode::Exclusive),
+    }
+}
+
+fn permits(text: &str) -> Option<Mode> {
+    let (take, of) = text.split_once('/')?;
+    Some(Mode::Permits { take: take.parse().ok()?, of: of.parse().ok()? })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use lock_core::LockName;
 
     use super::*;
@@ -48,7 +73,7 @@ mod tests {
 
     fn keys(name: &str) -> Vec<String> {
         let physical = NAMES.apply(&LockName::new(name).unwrap());
-        let command = Keys::of("distlock", &physical).call(crate::scripts::RENEW);
+        let command = Keys::of("distlock", &physical, LockKind::Lock).call(crate::scripts::RENEW);
         let arguments: Vec<_> = command.args_iter().skip(3).collect();
         arguments
             .iter()
@@ -63,6 +88,25 @@ mod tests {
     fn the_keys_of_a_lock_share_one_hash_tag() {
         assert_eq!(keys("orders/42")[0], "distlock:{orders/42}:l");
         assert_eq!(keys("orders/42").len(), 5);
+    }
+
+    #[test]
+    fn a_semaphore_has_keys_of_its_own() {
+        let physical = NAMES.apply(&LockName::new("render").unwrap());
+        assert_eq!(&*Keys::of("distlock", &physical, LockKind::Semaphore).0, "distlock:{render}:s");
+    }
+
+    #[test]
+    fn an_id_says_its_mode() {
+        let number = |number| NonZeroU32::new(number).unwrap();
+        for mode in
+            [Mode::Exclusive, Mode::Shared, Mode::Permits { take: number(2), of: number(u32::MAX) }]
+        {
+            assert_eq!(mode_of(&id_at_server(AttemptId::new(7), mode)), mode);
+        }
+        for foreign in ["thief", "a:b", "a:0/3", "a:1/", ":"] {
+            assert_eq!(mode_of(foreign), Mode::Exclusive, "{foreign}");
+        }
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod link;
 mod options;
 mod push_router;
 mod record;
+mod renewals;
 mod scripts;
 mod server;
 mod supervisor;

@@ -22,7 +22,7 @@ impl Line {
     /// The line of a request other than a heartbeat.
     pub(crate) fn of(operation: Operation) -> Self {
         match operation {
-            Operation::Release | Operation::Cancel | Operation::Break => Self::Ends,
+            Operation::Release | Operation::Cancel | Operation::Break | Operation::Downgrade => Self::Ends,
             _ => Self::Others,
         }
     }

@@ -105,22 +105,23 @@ impl Link {
         self.context.spawn(rest);
     }
 
-    /// Sends requests again whose script the server has forgotten. The same write sends the script before them, so that the server
-    /// does not forget it again in between.
+    /// Sends requests again whose scripts the server has forgotten. The same write sends the scripts before them, so that the
+    /// server does not forget them again in between.
     pub(crate) async fn load_and_send<'a>(
         &self,
-        script: &Script,
+        scripts: &[&Script],
         requests: impl IntoIterator<Item = &'a Cmd>,
     ) -> RedisResult<Vec<RedisResult<redis::Value>>> {
         let mut all = redis::pipe();
-        all.cmd("SCRIPT").arg("LOAD").arg(script.text());
+        for script in scripts {
+            all.cmd("SCRIPT").arg("LOAD").arg(script.text());
+        }
         for request in requests {
             all.add_command(request.clone());
         }
         let mut answers = self.send_all(&mut all).await?;
-        if !answers.is_empty() {
-            answers.remove(0)?;
-        }
+        let loaded: RedisResult<Vec<_>> = answers.drain(..scripts.len().min(answers.len())).collect();
+        loaded?;
         Ok(answers)
     }
 

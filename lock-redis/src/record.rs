@@ -10,6 +10,10 @@ use redis::Value;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::nonsense;
+use crate::keys::mode_of;
+
+/// The score of a waiter is its arrival, in microseconds; that of a holder is the end of its lease, in milliseconds.
+const FIRST_ARRIVAL: f64 = 1e14;
 
 /// A client's description of itself.
 #[derive(Serialize, Deserialize)]
@@ -35,7 +39,7 @@ pub(crate) fn holder_text(info: &HolderInfo) -> Result<String, LockError> {
 pub(crate) enum Acquired {
     Held(FencingToken),
     Waits {
-        /// The rest of the holder's lease; `None` if it has no end, zero if the lock is free.
+        /// The time until a lease ends that is in the way; `None` if it has no end, zero if the lock is free.
         remaining: Option<Duration>,
         /// How many waiters are before this one.
         before: u32,
@@ -45,6 +49,8 @@ pub(crate) enum Acquired {
     },
     /// The attempt no longer has a place in the queue.
     Gone,
+    /// The semaphore has this many permits.
+    OtherPermits(u32),
 }
 
 impl Acquired {
@@ -57,7 +63,7 @@ impl Acquired {
         };
         match parts {
             &[Value::Int(remaining), Value::Int(before), Value::Int(place), ref hold] => Ok(Self::Waits {
-                // -1: the lease has no end; -2: the lock is free, but one call could not check all dead waiters.
+                // -1: the lease has no end; -2: the lock is free, but one call could not check all that are dead.
                 remaining: match remaining {
                     -1 => None,
                     remaining => Some(Duration::from_millis(remaining.try_into().unwrap_or(0))),
@@ -66,6 +72,10 @@ impl Acquired {
                 place: NonZeroU64::new(place.unsigned_abs()),
                 holder: text(hold).filter(|hold| !hold.is_empty()).map(|hold| holder(&hold)),
             }),
+            &[Value::Int(-1), Value::Int(permits)] => {
+                let permits = permits.try_into().map_err(|_| nonsense(Operation::Acquire, permits))?;
+                Ok(Self::OtherPermits(permits))
+            }
             _ => Err(nonsense(Operation::Acquire, format!("{answer:?}"))),
         }
     }
@@ -101,9 +111,15 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    /// Reads the messages that came together, one in each line.
+    pub(crate) fn read_all(text: &str) -> impl Iterator<Item = Self> {
+        text.lines().filter_map(Self::read)
+    }
+
+    fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
-        let id = u128::from_str_radix(words.next()?, 16).ok()?;
+        let id = words.next()?.split(':').next()?;
+        let id = u128::from_str_radix(id, 16).ok()?;
         match words.next()? {
             "granted" => {
                 let beat = words.next()?.parse().ok()?;
@@ -119,24 +135,29 @@ impl Message {
 /// Parses the answer of `inspect`.
 pub(crate) fn status(name: &LockName, answer: &[Value]) -> Result<LockStatus, LockError> {
     let broken = || nonsense(Operation::Inspect, "not the parts that were asked for");
-    let [hold, remaining, waiters @ ..] = answer else { return Err(broken()) };
+    let [hold, remaining, others @ ..] = answer else { return Err(broken()) };
     let mut status = LockStatus::free(name.clone());
     let hold = text(hold).ok_or_else(broken)?;
     if !hold.is_empty() {
         status.holders.push(holder(&hold));
+    }
+    for one in others.chunks(3) {
+        let [id, score, state] = one else { return Err(broken()) };
+        let [id, score, state] = [text(id), text(score), text(state)];
+        let (id, score, state) =
+            (id.ok_or_else(broken)?, score.ok_or_else(broken)?, state.ok_or_else(broken)?);
+        if score.parse::<f64>().map_err(|_| broken())? < FIRST_ARRIVAL {
+            status.holders.push(holding(&id, state.splitn(4, ' ')));
+        } else {
+            status.waiters.push(waiting(&id, &score, &state));
+        }
+    }
+    status.holders.sort_by_key(|holder| holder.token);
+    if status.is_held() {
         status.remaining = match remaining {
             Value::Int(remaining) => u64::try_from(*remaining).ok().map(Duration::from_millis),
             _ => return Err(broken()),
         };
-    }
-    for waiter in waiters.chunks(3) {
-        let [id, since, state] = waiter else { return Err(broken()) };
-        let (id, since, state) = (text(id), text(since), text(state));
-        status.waiters.push(waiting(
-            &id.ok_or_else(broken)?,
-            &since.ok_or_else(broken)?,
-            &state.ok_or_else(broken)?,
-        ));
     }
     Ok(status)
 }
@@ -149,10 +170,16 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Parses "owner token since channel holder"; for a hold that another program wrote, whatever can be read.
+/// Parses "id layout token since channel holder"; for a hold that another program wrote, whatever can be read.
 fn holder(hold: &str) -> Participant {
-    let mut words = hold.splitn(5, ' ');
+    let mut words = hold.splitn(6, ' ');
     let id = words.next().unwrap_or_default();
+    let _layout = words.next();
+    holding(id, words)
+}
+
+/// Takes "token since channel holder".
+fn holding<'a>(id: &str, mut words: impl Iterator<Item = &'a str>) -> Participant {
     let token = words.next().and_then(|word| word.parse().ok()).map(FencingToken::new);
     let since = words.next().and_then(microseconds);
     participant(id, since, words.nth(1)).with_token(token)
@@ -164,7 +191,7 @@ fn waiting(id: &str, since: &str, state: &str) -> Participant {
 }
 
 fn participant(id: &str, since: Option<SystemTime>, holder: Option<&str>) -> Participant {
-    let mut participant = Participant::new(HolderId::new(id));
+    let mut participant = Participant::new(HolderId::new(id)).with_mode(mode_of(id));
     participant.since = since;
     if let Some(holder) = holder.and_then(|text| serde_json::from_str::<Holder>(text).ok()) {
         participant.host = Some(holder.host);
@@ -194,6 +221,9 @@ mod tests {
         let granted = Message::Granted { id: 255, beat: 7, token: FencingToken::new(9) };
         assert_eq!(Message::read("000000000000000000000000000000ff granted 7 9"), Some(granted));
         assert_eq!(Message::read("ff broken"), Some(Message::Broken { id: 255 }));
+        let read: Vec<_> = Message::read_all("ff:r broken\nhello\nfe:1/2 granted 7 9").collect();
+        let granted = Message::Granted { id: 254, beat: 7, token: FencingToken::new(9) };
+        assert_eq!(read, [Message::Broken { id: 255 }, granted]);
         for text in ["", "ff", "ff granted", "ff granted 7", "ff granted x 9", "xyz broken", "ff hello"] {
             assert_eq!(Message::read(text), None, "{text}");
         }
@@ -210,7 +240,7 @@ mod tests {
     #[test]
     fn shows_holder_and_waiters() {
         let name = LockName::new("a").unwrap();
-        let hold = "ff 12 1700000000000000 c:1 {\"host\":\"h 1\",\"pid\":3,\"label\":\"l\"}";
+        let hold = "ff v1 12 1700000000000000 c:1 {\"host\":\"h 1\",\"pid\":3,\"label\":\"l\"}";
         let waiter = "1700000030000 4 - {\"host\":\"h2\",\"pid\":5}";
         let answer = [bulk(hold), Value::Int(1500), bulk("ee"), bulk("1700000000000001"), bulk(waiter)];
         let read = status(&name, &answer).unwrap();
@@ -223,6 +253,24 @@ mod tests {
         assert_eq!(holder.since, Some(UNIX_EPOCH + Duration::from_secs(1_700_000_000)));
         assert_eq!(read.remaining, Some(Duration::from_millis(1500)));
         assert_eq!((read.waiters[0].id.as_str(), read.waiters[0].pid), ("ee", Some(5)));
+    }
+
+    #[test]
+    fn shows_those_that_hold_it_together() {
+        let name = LockName::new("a").unwrap();
+        let state = |token: u32| bulk(&format!("{token} 1700000000000000 - {{\"host\":\"h\",\"pid\":3}}"));
+        let (ends, arrived) = (bulk("1700000030000"), bulk("1700000000000001"));
+        let (holders, waiter) = ([bulk("b:1/5"), bulk("a:2/5")], bulk("1700000030000 4 - {}"));
+        let [first, second] = holders;
+        let answer = [
+            [bulk(""), Value::Int(7)].as_slice(),
+            &[first, ends.clone(), state(9), second, ends, state(8), bulk("c:4/5"), arrived, waiter],
+        ];
+        let read = status(&name, &answer.concat()).unwrap();
+        let ids: Vec<_> = read.holders.iter().map(|holder| holder.id.as_str()).collect();
+        assert_eq!((&*ids, read.free_permits()), (&["a:2/5", "b:1/5"][..], Some(2)));
+        assert_eq!(read.waiters[0].mode.to_string(), "4 of 5 permits");
+        assert_eq!((read.remaining, read.holders[0].pid), (Some(Duration::from_millis(7)), Some(3)));
     }
 
     #[test]

@@ -371,9 +371,8 @@ fn receive(router: &PushRouter, breakage: &Breakage, push: &PushInfo) {
         PushKind::Message => {
             if let Some(Value::BulkString(bytes)) = push.data.get(1)
                 && let Ok(text) = std::str::from_utf8(bytes)
-                && let Some(message) = Message::read(text)
             {
-                router.deliver(&message);
+                Message::read_all(text).for_each(|message| router.deliver(&message));
             }
         }
         _ => {}

@@ -40,7 +40,7 @@ impl Turn {
         let (mut answer, turn) = sent.await;
         if answer.as_ref().is_err_and(is_forgotten_script) {
             let sent = turn.under_way(|link| async move {
-                let answers = link.load_and_send(script, [&*command]).await?;
+                let answers = link.load_and_send(&[script], [&*command]).await?;
                 answers.into_iter().next().unwrap_or(Ok(Value::Nil))
             });
             (answer, _) = sent.await;

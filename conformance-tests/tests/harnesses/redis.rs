@@ -25,13 +25,13 @@ const LASTING: Duration = Duration::from_secs(600);
 const LEAST: &str = "~distlock:* resetchannels &distlock:* -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname +subscribe +publish +pubsub|numsub \
     +time +get +mget +set +del +exists +pexpire +pttl \
-    +zadd +zscore +zrange +zrank +zpopmin +zrem +hset +hget +hmget +hdel";
+    +zadd +zincrby +zscore +zmscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
 
 /// The same without messages: a waiter has to poll.
 const WITHOUT_MESSAGES: &str = "~distlock:* resetchannels -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname \
     +time +get +mget +set +del +exists +pexpire +pttl \
-    +zadd +zscore +zrange +zrank +zpopmin +zrem +hset +hget +hmget +hdel";
+    +zadd +zincrby +zscore +zmscore +zrange +zcount +zrem +hset +hget +hmget +hdel";
 
 /// A server that permits a client everything that it needs. A reply is lost together with its connection.
 pub(crate) struct Messages(Place);

@@ -21,7 +21,8 @@ impl Script {
         self.operation
     }
 
-    /// The script's name: `acquire`, `renew`, `release`, `cancel`, `inspect`, `break`, `describe` or `remember`.
+    /// The script's name: `acquire`, `renew` and `release`, each also with `_shared`; `downgrade`, `cancel`, `inspect`, `break`,
+    /// `describe` or `remember`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -37,11 +38,21 @@ impl Script {
     }
 }
 
-/// Puts the common beginning before a script. The functions that serve waiters come after the usual case, in which there are
-/// none: the server creates each function anew in each call.
+/// What scripts include. The functions that serve waiters come after the usual case, in which there are none: the server creates
+/// each function anew in each call.
+const PARTS: [(&str, &str); 6] = [
+    ("--#include queue.lua\n", include_str!("queue.lua")),
+    ("--#include again.lua\n", include_str!("again.lua")),
+    ("--#include leave.lua\n", include_str!("leave.lua")),
+    ("--#include lost.lua\n", include_str!("lost.lua")),
+    ("--#include promote.lua\n", include_str!("promote.lua")),
+    ("--#include grant.lua\n", include_str!("grant.lua")),
+];
+
+/// Puts the common beginning before a script, and the parts into it.
 fn assemble(script: &str) -> String {
-    let whole = [include_str!("grant.lua"), script].concat();
-    whole.replace("--#include promote.lua\n", include_str!("promote.lua"))
+    let whole = [include_str!("begin.lua"), script].concat();
+    PARTS.iter().fold(whole, |whole, (line, part)| whole.replace(line, part))
 }
 
 macro_rules! script {
@@ -57,7 +68,7 @@ macro_rules! script {
     };
 }
 
-static SCRIPTS: [Script; 8] = [
+static SCRIPTS: [Script; 12] = [
     script!(Acquire, "acquire"),
     script!(Renew, "renew"),
     script!(Release, "release"),
@@ -66,6 +77,10 @@ static SCRIPTS: [Script; 8] = [
     script!(Break, "break"),
     script!(Describe, "describe"),
     script!(Remember, "remember"),
+    script!(Acquire, "acquire_shared"),
+    script!(Renew, "renew_shared"),
+    script!(Release, "release_shared"),
+    script!(Downgrade, "downgrade"),
 ];
 
 pub(crate) static ACQUIRE: &Script = &SCRIPTS[0];
@@ -76,6 +91,10 @@ pub(crate) static INSPECT: &Script = &SCRIPTS[4];
 pub(crate) static BREAK: &Script = &SCRIPTS[5];
 pub(crate) static DESCRIBE: &Script = &SCRIPTS[6];
 pub(crate) static REMEMBER: &Script = &SCRIPTS[7];
+pub(crate) static ACQUIRE_SHARED: &Script = &SCRIPTS[8];
+pub(crate) static RENEW_SHARED: &Script = &SCRIPTS[9];
+pub(crate) static RELEASE_SHARED: &Script = &SCRIPTS[10];
+pub(crate) static DOWNGRADE: &Script = &SCRIPTS[11];
 
 /// All scripts, so that an operator can tell what an `EVALSHA` in the server's slow log is.
 ///

@@ -7,5 +7,5 @@
 local SLOT = KEYS[1]
 if call('SET', SLOT, '1', 'NX', 'PX', ARGV[1]) then return 0 end
 local left = call('PTTL', SLOT)
-if left < 0 then return {err = FOREIGN .. SLOT} end
+if left < 0 then return {err = 'WRONGTYPE another program uses the key ' .. SLOT} end
 return math.max(left, 1)

@@ -1,4 +1,4 @@
--- Extends the lease of a hold, if it is still this owner's.
+-- Extends the lease of an exclusive hold, if it is still this owner's.
 --
 -- ARGV: id, lease (ms)
 -- Returns 1, if extended; otherwise why not, as `why_not_held` says.
@@ -7,6 +7,8 @@ local hold = call('GET', HOLD)
 if hold and string.find(hold, id, 1, true) == 1 then return call('PEXPIRE', HOLD, ARGV[2]) end
 
 --#include promote.lua
+--#include lost.lua
 
+local result = why_not_held(id)
 if not hold then promote() end
-return why_not_held(hold, id)
+return result

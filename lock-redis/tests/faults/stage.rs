@@ -80,7 +80,7 @@ impl Stage {
         let hold = self.text(&["GET", &key(ROOM, 'l')]).await?;
         Ok(hold.and_then(|hold| {
             let mut words = hold.split(' ');
-            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+            Some((words.next()?.to_owned(), words.nth(1)?.parse().ok()?))
         }))
     }
 

@@ -15,18 +15,16 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
     ("PTTL", &[], "2.6"),
     ("PUBLISH", &[], "2.0"),
     ("PUBSUB", &["NUMSUB"], "2.8"),
-    ("SET", &["GET", "KEEPTTL", "NX", "PX", "PXAT"], "6.2"),
+    ("SET", &["KEEPTTL", "NX", "PX", "PXAT", "XX"], "6.2"),
     ("TIME", &[], "2.6"),
     ("ZADD", &[], "1.2"),
-    ("ZPOPMIN", &[], "5.0"),
-    ("ZRANGE", &["WITHSCORES"], "1.2"),
-    ("ZRANK", &[], "2.0"),
+    ("ZCOUNT", &[], "2.0"),
+    ("ZINCRBY", &[], "1.2"),
+    ("ZMSCORE", &[], "6.2"),
+    ("ZRANGE", &["BYSCORE", "LIMIT", "WITHSCORES"], "6.2"),
     ("ZREM", &[], "1.2"),
     ("ZSCORE", &[], "1.2"),
 ];
-
-/// Options that a script passes to a function of its own, which passes them on to `SET`.
-const PASSED_ON: &[&str] = &["PX", "PXAT"];
 
 fn is_word(text: &str) -> bool {
     text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase())
@@ -48,14 +46,14 @@ fn words(line: &str) -> Vec<(&str, bool)> {
 
 fn complaints(file: &str, line: &str) -> Vec<String> {
     let mut complaints = Vec::new();
-    let mut known: &[&str] = PASSED_ON;
+    let mut known: &[&str] = &[];
     for (word, begins) in words(line) {
         if begins {
             match KNOWN.iter().find(|(command, ..)| *command == word) {
                 Some((_, options, _)) => known = options,
                 None => complaints.push(format!("{file}.lua: {word}: {line}")),
             }
-        } else if !known.contains(&word) && !PASSED_ON.contains(&word) {
+        } else if !known.contains(&word) {
             complaints.push(format!("{file}.lua: option {word}: {line}"));
         }
     }

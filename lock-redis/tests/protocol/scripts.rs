@@ -1,12 +1,21 @@
 //! The texts of the scripts, as shipped or with one rule removed.
 use std::collections::BTreeMap;
 
-const TRUE: [(&str, &str); 10] = [
+const TRUE: [(&str, &str); 19] = [
+    (BEGIN, include_str!("../../src/scripts/begin.lua")),
     (GRANT, include_str!("../../src/scripts/grant.lua")),
     (PROMOTE, include_str!("../../src/scripts/promote.lua")),
+    (LEAVE, include_str!("../../src/scripts/leave.lua")),
+    (AGAIN, include_str!("../../src/scripts/again.lua")),
+    (LOST, include_str!("../../src/scripts/lost.lua")),
+    (QUEUE, include_str!("../../src/scripts/queue.lua")),
     (ACQUIRE, include_str!("../../src/scripts/acquire.lua")),
+    (ACQUIRE_SHARED, include_str!("../../src/scripts/acquire_shared.lua")),
     (RENEW, include_str!("../../src/scripts/renew.lua")),
+    (RENEW_SHARED, include_str!("../../src/scripts/renew_shared.lua")),
     (RELEASE, include_str!("../../src/scripts/release.lua")),
+    (RELEASE_SHARED, include_str!("../../src/scripts/release_shared.lua")),
+    (DOWNGRADE, include_str!("../../src/scripts/downgrade.lua")),
     (CANCEL, include_str!("../../src/scripts/cancel.lua")),
     (INSPECT, include_str!("../../src/scripts/inspect.lua")),
     (BREAK, include_str!("../../src/scripts/break.lua")),
@@ -14,11 +23,20 @@ const TRUE: [(&str, &str); 10] = [
     (REMEMBER, include_str!("../../src/scripts/remember.lua")),
 ];
 
+pub(crate) const BEGIN: &str = "begin";
 pub(crate) const GRANT: &str = "grant";
 pub(crate) const PROMOTE: &str = "promote";
+pub(crate) const LEAVE: &str = "leave";
+pub(crate) const AGAIN: &str = "again";
+pub(crate) const LOST: &str = "lost";
+pub(crate) const QUEUE: &str = "queue";
 pub(crate) const ACQUIRE: &str = "acquire";
+pub(crate) const ACQUIRE_SHARED: &str = "acquire_shared";
 pub(crate) const RENEW: &str = "renew";
+pub(crate) const RENEW_SHARED: &str = "renew_shared";
 pub(crate) const RELEASE: &str = "release";
+pub(crate) const RELEASE_SHARED: &str = "release_shared";
+pub(crate) const DOWNGRADE: &str = "downgrade";
 pub(crate) const CANCEL: &str = "cancel";
 pub(crate) const INSPECT: &str = "inspect";
 pub(crate) const BREAK: &str = "break";
@@ -39,8 +57,10 @@ impl Scripts {
 
     /// The text that is sent to the server under this name.
     pub(crate) fn text(&self, name: &str) -> String {
-        let whole = [self.files[GRANT].as_str(), &self.files[name]].concat();
-        whole.replace("--#include promote.lua\n", &self.files[PROMOTE])
+        let whole = [self.files[BEGIN].as_str(), &self.files[name]].concat();
+        [QUEUE, AGAIN, LEAVE, LOST, PROMOTE, GRANT]
+            .into_iter()
+            .fold(whole, |whole, part| whole.replace(&format!("--#include {part}.lua\n"), &self.files[part]))
     }
 
     /// The files themselves, by name.

@@ -6,7 +6,10 @@ use std::time::Instant;
 use redis::{Cmd, Connection, FromRedisValue, Value};
 
 use crate::failure::{Failure, failure};
-use crate::scripts::{ACQUIRE, BREAK, CANCEL, DESCRIBE, INSPECT, RELEASE, RENEW, Scripts};
+use crate::scripts::{
+    ACQUIRE, ACQUIRE_SHARED, BREAK, CANCEL, DESCRIBE, DOWNGRADE, INSPECT, RELEASE, RELEASE_SHARED, RENEW,
+    RENEW_SHARED, Scripts,
+};
 use crate::server::{LOOK_AGAIN, PATIENCE, Server};
 
 /// A lease in milliseconds that outlasts every scenario.
@@ -16,6 +19,11 @@ pub(crate) const LONG: u64 = 600_000;
 pub(crate) const HOLDER: &str = r#"{"host":"a b","pid":7}"#;
 
 static LAST_LOCK: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether an id says that others can have the lock at the same time.
+fn is_shared(id: &str) -> bool {
+    id.contains(':')
+}
 
 /// A lock that no other scenario uses.
 pub(crate) struct Stage<'a> {
@@ -31,6 +39,7 @@ pub(crate) enum Acquired {
     Held { token: u64 },
     Waits { remaining: i64, rank: i64, score: i64 },
     Gone,
+    OtherPermits(i64),
 }
 
 /// The arguments of one request of an attempt.
@@ -121,7 +130,8 @@ impl<'a> Stage<'a> {
         let Request { id, intent, lease, beat, channel, place } = request;
         let numbers = [lease.to_string(), beat.to_string(), place.to_string()];
         let who = format!("{channel} {HOLDER}");
-        self.script(ACQUIRE, &[id, intent, &numbers[0], &numbers[1], &who, &numbers[2]])
+        let script = if is_shared(id) { ACQUIRE_SHARED } else { ACQUIRE };
+        self.script(script, &[id, intent, &numbers[0], &who, &numbers[1], &numbers[2]])
     }
 
     pub(crate) fn acquire(&mut self, request: &Request) -> Result<Acquired, Failure> {
@@ -129,6 +139,12 @@ impl<'a> Stage<'a> {
         match answer {
             Value::Int(-1) => Ok(Acquired::Gone),
             Value::Int(token) => Ok(Acquired::Held { token: token.try_into()? }),
+            Value::Array(parts) if parts.len() == 2 => {
+                let (-1, permits) = redis::from_redis_value(Value::Array(parts))? else {
+                    return Err(failure("two numbers that say nothing"));
+                };
+                Ok(Acquired::OtherPermits(permits))
+            }
             Value::Array(_) => {
                 let (remaining, rank, score, _holder): (_, _, _, String) = redis::from_redis_value(answer)?;
                 Ok(Acquired::Waits { remaining, rank, score })
@@ -154,11 +170,27 @@ impl<'a> Stage<'a> {
     }
 
     pub(crate) fn renew(&mut self, id: &str, lease: u64) -> Result<i64, Failure> {
+        if is_shared(id) {
+            return self.renew_shared(&[id], lease).map(|codes| codes[0]);
+        }
         self.play(RENEW, &[id, &lease.to_string()])
     }
 
+    pub(crate) fn renew_shared(&mut self, ids: &[&str], lease: u64) -> Result<Vec<i64>, Failure> {
+        self.play(RENEW_SHARED, &[&[&*lease.to_string()], ids].concat())
+    }
+
+    /// Returns the token and whether to call again; or why the hold is gone, and nothing.
+    pub(crate) fn downgrade(&mut self, held: &str, id: &str, lease: u64) -> Result<(i64, Option<i64>), Failure> {
+        let who = format!("- {HOLDER}");
+        match self.play(DOWNGRADE, &[held, id, &lease.to_string(), &who])? {
+            Value::Int(code) => Ok((code, None)),
+            answer => redis::from_redis_value(answer).map(|(token, more)| (token, Some(more))).map_err(Into::into),
+        }
+    }
+
     pub(crate) fn release(&mut self, id: &str) -> Result<(i64, i64), Failure> {
-        let answer: Value = self.play(RELEASE, &[id])?;
+        let answer: Value = self.play(if is_shared(id) { RELEASE_SHARED } else { RELEASE }, &[id])?;
         // The short answer: released, and there are no waiters.
         if answer == Value::Int(1) { Ok((1, 0)) } else { Ok(redis::from_redis_value(answer)?) }
     }

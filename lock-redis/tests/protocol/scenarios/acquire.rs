@@ -60,11 +60,11 @@ pub(crate) fn a_hold_says_who_and_since_when(scripts: &Scripts, server: &Server)
     let token = stage.must_get(&waits("a").on("channel"))?;
     let after = stage.server_time()?;
     let hold = stage.hold()?.unwrap_or_default();
-    let parts: Vec<&str> = hold.splitn(5, ' ').collect();
-    same("who", &parts[..2], &["a", &token.to_string()][..])?;
-    let since: u64 = parts[2].parse()?;
+    let parts: Vec<&str> = hold.splitn(6, ' ').collect();
+    same("who", &parts[..3], &["a", "v1", &token.to_string()][..])?;
+    let since: u64 = parts[3].parse()?;
     holds("since when, in microseconds", before <= since && since <= after)?;
-    same("where and who", &parts[3..], &["channel", HOLDER][..])
+    same("where and who", &parts[4..], &["channel", HOLDER][..])
 }
 
 /// All ids have the same length; the text that the script compares one with contains more than an id.

@@ -70,7 +70,7 @@ pub(crate) fn tokens_rise_when_the_clock_is_behind(scripts: &Scripts, server: &S
     let mut stage = Stage::new(scripts, server)?;
     let ahead = stage.server_time()? + 3_600_000_000;
     let fence = stage.key("f");
-    let _: String = stage.ask(&["SET", &fence, &ahead.to_string()])?;
+    let _: String = stage.ask(&["SET", &fence, &format!("v1 {ahead}")])?;
     same("the next", &stage.must_get(&tries("a"))?, &(ahead + 1))?;
     stage.must_wait(&waits("b"))?;
     stage.release("a")?;
@@ -83,15 +83,15 @@ pub(crate) fn tokens_keep_all_their_digits(scripts: &Scripts, server: &Server) -
     let (fence, channel) = (stage.key("f"), stage.channel("b"));
     let mut listener = stage.listen(&channel)?;
     let last = 4_123_456_789_123_457_u64;
-    let _: String = stage.ask(&["SET", &fence, &last.to_string()])?;
+    let _: String = stage.ask(&["SET", &fence, &format!("v1 {last}")])?;
     same("the token", &stage.must_get(&tries("a"))?, &(last + 1))?;
     same("the token when asked again", &stage.must_get(&tries("a"))?, &(last + 1))?;
-    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &(last + 1).to_string())?;
+    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &format!("v1 {}", last + 1))?;
     stage.must_wait(&waits("b").on(&channel))?;
     stage.release("a")?;
     same("the message", &listener.next()?, &format!("b granted 1 {}", last + 2))?;
-    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &(last + 2).to_string())?;
-    let since = stage.hold()?.and_then(|hold| hold.split(' ').nth(2).map(str::to_owned));
+    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &format!("v1 {}", last + 2))?;
+    let since = stage.hold()?.and_then(|hold| hold.split(' ').nth(3).map(str::to_owned));
     let since = since.ok_or_else(|| failure("no time in the hold"))?;
     holds("the time in the hold is written out", since.len() >= 16 && since.parse::<u64>().is_ok())
 }
@@ -105,7 +105,7 @@ pub(crate) fn the_fence_outlasts_its_own_value_by_a_day(scripts: &Scripts, serve
     // A fence that is an hour ahead of the clock has to last an hour longer.
     let ahead = stage.server_time()? + 3_600_000_000;
     let fence = stage.key("f");
-    let _: String = stage.ask(&["SET", &fence, &ahead.to_string()])?;
+    let _: String = stage.ask(&["SET", &fence, &format!("v1 {ahead}")])?;
     stage.must_wait(&waits("b"))?;
     stage.release("a")?;
     let lifetime = stage.lifetime("f")? - 3_600_000;

@@ -20,7 +20,7 @@ fn ends_by(scripts: &Scripts, server: &Server, end: impl FnOnce(&mut Stage<'_>) 
     holds("the token rises", token > last)?;
     holds(
         "the hold has the token",
-        stage.hold()?.is_some_and(|hold| hold.starts_with(&format!("a {token} "))),
+        stage.hold()?.is_some_and(|hold| hold.starts_with(&format!("a v1 {token} "))),
     )?;
     same("the queue", &stage.queue()?, &vec!["b".to_owned()])?;
     same("the waiters", &stage.states()?, &vec!["b".to_owned()])?;

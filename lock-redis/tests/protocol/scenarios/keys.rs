@@ -49,12 +49,12 @@ pub(crate) fn every_key_is_declared(scripts: &Scripts, _: &Server) -> Outcome {
     monitor.send_packed_command(&redis::cmd("MONITOR").get_packed_command())?;
     monitor.recv_response()?;
     play_all(&mut stage)?;
-    let _: String = stage.ask(&["ECHO", "the end"])?;
+    let _: String = stage.ask(&["ECHO", "nothing follows"])?;
 
     let mut seen = BTreeSet::new();
     loop {
         let line: String = redis::from_redis_value(monitor.recv_response()?)?;
-        if line.contains("the end") {
+        if line.contains("nothing follows") {
             break;
         }
         let Some((_, command)) = line.split_once(" lua] ") else { continue };

@@ -63,7 +63,7 @@ pub(crate) fn only_the_owner_describes_its_hold(scripts: &Scripts, server: &Serv
     same("description by another", &stage.describe("thief", "x")?, &2)?;
     same("the hold", &stage.hold()?.unwrap_or_default(), &before)?;
     same("description", &stage.describe("holder", "{\"a\": \"b c\"}")?, &1)?;
-    let words: Vec<_> = before.splitn(5, ' ').take(4).collect();
+    let words: Vec<_> = before.splitn(6, ' ').take(5).collect();
     same("the hold", &stage.hold()?, &Some(format!("{} {{\"a\": \"b c\"}}", words.join(" "))))?;
     let remaining = stage.remaining()?;
     holds("the lease is as it was", 0 < remaining && remaining <= (LONG / 2).cast_signed())?;

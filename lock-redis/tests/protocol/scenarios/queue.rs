@@ -143,9 +143,9 @@ pub(crate) fn many_dead_waiters_are_looked_at_in_pieces(scripts: &Scripts, serve
 
     let mut stage = with_dead_waiters(scripts, server, MANY)?;
     let hold = stage.key("l");
-    let _: String = stage.ask(&["SET", &hold, "b 1 1 - x"])?;
+    let _: String = stage.ask(&["SET", &hold, "b v1 1 1 - x"])?;
     same("break", &stage.break_holder("b")?, &(1, 1))?;
-    let _: String = stage.ask(&["SET", &hold, "c 1 1 - x"])?;
+    let _: String = stage.ask(&["SET", &hold, "c v1 1 1 - x"])?;
     same("release", &stage.release("c")?, &(1, 1))
 }
 

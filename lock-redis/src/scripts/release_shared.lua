@@ -1,0 +1,22 @@
+-- Ends a hold that is shared, if it is still this owner's, and lets the next waiters in. As `release`.
+--
+-- ARGV: id
+local id = ARGV[1]
+local score = call('ZSCORE', QUEUE, id)
+local is_ours = score and tonumber(score) < 100000000000000
+if is_ours then
+  call('ZREM', QUEUE, id)
+  call('HDEL', WAITERS, id)
+  local take, of = string.match(id, ':(%d+)/(%d+)$')
+  if take and tonumber(call('ZINCRBY', QUEUE, '-' .. take, '/' .. of)) <= 0 then call('ZREM', QUEUE, '/' .. of) end
+  if call('ZCOUNT', QUEUE, '100000000000000', '+inf') == 0 then return 1 end
+end
+local hold = call('GET', HOLD)
+
+--#include promote.lua
+--#include lost.lua
+
+local result = is_ours and 1 or why_not_held(id)
+if hold then return {result, 0} end
+local _, more = promote()
+return {result, more}
