@@ -262,11 +262,9 @@ mod tests {
         let (ends, arrived) = (bulk("1700000030000"), bulk("1700000000000001"));
         let (holders, waiter) = ([bulk("b:1/5"), bulk("a:2/5")], bulk("1700000030000 4 - {}"));
         let [first, second] = holders;
-        let answer = [
-            [bulk(""), Value::Int(7)].as_slice(),
-            &[first, ends.clone(), state(9), second, ends, state(8), bulk("c:4/5"), arrived, waiter],
-        ];
-        let read = status(&name, &answer.concat()).unwrap();
+        let mut answer = vec![bulk(""), Value::Int(7)];
+        answer.extend([first, ends.clone(), state(9), second, ends, state(8), bulk("c:4/5"), arrived, waiter]);
+        let read = status(&name, &answer).unwrap();
         let ids: Vec<_> = read.holders.iter().map(|holder| holder.id.as_str()).collect();
         assert_eq!((&*ids, read.free_permits()), (&["a:2/5", "b:1/5"][..], Some(2)));
         assert_eq!(read.waiters[0].mode.to_string(), "4 of 5 permits");

@@ -15,6 +15,9 @@ use super::wait::{soon, until};
 const URL: &str = "DISTLOCK_FAULTS_URL";
 const NAME: &str = "DISTLOCK_FAULTS_NAME";
 
+/// Set for a process that acquires the read side.
+const READS: &str = "DISTLOCK_FAULTS_READS";
+
 /// The beginning of the line that reports a loss.
 const LOST: &str = "lost: ";
 
@@ -38,9 +41,23 @@ impl Helper {
     /// # Cancel safety
     /// The future may be dropped at any time; the process ends then.
     pub async fn start(url: &str, name: &str) -> Outcome<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .env(URL, url)
-            .env(NAME, name)
+        Self::run(Command::new(std::env::current_exe()?).env(URL, url).env(NAME, name)).await
+    }
+
+    /// As [`start`](Self::start), for the read side.
+    ///
+    /// # Errors
+    /// Same as [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    /// Same as [`start`](Self::start).
+    pub async fn start_reader(url: &str, name: &str) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        Self::run(command.env(URL, url).env(NAME, name).env(READS, "1")).await
+    }
+
+    async fn run(command: &mut Command) -> Outcome<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -185,7 +202,9 @@ fn run(connect: impl AsyncFnOnce(&str) -> Result<LockClient, LockError>, url: &s
     runtime.block_on(async {
         let client = connect(url).await?;
         say("connected")?;
-        let guard = client.mutex(name)?.acquire().await?;
+        let reads = std::env::var_os(READS).is_some();
+        let lock = if reads { client.rw_lock(name)?.read() } else { client.mutex(name)? };
+        let guard = lock.acquire().await?;
         say("acquired")?;
         // Ends with the process that started it.
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));

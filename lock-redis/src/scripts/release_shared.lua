@@ -4,9 +4,10 @@
 local id = ARGV[1]
 local score = call('ZSCORE', QUEUE, id)
 local is_ours = score and tonumber(score) < 100000000000000
+-- Also what an operator has left who deleted QUEUE.
+if is_ours or not score then redis.pcall('HDEL', WAITERS, id) end
 if is_ours then
   call('ZREM', QUEUE, id)
-  call('HDEL', WAITERS, id)
   local take, of = string.match(id, ':(%d+)/(%d+)$')
   if take and tonumber(call('ZINCRBY', QUEUE, '-' .. take, '/' .. of)) <= 0 then call('ZREM', QUEUE, '/' .. of) end
   if call('ZCOUNT', QUEUE, '100000000000000', '+inf') == 0 then return 1 end

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, LockClient, LockError, LockUrl};
+use lock_core::{ClientBuilder, DistributedLock, LockClient, LockError, LockUrl};
 use test_servers::{RedisOptions, RedisServer, TcpProxy, Value};
 
 use crate::case::ensure;
@@ -143,6 +144,11 @@ impl Stage {
         let guard = soon("the lock", client.mutex(ROOM)?.acquire()).await??;
         Ok(guard.release().await?)
     }
+}
+
+/// The read side of the lock `ROOM`.
+pub fn read_side(client: &LockClient) -> Outcome<Arc<dyn DistributedLock>> {
+    Ok(client.rw_lock(ROOM)?.read())
 }
 
 /// A key of a lock: `l` the hold, `q` the queue, `w` the waiters, `f` the fence.

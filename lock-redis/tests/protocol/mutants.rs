@@ -1,9 +1,10 @@
 //! Scripts with one rule removed, each with the scenario that must notice it.
 use crate::scenarios::{
-    Scenario, acquire, beat, faults, fence, foreign, handoff, inspect, keys, lease, queue, undo,
+    Scenario, acquire, beat, faults, fence, foreign, handoff, inspect, keys, lease, permits, queue, sharing, undo,
 };
 use crate::scripts::{
-    ACQUIRE, BREAK, CANCEL, DESCRIBE, GRANT, INSPECT, LEAVE, LOST, PROMOTE, QUEUE, RELEASE, RENEW,
+    ACQUIRE, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT, LEAVE, LOST, PROMOTE, QUEUE,
+    RELEASE, RELEASE_SHARED, RENEW, RENEW_SHARED,
 };
 
 pub(crate) struct Mutant {
@@ -231,7 +232,7 @@ mutants! {
     "a cancel ends any hold":
         CANCEL, "string.find(hold, id, 1, true) == 1" => "true", undo::cancel_of_nothing_changes_nothing;
     "a cancel passes on a lock that is held":
-        CANCEL, "if hold then return 0 end" => "", undo::cancel_of_a_place;
+        CANCEL, "if hold then return 0 end" => "hold = nil", undo::cancel_of_a_place;
     "a break ends any hold":
         BREAK, "string.match(hold, '^%S+') == id" => "true", undo::break_of_another_changes_nothing;
     "a break ends the waiters' wait":
@@ -247,6 +248,121 @@ mutants! {
     "a break marks before it deletes":
         BREAK, "call('DEL', HOLD)" => "call('ZADD', BROKEN, 1, id) call('DEL', HOLD)",
         faults::without_memory_a_break_hands_over;
+
+    // Sharing.
+    "a reader passes a writer that waits":
+        ACQUIRE_SHARED, "call('ZCOUNT', QUEUE, '100000000000000', '+inf') == 0" => "true",
+        sharing::a_reader_stands_behind_a_writer_that_waits;
+    "a reader is beside a writer":
+        ACQUIRE_SHARED, "not hold and intent" => "intent", sharing::readers_are_beside_each_other;
+    "a writer is beside readers":
+        PROMOTE, "elseif is_held and not string" => "elseif not is_held and not string", sharing::readers_are_beside_each_other;
+    "a writer enters when the first reader goes":
+        RELEASE_SHARED, "  call('ZREM', QUEUE, id)\n" => "  call('DEL', QUEUE)\n", sharing::readers_are_beside_each_other;
+    "a reader that asks again is another one":
+        AGAIN, "if not token then" => "if true then", sharing::readers_are_beside_each_other;
+    "a reader's token does not rise":
+        ACQUIRE_SHARED, "    call('SET', FENCE, 'v1 ' .. token, 'PX', '86400000')\n    call('HSET', WAITERS, id, token" =>
+        "    call('HSET', WAITERS, id, 7", sharing::readers_are_beside_each_other;
+    "readers enter one by one":
+        PROMOTE, "    id = nil\n  end" => "    break\n  end", sharing::neighbours_that_read_enter_together;
+    "readers pass the writer at the head":
+        PROMOTE, "if is_there and not token then break end" => "", sharing::neighbours_that_read_enter_together;
+    "each reader has a message of its own":
+        PROMOTE, "messages[channel] = (messages[channel] or '') .." => "tell(channel, '') messages[channel] =",
+        sharing::neighbours_that_read_enter_together;
+    "the silent are not removed":
+        PROMOTE, "tonumber(first[2]) <= now_ms then" => "false then", sharing::a_reader_that_is_silent_is_gone;
+    "a waiter is told of the last end":
+        QUEUE, "QUEUE, '(' .. now_ms, ARRIVALS, 'BYSCORE', 'LIMIT', '0', '1'," => "QUEUE, '0', '0',",
+        permits::the_head_takes_all_or_nothing;
+    "the readers end with the one that came last":
+        ACQUIRE_SHARED, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end" =>
+        "call('PEXPIRE', QUEUE, lease)", sharing::a_late_renewal_of_a_reader_does_not_revive;
+    "a late renewal revives a reader":
+        RENEW_SHARED, "ends > now_ms and " => "", sharing::a_late_renewal_of_a_reader_does_not_revive;
+    "a late heartbeat revives a reader":
+        AGAIN, "score <= now_ms or " => "", sharing::a_late_renewal_of_a_reader_does_not_revive;
+    "a renewal extends no key":
+        RENEW_SHARED, "  call('PEXPIRE', QUEUE, math.max(call('PTTL', QUEUE), tonumber(lease)))\n" => "",
+        sharing::one_call_renews_many;
+    "a renewal extends no lease":
+        RENEW_SHARED, "  call('ZADD', QUEUE, unpack(extended))\n" => "", sharing::one_call_renews_many;
+    "a cancel under shared holds lets none in":
+        CANCEL, "local _, more = promote()" => "local more = 0", sharing::a_writer_that_gives_up_lets_those_behind_it_in;
+    "a renewal lets none in":
+        RENEW_SHARED, "if not hold then promote() end\n" => "", sharing::a_silent_writer_at_the_head_stops_none;
+    "a heartbeat under shared holds lets none in":
+        QUEUE, "if not is_new and not hold then" => "if false then", sharing::a_silent_writer_at_the_head_stops_none;
+    "a release of nothing lets none in":
+        RELEASE_SHARED, "local _, more = promote()" => "local more = 0", sharing::a_silent_writer_at_the_head_stops_none;
+    "a waiter is not told of the head's deadline":
+        QUEUE, "if rank > 0 then" => "if false then", sharing::a_silent_writer_at_the_head_stops_none;
+    "a silent head is looked at only if it fits":
+        PROMOTE, "if is_there and not token then break end" => "if not token then break end",
+        sharing::a_silent_writer_at_the_head_stops_none;
+    "a downgrade lets none in":
+        DOWNGRADE, "local _, more = promote()" => "local more = 0", sharing::a_writer_goes_on_reading;
+    "a downgrade leaves the writer":
+        DOWNGRADE, "  call('DEL', HOLD)\n" => "", sharing::a_writer_goes_on_reading;
+    "any writer's hold is made a shared one":
+        DOWNGRADE, "hold and string.find(hold, held, 1, true) == 1" => "hold", sharing::a_writer_goes_on_reading;
+    "a downgrade that is sent twice is lost":
+        DOWNGRADE, "if token then return {token, 0} end\n" => "", sharing::a_writer_goes_on_reading;
+    "a downgrade does not look at the fence":
+        DOWNGRADE, "  last, trouble = look()\n" => "", sharing::a_writer_goes_on_reading;
+    "a break of a reader ends them all":
+        BREAK, "  leave(id)\n" => "  call('DEL', QUEUE)\n", sharing::one_reader_is_broken_and_the_others_stay;
+    "a break of a waiter":
+        BREAK, " and ends < FIRST_ARRIVAL" => "", sharing::one_reader_is_broken_and_the_others_stay;
+    "only the last break is remembered":
+        BREAK, "call('ZADD', BROKEN, " => "call('DEL', BROKEN) call('ZADD', BROKEN, ",
+        sharing::one_reader_is_broken_and_the_others_stay;
+    "inspect shows no readers":
+        INSPECT, "(state or not waits)" => "waits", sharing::inspect_shows_who_shares;
+    "inspect shows the exclusive lease only":
+        INSPECT, "remaining = math.max(remaining, ends - now_ms)" => "remaining = remaining", sharing::inspect_shows_who_shares;
+    "readers are counted":
+        GRANT, "local kept = last\n" => "local kept = last\nfor _, one in ipairs(call('ZRANGE', QUEUE, '0', '-1')) do call('ZSCORE', QUEUE, one) end\n",
+        sharing::no_script_walks_the_readers;
+    "a renewal of readers needs memory":
+        RENEW_SHARED, "  call('PEXPIRE', QUEUE, math.max(call('PTTL', QUEUE), tonumber(lease)))\n" => "",
+        sharing::without_memory_readers_go_on;
+    "a newer hold is anybody's":
+        GRANT, "if not layout or layout == '1' then" => "if true then", sharing::a_newer_layout_is_refused;
+    "a newer fence is another program's":
+        GRANT, "other_layout(FENCE, text, '^v(%d+) ')" => "nil", sharing::a_newer_layout_is_refused;
+    "a layout is compared by its first digit":
+        GRANT, "layout == '1'" => "string.sub(layout, 1, 1) == '1'", sharing::a_newer_layout_is_refused;
+
+    // Permits.
+    "each takes one permit":
+        ACQUIRE_SHARED, "call('ZINCRBY', QUEUE, take," => "call('ZINCRBY', QUEUE, 1,", permits::no_more_are_taken_than_there_are;
+    "each waiter takes one permit":
+        GRANT, "call('ZINCRBY', QUEUE, take," => "call('ZINCRBY', QUEUE, 1,", permits::the_permits_of_the_silent_come_back;
+    "a waiter's permits are not counted with others'":
+        PROMOTE, "taken + take > tonumber(of)" => "taken >= tonumber(of)", permits::the_head_takes_all_or_nothing;
+    "a newcomer's permits are not counted with others'":
+        ACQUIRE_SHARED, "first[2] + take <= tonumber(of)" => "tonumber(first[2]) < tonumber(of)",
+        permits::no_more_are_taken_than_there_are;
+    "permits are not given back":
+        RELEASE_SHARED, "if take and" => "if false and", permits::no_more_are_taken_than_there_are;
+    "a cancel gives no permits back":
+        LEAVE, "then give_back(id) end" => "then end", permits::no_more_are_taken_than_there_are;
+    "a place gives permits back":
+        LEAVE, " and tonumber(score) < FIRST_ARRIVAL" => "", permits::a_large_one_that_gives_up_lets_the_small_in;
+    "the permits of the silent are gone":
+        PROMOTE, "        give_back(id)\n" => "", permits::the_permits_of_the_silent_come_back;
+    "a release of a waiter ends its wait":
+        RELEASE_SHARED, "score and tonumber(score) < 100000000000000" => "score", permits::the_head_takes_all_or_nothing;
+    "a waiter is renewed":
+        RENEW_SHARED, " and ends < FIRST_ARRIVAL" => "", permits::the_head_takes_all_or_nothing;
+    "another number is accepted":
+        QUEUE, "if is ~= of and more == 0 then" => "if false then", permits::another_number_is_told;
+    "another number is let in":
+        ACQUIRE_SHARED, "first[1] == '/' .. of and " => "", permits::another_number_is_told;
+    "a number stays for ever":
+        PROMOTE, "<= 0 then call('ZREM', QUEUE, '/' .. of) end" => "<= 0 then end", permits::another_number_is_told;
 
     // Keys of other programs.
     "a fence of another type is overwritten":

@@ -20,7 +20,24 @@ fn play_all(stage: &mut Stage<'_>) -> Outcome {
     same("break", &stage.break_holder("b")?, &(1, 0))?;
     same("renewal of the broken", &stage.renew("b", LONG)?, &3)?;
     same("cancel", &stage.cancel("c")?, &0)?;
-    same("a late release", &stage.release("c")?, &(0, 0))
+    same("a late release", &stage.release("c")?, &(0, 0))?;
+    stage.must_get(&tries("a"))?;
+    stage.must_wait(&waits("b:r"))?;
+    let (token, _) = stage.downgrade("a", "c:r", LONG)?;
+    holds("it is shared", token > 3)?;
+    same("renewals", &stage.renew_shared(&["b:r", "c:r", "d:r"], LONG)?, &vec![1, 1, 0])?;
+    stage.must_wait(&waits("d"))?;
+    same("break of a reader", &stage.break_holder("b:r")?, &(1, 0))?;
+    same("a late release", &stage.release("b:r")?, &(3, 0))?;
+    same("release", &stage.release("c:r")?, &(1, 0))?;
+    same("cancel", &stage.cancel("d")?, &0)?;
+    for id in ["a:2/3", "b:1/3"] {
+        stage.must_get(&tries(id))?;
+        stage.acquire(&waits("c:3/3"))?;
+        same("release", &stage.release(id)?, &(1, 0))?;
+        same("cancel", &stage.cancel("c:3/3")?, &0)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn one_node_of_a_cluster_has_them_all(scripts: &Scripts, _: &Server) -> Outcome {

@@ -15,7 +15,9 @@ pub(crate) mod handoff;
 pub(crate) mod inspect;
 pub(crate) mod keys;
 pub(crate) mod lease;
+pub(crate) mod permits;
 pub(crate) mod queue;
+pub(crate) mod sharing;
 pub(crate) mod undo;
 
 /// One promise.
@@ -62,5 +64,13 @@ scenarios! {
         a_fence_by_another_program_undoes_no_release, a_queue_or_waiters_by_another_program_undo_no_release, a_mark_by_another_program_is_left_as_it_is;
     faults: without_memory_nothing_is_acquired, without_memory_a_release_hands_over, without_memory_a_break_hands_over,
         without_memory_a_waiter_keeps_its_place, a_replica_refuses;
+    sharing: readers_are_beside_each_other, a_reader_stands_behind_a_writer_that_waits,
+        neighbours_that_read_enter_together, a_reader_that_is_silent_is_gone,
+        a_late_renewal_of_a_reader_does_not_revive, one_call_renews_many,
+        a_writer_that_gives_up_lets_those_behind_it_in, a_silent_writer_at_the_head_stops_none,
+        a_writer_goes_on_reading, one_reader_is_broken_and_the_others_stay, inspect_shows_who_shares,
+        no_script_walks_the_readers, without_memory_readers_go_on, an_operator_deletes_keys, a_newer_layout_is_refused;
+    permits: no_more_are_taken_than_there_are, the_head_takes_all_or_nothing,
+        a_large_one_that_gives_up_lets_the_small_in, the_permits_of_the_silent_come_back, another_number_is_told;
     keys: one_node_of_a_cluster_has_them_all, every_key_is_declared;
 }

@@ -122,7 +122,17 @@ pub(crate) fn a_newcomer_is_granted_without_a_message(scripts: &Scripts, server:
     let mut stage = with_dead_waiters(scripts, server, 1)?;
     let unheard = stage.channel("unheard");
     stage.must_get(&waits("new").on(&unheard))?;
-    Ok(())
+
+    // The same for one that has a place.
+    for channel in [&channel, &unheard] {
+        let mut stage = Stage::new(scripts, server)?;
+        stage.must_get(&tries("holder"))?;
+        stage.must_wait(&waits("a").on(channel))?;
+        stage.expire_hold()?;
+        stage.must_get(&beats("a").on(channel))?;
+    }
+    let _: i64 = stage.ask(&["PUBLISH", &channel, "the end"])?;
+    same("the next message", &listener.next()?, &"the end".to_owned())
 }
 
 pub(crate) fn many_dead_waiters_are_looked_at_in_pieces(scripts: &Scripts, server: &Server) -> Outcome {
