@@ -91,7 +91,14 @@ impl<'a> Attempt<'a> {
             Some(lease) => (lease, backend.context.renewal_interval(lease)?),
             None => (backend.lease, backend.interval),
         };
-        Ok(Self { backend, request, keys: backend.keys(request.physical(), request.mode().kind()), lease, interval, holder })
+        Ok(Self {
+            backend,
+            request,
+            keys: backend.keys(request.physical(), request.mode().kind()),
+            lease,
+            interval,
+            holder,
+        })
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {

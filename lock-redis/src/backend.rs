@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use lock_core::Released;
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Describing, Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules, Operation, PermitLimits,
-    PhysicalName, Reach, Remembered, Remembering, Updated,
+    Describing, Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
+    Inspection, LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules,
+    Operation, PermitLimits, PhysicalName, Reach, Remembered, Remembering, Updated,
 };
 use redis::Value;
 

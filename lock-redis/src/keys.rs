@@ -99,9 +99,7 @@ mod tests {
     #[test]
     fn an_id_says_its_mode() {
         let number = |number| NonZeroU32::new(number).unwrap();
-        for mode in
-            [Mode::Exclusive, Mode::Shared, Mode::Permits { take: number(2), of: number(u32::MAX) }]
-        {
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { take: number(2), of: number(u32::MAX) }] {
             assert_eq!(mode_of(&id_at_server(AttemptId::new(7), mode)), mode);
         }
         for foreign in ["thief", "a:b", "a:0/3", "a:1/", ":"] {

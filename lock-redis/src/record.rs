@@ -263,7 +263,17 @@ mod tests {
         let (holders, waiter) = ([bulk("b:1/5"), bulk("a:2/5")], bulk("1700000030000 4 - {}"));
         let [first, second] = holders;
         let mut answer = vec![bulk(""), Value::Int(7)];
-        answer.extend([first, ends.clone(), state(9), second, ends, state(8), bulk("c:4/5"), arrived, waiter]);
+        answer.extend([
+            first,
+            ends.clone(),
+            state(9),
+            second,
+            ends,
+            state(8),
+            bulk("c:4/5"),
+            arrived,
+            waiter,
+        ]);
         let read = status(&name, &answer).unwrap();
         let ids: Vec<_> = read.holders.iter().map(|holder| holder.id.as_str()).collect();
         assert_eq!((&*ids, read.free_permits()), (&["a:2/5", "b:1/5"][..], Some(2)));

@@ -259,13 +259,13 @@ impl Supervisor {
         }
     }
 
-    /// Sets the connection's name, loads the scripts, and asks what the server is.
+    /// Sets the connection's name, loads the usual scripts, and asks what the server is.
     async fn introduce(&self, link: &mut Link) -> Result<Option<Facts>, LockError> {
         let mut requests = redis::pipe();
         requests.cmd("CLIENT").arg("SETNAME").arg("distlock");
         requests.cmd("CLIENT").arg("ID");
         requests.cmd("INFO");
-        for script in scripts() {
+        for script in scripts().iter().filter(|script| !script.is_rare()) {
             requests.cmd("SCRIPT").arg("LOAD").arg(script.text());
         }
         let mut answers = link

@@ -24,7 +24,7 @@ if hold and string.find(hold, held, 1, true) == 1 then
   return {token, more}
 end
 local token = held_together(id, lease)
-if token then return {token, 0} end
 local result = why_not_held(held)
 if not hold then promote() end
+if token then return {token, 0} end
 return result

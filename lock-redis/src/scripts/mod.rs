@@ -27,6 +27,12 @@ impl Script {
         self.name
     }
 
+    /// Whether most clients never call it, so that it is loaded when it is needed.
+    pub(crate) fn is_rare(&self) -> bool {
+        use Operation::{Break, Describe, Downgrade, Remember};
+        matches!(self.operation, Break | Describe | Downgrade | Remember)
+    }
+
     /// The script's text.
     pub fn text(&self) -> &str {
         &self.text
@@ -49,10 +55,13 @@ const PARTS: [(&str, &str); 6] = [
     ("--#include grant.lua\n", include_str!("grant.lua")),
 ];
 
-/// Puts the common beginning before a script, and the parts into it.
+/// Puts the common beginning before a script, and the parts into it. Leaves comments and indentation out, because each
+/// connection sends the usual scripts.
 fn assemble(script: &str) -> String {
     let whole = [include_str!("begin.lua"), script].concat();
-    PARTS.iter().fold(whole, |whole, (line, part)| whole.replace(line, part))
+    let whole = PARTS.iter().fold(whole, |whole, (line, part)| whole.replace(line, part));
+    let lines = whole.lines().map(str::trim_start);
+    lines.filter(|line| !line.is_empty() && !line.starts_with("--")).flat_map(|line| [line, "\n"]).collect()
 }
 
 macro_rules! script {

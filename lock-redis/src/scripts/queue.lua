@@ -16,7 +16,10 @@ local ends, place = whole(now_ms + lease), tonumber(ARGV[6] or 0)
 
 if score and score < FIRST_ARRIVAL then
   local token = held_together(id, lease)
-  if token then return token end
+  if token then
+    promote()
+    return token
+  end
   leave(id)
   score = nil
 end

@@ -49,7 +49,10 @@ async fn of_an_acquire() -> Outcome {
             guard.token()
         );
         let fence = stage.text(&["GET", &key(ROOM, 'f')]).await?;
-        ensure!(fence == held.map(|token| format!("v1 {token}")), "{way:?}: granted twice: {fence:?}, {held:?}");
+        ensure!(
+            fence == held.map(|token| format!("v1 {token}")),
+            "{way:?}: granted twice: {fence:?}, {held:?}"
+        );
         guard.release().await?;
         stage.nothing_is_left(format_args!("{way:?}")).await?;
     }

@@ -92,11 +92,9 @@ async fn a_reader_that_stood_still_across_its_grant_does_not_believe_in_it() -> 
 
 /// Requests, replies, or both vanish: it stops before a writer enters, and the readers beside it do not notice.
 async fn a_silent_reader_is_lost_alone_and_in_time() -> Outcome {
-    for directions in [
-        &[Direction::ToServer][..],
-        &[Direction::ToClient],
-        &[Direction::ToServer, Direction::ToClient],
-    ] {
+    for directions in
+        [&[Direction::ToServer][..], &[Direction::ToClient], &[Direction::ToServer, Direction::ToClient]]
+    {
         let stage = Stage::new().await?;
         let proxy = stage.proxy()?;
         let silent = stage.client_at(proxy.address(), "lease=3s").await?;
@@ -357,8 +355,12 @@ async fn a_newer_layout_is_refused() -> Outcome {
     for (part, text) in [('l', "id v2 somewhere else"), ('f', "v2 12")] {
         stage.server.command(&["SET", &key(ROOM, part), text]).await?;
         for lock in [client.mutex(ROOM)?, read_side(&client)?] {
-            for answer in [lock.try_acquire().await.map(drop), soon("the refusal", lock.acquire()).await?.map(drop)] {
-                let Err(error) = answer else { return Err(Failure::new("a newer layout was taken for ours")) };
+            for answer in
+                [lock.try_acquire().await.map(drop), soon("the refusal", lock.acquire()).await?.map(drop)]
+            {
+                let Err(error) = answer else {
+                    return Err(Failure::new("a newer layout was taken for ours"));
+                };
                 let text = error.to_string();
                 ensure!(error.kind() == lock_core::ErrorKind::Unsupported, "the kind is {:?}", error.kind());
                 ensure!(text.contains("layout 2") && text.contains("newer version"), "{text}");

@@ -1,10 +1,11 @@
 //! Scripts with one rule removed, each with the scenario that must notice it.
 use crate::scenarios::{
-    Scenario, acquire, beat, faults, fence, foreign, handoff, inspect, keys, lease, permits, queue, sharing, undo,
+    Scenario, acquire, beat, faults, fence, foreign, handoff, inspect, keys, lease, permits, queue, sharing,
+    undo,
 };
 use crate::scripts::{
-    ACQUIRE, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT, LEAVE, LOST, PROMOTE, QUEUE,
-    RELEASE, RELEASE_SHARED, RENEW, RENEW_SHARED,
+    ACQUIRE, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT, LEAVE, LOST, PROMOTE,
+    QUEUE, RELEASE, RELEASE_SHARED, RENEW, RENEW_SHARED,
 };
 
 pub(crate) struct Mutant {
@@ -278,7 +279,7 @@ mutants! {
         permits::the_head_takes_all_or_nothing;
     "the readers end with the one that came last":
         ACQUIRE_SHARED, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end" =>
-        "call('PEXPIRE', QUEUE, lease)", sharing::a_late_renewal_of_a_reader_does_not_revive;
+        "call('PEXPIRE', QUEUE, lease)", permits::the_permits_of_the_silent_come_back;
     "a late renewal revives a reader":
         RENEW_SHARED, "ends > now_ms and " => "", sharing::a_late_renewal_of_a_reader_does_not_revive;
     "a late heartbeat revives a reader":
@@ -296,6 +297,8 @@ mutants! {
         QUEUE, "if not is_new and not hold then" => "if false then", sharing::a_silent_writer_at_the_head_stops_none;
     "a release of nothing lets none in":
         RELEASE_SHARED, "local _, more = promote()" => "local more = 0", sharing::a_silent_writer_at_the_head_stops_none;
+    "a reader that asks again lets none in":
+        QUEUE, "    promote()\n    return token" => "    return token", sharing::a_silent_writer_at_the_head_stops_none;
     "a waiter is not told of the head's deadline":
         QUEUE, "if rank > 0 then" => "if false then", sharing::a_silent_writer_at_the_head_stops_none;
     "a silent head is looked at only if it fits":

@@ -58,9 +58,14 @@ impl Scripts {
     /// The text that is sent to the server under this name.
     pub(crate) fn text(&self, name: &str) -> String {
         let whole = [self.files[BEGIN].as_str(), &self.files[name]].concat();
-        [QUEUE, AGAIN, LEAVE, LOST, PROMOTE, GRANT]
+        let whole = [QUEUE, AGAIN, LEAVE, LOST, PROMOTE, GRANT]
             .into_iter()
-            .fold(whole, |whole, part| whole.replace(&format!("--#include {part}.lua\n"), &self.files[part]))
+            .fold(whole, |whole, part| whole.replace(&format!("--#include {part}.lua\n"), &self.files[part]));
+        let lines = whole.lines().map(str::trim_start);
+        lines
+            .filter(|line| !line.is_empty() && !line.starts_with("--"))
+            .flat_map(|line| [line, "\n"])
+            .collect()
     }
 
     /// The files themselves, by name.

@@ -181,11 +181,18 @@ impl<'a> Stage<'a> {
     }
 
     /// Returns the token and whether to call again; or why the hold is gone, and nothing.
-    pub(crate) fn downgrade(&mut self, held: &str, id: &str, lease: u64) -> Result<(i64, Option<i64>), Failure> {
+    pub(crate) fn downgrade(
+        &mut self,
+        held: &str,
+        id: &str,
+        lease: u64,
+    ) -> Result<(i64, Option<i64>), Failure> {
         let who = format!("- {HOLDER}");
         match self.play(DOWNGRADE, &[held, id, &lease.to_string(), &who])? {
             Value::Int(code) => Ok((code, None)),
-            answer => redis::from_redis_value(answer).map(|(token, more)| (token, Some(more))).map_err(Into::into),
+            answer => {
+                redis::from_redis_value(answer).map(|(token, more)| (token, Some(more))).map_err(Into::into)
+            }
         }
     }
 
@@ -273,6 +280,23 @@ impl<'a> Stage<'a> {
         let key = self.key("l");
         let _: i64 = self.ask(&["PEXPIRE", &key, "1"])?;
         self.until_hold_ends()
+    }
+
+    /// Ends the lease of one of those that hold the lock together.
+    pub(crate) fn expire_reader(&mut self, id: &str) -> Result<(), Failure> {
+        let queue = self.key("q");
+        let ended = self.server_time()? / 1000 - 1;
+        let _: i64 = self.ask(&["ZADD", &queue, "XX", &ended.to_string(), id])?;
+        Ok(())
+    }
+
+    /// Lets the deadline of a waiter be over.
+    pub(crate) fn expire_waiter(&mut self, id: &str) -> Result<(), Failure> {
+        let waiters = self.key("w");
+        let state: String = self.ask(&["HGET", &waiters, id])?;
+        let rest = state.split_once(' ').map_or("", |(_, rest)| rest);
+        let _: i64 = self.ask(&["HSET", &waiters, id, &format!("1 {rest}")])?;
+        Ok(())
     }
 
     /// Waits until the lease of the hold is over.

@@ -155,12 +155,12 @@ impl World {
     pub(crate) fn after(&self, rules: &Rules, bounds: Bounds, step: Step) -> Result<Self, Violation> {
         let mut world = *self;
         world.take(rules, bounds, step)?;
-        world.check()?;
+        world.check(rules)?;
         Ok(world)
     }
 
-    fn check(&self) -> Result<(), Violation> {
-        if self.believers() > 1 {
+    fn check(&self, rules: &Rules) -> Result<(), Violation> {
+        if !Rules::are_together(self.believers().map(|client| rules.mode(client))) {
             return Err("two believe that they hold the lock");
         }
         let is_over = |id: Id| match self.clients[usize::from(id.client)].role {
@@ -173,7 +173,7 @@ impl World {
         };
         let server = &self.server;
         if server.queue.iter().any(|place| is_over(place.id))
-            || server.hold.is_some_and(|hold| is_over(hold.id))
+            || server.holds.iter().any(|hold| is_over(hold.id))
         {
             return Err("something is left of an attempt that ended");
         }

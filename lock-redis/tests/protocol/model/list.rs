@@ -17,7 +17,7 @@ impl<T: Copy, const ROOM: usize> List<T, ROOM> {
         self.0[0].is_none()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
         self.0.iter().map_while(Option::as_ref)
     }
 

@@ -13,7 +13,7 @@ mod server;
 mod world;
 
 use client::Bounds;
-use rules::{Rule, Rules};
+use rules::{Mode, Rule, Rules};
 use search::{Found, search};
 
 /// More states than any search has that runs by default.
@@ -28,6 +28,10 @@ const WITHOUT_FAULTS: Bounds = Bounds { faults: 0, ..TWO_CLIENTS };
 const TWO_ATTEMPTS: Bounds = Bounds { attempts: 2, faults: 0, ..TWO_CLIENTS };
 const THREE_CLIENTS: Bounds = Bounds { clients: 3, faults: 0, ..TWO_CLIENTS };
 const WITH_RESTARTS: Bounds = Bounds { with_restarts: true, ..TWO_CLIENTS };
+
+const READERS: [Mode; 3] = [Mode::Shared, Mode::Shared, Mode::Exclusive];
+const READER_AND_WRITER: [Mode; 3] = [Mode::Shared, Mode::Exclusive, Mode::Shared];
+const SMALL_AND_LARGE: [Mode; 3] = [Mode::Permits(1), Mode::Permits(2), Mode::Permits(1)];
 
 const TWO_BELIEVE: &str = "two believe that they hold the lock";
 const LEFT: &str = "something is left of an attempt that ended";
@@ -56,6 +60,13 @@ fn the_protocol_is_right_for_a_client_that_polls() {
     finds_nothing(&Rules::without(&[]).with_poller(1), TWO_CLIENTS, MOST_STATES);
 }
 
+#[test]
+fn sharing_is_right() {
+    for modes in [READERS, READER_AND_WRITER, SMALL_AND_LARGE] {
+        finds_nothing(&Rules::without(&[]).with_modes(modes), TWO_CLIENTS, MOST_STATES);
+    }
+}
+
 /// This many states take minutes and some gigabytes: `cargo test --release -p lock-redis --test protocol -- --ignored`.
 #[test]
 #[ignore = "takes minutes, and needs --release"]
@@ -69,6 +80,9 @@ fn the_protocol_is_right_for_more() {
         for rules in [Rules::without(&[]), Rules::without(&[]).with_poller(1)] {
             finds_nothing(&rules, bounds, 60_000_000);
         }
+        for modes in [READERS, READER_AND_WRITER, SMALL_AND_LARGE] {
+            finds_nothing(&Rules::without(&[]).with_modes(modes), bounds, 60_000_000);
+        }
     }
 }
 
@@ -76,11 +90,17 @@ struct Mutant {
     without: &'static [Rule],
     bounds: Bounds,
     has_poller: bool,
+    modes: [Mode; 3],
     finds: &'static str,
 }
 
 const fn mutant(without: &'static [Rule], bounds: Bounds, finds: &'static str) -> Mutant {
-    Mutant { without, bounds, has_poller: false, finds }
+    Mutant { without, bounds, has_poller: false, modes: [Mode::Exclusive; 3], finds }
+}
+
+/// A mutant of what is shared.
+const fn shared(rule: &'static [Rule], modes: [Mode; 3], bounds: Bounds, finds: &'static str) -> Mutant {
+    Mutant { modes, ..mutant(rule, bounds, finds) }
 }
 
 const MUTANTS: &[Mutant] = &[
@@ -100,6 +120,15 @@ const MUTANTS: &[Mutant] = &[
     mutant(&[Rule::DeadlineCounts], THREE_WAIT, OVER),
     mutant(&[Rule::FenceKnowsTheTime], WITH_RESTARTS, TOKEN),
     mutant(&[Rule::FenceIsAboveTheLast], WITHOUT_FAULTS, TOKEN),
+    // Rules of sharing.
+    shared(&[Rule::WritersAreAlone], READER_AND_WRITER, WITHOUT_FAULTS, TWO_BELIEVE),
+    shared(&[Rule::EntersBesideHolders], READERS, WITHOUT_FAULTS, FREE),
+    shared(&[Rule::TheHeadStopsTheQueue], READER_AND_WRITER, THREE_WAIT, PASSED_OVER),
+    shared(&[Rule::TheEndedAreRemoved], READER_AND_WRITER, THREE_WAIT, FREE),
+    shared(&[Rule::WeightsCount], SMALL_AND_LARGE, WITHOUT_FAULTS, TWO_BELIEVE),
+    shared(&[Rule::CancelPassesOn], READER_AND_WRITER, THREE_WAIT, FREE),
+    shared(&[Rule::RenewalPassesOn], READER_AND_WRITER, THREE_WAIT, FREE),
+    shared(&[Rule::HeartbeatPassesOn], READER_AND_WRITER, THREE_WAIT, FREE),
     // Rules of the client.
     mutant(&[Rule::PushLastsFromItsHeartbeat], ONLY_WAITS, TWO_BELIEVE),
     mutant(&[Rule::AnswerLastsFromItsRequest], WITHOUT_FAULTS, TWO_BELIEVE),
@@ -116,7 +145,7 @@ const MUTANTS: &[Mutant] = &[
 fn a_rule_that_is_taken_out_is_missed() {
     let mut complaints = Vec::new();
     for mutant in MUTANTS {
-        let mut rules = Rules::without(mutant.without);
+        let mut rules = Rules::without(mutant.without).with_modes(mutant.modes);
         if mutant.has_poller {
             rules = rules.with_poller(1);
         }

@@ -18,6 +18,16 @@ pub(crate) enum Rule {
     DeadlineCounts,
     FenceKnowsTheTime,
     FenceIsAboveTheLast,
+    /// A writer does not enter beside readers.
+    WritersAreAlone,
+    /// A waiter also enters beside holders that leave room for it.
+    EntersBesideHolders,
+    /// A waiter that does not fit stops the queue.
+    TheHeadStopsTheQueue,
+    /// Those that hold it together are gone when their lease is over.
+    TheEndedAreRemoved,
+    /// A holder counts with all its permits.
+    WeightsCount,
     // Rules of the client.
     /// A pushed grant lasts from the heartbeat that it names, and not from when it is read.
     PushLastsFromItsHeartbeat,
@@ -39,6 +49,18 @@ pub(crate) enum Rule {
     GoneBeginsAnew,
 }
 
+/// How a client holds the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    Exclusive,
+    Shared,
+    /// This many permits.
+    Permits(u8),
+}
+
+/// How many permits a semaphore has.
+pub(crate) const PERMITS: u8 = 2;
+
 /// All rules but some.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
@@ -46,11 +68,35 @@ pub(crate) struct Rules {
     without: u32,
     /// The client that polls, if one does.
     pub(crate) poller: Option<u8>,
+    modes: [Mode; 3],
 }
 
 impl Rules {
     pub(crate) fn without(rules: &[Rule]) -> Self {
-        Self { without: rules.iter().fold(0, |without, rule| without | bit(*rule)), poller: None }
+        let without = rules.iter().fold(0, |without, rule| without | bit(*rule));
+        Self { without, poller: None, modes: [Mode::Exclusive; 3] }
+    }
+
+    pub(crate) fn with_modes(self, modes: [Mode; 3]) -> Self {
+        Self { modes, ..self }
+    }
+
+    pub(crate) fn mode(&self, client: u8) -> Mode {
+        self.modes[usize::from(client)]
+    }
+
+    /// Whether those with these modes can have the lock together.
+    pub(crate) fn are_together(mut modes: impl Iterator<Item = Mode> + Clone) -> bool {
+        let taken: u8 = modes
+            .clone()
+            .map(|mode| match mode {
+                Mode::Exclusive => PERMITS,
+                Mode::Shared => 0,
+                Mode::Permits(take) => take,
+            })
+            .sum();
+        let count = modes.clone().count();
+        count <= 1 || modes.all(|mode| mode != Mode::Exclusive) && taken <= PERMITS
     }
 
     pub(crate) fn with_poller(self, client: u8) -> Self {

@@ -68,12 +68,12 @@ impl Search<'_> {
     fn look_at(&mut self, index: u32, world: &World) -> Result<(), (&'static str, Step)> {
         let follows = world.next_without_faults(self.rules);
         let mut next = if world.somebody_waits() { None } else { Some(DONE) };
-        let believers = world.believers();
+        let believers = world.believers().count();
         for step in world.steps(self.rules, self.bounds) {
             let after = world.after(self.rules, self.bounds, step).map_err(|what| (what, step))?;
             let reached = self.note(index, step, &after);
             if step == follows && next.is_none() {
-                next = Some(if after.believers() > believers { DONE } else { reached });
+                next = Some(if after.believers().count() > believers { DONE } else { reached });
             }
         }
         // The following state results from one of the steps.

@@ -104,7 +104,7 @@ pub(crate) struct Hold {
 
 #[derive(Clone, Copy, Hash, Debug, Default)]
 pub(crate) struct Server {
-    pub(crate) hold: Option<Hold>,
+    pub(crate) holds: List<Hold, 6>,
     pub(crate) queue: List<Place, 4>,
     /// Relative to the clock.
     pub(crate) fence: Option<i8>,
@@ -203,10 +203,10 @@ impl World {
             client.tick(rules);
         }
         let server = &mut self.server;
-        if let Some(hold) = &mut server.hold {
-            hold.left -= 1;
-        }
-        server.hold = server.hold.filter(|hold| hold.left > 0);
+        server.holds.iter_mut().for_each(|hold| hold.left = hold.left.saturating_sub(1));
+        // The key expires with the last lease.
+        let is_over = server.holds.iter().all(|hold| hold.left == 0);
+        server.holds.retain(|hold| hold.left > 0 || !is_over && rules.drop(Rule::TheEndedAreRemoved));
         for place in server.queue.iter_mut() {
             older(&mut place.age);
             place.left = place.left.saturating_sub(1);
@@ -220,13 +220,10 @@ impl World {
         self.last_token = self.last_token.map(a_tick_ago);
     }
 
-    /// The number of clients that believe that they hold the lock because of a reply or message of the present server.
-    pub(crate) fn believers(&self) -> usize {
-        let mut believers = 0;
-        for client in &self.clients {
-            believers += usize::from(matches!(client.role, Role::Believes { is_from_before: false, .. }));
-        }
-        believers
+    /// The clients that believe that they hold the lock because of a reply or message of the present server.
+    pub(crate) fn believers(&self) -> impl Iterator<Item = u8> + Clone {
+        let believes = |client: &Client| matches!(client.role, Role::Believes { is_from_before: false, .. });
+        (0..).zip(&self.clients).filter(move |(_, client)| believes(client)).map(|(index, _)| index)
     }
 
     /// The server loses all connections and its data. A tick has to follow: a restart takes longer than one microsecond for
