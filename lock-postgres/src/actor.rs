@@ -12,10 +12,12 @@ use lock_core::spi::within;
 use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
 use tokio::sync::oneshot;
 
+use crate::budget::Room;
 use crate::failure::{Failure, gone, nonsense, shared_session, standby};
 use crate::key::Key;
-use crate::link::{Claim, Link, Order, Stage, Taken, Tray, Waiting};
+use crate::link::{Claim, Has, Link, Order, Stage, Taken, Tray, Waiting, Wanted};
 use crate::options::TokenSource;
+use crate::permits::Permits;
 use crate::pool::Pool;
 use crate::session::{Answer, Session};
 use crate::statement::{self, Answered, Checked, Waiter, checked};
@@ -25,6 +27,10 @@ const PATIENCE_WITH_CANCELLATION: Duration = Duration::from_millis(400);
 
 /// The pause before the client cancels a wait again: the first time, it may not have begun yet.
 const CANCEL_AGAIN: Duration = Duration::from_millis(50);
+
+/// The pauses between two looks for permits of the session that is at the head of the queue.
+const FIRST_LOOK_FOR_PERMITS: Duration = Duration::from_millis(2);
+const LONGEST_LOOK_FOR_PERMITS: Duration = Duration::from_millis(50);
 
 /// How often the client sends a cancelled release again before it gives up the connection.
 const RELEASES_SENT: usize = 5;
@@ -52,13 +58,22 @@ impl Drop for Ending {
     }
 }
 
+/// What an attempt has on this connection, or may have.
+struct Held {
+    id: AttemptId,
+    has: Has,
+    token: Option<FencingToken>,
+    /// Goes back with it.
+    _room: Option<Room>,
+}
+
 pub(crate) struct Actor {
     pool: Arc<Pool>,
     link: Arc<Link>,
     /// Before the session, so that it is dropped first.
     ending: Ending,
     session: Session,
-    held: HashMap<Key, AttemptId>,
+    held: HashMap<Key, Held>,
     /// The moment just before the last answered statement was sent.
     heard: Moment,
     /// The limit for statements that the session has to get again, because a wait has switched it off.
@@ -83,6 +98,7 @@ impl Actor {
                 Order::Release { key, id, operation, answer } => {
                     self.release(key, id, operation, answer).await
                 }
+                Order::Downgrade { claim, from, answer } => self.downgrade(claim, from, answer).await,
                 Order::Check { leases, answer } => self.check(leases, answer).await,
                 Order::Close => {
                     self.link.reaches(Stage::Ended);
@@ -161,10 +177,42 @@ impl Actor {
             self.pool.vacate(self.link.group, claim.key);
             return Ok(());
         }
+        let room = match self.room(&claim) {
+            Ok(room) => room,
+            Err(error) => return self.refuse(&claim, error, answer),
+        };
         let sent = self.now();
-        let statement = statement::take(claim.key, self.pool.settings.fencing, self.session.mark);
+        let naming = self.pool.naming.ask(sent);
+        let (fencing, mark) = (self.pool.settings.fencing, self.session.mark);
+        let statement = statement::take(&claim, fencing, mark, room.limit(), naming);
         let said = self.ask(Operation::Acquire, statement).await;
-        self.conclude(claim, sent, said, answer).await
+        let took = self.now().since(sent);
+        let counted = said.as_ref().ok().and_then(|said| said.rows.first()?.get(1)?.as_deref()?.parse().ok());
+        if let Some(taken) = counted {
+            room.counted(taken, took);
+        }
+        let said = said.and_then(|said| read(&said));
+        if let Ok(Answered::Refused(Some(_))) = said {
+            self.pool.naming.took(sent, took);
+        }
+        self.conclude(claim, room, sent, said, answer).await
+    }
+
+    /// Room in the server's table of locks.
+    fn room(&self, claim: &Claim) -> Result<Room, LockError> {
+        self.pool.budget.claim(claim.wanted.locks(), self.session.places)
+    }
+
+    /// Answers a request that is not sent to the server.
+    fn refuse(
+        &self,
+        claim: &Claim,
+        error: LockError,
+        answer: oneshot::Sender<Result<Taken, LockError>>,
+    ) -> Result<(), Broken> {
+        self.pool.vacate(self.link.group, claim.key);
+        let _ = answer.send(Err(error));
+        Ok(())
     }
 
     async fn wait(
@@ -174,13 +222,18 @@ impl Actor {
         waiting: &Waiting,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
-        if answer.is_closed() {
-            self.pool.vacate(self.link.group, claim.key);
-            self.pool.share(self.link.group);
-            return Ok(());
-        }
-        let statement = statement::wait(claim.key, self.pool.settings.fencing, self.session.mark, waiter);
-        let (sent, said) = loop {
+        let is_closed = answer.is_closed();
+        let room = match self.room(&claim) {
+            Ok(room) if !is_closed => room,
+            refused => {
+                self.pool.share(self.link.group);
+                let error = refused.err().unwrap_or_else(|| gone(Operation::Acquire));
+                return self.refuse(&claim, error, answer);
+            }
+        };
+        let (fencing, mark) = (self.pool.settings.fencing, self.session.mark);
+        let statement = statement::wait(&claim, fencing, mark, room.limit(), waiter);
+        let (mut sent, said) = loop {
             let sent = self.now();
             let said = self.ask_until(waiting.ended(), statement.clone()).await;
             let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
@@ -188,17 +241,55 @@ impl Actor {
                 break (sent, said);
             }
             // It may have got the lock all the same, and would get it twice.
-            self.send_release(claim.key, Operation::Cancel).await?;
+            self.send_release(claim.key, &Has::at_most(claim.wanted), Operation::Cancel).await?;
             waiting.has_begun_anew();
         };
+        let mut said = said.and_then(|said| read(&said));
+        if let (Ok(Answered::AtHead), Wanted::Permits(permits)) = (&said, claim.wanted) {
+            waiting.reaches_head();
+            (sent, said) = self.wait_for_permits(&claim, permits, waiter, waiting).await;
+        }
         waiting.is_over();
         if !matches!(said, Err(Failure::Broken(_))) {
             self.heard = sent;
         }
         self.limit = Some(self.pool.settings.lease_milliseconds());
-        self.conclude(claim, sent, said, answer).await?;
+        self.conclude(claim, room, sent, said, answer).await?;
         self.pool.share(self.link.group);
         Ok(())
+    }
+
+    /// Looks again and again for permits, and at once when this client has given some back. No other client can take any
+    /// meanwhile. Who has gone meanwhile keeps the gate, which whoever concludes gives back.
+    async fn wait_for_permits(
+        &mut self,
+        claim: &Claim,
+        permits: Permits,
+        waiter: &Waiter,
+        waiting: &Waiting,
+    ) -> (Moment, Result<Answered, Failure>) {
+        let pool = Arc::clone(&self.pool);
+        let (fencing, mark) = (pool.settings.fencing, self.session.mark);
+        let statement = statement::poll(claim, permits, fencing, mark, waiter);
+        let mut pause = FIRST_LOOK_FOR_PERMITS;
+        let mut given_back = pool.given_back();
+        loop {
+            let next = self.now().plus(pause);
+            pause = (pause * 3 / 2).min(LONGEST_LOOK_FOR_PERMITS);
+            tokio::select! {
+                biased;
+                () = waiting.stopped() => return (self.now(), Err(Failure::stopped(Operation::Acquire))),
+                () = given_back => {}
+                () = pool.context.clock().sleep_until(next) => {}
+            }
+            // Before the server looks: what is given back later makes it look again.
+            given_back = pool.given_back();
+            let sent = self.now();
+            let said = self.ask(Operation::Acquire, statement.clone()).await.and_then(|said| read(&said));
+            if !matches!(said, Ok(Answered::AtHead)) {
+                return (sent, said);
+            }
+        }
     }
 
     /// Waits for the server's answer. If its caller has gone, it cancels the statement. Then the server must answer both
@@ -236,21 +327,35 @@ impl Actor {
     async fn conclude(
         &mut self,
         claim: Claim,
+        room: Room,
         sent: Moment,
-        said: Result<Answer, Failure>,
+        said: Result<Answered, Failure>,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
-        let Claim { key, id, .. } = claim;
-        let taken = match read(said) {
-            Ok(Answered::Refused) => Ok(Taken::Refused),
-            Ok(Answered::Granted(token)) => {
-                self.held.insert(key, id);
+        let Claim { key, id, wanted, .. } = claim;
+        let held = |has: Has, room: Room| Held { id, has, token: None, _room: Some(room) };
+        let taken = match said {
+            Ok(Answered::Refused(holder)) => Ok(Taken::Refused(holder)),
+            Ok(Answered::Granted(token, slots)) => {
+                let has = match wanted {
+                    Wanted::Permits(permits) => Has::Permits { of: permits.of, slots },
+                    wanted => Has::at_most(wanted),
+                };
+                self.held.insert(key, held(has, room));
                 self.confirm(&claim, token, sent).await
             }
+            Ok(Answered::OtherNumber(number)) => {
+                let ours = if let Wanted::Permits(permits) = wanted { permits.of } else { 0 };
+                Err(Failure::refusal(LockError::other_permits(&claim.name, ours, number)))
+            }
+            Ok(Answered::Full(taken)) => Err(Failure::refusal(room.refused(taken))),
             Ok(Answered::Elsewhere) => self.explain_elsewhere().await,
+            Ok(Answered::AtHead) => {
+                Err(Failure::Broken(nonsense(Operation::Acquire, "it has a gate that it was not to keep")))
+            }
             // A statement that fails may have got the lock all the same.
             Err(failure) => {
-                self.held.insert(key, id);
+                self.held.insert(key, held(Has::at_most(wanted), room));
                 if failure.is_interruption() { Ok(Taken::Interrupted) } else { Err(failure) }
             }
         };
@@ -278,6 +383,72 @@ impl Actor {
             self.pool.vacate(self.link.group, key);
         }
         Ok(())
+    }
+
+    /// Makes an exclusive hold a shared one. A statement that fails may have done so all the same; it is sent again until its
+    /// answer says so.
+    async fn downgrade(
+        &mut self,
+        claim: Claim,
+        from: AttemptId,
+        answer: oneshot::Sender<Result<Option<Taken>, LockError>>,
+    ) -> Result<(), Broken> {
+        let taken = match self.held.get_mut(&claim.key) {
+            Some(held) if held.id == claim.id => Ok(()),
+            Some(held) if held.id == from => {
+                held.has = Has::Either;
+                self.share(&claim).await
+            }
+            _ => {
+                let _ = answer.send(Ok(None));
+                return Ok(());
+            }
+        };
+        let granted = match taken {
+            Ok(()) => self.granted_reader(&claim).await,
+            Err(failure) => Err(failure),
+        };
+        match granted {
+            Err(Failure::Broken(error)) => Err(Broken(error)),
+            granted => {
+                // If the caller has gone, it asks again.
+                let _ = answer.send(granted.map(Some).map_err(Failure::into_error));
+                Ok(())
+            }
+        }
+    }
+
+    async fn share(&mut self, claim: &Claim) -> Result<(), Failure> {
+        let Claim { key, id, .. } = *claim;
+        let settings = Arc::clone(&self.pool.settings);
+        let limit = settings.request_timeout / 2;
+        let statement = statement::downgrade(key, settings.fencing, self.session.mark, limit);
+        let answer = self.ask(Operation::Downgrade, statement).await?;
+        let Answered::Granted(token, _) = read(&answer)? else {
+            return Err(match self.explain_elsewhere().await {
+                Err(failure) => failure,
+                Ok(_) => Failure::Broken(shared_session(Operation::Downgrade)),
+            });
+        };
+        if let Some(held) = self.held.get_mut(&key) {
+            held.id = id;
+            held.has = Has::Shared;
+            held.token = settings.fencing.is_in_grant().then(|| FencingToken::new(token));
+        }
+        self.pool.passes_on(self.link.group, key, id);
+        Ok(())
+    }
+
+    async fn granted_reader(&mut self, claim: &Claim) -> Result<Taken, Failure> {
+        let known = self.held.get(&claim.key).and_then(|held| held.token);
+        let token = match (self.pool.settings.fencing, known) {
+            (TokenSource::Table, None) => Some(FencingToken::new(self.mint(claim).await?)),
+            (_, known) => known,
+        };
+        if let Some(held) = self.held.get_mut(&claim.key) {
+            held.token = token;
+        }
+        Ok(Taken::Granted { token, anchor: self.heard })
     }
 
     /// Why the server did not look at the lock.
@@ -353,7 +524,7 @@ impl Actor {
             }
         };
         let states = leases.iter().map(|(key, id)| match self.held.get(key) {
-            Some(holder) if holder == id => state,
+            Some(held) if held.id == *id => state,
             _ => LeaseState::Lost(LossReason::Deleted),
         });
         // If the caller has gone, its next check asks again.
@@ -368,7 +539,7 @@ impl Actor {
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     ) -> Result<(), Broken> {
-        let released = if self.held.get(&key) == Some(&id) {
+        let released = if self.held.get(&key).is_some_and(|held| held.id == id) {
             self.give_back(key, operation).await?
         } else {
             Released::WasLost(LossReason::Deleted)
@@ -380,16 +551,21 @@ impl Actor {
     /// Releases a lock, whether it is held or not.
     async fn give_back(&mut self, key: Key, operation: Operation) -> Result<Released, Broken> {
         // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
-        self.held.remove(&key);
-        let released = self.send_release(key, operation).await?;
+        let held = self.held.remove(&key);
+        let has = held.as_ref().map_or(Has::Exclusive, |held| held.has.clone());
+        let released = self.send_release(key, &has, operation).await?;
+        drop(held);
         self.pool.vacate(self.link.group, key);
+        if matches!(has, Has::Permits { .. } | Has::PartOfSemaphore) {
+            self.pool.gives_permits_back();
+        }
         Ok(released)
     }
 
-    async fn send_release(&mut self, key: Key, operation: Operation) -> Result<Released, Broken> {
+    async fn send_release(&mut self, key: Key, has: &Has, operation: Operation) -> Result<Released, Broken> {
         let mut failure = None;
         for _ in 0..RELEASES_SENT {
-            let statement = statement::release(key, self.session.mark, operation);
+            let statement = statement::release(key, has, self.session.mark, operation);
             match self.ask(operation, statement).await {
                 Ok(answer) => match answer.value() {
                     Some("true") => return Ok(Released::Clean),
@@ -407,8 +583,7 @@ impl Actor {
 }
 
 /// What the server has answered to a request for a lock.
-fn read(said: Result<Answer, Failure>) -> Result<Answered, Failure> {
-    let answer = said?;
+fn read(answer: &Answer) -> Result<Answered, Failure> {
     let value = answer.value();
     Answered::read(value)
         .ok_or_else(|| Failure::Broken(nonsense(Operation::Acquire, value.unwrap_or("nothing"))))

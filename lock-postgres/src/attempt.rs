@@ -1,15 +1,17 @@
 //! One attempt to acquire a lock: tried once, or waited for at the server until it is granted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_core::spi::within;
-use lock_core::{AcquireRequest, Backoff, Grant, HolderId, LockError, Moment, Operation, Term, Wait};
+use lock_core::{AcquireRequest, Backoff, ErrorKind, Grant, LockError, Moment, Operation, Wait};
 
 use crate::backend::{Lease, PostgresBackend};
 use crate::control::Seen;
 use crate::failure::{gone, no_answer};
-use crate::link::{Claim, Link, Taken, Waiting};
+use crate::inspection;
+use crate::link::{Claim, Link, Taken, Waiting, Wanted};
 use crate::options;
 use crate::pool::{OwnLink, Started};
 use crate::statement::Waiter;
@@ -31,6 +33,14 @@ const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// the way.
 const MOST_MISSES: u32 = 3;
 
+/// The pauses between two tries for permits while another client takes some, and for how long: it has the gate for less than a
+/// millisecond, unless it waits there.
+const FIRST_TRY_AGAIN: Duration = Duration::from_millis(1);
+const TRIES_FOR_PERMITS: u32 = 5;
+
+/// When a client that has shared locks first checks a wait: who comes after a wait of this client has to wait for that.
+const SOON: Duration = Duration::from_millis(20);
+
 pub(crate) struct Attempt<'a> {
     backend: &'a PostgresBackend,
     request: &'a AcquireRequest,
@@ -38,10 +48,15 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub(crate) fn new(backend: &'a PostgresBackend, request: &'a AcquireRequest) -> Self {
+    pub(crate) fn new(backend: &'a PostgresBackend, request: &'a AcquireRequest) -> Result<Self, LockError> {
         let (name, id) = (request.name().clone(), request.id());
-        let claim = Claim { key: backend.key(&name), name, id };
-        Self { backend, request, claim }
+        let unsupported = || LockError::new(ErrorKind::Unsupported, Operation::Acquire).on(request.name());
+        let wanted = Wanted::of(request.mode()).ok_or_else(unsupported)?;
+        if wanted != Wanted::Exclusive {
+            backend.shares.store(true, Ordering::Relaxed);
+        }
+        let claim = Claim { key: backend.key(&name, request.mode().kind()), name, id, wanted };
+        Ok(Self { backend, request, claim })
     }
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
@@ -54,6 +69,20 @@ impl<'a> Attempt<'a> {
     }
 
     async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        let clock = self.backend.context.clock();
+        let tries = if matches!(self.claim.wanted, Wanted::Permits(_)) { TRIES_FOR_PERMITS } else { 1 };
+        let mut pause = FIRST_TRY_AGAIN;
+        for _ in 1..tries {
+            if let Some(grant) = self.try_now().await? {
+                return Ok(Some(grant));
+            }
+            clock.sleep_until(clock.now().plus(pause)).await;
+            pause *= 2;
+        }
+        self.try_now().await
+    }
+
+    async fn try_now(&self) -> Result<Option<Grant<Lease>>, LockError> {
         // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
         for _ in 0..=self.backend.pool.connections().max(1) {
             let started = self.backend.pool.take_somewhere(&self.claim).await?;
@@ -169,14 +198,13 @@ impl<'a> Attempt<'a> {
             return Outcome::Nothing;
         }
         self.backend.forget(self.claim.id);
+        if let Taken::Refused(Some(row)) = came
+            && let Some(holder) = inspection::named(row)
+        {
+            self.request.attempt().held_by(holder);
+        }
         let Taken::Granted { token, anchor } = *came else { return Outcome::Refused };
-        let lease = Lease { link: Arc::clone(link), key: self.claim.key, id: self.claim.id };
-        let term = Term::Leased { anchor, length: self.backend.settings.lease };
-        let grant = Grant::new(lease, link.group, term).with_holder(HolderId::new(link.session.to_string()));
-        Outcome::Granted(match token {
-            Some(token) => grant.with_token(token),
-            None => grant,
-        })
+        Outcome::Granted(self.backend.grant(link, &self.claim, token, anchor))
     }
 
     /// Waits for the answer to a wait. Meanwhile it checks that the server responds, and that the session waits for the lock, which
@@ -221,6 +249,13 @@ impl<'a> Attempt<'a> {
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
                     pause
                 }
+                // Only permits are missing, for which it looks itself, at a server that answers.
+                Ok(_) if waiting.is_at_head() && !waiting.has_answer() => {
+                    misses = 0;
+                    is_confirmed = true;
+                    attempt.queued();
+                    self.backend.settings.interval
+                }
                 // The wait has its answer, and the actor is turning it into a hold.
                 Ok(_) if waiting.has_answer() => LOOK_AGAIN,
                 Ok(_) => {
@@ -246,7 +281,9 @@ impl<'a> Attempt<'a> {
     /// held the lock. But the client has to know this before the first of its waiting callers stops waiting.
     fn first_look(&self) -> Moment {
         let now = self.backend.context.clock().now();
-        let usual = now.plus(self.backend.settings.interval);
+        let interval = self.backend.settings.interval;
+        let shares = self.backend.shares.load(Ordering::Relaxed);
+        let usual = now.plus(if shares { SOON.min(interval) } else { interval });
         let Some(end) = self.request.attempt().next_end(now) else { return usual };
         let left = end.since(now);
         let ahead = self.ahead_of_end();
@@ -270,7 +307,11 @@ impl<'a> Attempt<'a> {
     fn description(&self) -> Waiter {
         let info = self.request.holder();
         let id = self.claim.id.to_string();
-        Waiter { id, host: info.host.clone(), pid: info.pid, label: info.label.clone() }
+        let permits = match self.claim.wanted {
+            Wanted::Permits(permits) => Some((permits.take, permits.of)),
+            _ => None,
+        };
+        Waiter { id, host: info.host.clone(), pid: info.pid, label: info.label.clone(), permits }
     }
 }
 

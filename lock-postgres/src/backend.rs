@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,8 +12,9 @@ use lock_core::Released;
 use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Fairness, Fencing, Grant, GroupId, HolderId, InspectRequest, Inspection, LeaseState, LockError, LockName,
-    LockStatus, LossReason, NameRules, Operation, Reach,
+    Downgraded, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
+    LeaseState, LockError, LockKind, LockName, LockStatus, LossReason, Modes, Moment, NameRules, Operation,
+    PermitLimits, Reach, Term,
 };
 
 use crate::attempt::Attempt;
@@ -19,16 +22,20 @@ use crate::control::Control;
 use crate::failure::{Failure, gone, no_answer, standby};
 use crate::inspection;
 use crate::key::Key;
-use crate::link::{Claim, Link, Waiting};
+use crate::link::{Claim, Link, Taken, Waiting, Wanted};
 use crate::lookout::Lookout;
 use crate::opener::Opener;
 use crate::options::{self, PostgresOptions, TokenSource};
+use crate::permits::MOST_PERMITS;
 use crate::pool::Pool;
 use crate::session::Session;
 use crate::settings::{LONGEST_WAIT, Settings};
 use crate::statement;
 
 const BACKEND: &str = "postgres";
+
+/// The most permits of a semaphore.
+const MOST: NonZeroU32 = NonZeroU32::MIN.saturating_add(MOST_PERMITS - 1);
 
 /// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up, because
 /// another request would only queue behind this one on the same connection.
@@ -40,6 +47,8 @@ pub(crate) struct PostgresBackend {
     pub(crate) control: Arc<Control>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) lookout: Arc<Lookout>,
+    /// Whether anything but an exclusive lock has ever been asked for.
+    pub(crate) shares: AtomicBool,
     /// Where attempts may have left something.
     attempts: Mutex<HashMap<AttemptId, Placed>>,
     capabilities: Capabilities,
@@ -77,12 +86,33 @@ impl PostgresBackend {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
         let capabilities = capabilities(&options);
-        Ok(Self { context, settings, control, pool, lookout, attempts: Mutex::default(), capabilities })
+        let (shares, attempts) = (AtomicBool::new(false), Mutex::default());
+        Ok(Self { context, settings, control, pool, lookout, shares, attempts, capabilities })
     }
 
-    /// The lock, as the server knows it.
-    pub(crate) fn key(&self, name: &LockName) -> Key {
-        Key::of(&self.settings.prefix, name.as_str())
+    /// The lock or the semaphore, as the server knows it.
+    pub(crate) fn key(&self, name: &LockName, kind: LockKind) -> Key {
+        match kind {
+            LockKind::Semaphore => Key::of_semaphore(&self.settings.prefix, name.as_str()),
+            _ => Key::of(&self.settings.prefix, name.as_str()),
+        }
+    }
+
+    /// What the core gets of a hold.
+    pub(crate) fn grant(
+        &self,
+        link: &Arc<Link>,
+        claim: &Claim,
+        token: Option<FencingToken>,
+        anchor: Moment,
+    ) -> Grant<Lease> {
+        let lease = Lease { link: Arc::clone(link), key: claim.key, id: claim.id };
+        let term = Term::Leased { anchor, length: self.settings.lease };
+        let grant = Grant::new(lease, link.group, term).with_holder(HolderId::new(link.session.to_string()));
+        match token {
+            Some(token) => grant.with_token(token),
+            None => grant,
+        }
     }
 
     /// Remembers where an attempt is made, until its outcome is certain.
@@ -150,7 +180,8 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
         .with_fairness(fairness)
         .with_leftovers_gone_after(LONGEST_WAIT + options.lease)
         .with_inspection(Inspection::Sessions)
-        .with_breaking(Breaking::Sessions);
+        .with_breaking(Breaking::Sessions)
+        .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST, MOST)));
     match options.fencing {
         TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives),
         TokenSource::Sequence | TokenSource::Table => capabilities.with_fencing(Fencing::Durable),
@@ -207,7 +238,7 @@ impl Backend for PostgresBackend {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
-        Attempt::new(self, request).make().await
+        Attempt::new(self, request)?.make().await
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
@@ -229,6 +260,35 @@ impl Backend for PostgresBackend {
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         self.given_back(&lease.link, lease.key, lease.id, Operation::Release).await
+    }
+
+    async fn downgrade(
+        &self,
+        lease: &Lease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<Lease>, LockError> {
+        let link = &lease.link;
+        let (key, name, id) = (lease.key, request.name().clone(), request.id());
+        let claim = Claim { key, name, id, wanted: Wanted::Shared };
+        self.remember(&claim, link, None);
+        let asked = self.pool.downgrade(link, lease.id, &claim);
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        let answered = match asked {
+            Some(asked) => within(clock, deadline, asked).await,
+            None => Some(Ok(Ok(None))),
+        };
+        let downgraded = match answered {
+            None => return Err(no_answer(Operation::Downgrade)),
+            Some(Ok(Err(error))) => return Err(error),
+            Some(Ok(Ok(Some(Taken::Granted { token, anchor })))) => {
+                Downgraded::Shared(self.grant(link, &claim, token, anchor))
+            }
+            Some(Ok(Ok(_))) if !link.has_ended() => Downgraded::WasLost(LossReason::Deleted),
+            Some(_) => Downgraded::WasLost(LossReason::ConnectionLost),
+        };
+        self.forget(id);
+        Ok(downgraded)
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {

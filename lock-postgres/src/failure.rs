@@ -18,6 +18,8 @@ const DENIED: &str = "42501";
 const POOLER_REMEDY: &str =
     "connect to the server itself, or through a pooler in session mode with the option pooler=session";
 
+const LOCK_TABLE_REMEDY: &str = "raise max_locks_per_transaction at the server, or hold fewer locks";
+
 /// Why the server did not carry out a statement completely.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -36,6 +38,16 @@ impl Failure {
             }
             _ => Self::Broken(explain(operation, error)),
         }
+    }
+
+    /// The client does not want the rest of the answer.
+    pub(crate) fn stopped(operation: Operation) -> Self {
+        Self::Refused { code: CANCELLED.to_owned(), error: gone(operation) }
+    }
+
+    /// The client refuses what the server could carry out.
+    pub(crate) fn refusal(error: LockError) -> Self {
+        Self::Refused { code: String::new(), error }
     }
 
     /// The server did not answer in time.
@@ -107,9 +119,7 @@ fn explain_code(operation: Operation, code: &str, said: &str) -> LockError {
         "53300" => server(ErrorKind::Unreachable)
             .remedy("raise max_connections at the server, or lower ?max_connections= of the clients")
             .retryable(),
-        "53200" => server(ErrorKind::Unreachable)
-            .remedy("raise max_locks_per_transaction at the server, or hold fewer locks")
-            .retryable(),
+        "53200" => server(ErrorKind::Unreachable).remedy(LOCK_TABLE_REMEDY).retryable(),
         CANCELLED | LONG_WAIT | "40P01" => server(ErrorKind::Server).retryable(),
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => server(ErrorKind::Unreachable)
             .remedy("the server has ended the session, or starts or stops; check why")
@@ -154,6 +164,17 @@ pub(crate) fn gone(operation: Operation) -> LockError {
     LockError::new(ErrorKind::Unreachable, operation)
         .because("the connection has ended")
         .remedy("check that the server runs and can be reached")
+        .retryable()
+}
+
+/// The error if more places of the server's table of locks are taken than it promises.
+pub(crate) fn full_table(taken: u64, places: u64) -> LockError {
+    LockError::new(ErrorKind::Unreachable, Operation::Acquire)
+        .because(format!(
+            "the server's table of locks, which all of its users share, is nearly full: {taken} places are taken, of \
+             {places} (max_locks_per_transaction × (max_connections + max_prepared_transactions))"
+        ))
+        .remedy(LOCK_TABLE_REMEDY)
         .retryable()
 }
 

@@ -3,18 +3,22 @@
 //! The server knows which *session* holds a lock, and the name of the session's client: its process, host and label. A
 //! waiter also describes itself in its statement, which its own user and administrators see.
 
+use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
-use lock_core::{Broken, HolderId, InspectRequest, LockError, LockStatus, Operation, Others, Participant};
+use lock_core::{
+    Broken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation, Others, Participant,
+};
 
 use crate::address::client_of;
 use crate::backend::PostgresBackend;
 use crate::failure::{no_answer, nonsense};
-use crate::key::Key;
+use crate::permits::Part;
 use crate::server::SessionId;
 use crate::session::Row;
-use crate::statement::{self, Waiter};
+use crate::statement::{self, Looked, Waiter};
 
 /// The pause between two checks whether a session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -23,13 +27,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 struct Party {
     /// `None` if this user may not see when the session began.
     session: Option<SessionId>,
+    pid: i32,
     is_holder: bool,
+    /// How many keys after the first of a semaphore its lock is.
+    offset: u32,
+    /// What it says of itself while it waits.
+    waiter: Option<Waiter>,
     participant: Participant,
 }
 
 impl Party {
     fn read(row: &Row) -> Option<Self> {
-        let [pid, granted, start, client, address, statement, since] = row.as_slice() else { return None };
+        let [pid, granted, start, client, address, statement, since, mode, offset] = row.as_slice() else {
+            return None;
+        };
         let pid: i32 = pid.as_deref()?.parse().ok()?;
         let session =
             start.as_deref().and_then(|text| text.parse().ok()).map(|start| SessionId { pid, start });
@@ -42,31 +53,90 @@ impl Party {
             participant.pid = Some(pid);
             participant.label = label.map(str::to_owned);
         }
-        if !is_holder {
-            if let Some(waiter) = statement.as_deref().and_then(Waiter::of_statement) {
-                describe(&mut participant, waiter);
-            }
-            participant.since = since.as_deref().and_then(moment);
+        participant.mode = if mode.as_deref()? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
+        participant.since = since.as_deref().and_then(moment);
+        let waiter = statement.as_deref().and_then(Waiter::of_statement);
+        let offset = offset.as_deref()?.parse().ok()?;
+        let party = Self { session, pid, is_holder, offset, waiter, participant };
+        Some(if is_holder { party } else { party.waits() })
+    }
+
+    /// Describes it as it describes itself while it waits.
+    fn waits(mut self) -> Self {
+        self.is_holder = false;
+        if let Some(waiter) = self.waiter.take() {
+            self.participant.id = HolderId::new(&waiter.id);
+            self.participant.host = Some(waiter.host);
+            self.participant.pid = Some(waiter.pid);
+            self.participant.label = waiter.label;
+            let permits = waiter.permits.and_then(|(take, of)| permits(take, of));
+            self.participant.mode = permits.unwrap_or(self.participant.mode);
         }
-        Some(Self { session, is_holder, participant })
+        self
     }
 }
 
-fn describe(participant: &mut Participant, waiter: Waiter) {
-    participant.id = HolderId::new(&waiter.id);
-    participant.host = Some(waiter.host);
-    participant.pid = Some(waiter.pid);
-    participant.label = waiter.label;
+fn permits(take: u32, of: u32) -> Option<Mode> {
+    Some(Mode::Permits { take: NonZeroU32::new(take)?, of: NonZeroU32::new(of)? })
+}
+
+/// Who has permits of a semaphore, and who waits for some, from what is said of each of its locks. The session that has the gate
+/// and no permits is the first that waits.
+fn of_semaphore(parties: Vec<Party>) -> Vec<Party> {
+    let mut shares: HashMap<i32, (u32, Option<u32>)> = HashMap::new();
+    for party in parties.iter().filter(|party| party.is_holder) {
+        let (take, of) = shares.entry(party.pid).or_default();
+        match Part::at(party.offset) {
+            Part::Slot => *take += 1,
+            Part::Number(number) => *of = Some(number),
+            Part::Gate | Part::Other => {}
+        }
+    }
+    let described = |mut party: Party| match (Part::at(party.offset), party.is_holder) {
+        (Part::Gate, false) => Some(party),
+        (Part::Gate, true) => {
+            let waits = shares.get(&party.pid).is_none_or(|(_, of)| of.is_none());
+            (waits && party.waiter.is_some()).then(|| party.waits())
+        }
+        (Part::Number(of), true) => {
+            let (take, _) = shares.get(&party.pid)?;
+            party.participant.mode = permits(*take, of)?;
+            Some(party)
+        }
+        _ => None,
+    };
+    parties.into_iter().filter_map(described).collect()
+}
+
+/// The holder that a refusal names.
+pub(crate) fn named(row: &Row) -> Option<Participant> {
+    Some(Party::read(row)?.participant)
 }
 
 fn moment(microseconds: &str) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_micros(microseconds.parse().ok()?))
 }
 
-async fn parties(backend: &PostgresBackend, key: Key, operation: Operation) -> Result<Vec<Party>, LockError> {
-    let answer = backend.control.ask(operation, statement::participants(key, operation)).await?;
+async fn parties(
+    backend: &PostgresBackend,
+    looked: Looked,
+    operation: Operation,
+) -> Result<Vec<Party>, LockError> {
+    let answer = backend.control.ask(operation, statement::participants(looked, operation)).await?;
     let parties: Option<Vec<_>> = answer.rows.iter().map(Party::read).collect();
-    parties.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))
+    let parties = parties.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
+    Ok(match looked {
+        Looked::Lock(_) => parties,
+        Looked::Semaphore(_) => of_semaphore(parties),
+    })
+}
+
+fn looked(backend: &PostgresBackend, request: &InspectRequest) -> Looked {
+    let key = backend.key(request.name(), request.kind());
+    match request.kind() {
+        LockKind::Semaphore => Looked::Semaphore(key),
+        _ => Looked::Lock(key),
+    }
 }
 
 /// Time for several statements and for opening a connection.
@@ -84,8 +154,8 @@ pub(crate) async fn inspect(
     backend: &PostgresBackend,
     request: &InspectRequest,
 ) -> Result<LockStatus, LockError> {
-    let key = backend.key(request.name());
-    let found = in_time(backend, Operation::Inspect, parties(backend, key, Operation::Inspect)).await?;
+    let looked = looked(backend, request);
+    let found = in_time(backend, Operation::Inspect, parties(backend, looked, Operation::Inspect)).await?;
     let mut status = LockStatus::free(request.name().clone());
     let (holders, waiters): (Vec<_>, Vec<_>) = found.into_iter().partition(|party| party.is_holder);
     status.holders.extend(holders.into_iter().map(|party| party.participant));
@@ -98,12 +168,16 @@ pub(crate) async fn break_holder(
     request: &InspectRequest,
     holder: &HolderId,
 ) -> Result<Broken, LockError> {
-    let key = backend.key(request.name());
-    in_time(backend, Operation::Break, end_session_of(backend, key, holder)).await
+    let looked = looked(backend, request);
+    in_time(backend, Operation::Break, end_session_of(backend, looked, holder)).await
 }
 
-async fn end_session_of(backend: &PostgresBackend, key: Key, holder: &HolderId) -> Result<Broken, LockError> {
-    let found = parties(backend, key, Operation::Break).await?;
+async fn end_session_of(
+    backend: &PostgresBackend,
+    looked: Looked,
+    holder: &HolderId,
+) -> Result<Broken, LockError> {
+    let found = parties(backend, looked, Operation::Break).await?;
     let named = found.into_iter().find(|party| party.is_holder && party.participant.id == *holder);
     let Some(Party { session, .. }) = named else { return Ok(Broken::not_held()) };
     let session = session.ok_or_else(|| {
@@ -111,14 +185,14 @@ async fn end_session_of(backend: &PostgresBackend, key: Key, holder: &HolderId) 
             .because("the session belongs to another user, and this user may not see which session it is")
             .remedy("GRANT pg_signal_backend, pg_read_all_stats to this user, or break it as the other user")
     })?;
-    let answer = backend.control.ask(Operation::Break, statement::others(key, session)).await?;
+    let answer = backend.control.ask(Operation::Break, statement::others(looked, session)).await?;
     let has_no_others = answer.value() == Some("0");
     let answer = backend.control.ask(Operation::Break, statement::end(session, Operation::Break)).await?;
     if answer.rows.is_empty() {
         // It has ended by itself meanwhile.
         return Ok(Broken::not_held());
     }
-    freed(backend, key, session).await?;
+    freed(backend, looked, session).await?;
     let mut broken = Broken::taken_away();
     // The server knows the keys of the others, and not their names.
     broken.others = if has_no_others { Others::Known } else { Others::Unknown };
@@ -126,10 +200,10 @@ async fn end_session_of(backend: &PostgresBackend, key: Key, holder: &HolderId) 
 }
 
 /// Waits until the session no longer holds the lock.
-async fn freed(backend: &PostgresBackend, key: Key, session: SessionId) -> Result<(), LockError> {
+async fn freed(backend: &PostgresBackend, looked: Looked, session: SessionId) -> Result<(), LockError> {
     let clock = backend.context.clock();
     loop {
-        let found = parties(backend, key, Operation::Break).await?;
+        let found = parties(backend, looked, Operation::Break).await?;
         if !found.iter().any(|party| party.is_holder && party.session == Some(session)) {
             return Ok(());
         }
@@ -141,22 +215,53 @@ async fn freed(backend: &PostgresBackend, key: Key, session: SessionId) -> Resul
 mod tests {
     use super::*;
 
-    fn party(fields: [&str; 7]) -> Party {
+    fn party(fields: [&str; 9]) -> Party {
         Party::read(&fields.map(|text| (!text.is_empty()).then(|| text.to_owned())).to_vec()).unwrap()
     }
 
     #[test]
     fn a_session_says_who_its_client_is() {
-        let holder = party(["7", "true", "100", "distlock 4711@db-1 nightly", "10.0.0.1", "SELECT 1", ""]);
+        let holder = party([
+            "7",
+            "true",
+            "100",
+            "distlock 4711@db-1 nightly",
+            "10.0.0.1",
+            "SELECT 1",
+            "",
+            "ExclusiveLock",
+            "0",
+        ]);
         assert!(holder.is_holder && holder.session == Some(SessionId { pid: 7, start: 100 }));
         let Participant { host, pid, label, .. } = holder.participant;
         assert_eq!((host.as_deref(), pid, label.as_deref()), (Some("db-1"), Some(4711), Some("nightly")));
-        let stranger = party(["8", "true", "", "psql", "10.0.0.2", "", ""]);
+        let stranger = party(["8", "true", "", "psql", "10.0.0.2", "", "", "ShareLock", "0"]);
+        assert_eq!(stranger.participant.mode, Mode::Shared);
         assert_eq!((stranger.session, stranger.participant.host.as_deref()), (None, Some("10.0.0.2")));
         assert_eq!(stranger.participant.id, HolderId::new("session 8"));
         let statement = r#"/*distlock acquire {"id":"ff","host":"h","pid":9}*/SELECT"#;
-        let waiter = party(["9", "false", "200", "", "", statement, "1000000"]).participant;
+        let waiter =
+            party(["9", "false", "200", "", "", statement, "1000000", "ExclusiveLock", "0"]).participant;
         assert_eq!((waiter.id, waiter.pid), (HolderId::new("ff"), Some(9)));
         assert_eq!(waiter.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
+    }
+    #[test]
+    fn the_locks_of_a_semaphore_say_who_has_how_many_permits() {
+        let waits = r#"/*distlock acquire {"id":"ff","host":"h","pid":9,"permits":[4,5]}*/SET"#;
+        let lock = |pid, granted, statement, mode, offset| {
+            party([pid, granted, "100", "distlock 1@h", "", statement, "", mode, offset])
+        };
+        let found = of_semaphore(vec![
+            lock("7", "true", "", "ExclusiveLock", "256"),
+            lock("7", "true", "", "ExclusiveLock", "258"),
+            lock("7", "true", "", "ShareLock", "1"),
+            lock("7", "true", "", "ShareLock", "517"),
+            lock("8", "true", waits, "ExclusiveLock", "0"),
+            lock("9", "false", waits, "ExclusiveLock", "0"),
+        ]);
+        let modes: Vec<_> =
+            found.iter().map(|party| (party.pid, party.is_holder, party.participant.mode)).collect();
+        let mode = |take, of| permits(take, of).unwrap();
+        assert_eq!(modes, [(7, true, mode(2, 5)), (8, false, mode(4, 5)), (9, false, mode(4, 5))]);
     }
 }

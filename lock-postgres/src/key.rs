@@ -25,13 +25,31 @@ pub fn key(name: &str) -> i64 {
     bytes.fold(0_u64, |number, byte| number << 8 | u64::from(*byte)).cast_signed()
 }
 
-/// The key of a lock.
+/// How many keys a semaphore has.
+pub(crate) const SEMAPHORE_KEYS: u64 = 1024;
+
+/// The key of a lock, or the first one of a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(i64);
 
 impl Key {
     pub(crate) fn of(prefix: &str, name: &str) -> Self {
         Self(if prefix.is_empty() { key(name) } else { key(&format!("{prefix}:{name}")) })
+    }
+
+    /// The first of the keys of a semaphore: it has a thousand and 24, none of which is the key of a lock's name. The number
+    /// is the version of their layout.
+    pub(crate) fn of_semaphore(prefix: &str, name: &str) -> Self {
+        let full = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}:{name}") };
+        let digest = Sha256::digest([b"distlock semaphore 1".as_slice(), &Sha256::digest(full)].concat());
+        let bytes = digest.iter().take(8);
+        let number = bytes.fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        Self((number & !(SEMAPHORE_KEYS - 1)).cast_signed())
+    }
+
+    /// The key that is this many after the first of a semaphore.
+    pub(crate) fn plus(self, number: u32) -> Self {
+        Self(self.0 | i64::from(number))
     }
 
     pub(crate) fn number(self) -> i64 {
@@ -60,6 +78,17 @@ mod tests {
         assert_eq!(key("orders/42"), -4_261_225_075_031_449_721);
         assert_eq!(Key::of("", "orders/42"), Key(key("orders/42")));
         assert_eq!(Key::of("shop", "orders/42"), Key(key("shop:orders/42")));
+    }
+
+    #[test]
+    fn a_semaphore_has_keys_of_its_own_in_a_row() {
+        let first = Key::of_semaphore("shop", "render");
+        assert_eq!(first, Key::of_semaphore("", "shop:render"));
+        assert_ne!(first, Key::of_semaphore("", "render"));
+        assert_eq!((first.number() % 1024, first.plus(1023).number() - first.number()), (0, 1023));
+        assert_eq!(first.plus(1023).halves().0, first.halves().0);
+        // It never changes.
+        assert_eq!(first.number(), 8_320_948_373_311_074_304);
     }
 
     #[test]

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use lock_core::Released;
 use lock_core::{
-    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, LockName, Moment, Operation,
+    AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, LockName, Mode, Moment, Operation,
 };
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::key::Key;
+use crate::permits::Permits;
 use crate::server::SessionId;
-use crate::session::Session;
+use crate::session::{Row, Session};
 use crate::statement::Waiter;
 
 /// An attempt's request for a lock.
@@ -23,6 +24,61 @@ pub(crate) struct Claim {
     /// The name of the lock, for people who look at the table of tokens.
     pub(crate) name: LockName,
     pub(crate) id: AttemptId,
+    pub(crate) wanted: Wanted,
+}
+
+/// How a lock is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Exclusive,
+    Shared,
+    Permits(Permits),
+}
+
+impl Wanted {
+    pub(crate) fn of(mode: Mode) -> Option<Self> {
+        match mode {
+            Mode::Exclusive => Some(Self::Exclusive),
+            Mode::Shared => Some(Self::Shared),
+            Mode::Permits { take, of } => Some(Self::Permits(Permits { take: take.get(), of: of.get() })),
+            _ => None,
+        }
+    }
+
+    /// How many of the server's locks it takes.
+    pub(crate) fn locks(self) -> u64 {
+        match self {
+            Self::Exclusive | Self::Shared => 1,
+            Self::Permits(permits) => permits.locks(),
+        }
+    }
+}
+
+/// What a session has of a lock or a semaphore, or may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Has {
+    Exclusive,
+    Shared,
+    /// The one, the other, or both: the session was about to turn one into the other.
+    Either,
+    /// These permits of a semaphore of this size.
+    Permits {
+        of: u32,
+        slots: Vec<u32>,
+    },
+    /// Some of the locks of a semaphore.
+    PartOfSemaphore,
+}
+
+impl Has {
+    /// What a session may have after a request whose outcome is not known.
+    pub(crate) fn at_most(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Exclusive => Self::Exclusive,
+            Wanted::Shared => Self::Shared,
+            Wanted::Permits(_) => Self::PartOfSemaphore,
+        }
+    }
 }
 
 /// The outcome of a request for a lock.
@@ -32,8 +88,8 @@ pub(crate) enum Taken {
         token: Option<FencingToken>,
         anchor: Moment,
     },
-    /// Another client holds it.
-    Refused,
+    /// Others hold it, perhaps this one.
+    Refused(Option<Row>),
     /// Nothing is known, and nothing is held.
     Interrupted,
 }
@@ -47,6 +103,7 @@ pub(crate) struct Waiting {
     gives_way: AtomicBool,
     rounds: AtomicU64,
     is_answered: AtomicBool,
+    is_at_head: AtomicBool,
 }
 
 impl Waiting {
@@ -75,6 +132,22 @@ impl Waiting {
         }
     }
 
+    /// Waits until the lock's callers have gone.
+    pub(crate) async fn stopped(&self) {
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            self.end.notified().await;
+        }
+    }
+
+    /// Records that only permits are missing: the session has the gate of the semaphore, and looks for permits itself.
+    pub(crate) fn reaches_head(&self) {
+        self.is_at_head.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_at_head(&self) -> bool {
+        self.is_at_head.load(Ordering::Relaxed)
+    }
+
     /// Whether the wait, which has ended, is to begin anew.
     pub(crate) fn begins_anew(&self) -> bool {
         self.gives_way.swap(false, Ordering::Relaxed) && !self.is_stopped.load(Ordering::Relaxed)
@@ -99,6 +172,8 @@ pub(crate) type Asked = oneshot::Receiver<Result<Taken, LockError>>;
 
 pub(crate) type GivenBack = oneshot::Receiver<Result<Released, LockError>>;
 
+pub(crate) type Downgraded = oneshot::Receiver<Result<Option<Taken>, LockError>>;
+
 /// What a connection's task has to do, one order after the other.
 pub(crate) enum Order {
     /// Take a lock if it is free.
@@ -117,6 +192,8 @@ pub(crate) enum Order {
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     },
+    /// Make an exclusive hold a shared one, of the attempt in the claim.
+    Downgrade { claim: Claim, from: AttemptId, answer: oneshot::Sender<Result<Option<Taken>, LockError>> },
     /// Check which locks are still held.
     Check { leases: Vec<(Key, AttemptId)>, answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>> },
     /// Close the connection properly.
@@ -240,6 +317,13 @@ impl Link {
     pub(crate) fn release(&self, key: Key, id: AttemptId, operation: Operation) -> GivenBack {
         let (answer, asked) = oneshot::channel();
         let _ = self.order(Order::Release { key, id, operation, answer });
+        asked
+    }
+
+    /// Makes an exclusive hold a shared one. The answer is `None` if the session does not have it.
+    pub(crate) fn downgrade(&self, claim: Claim, from: AttemptId) -> Downgraded {
+        let (answer, asked) = oneshot::channel();
+        let _ = self.order(Order::Downgrade { claim, from, answer });
         asked
     }
 

@@ -61,6 +61,13 @@ pub enum TokenSource {
     None,
 }
 
+impl TokenSource {
+    /// Whether the statement that takes a lock also mints the token.
+    pub(crate) fn is_in_grant(self) -> bool {
+        matches!(self, Self::Clock | Self::Sequence)
+    }
+}
+
 /// How a client waits for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -4,7 +4,8 @@
 //!   space, so that the others become empty.
 //! * A waiter has a connection of its own, without holds. When the lock is granted it stays there, and the connection becomes a
 //!   shared one.
-//! * A connection never has a lock twice: the server would count it, and one release would not free it.
+//! * A connection never has a lock twice, not even a shared one: the server would count it, and grant it without a look at those
+//!   that wait.
 //! * Only so many waits of a client are in the server's queues: a long queue costs every user of the server.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -16,10 +17,12 @@ use lock_core::{AttemptId, BackendContext, ErrorKind, GroupId, LockError, Operat
 use tokio::sync::{Notify, oneshot};
 
 use crate::actor::Actor;
+use crate::budget::Budget;
 use crate::control::Control;
 use crate::failure::gone;
 use crate::key::Key;
-use crate::link::{Asked, Claim, GivenBack, Link, Order, Waiting};
+use crate::link::{Asked, Claim, Downgraded, GivenBack, Link, Order, Waiting};
+use crate::naming::Naming;
 use crate::opener::Opener;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -30,9 +33,15 @@ pub(crate) struct Pool {
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
     opener: Arc<Opener>,
+    /// What the client may still take of the server's table of locks.
+    pub(crate) budget: Arc<Budget>,
+    /// When refusals may say who holds a lock.
+    pub(crate) naming: Naming,
     inner: Mutex<Inner>,
     /// Notified when something has become free.
     changed: Notify,
+    /// Notified when permits have been given back.
+    permits: Notify,
 }
 
 #[derive(Default)]
@@ -108,7 +117,26 @@ impl Pool {
         control: Arc<Control>,
         opener: Arc<Opener>,
     ) -> Arc<Self> {
-        Arc::new(Self { context, settings, control, opener, inner: Mutex::default(), changed: Notify::new() })
+        Arc::new(Self {
+            budget: Budget::new(context.clock().clone()),
+            naming: Naming::default(),
+            context,
+            settings,
+            control,
+            opener,
+            inner: Mutex::default(),
+            changed: Notify::new(),
+            permits: Notify::new(),
+        })
+    }
+
+    /// Completes when permits are given back after this call.
+    pub(crate) fn given_back(&self) -> impl Future<Output = ()> {
+        self.permits.notified()
+    }
+
+    pub(crate) fn gives_permits_back(&self) {
+        self.permits.notify_waiters();
     }
 
     fn update(&self, group: GroupId, change: impl FnOnce(&mut Entry)) {
@@ -167,6 +195,20 @@ impl Pool {
         // Under the same mutex: as long as the key is there, the pool gives the connection to no waiter, and the next waiter's
         // order comes after this one.
         (entry.keys.get(&key) == Some(&id)).then(|| link.release(key, id, operation))
+    }
+
+    /// Makes an exclusive hold of this attempt a shared one of the claim's, if it is that of either. Otherwise it orders nothing.
+    pub(crate) fn downgrade(&self, link: &Link, from: AttemptId, claim: &Claim) -> Option<Downgraded> {
+        let inner = self.inner.lock();
+        let holder = *inner.links.get(&link.group)?.keys.get(&claim.key)?;
+        (holder == from || holder == claim.id).then(|| link.downgrade(claim.clone(), from))
+    }
+
+    /// Records that another attempt has the lock now.
+    pub(crate) fn passes_on(&self, group: GroupId, key: Key, to: AttemptId) {
+        self.update(group, |entry| {
+            entry.keys.insert(key, to);
+        });
     }
 
     /// A connection without holds, if there is one. The last connection is not for waiting.

@@ -36,6 +36,10 @@ impl fmt::Display for SessionId {
 /// The SQL expression for the start of the sessions of a row of `pg_stat_get_activity`.
 pub(crate) const START: &str = "(extract(epoch FROM backend_start)*1000000)::bigint";
 
+/// The SQL expression for the places in the table of locks.
+const PLACES: &str = "(current_setting('max_locks_per_transaction')::bigint*(current_setting('max_connections')::bigint\
+                      +current_setting('max_prepared_transactions')::bigint))";
+
 /// The description that a server gives of itself and of a new session.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
@@ -45,6 +49,8 @@ pub(crate) struct Facts {
     has_mark: bool,
     lease_milliseconds: u64,
     pub(crate) id: SessionId,
+    /// How many places the server promises in its table of locks, for all of its users together.
+    pub(crate) places: u64,
 }
 
 /// Asks for the facts, after these statements.
@@ -54,14 +60,15 @@ pub(crate) fn question(statements: &str, mark: Mark) -> String {
     format!(
         "{comment}{statements}SELECT version(),current_setting('server_version_num'),pg_is_in_recovery()::text,{is_here}::text,\
          (extract(epoch FROM current_setting('idle_session_timeout',true)::interval)*1000)::bigint::text,\
-         pg_backend_pid()::text,{START}::text FROM pg_stat_get_activity(pg_backend_pid())"
+         pg_backend_pid()::text,{START}::text,{PLACES}::text FROM pg_stat_get_activity(pg_backend_pid())"
     )
 }
 
 impl Facts {
     /// Reads the answer to the [`question`].
     pub(crate) fn read(rows: &[Row]) -> Option<Self> {
-        let [version_text, version, is_standby, has_mark, lease, pid, start] = rows.first()?.as_slice()
+        let [version_text, version, is_standby, has_mark, lease, pid, start, places] =
+            rows.first()?.as_slice()
         else {
             return None;
         };
@@ -73,6 +80,7 @@ impl Facts {
             // Missing in old versions.
             lease_milliseconds: lease.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default(),
             id: SessionId { pid: pid.as_deref()?.parse().ok()?, start: start.as_deref()?.parse().ok()? },
+            places: places.as_deref()?.parse().ok()?,
         })
     }
 
@@ -123,7 +131,7 @@ mod tests {
     const DEBIAN: &str = "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu";
 
     fn facts(version_text: &str, version: &str, standby: &str, mark: &str, lease: &str) -> Facts {
-        let row = [version_text, version, standby, mark, lease, "7", "1700000000250000"];
+        let row = [version_text, version, standby, mark, lease, "7", "1700000000250000", "6400"];
         Facts::read(&[row.map(|text| Some(text.to_owned())).to_vec()]).unwrap()
     }
 

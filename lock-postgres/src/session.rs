@@ -37,6 +37,8 @@ pub(crate) struct Session {
     connection: PgConnection,
     pub(crate) id: SessionId,
     pub(crate) mark: Mark,
+    /// How many places the server promises in its table of locks.
+    pub(crate) places: u64,
 }
 
 impl Session {
@@ -67,7 +69,7 @@ impl Session {
         if let Some(statement) = facts.newer_settings() {
             ask(&mut connection, statement).await.map_err(failed)?;
         }
-        Ok(Self { connection, id: facts.id, mark })
+        Ok(Self { connection, id: facts.id, mark, places: facts.places })
     }
 
     /// Carries out the statements of one message.

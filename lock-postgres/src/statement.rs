@@ -4,15 +4,19 @@
 //! text of users, except in comments.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use lock_core::{LockError, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{nonsense, shared_session};
-use crate::key::Key;
+use crate::key::{Key, SEMAPHORE_KEYS};
+use crate::link::{Claim, Has, Wanted};
 use crate::mark::Mark;
 use crate::options::TokenSource;
+use crate::permits::{self, Gate, Permits};
 use crate::server::{START, SessionId};
+use crate::session::Row;
 
 const COMMENT: &str = "/*distlock ";
 
@@ -34,12 +38,13 @@ pub fn operation_of(statement: &str) -> Option<Operation> {
     OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
 }
 
-const OPERATIONS: [(Operation, &str); 8] = [
+const OPERATIONS: [(Operation, &str); 9] = [
     (Operation::Connect, "connect"),
     (Operation::Acquire, "acquire"),
     (Operation::Cancel, "cancel"),
     (Operation::Renew, "renew"),
     (Operation::Release, "release"),
+    (Operation::Downgrade, "downgrade"),
     (Operation::Inspect, "inspect"),
     (Operation::Break, "break"),
     (Operation::Ping, "ping"),
@@ -66,6 +71,9 @@ pub(crate) struct Waiter {
     pub(crate) pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
+    /// How many permits it wants, and of how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) permits: Option<(u32, u32)>,
 }
 
 impl Waiter {
@@ -86,7 +94,7 @@ impl Waiter {
 }
 
 /// The expression for the token of a grant, or for a number that stands for none.
-fn token(tokens: TokenSource) -> String {
+pub(crate) fn token(tokens: TokenSource) -> String {
     match tokens {
         TokenSource::Clock => NOW.to_owned(),
         TokenSource::Sequence => format!("nextval('{SEQUENCE}')"),
@@ -94,33 +102,133 @@ fn token(tokens: TokenSource) -> String {
     }
 }
 
-/// Evaluates the expression in the session with this mark alone, on a primary; NULL elsewhere.
-fn guarded(mark: Mark, expression: &str) -> String {
-    format!("SELECT (CASE WHEN {} AND NOT pg_is_in_recovery() THEN {expression} END)::text", mark.is_here())
+/// The statement whose answer is this condition in the session with the mark, and NULL elsewhere.
+pub(crate) fn answered(mark: Mark, operation: Operation, condition: &str) -> String {
+    format!("{}SELECT (CASE WHEN {} THEN {condition} END)::text", comment(operation), mark.is_here())
 }
 
-/// Takes the lock if it is free. The server reads the clock when it has granted the lock.
-pub(crate) fn take(key: Key, tokens: TokenSource, mark: Mark) -> String {
-    let token = token(tokens);
-    let take = format!("CASE WHEN pg_try_advisory_lock({key}) THEN {token} ELSE 0 END");
-    format!("{}{}", comment(Operation::Acquire), guarded(mark, &take))
+/// What the name of a function ends with that takes or releases a lock.
+fn suffix(shared: Wanted) -> &'static str {
+    if shared == Wanted::Shared { "_shared" } else { "" }
+}
+
+/// Takes the lock if it is free, or permits. The server reads the clock when it has granted the lock.
+///
+/// `limit` is the most places of the table of locks that may be taken, if the server has to count them; then the second column
+/// is their number. With [`Naming::Holder`] a refusal says who holds the lock.
+pub(crate) fn take(
+    claim: &Claim,
+    tokens: TokenSource,
+    mark: Mark,
+    limit: Option<u64>,
+    naming: Naming,
+) -> String {
+    let (key, comment) = (claim.key, comment(Operation::Acquire));
+    if let Wanted::Permits(permits) = claim.wanted {
+        return format!("{comment}{}", permits::take(key, permits, Gate::Try, tokens, mark, limit));
+    }
+    let refusal = match naming {
+        Naming::No => "'0'".to_owned(),
+        Naming::Holder => format!("concat('0 ',({}))", holder(key)),
+    };
+    let take = format!(
+        "CASE WHEN pg_try_advisory_lock{}({key}) THEN ({})::text ELSE {refusal} END",
+        suffix(claim.wanted),
+        token(tokens)
+    );
+    format!("{comment}{}", within_limit(mark, limit, &take))
+}
+
+/// Whether a refusal says who holds the lock, for which the server looks through its table of locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    No,
+    Holder,
 }
 
 /// Waits for the lock, without a limit of the server. If that fails, the server takes the change of the limit back.
-pub(crate) fn wait(key: Key, tokens: TokenSource, mark: Mark, waiter: &Waiter) -> String {
-    let token = token(tokens);
-    // The function returns nothing, which is not NULL.
-    let wait = format!("CASE WHEN pg_advisory_lock({key}) IS NULL THEN 0 ELSE {token} END");
-    format!("{}SET statement_timeout=0;{}", waiter.comment(), guarded(mark, &wait))
+pub(crate) fn wait(
+    claim: &Claim,
+    tokens: TokenSource,
+    mark: Mark,
+    limit: Option<u64>,
+    waiter: &Waiter,
+) -> String {
+    let (key, comment) = (claim.key, waiter.comment());
+    let wait = match claim.wanted {
+        Wanted::Permits(permits) => permits::take(key, permits, Gate::Wait, tokens, mark, limit),
+        // The function returns nothing, which is not NULL.
+        wanted => within_limit(
+            mark,
+            limit,
+            &format!(
+                "CASE WHEN pg_advisory_lock{}({key}) IS NULL THEN '0' ELSE ({})::text END",
+                suffix(wanted),
+                token(tokens)
+            ),
+        ),
+    };
+    format!("{comment}SET statement_timeout=0;{wait}")
+}
+
+/// Looks for permits in the session that has the gate of the semaphore.
+pub(crate) fn poll(
+    claim: &Claim,
+    permits: Permits,
+    tokens: TokenSource,
+    mark: Mark,
+    waiter: &Waiter,
+) -> String {
+    let poll = permits::take(claim.key, permits, Gate::Passed, tokens, mark, None);
+    format!("{}{poll}", waiter.comment())
+}
+
+/// Makes an exclusive lock of this session a shared one, without a gap. The session goes before those that wait, as they would
+/// have to wait for it. Carried out again, it changes nothing.
+pub(crate) fn downgrade(key: Key, tokens: TokenSource, mark: Mark, limit: Duration) -> String {
+    let held = held_here(Looked::Lock(key));
+    let share = format!(
+        "CASE WHEN EXISTS (SELECT FROM pg_locks WHERE {held} AND mode='ShareLock') THEN true \
+         ELSE pg_advisory_lock_shared({key}) IS NOT NULL END"
+    );
+    let unlock = format!("pg_advisory_unlock({key}) IS NOT NULL");
+    let downgrade =
+        format!("CASE WHEN {share} THEN CASE WHEN {unlock} THEN ({})::text END END", token(tokens));
+    format!(
+        "{}SET LOCAL lock_timeout={};{}",
+        comment(Operation::Downgrade),
+        limit.as_millis(),
+        within_limit(mark, None, &downgrade)
+    )
+}
+
+/// Evaluates the expression in the session with this mark alone, on a primary; NULL elsewhere. If there is a limit, it counts the
+/// places of the table of locks that are taken before, and says so if they are more.
+fn within_limit(mark: Mark, limit: Option<u64>, expression: &str) -> String {
+    let is_here = mark.is_here();
+    match limit {
+        None => format!("SELECT CASE WHEN {is_here} AND NOT pg_is_in_recovery() THEN {expression} END"),
+        Some(limit) => format!(
+            "SELECT CASE WHEN {is_here} AND NOT pg_is_in_recovery() THEN \
+             CASE WHEN taken>{limit} THEN 'full '||taken ELSE {expression} END END,taken::text \
+             FROM (SELECT count(*) AS taken FROM pg_locks) AS counted"
+        ),
+    }
 }
 
 /// The server's answer to a request for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
-    /// The token, or 1 if none is minted with the lock.
-    Granted(u64),
-    /// Another client holds the lock.
-    Refused,
+    /// The token, or 1 if none is minted with the lock, and the permits.
+    Granted(u64, Vec<u32>),
+    /// Others hold the lock, perhaps this one.
+    Refused(Option<Row>),
+    /// The session has the gate of the semaphore, and no permits.
+    AtHead,
+    /// Those who use the semaphore use it with this number of permits.
+    OtherNumber(u32),
+    /// So many places of the table of locks are taken, which is too many.
+    Full(u64),
     /// Another session has answered, or the server is a standby. Nothing is held.
     Elsewhere,
 }
@@ -128,17 +236,34 @@ pub(crate) enum Answered {
 impl Answered {
     /// Reads the value of the last row.
     pub(crate) fn read(value: Option<&str>) -> Option<Self> {
-        match value {
-            None => Some(Self::Elsewhere),
-            Some("0") => Some(Self::Refused),
-            Some(token) => token.parse().ok().map(Self::Granted),
-        }
+        let Some(value) = value else { return Some(Self::Elsewhere) };
+        let (word, rest) = value.split_once(' ').unwrap_or((value, ""));
+        Some(match word {
+            "elsewhere" => Self::Elsewhere,
+            "few" => Self::AtHead,
+            "0" => Self::Refused(serde_json::from_str(rest).ok()),
+            "of" => Self::OtherNumber(rest.parse().ok()?),
+            "full" => Self::Full(rest.parse().ok()?),
+            token => {
+                let slots = rest.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+                Self::Granted(token.parse().ok()?, slots)
+            }
+        })
     }
 }
 
-pub(crate) fn release(key: Key, mark: Mark, operation: Operation) -> String {
-    let here = mark.is_here();
-    format!("{}SELECT (CASE WHEN {here} THEN pg_advisory_unlock({key}) END)::text", comment(operation))
+/// Releases what a session has of a lock, or may have.
+pub(crate) fn release(key: Key, has: &Has, mark: Mark, operation: Operation) -> String {
+    match has {
+        Has::Exclusive => answered(mark, operation, &format!("pg_advisory_unlock({key})")),
+        Has::Shared => answered(mark, operation, &format!("pg_advisory_unlock_shared({key})")),
+        Has::Either => {
+            let both = format!("true=ANY(ARRAY[pg_advisory_unlock({key}),pg_advisory_unlock_shared({key})])");
+            answered(mark, operation, &both)
+        }
+        Has::Permits { of, slots } => permits::release(key, *of, slots, mark, operation),
+        Has::PartOfSemaphore => permits::clear(key, mark, operation),
+    }
 }
 
 /// Asks whether this is still the session with the mark, on a primary: nothing else can have ended its holds. Before, it may
@@ -215,30 +340,78 @@ pub(crate) fn waited_for(ids: &[SessionId]) -> String {
     )
 }
 
-/// The condition on a row of `pg_locks` that it is about this lock.
-fn is_of(key: Key) -> String {
+/// The condition on a row of `pg_locks` that it is about these keys, of which there are `count`, all with the same upper half.
+fn is_of(key: Key, count: u64) -> String {
     let (high, low) = key.halves();
+    let here = "database=(SELECT oid FROM pg_database WHERE datname=current_database())";
+    let last = low + count - 1;
     format!(
-        "locktype='advisory' AND objsubid=1 AND classid={high}::oid AND objid={low}::oid \
-         AND database=(SELECT oid FROM pg_database WHERE datname=current_database())"
+        "locktype='advisory' AND objsubid=1 AND classid={high}::oid AND objid BETWEEN {low}::oid AND {last}::oid AND {here}"
     )
 }
 
-/// Who holds the lock and who waits for it, in order: the process, whether it waits, the start of its session, its name,
-/// its address, its statement, and since when it waits.
-pub(crate) fn participants(key: Key, operation: Operation) -> String {
-    let (comment, condition) = (comment(operation), is_of(key));
+/// The SQL expression for the key in a row of `pg_locks`.
+pub(crate) const KEY_OF_ROW: &str = "(classid::bigint<<32|objid::bigint)";
+
+/// The condition on a row of `pg_locks` that this session has it.
+pub(crate) fn held_here(looked: Looked) -> String {
+    format!("{} AND granted AND pid=pg_backend_pid()", looked.condition())
+}
+
+/// What is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    Lock(Key),
+    /// With the first of its keys.
+    Semaphore(Key),
+}
+
+impl Looked {
+    fn condition(self) -> String {
+        match self {
+            Self::Lock(key) => is_of(key, 1),
+            Self::Semaphore(key) => is_of(key, SEMAPHORE_KEYS),
+        }
+    }
+
+    /// The first of the keys.
+    fn first(self) -> u64 {
+        let (Self::Lock(key) | Self::Semaphore(key)) = self;
+        key.halves().1
+    }
+}
+
+/// What is said of a session that holds a lock or waits for it: the process, whether it has it, the start of its session, its
+/// name, its address, its statement, since when it waits, the mode, and how many keys after the first this one is.
+fn party(statement: &str, first: u64) -> String {
     format!(
-        "{comment}SELECT pid::text,granted::text,{START}::text,application_name,host(client_addr),query,\
-         (extract(epoch FROM waitstart)*1000000)::bigint::text \
-         FROM pg_locks LEFT JOIN pg_stat_activity USING (pid) WHERE {condition} \
-         ORDER BY granted DESC,waitstart"
+        "pid::text,granted::text,{START}::text,application_name,host(client_addr),{statement},\
+         (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text"
+    )
+}
+
+/// Who holds the lock and who waits for it, in order.
+pub(crate) fn participants(looked: Looked, operation: Operation) -> String {
+    let (comment, condition, party) =
+        (comment(operation), looked.condition(), party("query", looked.first()));
+    format!(
+        "{comment}SELECT {party} FROM pg_locks LEFT JOIN pg_stat_activity USING (pid) WHERE {condition} \
+         ORDER BY granted DESC,waitstart,pid"
+    )
+}
+
+/// The same of one holder, as one text.
+fn holder(key: Key) -> String {
+    let (condition, party) = (is_of(key, 1), party("NULL", key.halves().1));
+    format!(
+        "SELECT json_build_array({party})::text FROM pg_locks LEFT JOIN pg_stat_activity USING (pid) \
+         WHERE {condition} AND granted LIMIT 1"
     )
 }
 
 /// How many advisory locks a session has besides this one.
-pub(crate) fn others(key: Key, id: SessionId) -> String {
-    let (comment, condition) = (comment(Operation::Break), is_of(key));
+pub(crate) fn others(looked: Looked, id: SessionId) -> String {
+    let (comment, condition) = (comment(Operation::Break), looked.condition());
     format!(
         "{comment}SELECT count(*)::text FROM pg_locks WHERE locktype='advisory' AND granted AND pid={} AND NOT ({condition})",
         id.pid
@@ -301,17 +474,31 @@ mod tests {
     }
 
     fn waiter(label: &str) -> Waiter {
-        Waiter { id: "ff".to_owned(), host: "h".to_owned(), pid: 1, label: Some(label.to_owned()) }
+        Waiter {
+            id: "ff".to_owned(),
+            host: "h".to_owned(),
+            pid: 1,
+            label: Some(label.to_owned()),
+            permits: None,
+        }
+    }
+
+    fn claim(wanted: Wanted) -> Claim {
+        let name = lock_core::LockName::new("orders/42").unwrap();
+        Claim { key: key(), name, id: lock_core::AttemptId::new(1), wanted }
     }
 
     #[test]
     fn a_statement_says_what_it_is_for() {
         let id = SessionId { pid: 7, start: 8 };
+        let permits = Wanted::Permits(Permits { take: 1, of: 2 });
         for (statement, operation) in [
-            (take(key(), TokenSource::Clock, mark()), Operation::Acquire),
-            (wait(key(), TokenSource::None, mark(), &waiter("x")), Operation::Acquire),
-            (release(key(), mark(), Operation::Cancel), Operation::Cancel),
-            (release(key(), mark(), Operation::Release), Operation::Release),
+            (take(&claim(Wanted::Shared), TokenSource::Clock, mark(), None, Naming::No), Operation::Acquire),
+            (take(&claim(permits), TokenSource::Clock, mark(), Some(7), Naming::Holder), Operation::Acquire),
+            (wait(&claim(permits), TokenSource::None, mark(), None, &waiter("x")), Operation::Acquire),
+            (release(key(), &Has::Either, mark(), Operation::Cancel), Operation::Cancel),
+            (release(key(), &Has::Exclusive, mark(), Operation::Release), Operation::Release),
+            (downgrade(key(), TokenSource::Clock, mark(), Duration::from_secs(1)), Operation::Downgrade),
             (check(mark(), Some(7)), Operation::Renew),
             (cancel(id), Operation::Cancel),
             (end(id, Operation::Break), Operation::Break),
@@ -328,7 +515,8 @@ mod tests {
         for label in
             ["plain", "*/ DROP TABLE x; /*", "'quoted\\", "\u{1F512} \0 */*/", "*\\/", "/*/*", "/*/", "*/*"]
         {
-            let statement = wait(key(), TokenSource::Clock, mark(), &waiter(label));
+            let claim = claim(Wanted::Exclusive);
+            let statement = wait(&claim, TokenSource::Clock, mark(), None, &waiter(label));
             let count = |part: &str| statement.matches(part).count();
             assert_eq!((count("*/"), count("/*")), (1, 1), "{statement}");
             assert_eq!(Waiter::of_statement(&statement), Some(waiter(label)));
@@ -337,12 +525,20 @@ mod tests {
 
     #[test]
     fn what_is_granted_is_told_from_what_is_not() {
+        let row = vec![Some("7".to_owned()), None];
         for (value, read) in [
-            (Some("1700000000000000"), Some(Answered::Granted(1_700_000_000_000_000))),
-            (Some("0"), Some(Answered::Refused)),
+            (Some("1700000000000000"), Some(Answered::Granted(1_700_000_000_000_000, Vec::new()))),
+            (Some("17 0 4"), Some(Answered::Granted(17, vec![0, 4]))),
+            (Some("0"), Some(Answered::Refused(None))),
+            (Some("0 [\"7\",null]"), Some(Answered::Refused(Some(row)))),
+            (Some("few"), Some(Answered::AtHead)),
+            (Some("of 3"), Some(Answered::OtherNumber(3))),
+            (Some("full 6400"), Some(Answered::Full(6400))),
+            (Some("elsewhere"), Some(Answered::Elsewhere)),
             (None, Some(Answered::Elsewhere)),
             (Some("x"), None),
             (Some("-1"), None),
+            (Some("17 x"), None),
         ] {
             assert_eq!(Answered::read(value), read, "{value:?}");
         }

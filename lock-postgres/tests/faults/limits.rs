@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use conformance_tests::Outcome;
+use conformance_tests::{Failure, Outcome};
 use lock_core::ErrorKind;
 use test_servers::PostgresOptions;
 
-use crate::stage::{LONG, Stage, Waiter, cases, connect, ensure, soon, until, with_options};
+use crate::stage::{LONG, ROOM, Stage, Waiter, cases, connect, ensure, soon, until, with_options};
 
 cases!("limits":
     waits_beyond_the_bound_wait_in_the_client,
     many_holds_share_connections,
     a_server_without_room_is_asked_again,
+    a_nearly_full_table_of_locks_is_refused_and_others_can_connect,
+    what_others_take_of_the_table_of_locks_counts,
+    ten_thousand_holds_need_forty_connections,
 );
 
 /// Two at a time wait at the server; all of them get the lock.
@@ -74,4 +77,111 @@ async fn a_server_without_room_is_asked_again() -> Outcome {
         soon("the close", other.close(Duration::from_secs(5))).await??;
     }
     until("there is room again", || async { Ok(connect(&stage.url()).await.is_ok()) }).await
+}
+
+/// A table with 240 places.
+fn small() -> PostgresOptions {
+    let options = PostgresOptions::new().user("locks", "secret", &[]);
+    options.setting("max_connections", "24").setting("max_locks_per_transaction", "10")
+}
+
+const PLACES: u64 = 240;
+
+const TAKEN: &str = "SELECT count(*) FROM pg_locks";
+
+fn is_about_the_table(error: &lock_core::LockError) -> Outcome {
+    ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
+    ensure!(error.to_string().contains("max_locks_per_transaction"), "{error}");
+    Ok(())
+}
+
+async fn a_nearly_full_table_of_locks_is_refused_and_others_can_connect() -> Outcome {
+    let stage = Stage::with(small()).await?;
+    let clients = [stage.client(LONG).await?, stage.client(LONG).await?];
+    let mut guards = Vec::new();
+    let error = loop {
+        let number = guards.len();
+        ensure!(number < 300, "{number} locks are held");
+        match clients[number % 2].mutex(format!("room {number}"))?.try_acquire().await {
+            Ok(Some(guard)) => guards.push(guard),
+            Ok(None) => ensure!(false, "a free lock was refused"),
+            Err(error) => break error,
+        }
+    };
+    is_about_the_table(&error)?;
+    let taken = stage.number(TAKEN).await?;
+    ensure!(
+        taken > PLACES - 20 && taken <= PLACES + 5,
+        "{taken} places are taken with {} locks",
+        guards.len()
+    );
+    ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "a lock was lost");
+    // Others are not hurt, and a wait goes on.
+    stage.client(LONG).await?.close(Duration::from_secs(5)).await?;
+    let waiter = Waiter::of(&clients[0])?;
+    for guard in guards.drain(..30) {
+        guard.release().await?;
+    }
+    let (guard, _) = waiter.granted().await?;
+    guards.push(guard);
+    for guard in guards {
+        guard.release().await?;
+    }
+    stage.nothing_is_left(&clients[0], "at the end").await
+}
+
+async fn what_others_take_of_the_table_of_locks_counts() -> Outcome {
+    let stage = Stage::with(small()).await?;
+    let client = stage.client(LONG).await?;
+    let mut other = stage.session().await?;
+    other
+        .query(&format!("SELECT pg_advisory_lock(number) FROM generate_series(1,{PLACES}) AS number"))
+        .await?;
+    let (lock, permits) = (client.mutex(ROOM)?, client.semaphore(ROOM, 3)?);
+    for error in [lock.try_acquire().await.err(), permits.try_acquire(1).await.err()].into_iter() {
+        is_about_the_table(&error.ok_or_else(|| Failure::new("a lock was given"))?)?;
+    }
+    other.query("SELECT pg_advisory_unlock_all()").await?;
+    soon("the lock", lock.acquire()).await??.release().await?;
+    soon("the permit", permits.acquire(1)).await??.release().await?;
+    Ok(())
+}
+
+async fn ten_thousand_holds_need_forty_connections() -> Outcome {
+    const HOLDS: usize = 10_000;
+    let options = PostgresOptions::new().user("locks", "secret", &[]);
+    let stage = Stage::with(options.setting("max_locks_per_transaction", "128")).await?;
+    let client = stage.client(LONG).await?;
+    let mut taking = Vec::new();
+    for task in 0..20 {
+        let client = client.clone();
+        taking.push(tokio::spawn(async move {
+            let mut guards = Vec::new();
+            for number in 0..HOLDS / 20 {
+                guards.push(client.mutex(format!("room {task}/{number}"))?.acquire().await?);
+            }
+            Outcome::Ok(guards)
+        }));
+    }
+    let mut taken = Vec::new();
+    for task in taking {
+        taken.push(soon("the locks", task).await???);
+    }
+    let connections = stage.connections().await?;
+    ensure!(stage.held().await? == HOLDS, "{} are held", stage.held().await?);
+    ensure!(connections <= 40, "{HOLDS} holds need {connections} connections");
+    ensure!(taken.iter().flatten().all(|guard| guard.hold().is_valid()), "a lock was lost");
+    let releasing = taken.into_iter().map(|guards| {
+        tokio::spawn(async move {
+            for guard in guards {
+                guard.release().await?;
+            }
+            Outcome::Ok(())
+        })
+    });
+    for release in releasing.collect::<Vec<_>>() {
+        soon("the releases", release).await???;
+    }
+    ensure!(stage.held().await? == 0, "{} are held", stage.held().await?);
+    Ok(())
 }

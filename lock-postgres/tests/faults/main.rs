@@ -11,10 +11,12 @@ mod concurrently;
 mod connecting;
 mod late;
 mod limits;
+mod permits;
 mod poolers;
 mod processes;
 mod protocol;
 mod restarts;
+mod sharing;
 mod silence;
 mod terminations;
 mod tokens;
@@ -43,10 +45,12 @@ fn main() -> ExitCode {
         connecting::cases(),
         late::cases(),
         limits::cases(),
+        permits::cases(),
         poolers::cases(),
         processes::cases(),
         protocol::cases(),
         restarts::cases(),
+        sharing::cases(),
         silence::cases(),
         terminations::cases(),
         tokens::cases(),

@@ -1,0 +1,146 @@
+//! The client's part of the server's table of locks.
+//!
+//! All users of a server share that table, and when it is full, others cannot even connect. So the client takes no lock when
+//! more places are taken than the server promises (`max_locks_per_transaction`, for each of its connections), which is about
+//! half of what there really is. The server counts in the statement that takes a lock, but only now and then: a count costs it
+//! milliseconds where thousands of locks are held. In between, a client takes a few locks more than it gives back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::spi::Mutex;
+use lock_core::{Clock, LockError, Moment};
+
+use crate::failure::full_table;
+
+/// The most locks that a client takes without another count: what one connection is entitled to by default.
+const MOST_AHEAD: u64 = 64;
+
+/// A client takes this part of the free places without another count: others do so, too.
+const PART: u64 = 16;
+
+/// How long a count is good for.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// A client has the server count so rarely that this takes at most this part of the time.
+const SHARE: u32 = 500;
+
+/// How long the client refuses by itself after the server has refused.
+const REST: Duration = Duration::from_millis(250);
+
+pub(crate) struct Budget {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// How many locks the client may take without another count.
+    ahead: u64,
+    fresh_until: Moment,
+    full: Option<Full>,
+}
+
+struct Full {
+    taken: u64,
+    until: Moment,
+}
+
+/// The places of one acquisition, which go back when this is dropped.
+pub(crate) struct Room {
+    budget: Arc<Budget>,
+    locks: u64,
+    places: u64,
+    is_counted: bool,
+}
+
+impl Budget {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        let state = State { ahead: 0, fresh_until: clock.now(), full: None };
+        Arc::new(Self { clock, state: Mutex::new(state) })
+    }
+
+    /// Room for this many locks, of the `places` that the server promises.
+    pub(crate) fn claim(self: &Arc<Self>, locks: u64, places: u64) -> Result<Room, LockError> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        if let Some(full) = &state.full
+            && now < full.until
+        {
+            return Err(full_table(full.taken, places));
+        }
+        let is_counted = now >= state.fresh_until || state.ahead < locks;
+        if !is_counted {
+            state.ahead -= locks;
+        }
+        Ok(Room { budget: Arc::clone(self), locks, places, is_counted })
+    }
+}
+
+impl Room {
+    /// The most places that may be taken before, if the server has to count them.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.is_counted.then(|| self.places.saturating_sub(self.locks))
+    }
+
+    /// The server has counted, which took this long.
+    pub(crate) fn counted(&self, taken: u64, took: Duration) {
+        let budget = &self.budget;
+        let mut state = budget.state.lock();
+        state.ahead = (self.places.saturating_sub(taken + self.locks) / PART).min(MOST_AHEAD);
+        state.fresh_until = budget.clock.now().plus(FRESH.max(took * SHARE));
+    }
+
+    /// The server has refused: too many places are taken.
+    pub(crate) fn refused(mut self, taken: u64) -> LockError {
+        self.locks = 0;
+        let until = self.budget.clock.now().plus(REST);
+        self.budget.state.lock().full = Some(Full { taken, until });
+        full_table(taken, self.places)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.locks == 0 {
+            return;
+        }
+        let mut state = self.budget.state.lock();
+        state.full = None;
+        if !self.is_counted {
+            state.ahead = (state.ahead + self.locks).min(MOST_AHEAD);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_counts_now_and_then() {
+        let budget = Budget::new(Clock::system());
+        let claim = || budget.claim(1, 1000).unwrap();
+        let first = claim();
+        assert_eq!(first.limit(), Some(999));
+        first.counted(199, Duration::ZERO);
+        // A sixteenth of what is free.
+        let mut rooms: Vec<_> = (0..50).map(|_| claim()).collect();
+        assert!(rooms.iter().all(|room| room.limit().is_none()));
+        assert_eq!(claim().limit(), Some(999));
+        rooms.pop();
+        assert_eq!(claim().limit(), None);
+    }
+
+    #[test]
+    fn a_full_table_is_left_alone_for_a_while() {
+        let budget = Budget::new(Clock::system());
+        let mine = budget.claim(1, 100).unwrap();
+        let refused = budget.claim(3, 100).unwrap();
+        assert_eq!(refused.limit(), Some(97));
+        let error = refused.refused(98);
+        assert!(error.is_retryable() && error.to_string().contains("max_locks_per_transaction"), "{error}");
+        assert!(budget.claim(1, 100).is_err());
+        drop(mine);
+        assert!(budget.claim(1, 100).is_ok());
+    }
+}

@@ -1,0 +1,32 @@
+//! When a refusal may say who holds the lock: for that the server looks through its table of locks.
+
+use std::time::Duration;
+
+use lock_core::Moment;
+use lock_core::spi::Mutex;
+
+use crate::statement;
+
+/// The server looks so rarely that this takes at most this part of the time.
+const SHARE: u32 = 20;
+
+#[derive(Default)]
+pub(crate) struct Naming {
+    /// Before that, refusals say nothing.
+    again_at: Mutex<Option<Moment>>,
+}
+
+impl Naming {
+    /// Whether a refusal of a statement that is sent now says it.
+    pub(crate) fn ask(&self, now: Moment) -> statement::Naming {
+        match *self.again_at.lock() {
+            Some(again_at) if now < again_at => statement::Naming::No,
+            _ => statement::Naming::Holder,
+        }
+    }
+
+    /// A refusal has said it, and took this long.
+    pub(crate) fn took(&self, now: Moment, took: Duration) {
+        *self.again_at.lock() = Some(now.plus(took * SHARE));
+    }
+}
