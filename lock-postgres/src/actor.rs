@@ -16,11 +16,13 @@ use crate::budget::Room;
 use crate::failure::{Failure, gone, nonsense, shared_session, standby};
 use crate::key::Key;
 use crate::link::{Claim, Has, Link, Order, Stage, Taken, Tray, Waiting, Wanted};
-use crate::options::TokenSource;
+use crate::options::{self, TokenSource};
 use crate::permits::Permits;
 use crate::pool::Pool;
+use crate::quiet;
 use crate::session::{Answer, Session};
 use crate::statement::{self, Answered, Checked, Waiter, checked};
+use crate::table;
 
 /// How long the server has to cancel a wait. After that the client drops the connection, and ends the session from another.
 const PATIENCE_WITH_CANCELLATION: Duration = Duration::from_millis(400);
@@ -231,11 +233,9 @@ impl Actor {
                 return self.refuse(&claim, error, answer);
             }
         };
-        let (fencing, mark) = (self.pool.settings.fencing, self.session.mark);
-        let statement = statement::wait(&claim, fencing, mark, room.limit(), waiter);
-        let (mut sent, said) = loop {
+        let (mut sent, mut said) = loop {
             let sent = self.now();
-            let said = self.ask_until(waiting.ended(), statement.clone()).await;
+            let said = self.send_wait(&claim, room.limit(), waiter, waiting).await;
             let is_interrupted = said.as_ref().is_err_and(Failure::is_interruption);
             if !is_interrupted || !waiting.begins_anew() {
                 break (sent, said);
@@ -244,7 +244,6 @@ impl Actor {
             self.send_release(claim.key, &Has::at_most(claim.wanted), Operation::Cancel).await?;
             waiting.has_begun_anew();
         };
-        let mut said = said.and_then(|said| read(&said));
         if let (Ok(Answered::AtHead), Wanted::Permits(permits)) = (&said, claim.wanted) {
             waiting.reaches_head();
             (sent, said) = self.wait_for_permits(&claim, permits, waiter, waiting).await;
@@ -257,6 +256,43 @@ impl Actor {
         self.conclude(claim, room, sent, said, answer).await?;
         self.pool.share(self.link.group);
         Ok(())
+    }
+
+    /// Waits at the server until it has the lock, or only permits are missing.
+    async fn send_wait(
+        &mut self,
+        claim: &Claim,
+        limit: Option<u64>,
+        waiter: &Waiter,
+        waiting: &Waiting,
+    ) -> Result<Answered, Failure> {
+        let settings = Arc::clone(&self.pool.settings);
+        let (fencing, mark) = (settings.fencing, self.session.mark);
+        if settings.waiting != options::Waiting::Quiet {
+            let statement = statement::wait(claim, fencing, mark, limit, waiter);
+            let answer = self.ask_until(waiting.ended(), statement).await?;
+            return read(&answer);
+        }
+        let answer = self.ask(Operation::Acquire, quiet::begin(claim.key, mark, limit)).await?;
+        if answer.value() != Some(&claim.key.to_string()) {
+            return read(&answer);
+        }
+        let wait = quiet::wait(claim.wanted, mark, waiter);
+        match self.ask_until(waiting.ended(), wait).await {
+            Err(failure) if failure.is_raised() => return Ok(Answered::Elsewhere),
+            waited => waited?,
+        };
+        let answer = self.ask(Operation::Acquire, quiet::check(claim.key, fencing, mark)).await?;
+        match (read(&answer)?, claim.wanted) {
+            (Answered::Granted(..), Wanted::Permits(permits)) => {
+                let poll = statement::poll(claim, permits, fencing, mark, waiter);
+                read(&self.ask(Operation::Acquire, poll).await?)
+            }
+            (Answered::Refused(_), _) => {
+                Err(Failure::Broken(nonsense(Operation::Acquire, "the wait is over without the lock")))
+            }
+            (answered, _) => Ok(answered),
+        }
     }
 
     /// Looks again and again for permits, and at once when this client has given some back. No other client can take any
@@ -485,7 +521,7 @@ impl Actor {
         let sent = clock.now();
         self.link.is_asking(sent);
         let end = sent.plus(self.pool.settings.request_timeout);
-        let mint = statement::mint(claim.key, claim.name.as_str());
+        let mint = table::mint(claim, self.session.id);
         let answer = self.ask_until(clock.sleep_until(end), mint).await;
         self.link.has_asked();
         let answer = answer?;

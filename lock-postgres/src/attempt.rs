@@ -49,13 +49,12 @@ pub(crate) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(crate) fn new(backend: &'a PostgresBackend, request: &'a AcquireRequest) -> Result<Self, LockError> {
-        let (name, id) = (request.name().clone(), request.id());
         let unsupported = || LockError::new(ErrorKind::Unsupported, Operation::Acquire).on(request.name());
         let wanted = Wanted::of(request.mode()).ok_or_else(unsupported)?;
         if wanted != Wanted::Exclusive {
             backend.shares.store(true, Ordering::Relaxed);
         }
-        let claim = Claim { key: backend.key(&name, request.mode().kind()), name, id, wanted };
+        let claim = backend.claim(request, wanted)?;
         Ok(Self { backend, request, claim })
     }
 

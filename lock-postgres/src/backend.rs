@@ -12,25 +12,28 @@ use lock_core::Released;
 use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Downgraded, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
-    LeaseState, LockError, LockKind, LockName, LockStatus, LossReason, Modes, Moment, NameRules, Operation,
-    PermitLimits, Reach, Term,
+    Describing, Downgraded, ErrorKind, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, HolderInfo,
+    InspectRequest, Inspection, LeaseState, LockError, LockKind, LockName, LockStatus, LossReason, Memo,
+    Modes, Moment, NameRules, Operation, PermitLimits, Reach, Remembered, Remembering, Term, Updated,
 };
 
 use crate::attempt::Attempt;
 use crate::control::Control;
-use crate::failure::{Failure, gone, no_answer, standby};
+use crate::failure::{Failure, gone, newer_layout, no_answer, not_quiet, standby};
 use crate::inspection;
 use crate::key::Key;
 use crate::link::{Claim, Link, Taken, Waiting, Wanted};
 use crate::lookout::Lookout;
+use crate::memos;
 use crate::opener::Opener;
 use crate::options::{self, PostgresOptions, TokenSource};
 use crate::permits::MOST_PERMITS;
 use crate::pool::Pool;
-use crate::session::Session;
+use crate::quiet;
+use crate::session::{Answer, Session};
 use crate::settings::{LONGEST_WAIT, Settings};
 use crate::statement;
+use crate::table::{self, Holder};
 
 const BACKEND: &str = "postgres";
 
@@ -45,6 +48,8 @@ pub(crate) struct PostgresBackend {
     pub(crate) context: BackendContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) control: Arc<Control>,
+    /// Writes to tables, which others may block.
+    pub(crate) clerk: Arc<Control>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) lookout: Arc<Lookout>,
     /// Whether anything but an exclusive lock has ever been asked for.
@@ -77,8 +82,9 @@ impl PostgresBackend {
         let settings = Arc::new(Settings::new(&context, &options)?);
         let opener = Opener::new(context.clone(), Arc::clone(&settings));
         let mut session = opener.open().await?;
-        prepare_tokens(&context, &settings, &mut session).await?;
+        prepare(&context, &settings, &mut session).await?;
         let control = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
+        let clerk = Control::start(context.clone(), Arc::clone(&settings), Arc::clone(&opener));
         let lookout = Lookout::new(context.clone(), Arc::clone(&settings), Arc::clone(&control));
         let pool = Pool::new(context.clone(), Arc::clone(&settings), Arc::clone(&control), opener);
         pool.adopt(session);
@@ -87,15 +93,35 @@ impl PostgresBackend {
         }
         let capabilities = capabilities(&options);
         let (shares, attempts) = (AtomicBool::new(false), Mutex::default());
-        Ok(Self { context, settings, control, pool, lookout, shares, attempts, capabilities })
+        Ok(Self { context, settings, control, clerk, pool, lookout, shares, attempts, capabilities })
     }
 
     /// The lock or the semaphore, as the server knows it.
-    pub(crate) fn key(&self, name: &LockName, kind: LockKind) -> Key {
-        match kind {
-            LockKind::Semaphore => Key::of_semaphore(&self.settings.prefix, name.as_str()),
-            _ => Key::of(&self.settings.prefix, name.as_str()),
+    pub(crate) fn key(&self, name: &LockName, kind: LockKind) -> Result<Key, LockError> {
+        let (prefix, text) = (&self.settings.prefix, name.as_str());
+        match (kind, self.settings.keys) {
+            (LockKind::Semaphore, _) => Ok(Key::of_semaphore(prefix, text)),
+            (_, options::Keys::Hashed) => Ok(Key::of(prefix, text)),
+            (_, options::Keys::Raw) => Key::raw(text).ok_or_else(|| {
+                LockError::new(ErrorKind::InvalidName, Operation::Configure)
+                    .on(name)
+                    .because("with keys=raw the name of a lock is a number of 64 bits with a sign")
+                    .remedy("write the number in decimal digits, or leave out keys=raw")
+            }),
         }
+    }
+
+    fn has_table(&self) -> bool {
+        self.settings.fencing == TokenSource::Table
+    }
+
+    /// What an attempt asks for.
+    pub(crate) fn claim(&self, request: &AcquireRequest, wanted: Wanted) -> Result<Claim, LockError> {
+        let (name, id) = (request.name().clone(), request.id());
+        let key = self.key(&name, request.mode().kind())?;
+        let is_described = self.has_table() && wanted == Wanted::Exclusive;
+        let holder = is_described.then(|| Holder::of(request.holder()));
+        Ok(Claim { key, name, id, wanted, holder })
     }
 
     /// What the core gets of a hold.
@@ -108,7 +134,11 @@ impl PostgresBackend {
     ) -> Grant<Lease> {
         let lease = Lease { link: Arc::clone(link), key: claim.key, id: claim.id };
         let term = Term::Leased { anchor, length: self.settings.lease };
-        let grant = Grant::new(lease, link.group, term).with_holder(HolderId::new(link.session.to_string()));
+        let mut grant = Grant::new(lease, link.group, term);
+        if claim.holder.is_none() {
+            // The server knows only its session.
+            grant = grant.with_holder(HolderId::new(link.session.to_string()));
+        }
         match token {
             Some(token) => grant.with_token(token),
             None => grant,
@@ -173,7 +203,7 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
     // The server gets a key of each name.
     let names = NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH);
     let fairness = match options.waiting {
-        options::Waiting::Server => Fairness::Fifo,
+        options::Waiting::Server | options::Waiting::Quiet => Fairness::Fifo,
         options::Waiting::Poll => Fairness::Unordered,
     };
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
@@ -184,39 +214,65 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST, MOST)));
     match options.fencing {
         TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives),
-        TokenSource::Sequence | TokenSource::Table => capabilities.with_fencing(Fencing::Durable),
+        TokenSource::Sequence => capabilities.with_fencing(Fencing::Durable),
+        TokenSource::Table => capabilities
+            .with_fencing(Fencing::Durable)
+            .with_inspection(Inspection::HolderAndQueue)
+            .with_describing(Describing::Supported)
+            .with_remembering(Remembering::Supported),
         TokenSource::None => capabilities,
     }
 }
 
-/// Makes sure that there is what tokens come from. It creates that only if it is missing, so that clients can start while the
-/// database allows no changes.
-async fn prepare_tokens(
+/// Makes sure that there is what tokens come from, and what quiet waits need. It creates that only if it is missing, so that
+/// clients can start while the database allows no changes.
+async fn prepare(
     context: &BackendContext,
     settings: &Settings,
     session: &mut Session,
 ) -> Result<(), LockError> {
-    let (Some(probe), Some(create)) =
-        (statement::probe(settings.fencing), statement::create(settings.fencing))
-    else {
-        return Ok(());
-    };
     let clock = context.clock();
     let prepared = async {
-        let missing = match session.ask(Operation::Connect, probe.clone()).await {
-            Err(missing) if missing.is_about_a_table() => missing,
-            probed => return probed.map(drop),
-        };
-        let created = session.ask(Operation::Connect, create).await;
-        // If another client has created it at the same time, this fails, and nothing is missing.
-        match session.ask(Operation::Connect, probe).await {
-            Err(still) if missing.is_missing_table() => created.and(Err(still)),
-            probed => probed.map(drop),
+        if let (Some(probe), Some(create)) =
+            (statement::probe(settings.fencing), statement::create(settings.fencing))
+        {
+            let missing = (Failure::is_about_a_table as Kind, Failure::is_missing_table as Kind);
+            let probed = create_if_missing(session, probe, create, missing).await;
+            let description = probed.map_err(Failure::into_error)?;
+            if settings.fencing == TokenSource::Table && table::is_newer(description.value()) {
+                return Err(newer_layout(Operation::Connect, table::TOKENS));
+            }
         }
+        if settings.waiting == options::Waiting::Quiet {
+            let missing = (Failure::is_about_a_type as Kind, Failure::is_missing_type as Kind);
+            let probed = create_if_missing(session, quiet::probe(), quiet::create(), missing).await;
+            probed.map_err(not_quiet)?;
+        }
+        Ok(())
     };
-    match within(clock, clock.now().plus(settings.time_to_connect()), prepared).await {
-        Some(prepared) => prepared.map_err(Failure::into_error),
-        None => Err(no_answer(Operation::Connect)),
+    let prepared = within(clock, clock.now().plus(settings.time_to_connect()), prepared).await;
+    prepared.unwrap_or_else(|| Err(no_answer(Operation::Connect)))
+}
+
+/// What a failure is about.
+type Kind = fn(&Failure) -> bool;
+
+/// The answer to the probe. `about` are the failures for which something may be missing, `missing` those where it is.
+async fn create_if_missing(
+    session: &mut Session,
+    probe: String,
+    create: String,
+    (about, missing): (Kind, Kind),
+) -> Result<Answer, Failure> {
+    let failed = match session.ask(Operation::Connect, probe.clone()).await {
+        Err(failed) if about(&failed) => failed,
+        probed => return probed,
+    };
+    let created = session.ask(Operation::Connect, create).await;
+    // If another client has created it at the same time, this fails, and nothing is missing.
+    match session.ask(Operation::Connect, probe).await {
+        Err(still) if missing(&failed) => created.and(Err(still)),
+        probed => probed,
     }
 }
 
@@ -268,8 +324,7 @@ impl Backend for PostgresBackend {
         request: &AcquireRequest,
     ) -> Result<Downgraded<Lease>, LockError> {
         let link = &lease.link;
-        let (key, name, id) = (lease.key, request.name().clone(), request.id());
-        let claim = Claim { key, name, id, wanted: Wanted::Shared };
+        let (id, claim) = (request.id(), self.claim(request, Wanted::Shared)?);
         self.remember(&claim, link, None);
         let asked = self.pool.downgrade(link, lease.id, &claim);
         let clock = self.context.clock();
@@ -299,6 +354,25 @@ impl Backend for PostgresBackend {
         inspection::break_holder(self, request, holder).await
     }
 
+    async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
+        if !self.has_table() {
+            return Err(LockError::new(ErrorKind::Unsupported, Operation::Describe)
+                .remedy("keep a table at the server: fencing=table"));
+        }
+        let (session, holder) = (lease.link.session, Holder::of(holder));
+        let statement = table::update(lease.key, &lease.id.to_string(), session, &holder);
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
+        let asked = within(clock, deadline, self.clerk.ask(Operation::Describe, statement)).await;
+        let answer = asked.unwrap_or_else(|| Err(no_answer(Operation::Describe)))?;
+        let lost = Updated::Lost(LossReason::ConnectionLost);
+        Ok(if answer.rows.is_empty() { lost } else { Updated::Done })
+    }
+
+    async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
+        memos::remember(self, memo, keep).await
+    }
+
     async fn ping(&self) -> Result<(), LockError> {
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.time_to_connect() + self.settings.request_timeout);
@@ -313,7 +387,7 @@ impl Backend for PostgresBackend {
 
     async fn close(&self) {
         self.pool.close();
-        self.control.close().await;
+        tokio::join!(self.clerk.close(), self.control.close());
     }
 }
 

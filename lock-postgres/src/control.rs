@@ -87,7 +87,16 @@ impl Control {
 
     /// Carries out a statement that changes nothing, or that may be carried out twice.
     pub(crate) async fn ask(&self, operation: Operation, statement: String) -> Result<Answer, LockError> {
-        self.put(operation, Subject::Statement(statement)).await.map_err(Failure::into_error)
+        self.try_to_ask(operation, statement).await.map_err(Failure::into_error)
+    }
+
+    /// The same, for a caller that knows what to do about a failure.
+    pub(crate) async fn try_to_ask(
+        &self,
+        operation: Operation,
+        statement: String,
+    ) -> Result<Answer, Failure> {
+        self.put(operation, Subject::Statement(statement)).await
     }
 
     /// Looks at a session that was sent to wait.

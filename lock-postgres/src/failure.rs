@@ -13,6 +13,15 @@ const LONG_WAIT: &str = "55P03";
 
 const NO_SUCH_TABLE: &str = "42P01";
 
+/// A type or a schema does not exist.
+const NO_SUCH_TYPE: [&str; 2] = ["42704", "3F000"];
+
+/// A statement has raised an exception by itself.
+const RAISED: &str = "P0001";
+
+/// The server has undone a statement because of others.
+const CONFLICTS: [&str; 2] = ["40001", "40P01"];
+
 const DENIED: &str = "42501";
 
 const POOLER_REMEDY: &str =
@@ -72,6 +81,22 @@ impl Failure {
 
     pub(crate) fn is_missing_table(&self) -> bool {
         self.has_code(&[NO_SUCH_TABLE])
+    }
+
+    pub(crate) fn is_about_a_type(&self) -> bool {
+        self.is_missing_type() || self.has_code(&[DENIED])
+    }
+
+    pub(crate) fn is_missing_type(&self) -> bool {
+        self.has_code(&NO_SUCH_TYPE)
+    }
+
+    pub(crate) fn is_raised(&self) -> bool {
+        self.has_code(&[RAISED])
+    }
+
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.has_code(&CONFLICTS)
     }
 
     fn has_code(&self, codes: &[&str]) -> bool {
@@ -165,6 +190,20 @@ pub(crate) fn gone(operation: Operation) -> LockError {
         .because("the connection has ended")
         .remedy("check that the server runs and can be reached")
         .retryable()
+}
+
+/// The error if a table was made by a later release.
+pub(crate) fn newer_layout(operation: Operation, table: &str) -> LockError {
+    LockError::new(ErrorKind::Unsupported, operation)
+        .because(format!("a later release of distlock has changed the table {table}"))
+        .remedy("update this program")
+}
+
+/// The error if what quiet waits need is not there, and the user may not create it.
+pub(crate) fn not_quiet(failure: Failure) -> LockError {
+    failure
+        .into_error()
+        .remedy("create the schema distlock as docs/backends/postgres.md says, or write wait=server")
 }
 
 /// The error if more places of the server's table of locks are taken than it promises.

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
 use lock_core::{
-    Broken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation, Others, Participant,
+    Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockStatus, Mode, Operation, Others,
+    Participant,
 };
 
 use crate::address::client_of;
@@ -19,6 +20,7 @@ use crate::permits::Part;
 use crate::server::SessionId;
 use crate::session::Row;
 use crate::statement::{self, Looked, Waiter};
+use crate::table::Holder;
 
 /// The pause between two checks whether a session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -38,7 +40,9 @@ struct Party {
 
 impl Party {
     fn read(row: &Row) -> Option<Self> {
-        let [pid, granted, start, client, address, statement, since, mode, offset] = row.as_slice() else {
+        let [pid, granted, start, client, address, statement, since, mode, offset, record @ ..] =
+            row.as_slice()
+        else {
             return None;
         };
         let pid: i32 = pid.as_deref()?.parse().ok()?;
@@ -55,6 +59,18 @@ impl Party {
         }
         participant.mode = if mode.as_deref()? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
         participant.since = since.as_deref().and_then(moment);
+        if let [Some(attempt), token, since, holder] = record {
+            participant.id = HolderId::new(attempt);
+            participant.token = token.as_deref().and_then(|token| token.parse().ok()).map(FencingToken::new);
+            participant.since = since.as_deref().and_then(moment);
+            let holder = holder.as_deref().and_then(|text| serde_json::from_str::<Holder>(text).ok());
+            if let Some(holder) = holder {
+                participant.host = Some(holder.host);
+                participant.pid = Some(holder.pid);
+                participant.label = holder.label;
+                participant.value = holder.value;
+            }
+        }
         let waiter = statement.as_deref().and_then(Waiter::of_statement);
         let offset = offset.as_deref()?.parse().ok()?;
         let party = Self { session, pid, is_holder, offset, waiter, participant };
@@ -122,7 +138,10 @@ async fn parties(
     looked: Looked,
     operation: Operation,
 ) -> Result<Vec<Party>, LockError> {
-    let answer = backend.control.ask(operation, statement::participants(looked, operation)).await?;
+    let answer = backend
+        .control
+        .ask(operation, statement::participants(looked, backend.settings.fencing, operation))
+        .await?;
     let parties: Option<Vec<_>> = answer.rows.iter().map(Party::read).collect();
     let parties = parties.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
     Ok(match looked {
@@ -131,12 +150,12 @@ async fn parties(
     })
 }
 
-fn looked(backend: &PostgresBackend, request: &InspectRequest) -> Looked {
-    let key = backend.key(request.name(), request.kind());
-    match request.kind() {
+fn looked(backend: &PostgresBackend, request: &InspectRequest) -> Result<Looked, LockError> {
+    let key = backend.key(request.name(), request.kind())?;
+    Ok(match request.kind() {
         LockKind::Semaphore => Looked::Semaphore(key),
         _ => Looked::Lock(key),
-    }
+    })
 }
 
 /// Time for several statements and for opening a connection.
@@ -154,7 +173,7 @@ pub(crate) async fn inspect(
     backend: &PostgresBackend,
     request: &InspectRequest,
 ) -> Result<LockStatus, LockError> {
-    let looked = looked(backend, request);
+    let looked = looked(backend, request)?;
     let found = in_time(backend, Operation::Inspect, parties(backend, looked, Operation::Inspect)).await?;
     let mut status = LockStatus::free(request.name().clone());
     let (holders, waiters): (Vec<_>, Vec<_>) = found.into_iter().partition(|party| party.is_holder);
@@ -168,7 +187,7 @@ pub(crate) async fn break_holder(
     request: &InspectRequest,
     holder: &HolderId,
 ) -> Result<Broken, LockError> {
-    let looked = looked(backend, request);
+    let looked = looked(backend, request)?;
     in_time(backend, Operation::Break, end_session_of(backend, looked, holder)).await
 }
 

@@ -37,6 +37,16 @@ impl Key {
         Self(if prefix.is_empty() { key(name) } else { key(&format!("{prefix}:{name}")) })
     }
 
+    pub(crate) fn of_number(number: i64) -> Self {
+        Self(number)
+    }
+
+    /// The key that a name is, if it is one. No two names are the same key.
+    pub(crate) fn raw(name: &str) -> Option<Self> {
+        let key = name.parse().ok()?;
+        (name == i64::to_string(&key)).then_some(Self(key))
+    }
+
     /// The first of the keys of a semaphore: it has a thousand and 24, none of which is the key of a lock's name. The number
     /// is the version of their layout.
     pub(crate) fn of_semaphore(prefix: &str, name: &str) -> Self {
@@ -78,6 +88,14 @@ mod tests {
         assert_eq!(key("orders/42"), -4_261_225_075_031_449_721);
         assert_eq!(Key::of("", "orders/42"), Key(key("orders/42")));
         assert_eq!(Key::of("shop", "orders/42"), Key(key("shop:orders/42")));
+    }
+
+    #[test]
+    fn a_raw_key_has_one_name() {
+        assert_eq!(Key::raw("-42"), Some(Key(-42)));
+        for name in ["+42", "042", "-0", "9223372036854775808", "orders/42", ""] {
+            assert_eq!(Key::raw(name), None, "{name}");
+        }
     }
 
     #[test]

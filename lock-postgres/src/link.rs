@@ -16,6 +16,7 @@ use crate::permits::Permits;
 use crate::server::SessionId;
 use crate::session::{Row, Session};
 use crate::statement::Waiter;
+use crate::table::Holder;
 
 /// An attempt's request for a lock.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub(crate) struct Claim {
     pub(crate) name: LockName,
     pub(crate) id: AttemptId,
     pub(crate) wanted: Wanted,
+    /// What the table is to say of the holder, if there is a table and the lock is exclusive.
+    pub(crate) holder: Option<Holder>,
 }
 
 /// How a lock is asked for.

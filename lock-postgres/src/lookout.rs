@@ -5,6 +5,7 @@
 //! one after the other in the order in which they came, each when the one before it is in the queue again. So they keep their
 //! order among each other; waits of other clients may overtake them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use lock_core::spi::Mutex;
 use lock_core::{BackendContext, LockError, Operation};
 
 use crate::control::{Control, Seen};
-use crate::link::Waiting;
+use crate::link;
+use crate::options::Waiting;
 use crate::server::SessionId;
 use crate::settings::Settings;
 use crate::statement;
@@ -31,22 +33,30 @@ pub(crate) struct Lookout {
     settings: Arc<Settings>,
     control: Arc<Control>,
     watch: Mutex<Watch>,
+    /// Whether it has said that waits have snapshots.
+    is_told: AtomicBool,
 }
 
 #[derive(Default)]
 struct Watch {
     /// In the order in which they began.
-    waits: Vec<(SessionId, Weak<Waiting>)>,
+    waits: Vec<(SessionId, Weak<link::Waiting>)>,
     is_kept: bool,
 }
 
 impl Lookout {
     pub(crate) fn new(context: BackendContext, settings: Arc<Settings>, control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self { context, settings, control, watch: Mutex::default() })
+        Arc::new(Self {
+            context,
+            settings,
+            control,
+            watch: Mutex::default(),
+            is_told: AtomicBool::new(false),
+        })
     }
 
     /// Looks after this wait until it is over.
-    pub(crate) fn add(self: &Arc<Self>, session: SessionId, waiting: &Arc<Waiting>) {
+    pub(crate) fn add(self: &Arc<Self>, session: SessionId, waiting: &Arc<link::Waiting>) {
         let mut watch = self.watch.lock();
         watch.waits.push((session, Arc::downgrade(waiting)));
         if !std::mem::replace(&mut watch.is_kept, true) {
@@ -55,7 +65,7 @@ impl Lookout {
     }
 
     /// The waits that are not over. If there is none, the watch ends.
-    fn waits(&self) -> Option<Vec<(SessionId, Arc<Waiting>)>> {
+    fn waits(&self) -> Option<Vec<(SessionId, Arc<link::Waiting>)>> {
         let mut watch = self.watch.lock();
         watch.waits.retain(|(_, waiting)| waiting.upgrade().is_some_and(|waiting| !waiting.has_answer()));
         watch.is_kept = !watch.waits.is_empty();
@@ -70,6 +80,9 @@ impl Lookout {
             clock.sleep_until(clock.now().plus(pause)).await;
             let Some(waits) = self.waits() else { return };
             pause = LOOK_EVERY;
+            if self.settings.waiting == Waiting::Quiet {
+                self.look_for_snapshots(&waits).await;
+            }
             let given_way = match self.look(&waits).await {
                 Ok((is_waited_for, took)) => {
                     pause = pause.max(took * SHARE);
@@ -84,17 +97,34 @@ impl Lookout {
     }
 
     /// Whether a session waits for one of the waits, and how long the server took to find out.
-    async fn look(&self, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(bool, Duration), LockError> {
+    async fn look(&self, waits: &[(SessionId, Arc<link::Waiting>)]) -> Result<(bool, Duration), LockError> {
         let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
         let answer = self.control.ask(Operation::Inspect, statement::waited_for(&sessions)).await?;
         let took = answer.rows.first().and_then(|row| row.get(1)?.as_deref()?.parse().ok());
         Ok((answer.value() == Some("true"), Duration::from_micros(took.unwrap_or_default())))
     }
 
-    async fn give_way(&self, waits: &[(SessionId, Arc<Waiting>)]) -> Result<(), LockError> {
+    /// Says once if a wait that was to have no snapshot has one. Then it begins anew like others when that keeps a session waiting.
+    async fn look_for_snapshots(&self, waits: &[(SessionId, Arc<link::Waiting>)]) {
+        if self.is_told.load(Ordering::Relaxed) {
+            return;
+        }
+        let sessions: Vec<_> = waits.iter().map(|(session, _)| *session).collect();
+        let found = self.control.ask(Operation::Inspect, statement::with_snapshot(&sessions)).await;
+        if found.is_ok_and(|found| !found.rows.is_empty()) && !self.is_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "distlock",
+                server = %self.settings.endpoint,
+                "this server lets a wait with wait=quiet have a snapshot: such waits are like those with wait=server"
+            );
+        }
+    }
+
+    async fn give_way(&self, waits: &[(SessionId, Arc<link::Waiting>)]) -> Result<(), LockError> {
         tracing::debug!(target: "distlock", waits = waits.len(), "another session waits for the snapshot of a wait: the waits begin anew");
         let clock = self.context.clock();
-        for (session, waiting) in waits {
+        // Who is at the head of a semaphore's queue does not wait at the server.
+        for (session, waiting) in waits.iter().filter(|(_, waiting)| !waiting.is_at_head()) {
             let rounds = waiting.give_way();
             let deadline = clock.now().plus(self.settings.request_timeout);
             while !waiting.has_answer() && clock.now() < deadline {

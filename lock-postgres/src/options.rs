@@ -36,6 +36,7 @@ pub struct PostgresOptions {
     pub(crate) validation_interval: Option<Duration>,
     pub(crate) fencing: TokenSource,
     pub(crate) waiting: Waiting,
+    pub(crate) keys: Keys,
     pub(crate) pooler: Pooler,
     pub(crate) locks_per_connection: usize,
     pub(crate) max_waiting: usize,
@@ -76,8 +77,24 @@ pub enum Waiting {
     /// snapshot, which it gives up, and takes a place behind the others, when another session waits for that.
     #[default]
     Server,
+    /// In the server's queue, without a snapshot. It needs two domains in a schema `distlock` of the URL's database, which the
+    /// client creates if they are missing, and costs two more round trips for each wait. A server that gives such a wait a
+    /// snapshot all the same is dealt with as for [`Server`](Waiting::Server), and the log says so.
+    Quiet,
     /// By trying again and again. Nothing waits at the server, the order is arbitrary, and a hand-off takes longer.
     Poll,
+}
+
+/// What the server gets instead of the name of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Keys {
+    /// The [key](crate::key()) of the name.
+    #[default]
+    Hashed,
+    /// The number that the name is: `mutex("4711")` is `pg_advisory_lock(4711)`, for programs that have keys of their own. Other
+    /// names are errors. Semaphores have keys of their own all the same.
+    Raw,
 }
 
 /// What is between the client and the server.
@@ -131,6 +148,7 @@ impl PostgresOptions {
             validation_interval: None,
             fencing: TokenSource::Clock,
             waiting: Waiting::Server,
+            keys: Keys::Hashed,
             pooler: Pooler::None,
             locks_per_connection: DEFAULT_LOCKS_PER_CONNECTION,
             max_waiting: DEFAULT_MAX_WAITING,
@@ -229,6 +247,13 @@ impl PostgresOptions {
         self
     }
 
+    /// Sets what the server gets instead of the name of a lock. [Raw](Keys::Raw) keys have no prefix.
+    #[must_use]
+    pub fn keys(mut self, keys: Keys) -> Self {
+        self.keys = keys;
+        self
+    }
+
     /// Says which pooler is between the client and the server.
     #[must_use]
     pub fn pooler(mut self, pooler: Pooler) -> Self {
@@ -322,6 +347,9 @@ impl PostgresOptions {
             return Err(invalid("the prefix is not acceptable")
                 .remedy(format!("use at most {LONGEST_PREFIX} bytes, without a colon")));
         }
+        if self.keys == Keys::Raw && !self.prefix.is_empty() {
+            return Err(invalid("a raw key has no prefix").remedy("leave out prefix, or keys=raw"));
+        }
         if self.locks_per_connection == 0 {
             return Err(invalid("no lock fits on a connection").remedy("raise locks_per_connection"));
         }
@@ -377,10 +405,12 @@ impl PostgresOptions {
         if let Some(source) = given.take_choice("fencing", &sources)? {
             options.fencing = source;
         }
-        if let Some(waiting) =
-            given.take_choice("wait", &[("server", Waiting::Server), ("poll", Waiting::Poll)])?
-        {
+        let ways = [("server", Waiting::Server), ("quiet", Waiting::Quiet), ("poll", Waiting::Poll)];
+        if let Some(waiting) = given.take_choice("wait", &ways)? {
             options.waiting = waiting;
+        }
+        if let Some(keys) = given.take_choice("keys", &[("hashed", Keys::Hashed), ("raw", Keys::Raw)])? {
+            options.keys = keys;
         }
         if let Some(pooler) =
             given.take_choice("pooler", &[("none", Pooler::None), ("session", Pooler::Session)])?
@@ -410,7 +440,7 @@ fn take_count(given: &mut lock_core::UrlOptions, key: &'static str) -> Result<Op
 /// with `socket=/path` for a Unix socket.
 ///
 /// Options: `lease`, `prefix`, `timeout`, `validation_interval`, `fencing` (`clock`, `sequence`, `table`, `none`), `wait`
-/// (`server`, `poll`), `pooler` (`none`, `session`), `locks_per_connection`, `max_waiting`, `max_connections`,
+/// (`server`, `quiet`, `poll`), `keys` (`hashed`, `raw`), `pooler` (`none`, `session`), `locks_per_connection`, `max_waiting`, `max_connections`,
 /// `password_file`, `socket`; `tls` (`on`, `off`), `extra_ca`, `cert` and `key` (files in PEM format, which turn TLS on);
 /// and the options of every backend.
 ///
@@ -486,6 +516,8 @@ mod tests {
         assert_eq!(read("postgres://db/app").unwrap().database.as_deref(), Some("app"));
         assert_eq!(read("postgres://db/app?fencing=sequence").unwrap().fencing, TokenSource::Sequence);
         assert_eq!(read("postgres://db/app?wait=poll").unwrap().waiting, Waiting::Poll);
+        assert_eq!(read("postgres://db/app?wait=quiet").unwrap().waiting, Waiting::Quiet);
+        assert_eq!(read("postgres://db/app?keys=raw").unwrap().keys, Keys::Raw);
         assert_eq!(read("postgres://db/app?pooler=session").unwrap().pooler, Pooler::Session);
     }
 
@@ -510,6 +542,8 @@ mod tests {
             ("postgres://db?validation_interval=1ms", "validation_interval"),
             ("postgres://db?fencing=maybe", "clock"),
             ("postgres://db?wait=maybe", "poll"),
+            ("postgres://db?keys=raw&prefix=a", "prefix"),
+            ("postgres://db?keys=maybe", "raw"),
             ("postgres://db?pooler=transaction", "session"),
             ("postgres://db?max_waiting=0", "max_waiting"),
             ("postgres://db?max_connections=1", "max_connections"),

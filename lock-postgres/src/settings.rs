@@ -8,7 +8,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use crate::address::connect_options;
 use crate::mark::{self, Mark};
-use crate::options::{Pooler, PostgresOptions, TokenSource, Waiting};
+use crate::options::{Keys, Pooler, PostgresOptions, TokenSource, Waiting};
 use crate::session::Session;
 
 /// The request timeout unless the options set another one.
@@ -36,6 +36,7 @@ pub(crate) struct Settings {
     pub(crate) request_timeout: Duration,
     pub(crate) fencing: TokenSource,
     pub(crate) waiting: Waiting,
+    pub(crate) keys: Keys,
     pub(crate) pooler: Pooler,
     pub(crate) prefix: String,
     pub(crate) locks_per_connection: usize,
@@ -56,6 +57,7 @@ impl Settings {
             request_timeout,
             fencing: options.fencing,
             waiting: options.waiting,
+            keys: options.keys,
             pooler: options.pooler,
             prefix: options.prefix.clone(),
             locks_per_connection: options.locks_per_connection,
@@ -76,7 +78,8 @@ impl Settings {
     ///   keepalives end that of one whose machine has vanished. They take longer than the lease, so that no partition
     ///   ends a session before its lease.
     /// * Warnings about locks that are not held would only fill the log of the client crate.
-    fn of_sessions(&self, mark: Mark) -> [(&'static str, String); 11] {
+    /// * A write to a table of tokens sees what was written before it.
+    fn of_sessions(&self, mark: Mark) -> [(&'static str, String); 12] {
         let lease = self.lease_milliseconds();
         let seconds = lease.div_ceil(1000);
         let milliseconds = |number: u64| format!("{number}ms");
@@ -94,6 +97,7 @@ impl Settings {
             ("tcp_keepalives_count", "2".to_owned()),
             ("tcp_user_timeout", milliseconds(lease + lease / 2)),
             ("client_min_messages", "error".to_owned()),
+            ("default_transaction_isolation", "read committed".to_owned()),
             (mark::SETTING, mark.to_string()),
         ]
     }

@@ -3,7 +3,6 @@
 //! Each begins with a comment that names its purpose, for operators who inspect the server and for tests. They contain no
 //! text of users, except in comments.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use lock_core::{LockError, Operation};
@@ -17,17 +16,15 @@ use crate::options::TokenSource;
 use crate::permits::{self, Gate, Permits};
 use crate::server::{START, SessionId};
 use crate::session::Row;
+use crate::table;
 
 const COMMENT: &str = "/*distlock ";
 
 /// The sequence of tokens that rise whatever the clock does.
 const SEQUENCE: &str = "distlock_tokens";
 
-/// The table of tokens that have to outlast a server.
-const TABLE: &str = "distlock_tokens_of_locks";
-
 /// Microseconds since the epoch, read when the expression is evaluated.
-const NOW: &str = "(extract(epoch FROM clock_timestamp())*1000000)::bigint";
+pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp())*1000000)::bigint";
 
 /// The operation that a statement of this crate is for, by its text; `None` for another program's statement.
 ///
@@ -38,7 +35,7 @@ pub fn operation_of(statement: &str) -> Option<Operation> {
     OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
 }
 
-const OPERATIONS: [(Operation, &str); 9] = [
+const OPERATIONS: [(Operation, &str); 11] = [
     (Operation::Connect, "connect"),
     (Operation::Acquire, "acquire"),
     (Operation::Cancel, "cancel"),
@@ -48,6 +45,8 @@ const OPERATIONS: [(Operation, &str); 9] = [
     (Operation::Inspect, "inspect"),
     (Operation::Break, "break"),
     (Operation::Ping, "ping"),
+    (Operation::Describe, "describe"),
+    (Operation::Remember, "remember"),
 ];
 
 fn word(operation: Operation) -> &'static str {
@@ -78,7 +77,7 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// Formats it as a comment that nothing in it can end early, or nest: the server knows comments in comments.
-    fn comment(&self) -> String {
+    pub(crate) fn comment(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         let text = text.replace('*', "\\u002a");
         format!("{COMMENT}{} {text}*/", word(Operation::Acquire))
@@ -129,7 +128,7 @@ pub(crate) fn take(
     }
     let refusal = match naming {
         Naming::No => "'0'".to_owned(),
-        Naming::Holder => format!("concat('0 ',({}))", holder(key)),
+        Naming::Holder => format!("concat('0 ',({}))", holder(key, tokens)),
     };
     let take = format!(
         "CASE WHEN pg_try_advisory_lock{}({key}) THEN ({})::text ELSE {refusal} END",
@@ -204,7 +203,7 @@ pub(crate) fn downgrade(key: Key, tokens: TokenSource, mark: Mark, limit: Durati
 
 /// Evaluates the expression in the session with this mark alone, on a primary; NULL elsewhere. If there is a limit, it counts the
 /// places of the table of locks that are taken before, and says so if they are more.
-fn within_limit(mark: Mark, limit: Option<u64>, expression: &str) -> String {
+pub(crate) fn within_limit(mark: Mark, limit: Option<u64>, expression: &str) -> String {
     let is_here = mark.is_here();
     match limit {
         None => format!("SELECT CASE WHEN {is_here} AND NOT pg_is_in_recovery() THEN {expression} END"),
@@ -315,6 +314,17 @@ pub(crate) fn end(id: SessionId, operation: Operation) -> String {
     format!("{}SELECT pg_terminate_backend(pid)::text {}", comment(operation), from_session(id))
 }
 
+/// Which of these sessions wait for a lock with a snapshot: their processes.
+pub(crate) fn with_snapshot(ids: &[SessionId]) -> String {
+    let pids: Vec<_> = ids.iter().map(|id| id.pid.to_string()).collect();
+    format!(
+        "{}SELECT pid::text FROM pg_stat_get_activity(NULL) WHERE pid IN ({}) \
+         AND wait_event_type='Lock' AND wait_event='advisory' AND backend_xmin IS NOT NULL",
+        comment(Operation::Inspect),
+        pids.join(",")
+    )
+}
+
 /// What these sessions do: their process, their start, and `advisory` if they wait for a lock.
 pub(crate) fn waits(ids: &[SessionId]) -> String {
     let pids: Vec<_> = ids.iter().map(|id| id.pid.to_string()).collect();
@@ -341,7 +351,7 @@ pub(crate) fn waited_for(ids: &[SessionId]) -> String {
 }
 
 /// The condition on a row of `pg_locks` that it is about these keys, of which there are `count`, all with the same upper half.
-fn is_of(key: Key, count: u64) -> String {
+pub(crate) fn is_of(key: Key, count: u64) -> String {
     let (high, low) = key.halves();
     let here = "database=(SELECT oid FROM pg_database WHERE datname=current_database())";
     let last = low + count - 1;
@@ -382,31 +392,31 @@ impl Looked {
 }
 
 /// What is said of a session that holds a lock or waits for it: the process, whether it has it, the start of its session, its
-/// name, its address, its statement, since when it waits, the mode, and how many keys after the first this one is.
-fn party(statement: &str, first: u64) -> String {
-    format!(
+/// name, its address, its statement, since when it waits, the mode, how many keys after the first this one is, and what the table
+/// says of it. Then where that comes from.
+fn party(looked: Looked, tokens: TokenSource, statement: &str) -> (String, String) {
+    let (record, join) = match (looked, tokens) {
+        (Looked::Lock(key), TokenSource::Table) => (table::RECORD, table::join(key)),
+        _ => ("NULL::text,NULL::text,NULL::text,NULL::text", String::new()),
+    };
+    let (first, condition) = (looked.first(), looked.condition());
+    let columns = format!(
         "pid::text,granted::text,{START}::text,application_name,host(client_addr),{statement},\
-         (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text"
-    )
+         (extract(epoch FROM waitstart)*1000000)::bigint::text,mode,(objid::bigint-{first})::text,{record}"
+    );
+    (columns, format!("FROM pg_locks LEFT JOIN pg_stat_activity USING (pid){join} WHERE {condition}"))
 }
 
 /// Who holds the lock and who waits for it, in order.
-pub(crate) fn participants(looked: Looked, operation: Operation) -> String {
-    let (comment, condition, party) =
-        (comment(operation), looked.condition(), party("query", looked.first()));
-    format!(
-        "{comment}SELECT {party} FROM pg_locks LEFT JOIN pg_stat_activity USING (pid) WHERE {condition} \
-         ORDER BY granted DESC,waitstart,pid"
-    )
+pub(crate) fn participants(looked: Looked, tokens: TokenSource, operation: Operation) -> String {
+    let (columns, source) = party(looked, tokens, "query");
+    format!("{}SELECT {columns} {source} ORDER BY granted DESC,waitstart,pid", comment(operation))
 }
 
 /// The same of one holder, as one text.
-fn holder(key: Key) -> String {
-    let (condition, party) = (is_of(key, 1), party("NULL", key.halves().1));
-    format!(
-        "SELECT json_build_array({party})::text FROM pg_locks LEFT JOIN pg_stat_activity USING (pid) \
-         WHERE {condition} AND granted LIMIT 1"
-    )
+fn holder(key: Key, tokens: TokenSource) -> String {
+    let (columns, source) = party(Looked::Lock(key), tokens, "NULL::text");
+    format!("SELECT json_build_array({columns})::text {source} AND granted LIMIT 1")
 }
 
 /// How many advisory locks a session has besides this one.
@@ -420,45 +430,24 @@ pub(crate) fn others(looked: Looked, id: SessionId) -> String {
 
 /// Creates what the tokens come from.
 pub(crate) fn create(tokens: TokenSource) -> Option<String> {
-    let comment = comment(Operation::Connect);
     match tokens {
         TokenSource::Clock | TokenSource::None => None,
-        TokenSource::Sequence => Some(format!("{comment}CREATE SEQUENCE IF NOT EXISTS {SEQUENCE}")),
-        TokenSource::Table => Some(format!(
-            "{comment}CREATE TABLE IF NOT EXISTS {TABLE} (key bigint PRIMARY KEY,token bigint NOT NULL,name text NOT NULL)"
-        )),
+        TokenSource::Sequence => {
+            Some(format!("{}CREATE SEQUENCE IF NOT EXISTS {SEQUENCE}", comment(Operation::Connect)))
+        }
+        TokenSource::Table => Some(table::create_tokens()),
     }
 }
 
 /// Whether it exists and the user may use it. Changes nothing but a number of the sequence.
 pub(crate) fn probe(tokens: TokenSource) -> Option<String> {
-    let comment = comment(Operation::Connect);
     match tokens {
         TokenSource::Clock | TokenSource::None => None,
-        TokenSource::Sequence => Some(format!("{comment}SELECT nextval('{SEQUENCE}')::text")),
-        TokenSource::Table => Some(format!(
-            "{comment}INSERT INTO {TABLE} AS kept (key,token,name) SELECT key,token,name FROM {TABLE} WHERE false \
-             ON CONFLICT (key) DO UPDATE SET token=kept.token"
-        )),
+        TokenSource::Sequence => {
+            Some(format!("{}SELECT nextval('{SEQUENCE}')::text", comment(Operation::Connect)))
+        }
+        TokenSource::Table => Some(table::probe_tokens()),
     }
-}
-
-/// Mints a token in the table. It also depends on the clock, because a server that replaces another one may lack its last
-/// rows.
-pub(crate) fn mint(key: Key, name: &str) -> String {
-    // As hexadecimal digits, the name needs no escape. The server keeps no NUL.
-    let name = name.replace('\0', "\u{fffd}");
-    let mut bytes = String::with_capacity(name.len() * 2);
-    for byte in name.bytes() {
-        // Writing to a string cannot fail.
-        let _ = write!(bytes, "{byte:02x}");
-    }
-    format!(
-        "{}INSERT INTO {TABLE} AS kept (key,token,name) VALUES ({key},{NOW},convert_from('\\x{bytes}','UTF8')) \
-         ON CONFLICT (key) DO UPDATE SET token=greatest(kept.token+1,excluded.token),name=excluded.name \
-         RETURNING token::text",
-        comment(Operation::Acquire)
-    )
 }
 
 #[cfg(test)]
@@ -485,7 +474,7 @@ mod tests {
 
     fn claim(wanted: Wanted) -> Claim {
         let name = lock_core::LockName::new("orders/42").unwrap();
-        Claim { key: key(), name, id: lock_core::AttemptId::new(1), wanted }
+        Claim { key: key(), name, id: lock_core::AttemptId::new(1), wanted, holder: None }
     }
 
     #[test]

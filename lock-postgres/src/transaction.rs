@@ -40,7 +40,7 @@ pub fn in_transaction<'t, 'c>(
     transaction: &'t mut Transaction<'c, Postgres>,
     name: &str,
 ) -> InTransaction<'t, 'c> {
-    InTransaction { transaction, name: name.to_owned(), prefix: String::new() }
+    InTransaction { transaction, name: name.to_owned(), prefix: String::new(), key: None }
 }
 
 /// A lock that a transaction is about to take; see [`in_transaction`].
@@ -50,12 +50,19 @@ pub struct InTransaction<'t, 'c> {
     transaction: &'t mut Transaction<'c, Postgres>,
     name: String,
     prefix: String,
+    key: Option<i64>,
 }
 
 impl InTransaction<'_, '_> {
     /// Sets the [prefix](crate::PostgresOptions::prefix) of the clients that the lock is shared with.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// Takes the lock with this key instead of that of the name, which then only appears in errors.
+    pub fn key(mut self, key: i64) -> Self {
+        self.key = Some(key);
         self
     }
 
@@ -68,7 +75,7 @@ impl InTransaction<'_, '_> {
     /// # Cancel safety
     /// If the future is dropped, the transaction may get the lock all the same: roll it back.
     pub async fn acquire(self) -> Result<(), LockError> {
-        let statement = format!("SELECT pg_advisory_xact_lock({})", self.key()?);
+        let statement = format!("SELECT pg_advisory_xact_lock({})", self.number()?);
         run(self.transaction, &statement).await.map_err(Failure::into_error)
     }
 
@@ -84,7 +91,7 @@ impl InTransaction<'_, '_> {
             return self.try_acquire().await;
         }
         let limit = limit.as_nanos().div_ceil(1_000_000).min(LONGEST_LIMIT);
-        let key = self.key()?;
+        let key = self.number()?;
         let statement = format!(
             "SAVEPOINT distlock;\
              SELECT set_config('distlock.limit',current_setting('lock_timeout'),true),set_config('lock_timeout','{limit}ms',true);\
@@ -109,13 +116,14 @@ impl InTransaction<'_, '_> {
     /// # Cancel safety
     /// Same as [`InTransaction::acquire`].
     pub async fn try_acquire(self) -> Result<bool, LockError> {
-        let asked = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)").bind(self.key()?.number());
+        let asked = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)").bind(self.number()?.number());
         let asked = asked.fetch_one(&mut **self.transaction);
         asked.await.map_err(|error| explain(Operation::Acquire, error))
     }
 
-    fn key(&self) -> Result<Key, LockError> {
-        Ok(Key::of(&self.prefix, LockName::new(&self.name)?.as_str()))
+    fn number(&self) -> Result<Key, LockError> {
+        let name = LockName::new(&self.name)?;
+        Ok(self.key.map_or_else(|| Key::of(&self.prefix, name.as_str()), Key::of_number))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use conformance_tests::Outcome;
-use lock_core::{ErrorKind, FencingToken, LockClient};
+use conformance_tests::{Failure, Outcome};
+use lock_core::{ErrorKind, FencingToken, LockClient, Remembered};
 
 use crate::stage::{ROOM, Stage, cases, connect, ensure, with_options};
 
@@ -11,6 +11,10 @@ cases!("tokens":
     rise_across_a_crash_of_the_server,
     that_cannot_be_created_are_an_error_that_says_what_to_do,
     of_a_table_show_the_name,
+    tables_of_a_later_release_are_refused,
+    a_slot_is_remembered_across_a_crash_of_the_server,
+    a_cancelled_statement_uses_a_slot_at_most_once,
+    the_record_of_an_earlier_holder_is_not_that_of_the_next,
 );
 
 async fn next(client: &LockClient) -> Outcome<Option<u64>> {
@@ -43,7 +47,7 @@ async fn rise_across_a_crash_of_the_server() -> Outcome {
 /// The sequence belongs to an administrator.
 async fn that_cannot_be_created_are_an_error_that_says_what_to_do() -> Outcome {
     let stage = Stage::new().await?;
-    stage.query("CREATE SEQUENCE distlock_tokens; CREATE TABLE distlock_tokens_of_locks (key bigint PRIMARY KEY, token bigint NOT NULL, name text NOT NULL)").await?;
+    stage.query("CREATE SEQUENCE distlock_tokens; CREATE TABLE distlock_tokens_of_locks (key bigint PRIMARY KEY, token bigint NOT NULL, name text NOT NULL, attempt text, process integer, session bigint, since bigint, holder text)").await?;
     for fencing in ["sequence", "table"] {
         let url = with_options(&stage.url(), &format!("fencing={fencing}"));
         let error = connect(&url).await.err();
@@ -68,4 +72,76 @@ async fn of_a_table_show_the_name() -> Outcome {
     let token = guard.token().map(|token| token.to_string());
     ensure!(rows == [[Some(lock_postgres::key(name).to_string()), token, Some(name.to_owned())]], "{rows:?}");
     Ok(guard.release().await?)
+}
+
+async fn tables_of_a_later_release_are_refused() -> Outcome {
+    let stage = Stage::new().await?;
+    let table = with_options(&stage.url(), "lease=10m&fencing=table");
+    let client = stage.client("lease=10m&fencing=table").await?;
+    client.remember(ROOM, "a", DAY).await?;
+    stage.query("COMMENT ON TABLE distlock_slots IS 'distlock layout 2'").await?;
+    let kind = client.remember(ROOM, "b", DAY).await.map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::Unsupported), "a slot of a later release was answered {kind:?}");
+    stage.query("COMMENT ON TABLE distlock_tokens_of_locks IS 'distlock layout 2'").await?;
+    let error = connect(&table).await.err();
+    let text = error.as_ref().map(ToString::to_string).unwrap_or_default();
+    ensure!(error.map(|error| error.kind()) == Some(ErrorKind::Unsupported), "answered {text}");
+    ensure!(text.contains("later release"), "{text}");
+    Ok(())
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+async fn a_slot_is_remembered_across_a_crash_of_the_server() -> Outcome {
+    let stage = Stage::alone().await?;
+    let client = stage.client("lease=10m&fencing=table").await?;
+    ensure!(client.remember(ROOM, "a", DAY).await? == Remembered::Now, "used before");
+    stage.server.restart().await?;
+    let again = stage.client("lease=10m&fencing=table").await?;
+    let answer = again.remember(ROOM, "a", DAY).await?;
+    ensure!(matches!(answer, Remembered::Already { .. }), "forgotten: {answer:?}");
+    Ok(())
+}
+
+async fn a_cancelled_statement_uses_a_slot_at_most_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let clients =
+        [stage.client("lease=10m&fencing=table").await?, stage.client("lease=10m&fencing=table").await?];
+    clients[0].remember(ROOM, "first", DAY).await?;
+    let mut administrator = stage.session().await?;
+    let cancelling = tokio::spawn(async move {
+        for _ in 0..400 {
+            administrator
+                .query("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename='locks' AND state='active' AND datname=current_database()")
+                .await?;
+        }
+        Outcome::Ok(())
+    });
+    for round in 0..50 {
+        let slot = format!("slot {round}");
+        let (one, other) =
+            tokio::join!(clients[0].remember(ROOM, &*slot, DAY), clients[1].remember(ROOM, &*slot, DAY));
+        let used = [&one, &other].into_iter().filter(|answer| matches!(answer, Ok(Remembered::Now))).count();
+        let failed = [&one, &other].into_iter().filter(|answer| answer.is_err()).count();
+        ensure!(used == 1 || used == 0 && failed > 0, "round {round}: {one:?} and {other:?}");
+    }
+    cancelling.await?
+}
+
+/// The row stays when a lock is released; it belongs to the session that has written it.
+async fn the_record_of_an_earlier_holder_is_not_that_of_the_next() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client("lease=10m&fencing=table&label=earlier").await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    let status = client.status(ROOM).await?;
+    let holder = status.holders.first().ok_or_else(|| Failure::new("no holder"))?;
+    ensure!(holder.id == guard.hold().id() && holder.token == guard.token(), "{holder:?}");
+    ensure!(holder.label.as_deref() == Some("earlier"), "{holder:?}");
+    guard.release().await?;
+    let mut other = stage.session().await?;
+    other.query(&format!("SELECT pg_advisory_lock({})", lock_postgres::key(ROOM))).await?;
+    let status = client.status(ROOM).await?;
+    let holder = status.holders.first().ok_or_else(|| Failure::new("no holder"))?;
+    ensure!(holder.label.is_none() && holder.token.is_none(), "{holder:?}");
+    Ok(())
 }

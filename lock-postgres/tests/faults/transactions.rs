@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::{Failure, Outcome};
+use lock_core::ErrorKind;
 use lock_postgres::in_transaction;
 use sqlx::postgres::{PgConnection, PgPool};
 
@@ -12,6 +13,8 @@ cases!("transactions":
     exclude_clients_and_each_other,
     go_on_after_a_wait_that_was_too_long,
     wait_for_the_lock,
+    have_the_key_that_one_line_of_sql_computes,
+    have_raw_keys_of_other_programs,
 );
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -86,4 +89,37 @@ async fn wait_for_the_lock() -> Outcome {
     guard.release().await?;
     ensure!(soon("the lock", waiting).await???, "the lock was refused");
     stage.works(&client).await
+}
+
+async fn have_the_key_that_one_line_of_sql_computes() -> Outcome {
+    let stage = Stage::new().await?;
+    for name in ["orders/42", "", "it's a \"name\" with \u{1F512}", "shop:orders/42"] {
+        let text = name.replace('\'', "''");
+        let line = format!(
+            "SELECT ('x' || left(encode(sha256(convert_to('{text}', 'UTF8')), 'hex'), 16))::bit(64)::bigint"
+        );
+        let keys = stage.values(&line).await?;
+        ensure!(keys == [lock_postgres::key(name).to_string()], "{name:?} has {keys:?}");
+    }
+    Ok(())
+}
+
+async fn have_raw_keys_of_other_programs() -> Outcome {
+    const KEY: i64 = -4711;
+    let stage = Stage::new().await?;
+    let (client, pool) = (stage.client("lease=10m&keys=raw").await?, pool(&stage).await?);
+    let lock = client.mutex(KEY.to_string())?;
+    let guard = lock.acquire().await?;
+    let mut other = stage.session().await?;
+    let rows = other.query(&format!("SELECT pg_try_advisory_lock({KEY})")).await?;
+    ensure!(rows == [[Some("f".to_owned())]], "another program has the lock, too");
+    let mut transaction = pool.begin().await.map_err(failed)?;
+    ensure!(!in_transaction(&mut transaction, ROOM).key(KEY).try_acquire().await?, "two have the lock");
+    guard.release().await?;
+    ensure!(in_transaction(&mut transaction, ROOM).key(KEY).try_acquire().await?, "a free lock was refused");
+    ensure!(lock.try_acquire().await?.is_none(), "two have the lock");
+    ensure!(client.status(&KEY.to_string()).await?.holders.len() == 1, "the status shows no holder");
+    let kind = client.mutex(ROOM)?.try_acquire().await.map(drop).map_err(|error| error.kind());
+    ensure!(kind == Err(ErrorKind::InvalidName), "a name that is no number was answered {kind:?}");
+    Ok(())
 }

@@ -1,0 +1,194 @@
+//! The tables of a database that outlast its sessions: tokens and holders of locks, and slots that are remembered.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use lock_core::{HolderInfo, Memo, Operation};
+use serde::{Deserialize, Serialize};
+
+use crate::key::Key;
+use crate::link::Claim;
+use crate::server::{START, SessionId};
+use crate::statement::{NOW, comment, is_of};
+
+/// The table of tokens that have to outlast a server, and of those who hold locks.
+pub(crate) const TOKENS: &str = "distlock_tokens_of_locks";
+
+/// The table of slots that are remembered.
+pub(crate) const SLOTS: &str = "distlock_slots";
+
+/// The version of what the tables contain, which stands in their descriptions.
+const LAYOUT: u32 = 1;
+
+const LAYOUT_WORDS: &str = "distlock layout ";
+
+/// Longer than any use of a slot, and within the numbers of the server.
+const LONGEST_MEMORY: Duration = Duration::from_hours(24 * 365 * 1000);
+
+/// How many slots whose time is over are removed at once.
+const SWEPT_AT_ONCE: u32 = 100;
+
+/// What the table says of a holder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<String>,
+}
+
+impl Holder {
+    pub(crate) fn of(info: &HolderInfo) -> Self {
+        Self { host: info.host.clone(), pid: info.pid, label: info.label.clone(), value: info.value.clone() }
+    }
+
+    fn text(&self) -> String {
+        // It contains nothing that has no JSON.
+        text(&serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
+/// The SQL expression for this text. As hexadecimal digits it needs no escape. The server keeps no NUL.
+fn text(text: &str) -> String {
+    let mut digits = String::with_capacity(text.len() * 2);
+    for byte in text.replace('\0', "\u{fffd}").bytes() {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    format!("convert_from('\\x{digits}','UTF8')")
+}
+
+pub(crate) fn create_tokens() -> String {
+    format!(
+        "{}CREATE TABLE IF NOT EXISTS {TOKENS} (key bigint PRIMARY KEY,token bigint NOT NULL,name text NOT NULL,\
+         attempt text,process integer,session bigint,since bigint,holder text);{}",
+        comment(Operation::Connect),
+        describe(TOKENS)
+    )
+}
+
+/// Whether it exists and the user may use it; the answer is its description. Changes nothing.
+pub(crate) fn probe_tokens() -> String {
+    format!(
+        "{}INSERT INTO {TOKENS} AS kept (key,token,name) SELECT key,token,name FROM {TOKENS} WHERE false \
+         ON CONFLICT (key) DO UPDATE SET token=kept.token;{}",
+        comment(Operation::Connect),
+        description(TOKENS)
+    )
+}
+
+fn describe(table: &str) -> String {
+    format!("COMMENT ON TABLE {table} IS '{LAYOUT_WORDS}{LAYOUT}'")
+}
+
+/// The statement for the description of a table.
+fn description(table: &str) -> String {
+    format!("SELECT obj_description('{table}'::regclass,'pg_class')")
+}
+
+/// Whether a table with this description is one of a later release.
+pub(crate) fn is_newer(description: Option<&str>) -> bool {
+    let layout = description.and_then(|words| words.strip_prefix(LAYOUT_WORDS)?.parse::<u32>().ok());
+    layout.is_some_and(|layout| layout > LAYOUT)
+}
+
+/// Mints a token in the table. It also depends on the clock, because a server that replaces another one may lack its last
+/// rows. An exclusive holder is written down; others are beside each other, and leave no row.
+pub(crate) fn mint(claim: &Claim, session: SessionId) -> String {
+    let (key, name) = (claim.key, text(claim.name.as_str()));
+    let record = match &claim.holder {
+        Some(holder) => format!("'{}',{},{},{NOW},{}", claim.id, session.pid, session.start, holder.text()),
+        None => "NULL,NULL,NULL,NULL,NULL".to_owned(),
+    };
+    format!(
+        "{}INSERT INTO {TOKENS} AS kept (key,token,name,attempt,process,session,since,holder) \
+         VALUES ({key},{NOW},{name},{record}) ON CONFLICT (key) DO UPDATE SET \
+         token=greatest(kept.token+1,excluded.token),name=excluded.name,attempt=excluded.attempt,\
+         process=excluded.process,session=excluded.session,since=excluded.since,holder=excluded.holder \
+         RETURNING token::text",
+        comment(Operation::Acquire)
+    )
+}
+
+/// What the table says of a holder in a row of `pg_locks`: the attempt, the token, since when, and what it says of itself.
+pub(crate) const RECORD: &str = "kept.attempt,kept.token::text,kept.since::text,kept.holder";
+
+/// Adds what the table says of the session that holds the lock.
+pub(crate) fn join(key: Key) -> String {
+    format!(
+        " LEFT JOIN {TOKENS} AS kept ON kept.key={key} AND granted AND mode='ExclusiveLock' \
+         AND kept.process=pid AND kept.session={START}"
+    )
+}
+
+/// Replaces what the table says of a holder, if it still holds the lock: a row, or none.
+pub(crate) fn update(key: Key, attempt: &str, session: SessionId, holder: &Holder) -> String {
+    let held = format!("{} AND granted AND mode='ExclusiveLock' AND pid={}", is_of(key, 1), session.pid);
+    format!(
+        "{}UPDATE {TOKENS} SET holder={} WHERE key={key} AND attempt='{attempt}' AND process={} AND session={} \
+         AND EXISTS (SELECT FROM pg_locks WHERE {held}) RETURNING 1::text",
+        comment(Operation::Describe),
+        holder.text(),
+        session.pid,
+        session.start
+    )
+}
+
+pub(crate) fn create_slots() -> String {
+    let comment = comment(Operation::Remember);
+    format!(
+        "{comment}CREATE TABLE IF NOT EXISTS {SLOTS} (key bigint,id text,name text NOT NULL,slot text NOT NULL,\
+         writer text NOT NULL,kept_until bigint NOT NULL,PRIMARY KEY (key,id));\
+         CREATE INDEX IF NOT EXISTS {SLOTS}_by_end ON {SLOTS} (kept_until);{}",
+        describe(SLOTS)
+    )
+}
+
+/// Makes the slot this writer's unless its time is not over. Then it reads whose it is, the end of its time, the server's time,
+/// and the description of the table.
+pub(crate) fn remember(key: Key, memo: &Memo, writer: &str, keep: Duration) -> String {
+    let (comment, id) = (comment(Operation::Remember), memo.key());
+    let (name, slot) = (text(memo.name().as_str()), text(memo.slot()));
+    let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
+    format!(
+        "{comment}INSERT INTO {SLOTS} AS kept (key,id,name,slot,writer,kept_until) \
+         VALUES ({key},'{id}',{name},{slot},'{writer}',{NOW}+{keep}) \
+         ON CONFLICT (key,id) DO UPDATE SET writer=excluded.writer,kept_until=excluded.kept_until \
+         WHERE kept.kept_until<={NOW};\
+         SELECT writer,kept_until::text,{NOW}::text,obj_description('{SLOTS}'::regclass,'pg_class') \
+         FROM {SLOTS} WHERE key={key} AND id='{id}'"
+    )
+}
+
+/// Removes some slots whose time is over.
+pub(crate) fn forget_slots() -> String {
+    format!(
+        "{}DELETE FROM {SLOTS} WHERE (key,id) IN (SELECT key,id FROM {SLOTS} WHERE kept_until<={NOW} \
+         ORDER BY kept_until LIMIT {SWEPT_AT_ONCE} FOR UPDATE SKIP LOCKED)",
+        comment(Operation::Remember)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_a_later_release_is_told_from_ours() {
+        for (description, newer) in [
+            (None, false),
+            (Some("made by hand"), false),
+            (Some("distlock layout 1"), false),
+            (Some("distlock layout 2"), true),
+        ] {
+            assert_eq!(is_newer(description), newer, "{description:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_needs_no_escape() {
+        assert_eq!(text("a'\0"), "convert_from('\\x6127efbfbd','UTF8')");
+    }
+}
