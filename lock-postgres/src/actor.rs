@@ -372,6 +372,7 @@ impl Actor {
         let held = |has: Has, room: Room| Held { id, has, token: None, _room: Some(room) };
         let taken = match said {
             Ok(Answered::Refused(holder)) => Ok(Taken::Refused(holder)),
+            Ok(Answered::GateTaken) => Ok(Taken::GateTaken),
             Ok(Answered::Granted(token, slots)) => {
                 let has = match wanted {
                     Wanted::Permits(permits) => Has::Permits { of: permits.of, slots },

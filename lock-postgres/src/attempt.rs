@@ -33,10 +33,9 @@ const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// the way.
 const MOST_MISSES: u32 = 3;
 
-/// The pauses between two tries for permits while another client takes some, and for how long: it has the gate for less than a
-/// millisecond, unless it waits there.
+/// The pauses between two tries for permits while another client has the gate: less than a millisecond, unless it waits there.
 const FIRST_TRY_AGAIN: Duration = Duration::from_millis(1);
-const TRIES_FOR_PERMITS: u32 = 5;
+const LAST_TRY_AGAIN: Duration = Duration::from_millis(8);
 
 /// When a client that has shared locks first checks a wait: who comes after a wait of this client has to wait for that.
 const SOON: Duration = Duration::from_millis(20);
@@ -69,29 +68,25 @@ impl<'a> Attempt<'a> {
 
     async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
         let clock = self.backend.context.clock();
-        let tries = if matches!(self.claim.wanted, Wanted::Permits(_)) { TRIES_FOR_PERMITS } else { 1 };
         let mut pause = FIRST_TRY_AGAIN;
-        for _ in 1..tries {
-            if let Some(grant) = self.try_now().await? {
-                return Ok(Some(grant));
-            }
-            clock.sleep_until(clock.now().plus(pause)).await;
-            pause *= 2;
-        }
-        self.try_now().await
-    }
-
-    async fn try_now(&self) -> Result<Option<Grant<Lease>>, LockError> {
         // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
-        for _ in 0..=self.backend.pool.connections().max(1) {
+        let mut more = self.backend.pool.connections().max(1);
+        loop {
             let started = self.backend.pool.take_somewhere(&self.claim).await?;
             match self.taken(started).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
-                Outcome::Refused => return Ok(None),
-                Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
+                Outcome::GateTaken if pause <= LAST_TRY_AGAIN => {
+                    clock.sleep_until(clock.now().plus(pause)).await;
+                    pause *= 2;
+                }
+                Outcome::Refused | Outcome::GateTaken => return Ok(None),
+                Outcome::Nothing if more > 0 => {
+                    more -= 1;
+                    self.backend.undo(self.claim.id, Operation::Cancel).await?;
+                }
+                Outcome::Nothing => return Err(gone(Operation::Acquire)),
             }
         }
-        Err(gone(Operation::Acquire))
     }
 
     async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
@@ -116,7 +111,7 @@ impl<'a> Attempt<'a> {
         self.backend.lookout.add(started.link.session, &waiting);
         match self.watch(started, &waiting).await? {
             Outcome::Granted(grant) => Ok(Some(grant)),
-            Outcome::Refused | Outcome::Nothing => Ok(None),
+            Outcome::Refused | Outcome::GateTaken | Outcome::Nothing => Ok(None),
         }
     }
 
@@ -138,7 +133,7 @@ impl<'a> Attempt<'a> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
-            Outcome::Refused => self.request.attempt().queued(),
+            Outcome::Refused | Outcome::GateTaken => self.request.attempt().queued(),
             Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
@@ -155,7 +150,7 @@ impl<'a> Attempt<'a> {
             if let Some(started) = started {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
-                    Outcome::Refused => self.request.attempt().queued(),
+                    Outcome::Refused | Outcome::GateTaken => self.request.attempt().queued(),
                     Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
@@ -202,7 +197,9 @@ impl<'a> Attempt<'a> {
         {
             self.request.attempt().held_by(holder);
         }
-        let Taken::Granted { token, anchor } = *came else { return Outcome::Refused };
+        let Taken::Granted { token, anchor } = *came else {
+            return if let Taken::GateTaken = came { Outcome::GateTaken } else { Outcome::Refused };
+        };
         Outcome::Granted(self.backend.grant(link, &self.claim, token, anchor))
     }
 
@@ -323,6 +320,8 @@ enum Way {
 enum Outcome {
     Granted(Grant<Lease>),
     Refused,
+    /// Others take permits of the semaphore, or wait for some.
+    GateTaken,
     /// Nothing is known; the attempt may have left something that has to be undone.
     Nothing,
 }

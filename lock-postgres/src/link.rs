@@ -93,6 +93,8 @@ pub(crate) enum Taken {
     },
     /// Others hold it, perhaps this one.
     Refused(Option<Row>),
+    /// Others take permits of the semaphore, or wait for some.
+    GateTaken,
     /// Nothing is known, and nothing is held.
     Interrupted,
 }

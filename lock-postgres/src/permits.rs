@@ -88,7 +88,7 @@ pub(crate) fn take(
     });
     let count = count.unwrap_or_default();
     let pass = match gate {
-        Gate::Try => format!("IF NOT pg_try_advisory_lock({key}) THEN answer:='0';END IF;"),
+        Gate::Try => format!("IF NOT pg_try_advisory_lock({key}) THEN answer:='passing';END IF;"),
         Gate::Wait => format!("PERFORM pg_advisory_lock({key});"),
         Gate::Passed => String::new(),
     };
@@ -169,6 +169,6 @@ mod tests {
         for gate in [Gate::Wait, Gate::Passed] {
             assert!(all(permits, gate).contains("answer:='few'"));
         }
-        assert!(!all(permits, Gate::Passed).contains("answer:='0'"));
+        assert!(!all(permits, Gate::Passed).contains("answer:='passing'"));
     }
 }

@@ -222,6 +222,8 @@ pub(crate) enum Answered {
     Granted(u64, Vec<u32>),
     /// Others hold the lock, perhaps this one.
     Refused(Option<Row>),
+    /// Another session has the gate of the semaphore.
+    GateTaken,
     /// The session has the gate of the semaphore, and no permits.
     AtHead,
     /// Those who use the semaphore use it with this number of permits.
@@ -240,6 +242,7 @@ impl Answered {
         Some(match word {
             "elsewhere" => Self::Elsewhere,
             "few" => Self::AtHead,
+            "passing" => Self::GateTaken,
             "0" => Self::Refused(serde_json::from_str(rest).ok()),
             "of" => Self::OtherNumber(rest.parse().ok()?),
             "full" => Self::Full(rest.parse().ok()?),
@@ -521,6 +524,7 @@ mod tests {
             (Some("0"), Some(Answered::Refused(None))),
             (Some("0 [\"7\",null]"), Some(Answered::Refused(Some(row)))),
             (Some("few"), Some(Answered::AtHead)),
+            (Some("passing"), Some(Answered::GateTaken)),
             (Some("of 3"), Some(Answered::OtherNumber(3))),
             (Some("full 6400"), Some(Answered::Full(6400))),
             (Some("elsewhere"), Some(Answered::Elsewhere)),
