@@ -184,7 +184,7 @@ impl Actor {
             Err(error) => return self.refuse(&claim, error, answer),
         };
         let sent = self.now();
-        let naming = self.pool.naming.ask(sent);
+        let naming = self.pool.naming.ask(sent, self.pool.settings.fencing);
         let (fencing, mark) = (self.pool.settings.fencing, self.session.mark);
         let statement = statement::take(&claim, fencing, mark, room.limit(), naming);
         let said = self.ask(Operation::Acquire, statement).await;

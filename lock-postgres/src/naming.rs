@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_core::Moment;
 use lock_core::spi::Mutex;
 
+use crate::options::TokenSource;
 use crate::statement;
 
 /// The server looks so rarely that this takes at most this part of the time.
@@ -17,10 +18,10 @@ pub(crate) struct Naming {
 }
 
 impl Naming {
-    /// Whether a refusal of a statement that is sent now says it.
-    pub(crate) fn ask(&self, now: Moment) -> statement::Naming {
+    /// Whether a refusal of a statement that is sent now says it. Where a table knows the holders, each does.
+    pub(crate) fn ask(&self, now: Moment, tokens: TokenSource) -> statement::Naming {
         match *self.again_at.lock() {
-            Some(again_at) if now < again_at => statement::Naming::No,
+            Some(again_at) if now < again_at && tokens != TokenSource::Table => statement::Naming::No,
             _ => statement::Naming::Holder,
         }
     }

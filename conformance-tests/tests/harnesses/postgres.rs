@@ -151,6 +151,11 @@ macro_rules! harness {
                 Some(LEASE)
             }
 
+            /// A hundred sessions of a server, each a process, take a busy machine long.
+            fn patience(&self) -> Duration {
+                Duration::from_secs(60)
+            }
+
             /// The client only sees that the session has ended, not why.
             fn reason_of_a_break(&self) -> Option<LossReason> {
                 None

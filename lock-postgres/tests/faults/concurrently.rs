@@ -109,10 +109,15 @@ async fn an_index_is_built_beside_quiet_waiters_that_keep_their_places() -> Outc
         guard.release().await?;
     }
     permits.release().await?;
-    for slot in slots {
-        let (guard, _) = slot.granted().await?;
-        guard.release().await?;
-    }
+    // In whatever order: they began to wait at the same time.
+    let [first, second] = slots.map(|slot| {
+        tokio::spawn(async move {
+            let (guard, _) = slot.granted().await?;
+            Outcome::Ok(guard.release().await?)
+        })
+    });
+    first.await??;
+    second.await??;
     for client in &clients {
         stage.nothing_is_left(client, "at the end").await?;
     }

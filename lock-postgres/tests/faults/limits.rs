@@ -165,7 +165,8 @@ async fn ten_thousand_holds_need_forty_connections() -> Outcome {
     }
     let mut taken = Vec::new();
     for task in taking {
-        taken.push(soon("the locks", task).await???);
+        // All of them together take longer than one may.
+        taken.push(task.await??);
     }
     let connections = stage.connections().await?;
     ensure!(stage.held().await? == HOLDS, "{} are held", stage.held().await?);
@@ -180,7 +181,7 @@ async fn ten_thousand_holds_need_forty_connections() -> Outcome {
         })
     });
     for release in releasing.collect::<Vec<_>>() {
-        soon("the releases", release).await???;
+        release.await??;
     }
     ensure!(stage.held().await? == 0, "{} are held", stage.held().await?);
     Ok(())
