@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use lock_core::{ClientBuilder, LockClient, LockError};
+use lock_core::{ClientBuilder, DistributedLock, LockClient, LockError};
 use lock_file::FileOptions;
 
 const CYCLES: usize = 20_000;
@@ -28,16 +28,21 @@ async fn main() -> Outcome {
     Ok(locks.close(Duration::from_secs(5)).await?)
 }
 
-/// Acquires and releases a lock that no other process wants.
+/// Acquires and releases locks that no other process wants.
 async fn cycles(locks: &LockClient) -> Result<(), LockError> {
-    let lock = locks.mutex("cycles")?;
+    cycles_of(&*locks.mutex("cycles")?, "acquire and release").await?;
+    cycles_of(&*locks.rw_lock("cycles")?.read(), "the same of a reader").await?;
+    cycles_of(&*locks.semaphore("cycles", 4)?.permits(1)?, "the same of a permit").await
+}
+
+async fn cycles_of(lock: &dyn DistributedLock, what: &str) -> Result<(), LockError> {
     let mut times = Vec::with_capacity(CYCLES);
     for _ in 0..CYCLES {
         let begun = Instant::now();
         lock.acquire().await?.release().await?;
         times.push(begun.elapsed());
     }
-    report("acquire and release", times);
+    report(what, times);
     Ok(())
 }
 
