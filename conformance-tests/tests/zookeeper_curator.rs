@@ -1,6 +1,9 @@
-//! Tests distlock together with Apache Curator's `InterProcessMutex`, on the same path of one real server.
+//! Tests distlock together with Apache Curator's locks, on the same path of one real server.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
+
+#[path = "curator/sharing.rs"]
+mod sharing;
 
 use std::fs;
 use std::io::Read;
@@ -69,8 +72,15 @@ impl Stage {
         Arc::new(CuratorPeer::start(&address, SESSION).await.unwrap())
     }
 
-    /// Returns the nodes of all contenders, beginning with the holder of the lock.
+    /// Returns the nodes of all contenders, beginning with the holder of the lock. An exclusive attempt of ours has another node for
+    /// Curator's read-write lock.
     async fn contenders(&self) -> Vec<String> {
+        let mut nodes = self.nodes().await;
+        nodes.retain(|name| name.contains("lock-"));
+        nodes
+    }
+
+    async fn nodes(&self) -> Vec<String> {
         self.server.children(&self.path()).await.unwrap().unwrap_or_default()
     }
 
@@ -99,7 +109,15 @@ impl Stage {
     }
 
     async fn nothing_is_left(&self) {
-        self.contended(0).await;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let nodes = self.nodes().await;
+            if nodes.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{nodes:?} is left");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, ErrorKind, FencingToken, Grant, HolderId, LockError, Operation, Term, Wait};
+use lock_core::{AcquireRequest, ErrorKind, FencingToken, Grant, HolderId, LockError, Mode, Operation, Term, Wait};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Mark;
 use crate::failure::Failure;
 use crate::hold::Lease;
-use crate::node::{Node, without_doubles};
+use crate::node::{Made, without_doubles};
 use crate::node_claim::NodeClaim;
 use crate::proof::{Place, prove};
 use crate::queue::Predecessors;
@@ -27,29 +27,29 @@ impl<'a> Attempt<'a> {
 
     pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
         let claim = self.claim().await?;
-        let (node, children) = self.node(&claim).await?;
-        let made = if self.request.wait() == Wait::Try {
-            self.try_once(&claim, &node, children).await?
-        } else if node.is_alone {
-            self.grant(&claim, &node, None).await?
+        let (made, children) = self.nodes(&claim).await?;
+        let granted = if self.request.wait() == Wait::Try {
+            self.try_once(&claim, &made, children).await?
+        } else if made.are_alone {
+            self.grant(&claim, &made, None).await?
         } else {
-            self.wait(&claim, &node, children).await?
+            self.wait(&claim, &made, children).await?
         };
-        if made.is_none() {
+        if granted.is_none() {
             // The session removes what is left, because no caller asks for this attempt again.
             self.backend.claims.forget(self.request.id());
         }
-        Ok(made)
+        Ok(granted)
     }
 
     async fn try_once(
         &self,
         claim: &Arc<NodeClaim>,
-        node: &Node,
+        made: &Made,
         children: Option<Vec<String>>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
-        if !node.is_alone {
-            let before = self.look_before(claim, node, children).await?.ok_or_else(deleted_by_others)?;
+        if !made.are_alone {
+            let before = self.look_before(claim, made, children).await?.ok_or_else(deleted_by_others)?;
             if !before.is_empty() {
                 // The read goes first: the servers answer it while they commit the removal.
                 tokio::join!(
@@ -59,20 +59,20 @@ impl<'a> Attempt<'a> {
                 return Ok(None);
             }
         }
-        self.grant(claim, node, None).await?.ok_or_else(deleted_by_others).map(Some)
+        self.grant(claim, made, None).await?.ok_or_else(deleted_by_others).map(Some)
     }
 
     async fn wait(
         &self,
         claim: &Arc<NodeClaim>,
-        node: &Node,
+        made: &Made,
         children: Option<Vec<String>>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
         // Before checking the others, so that the waiter misses no loss of contact from then on.
-        let mut waiter = Waiter::new(self.backend, self.request, claim, claim.path_of(&node.contender.name))?;
-        let Some(before) = self.look_before(claim, node, children).await? else { return Ok(None) };
+        let mut waiter = Waiter::new(self.backend, self.request, claim, &made.names)?;
+        let Some(before) = self.look_before(claim, made, children).await? else { return Ok(None) };
         match waiter.wait(before).await? {
-            Place::Kept => self.grant(claim, node, waiter.own).await,
+            Place::Kept => self.grant(claim, made, waiter.own).await,
             Place::Lost => Ok(None),
         }
     }
@@ -83,29 +83,36 @@ impl<'a> Attempt<'a> {
             return Ok(claim);
         }
         let directory = self.backend.directory(self.request.physical());
-        let seat = self.backend.sessions.seat(&directory, Operation::Acquire).await?;
-        let claim = Arc::new(NodeClaim::new(directory, Mark::of(random(Operation::Acquire)?), seat));
-        // Before the first request: whatever becomes of it, the node can be found.
+        let mark = Mark::of(random(Operation::Acquire)?);
+        let wanted = match self.request.mode() {
+            Mode::Shared => mark.shared(),
+            _ => mark.exclusive(),
+        };
+        // Its own nodes, and the one that it waits for.
+        let paths = wanted.len() + 1;
+        let seat = self.backend.sessions.seat(&directory, paths, Operation::Acquire).await?;
+        let claim = Arc::new(NodeClaim::new(directory, mark, wanted, seat));
+        // Before the first request: whatever becomes of it, the nodes can be found.
         self.backend.claims.add(self.request.id(), &claim);
         Ok(claim)
     }
 
-    /// The attempt's node: a new one, or that of an earlier call, which comes with the names of all children.
-    async fn node(&self, claim: &NodeClaim) -> Result<(Node, Option<Vec<String>>), LockError> {
+    /// The attempt's nodes: new ones, or those of an earlier call, which come with the names of all children.
+    async fn nodes(&self, claim: &NodeClaim) -> Result<(Made, Option<Vec<String>>), LockError> {
         if claim.has_left_something()
-            && let Some((node, children)) = self.backend.recipe.find(claim).await?
+            && let Some((made, children)) = self.backend.recipe.find(claim).await?
         {
-            return Ok((node, Some(children)));
+            return Ok((made, Some(children)));
         }
         let data = self.backend.data_of(self.request.holder())?;
         Ok((self.backend.recipe.create(claim, &data).await?, None))
     }
 
-    /// Lists the predecessors of the node once. None if the node is gone.
+    /// Lists the predecessors of the nodes once. None if a node is gone.
     async fn look_before(
         &self,
         claim: &NodeClaim,
-        node: &Node,
+        made: &Made,
         children: Option<Vec<String>>,
     ) -> Result<Option<Predecessors>, LockError> {
         let looking = async {
@@ -113,13 +120,13 @@ impl<'a> Attempt<'a> {
                 Some(children) => children,
                 None => claim.session().list(claim.directory()).await?,
             };
-            let children = without_doubles(claim, &node.contender, children).await?;
-            Predecessors::of(claim, &node.contender, &children, self.backend.recipe.accepted).await
+            let children = without_doubles(claim, &made.names, children).await?;
+            Predecessors::of(claim, &made.names, &children, self.backend.recipe.accepted).await
         };
         looking.await.map_err(|failure: Failure| failure.explain(Operation::Acquire))
     }
 
-    /// Removes the node of an attempt that does not wait, so that it blocks no other client when the caller gets its answer.
+    /// Removes the nodes of an attempt that does not wait, so that they block no other client when the caller gets its answer.
     async fn step_back(&self, claim: &NodeClaim) {
         if let Err(failure) = claim.remove().await {
             // The session continues to try.
@@ -129,19 +136,19 @@ impl<'a> Attempt<'a> {
         self.backend.claims.forget(self.request.id());
     }
 
-    async fn grant(
+    pub(crate) async fn grant(
         &self,
         claim: &Arc<NodeClaim>,
-        node: &Node,
+        made: &Made,
         watching: Option<Watching>,
     ) -> Result<Option<Grant<Lease>>, LockError> {
         let session = claim.session();
-        let path = claim.path_of(&node.contender.name);
+        let path = claim.path_of(made.first());
         let explained = |failure: Failure| failure.explain(Operation::Acquire);
         if prove(session, &path).await.map_err(explained)? == Place::Lost {
             return Ok(None);
         }
-        let token = match node.created_by {
+        let token = match made.created_by {
             _ if !self.backend.has_tokens() => None,
             Some(number) => Some(number),
             None => match session.stat(&path).await.map_err(explained)? {
@@ -156,9 +163,10 @@ impl<'a> Attempt<'a> {
             Arc::clone(claim),
             self.request.attempt().clone(),
         );
-        self.backend.context.spawn(lease.watch().over(Arc::downgrade(claim), path, watching));
+        let paths = claim.paths_of(&made.names);
+        self.backend.context.spawn(lease.watch().over(Arc::downgrade(claim), paths, watching));
         let term = Term::Leased { anchor: session.anchor(), length: session.term() };
-        let grant = Grant::new(lease, session.group, term).with_holder(HolderId::new(&node.contender.name));
+        let grant = Grant::new(lease, session.group, term).with_holder(HolderId::new(made.first()));
         Ok(Some(match token {
             Some(number) => grant.with_token(FencingToken::new(number.unsigned_abs())),
             None => grant,

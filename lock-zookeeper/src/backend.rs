@@ -9,23 +9,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
-    Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection, LeaseState,
-    LockError, LockStatus, LossReason, Memo, Moment, NameRules, Operation, Participant, PhysicalName, Reach,
-    Released, Remembered, Remembering, Updated,
+    Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
+    LeaseState, LockError, LockStatus, LossReason, Memo, Modes, NameRules, Operation, Participant,
+    PhysicalName, Reach, Released, Remembered, Remembering, Updated,
 };
 use zookeeper_client::{Error, MultiReadResult};
 
 use crate::attempt::Attempt;
-use crate::contender::Contender;
+use crate::contender::{Accepted, Contender};
+use crate::downgrade::downgrade;
 use crate::failure::{Failure, Outcome, nonsense};
 use crate::hold::Lease;
 use crate::memos::Slots;
 use crate::node::Recipe;
 use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::options::{TokenSource, ZooKeeperOptions};
-use crate::queue::{in_order, refuse_strangers};
-use crate::record::{broken, broken_unread, is_broken, participant, stops_within, text_of};
-use crate::session::{Session, Told};
+use crate::record::{is_broken, participant, text_of};
+use crate::session::Session;
 use crate::sessions::Sessions;
 
 /// Whether a part of a path may contain this character. The servers' rule is about the 16-bit units of Java's strings.
@@ -37,17 +37,10 @@ pub(crate) fn is_accepted(character: char) -> bool {
 pub(crate) const NAMES: NameRules = NameRules::new(CharacterSet::of(is_accepted), 512);
 
 /// How many nodes one request reads.
-const READ_TOGETHER: usize = 200;
+pub(crate) const READ_TOGETHER: usize = 200;
 
 /// How often the data of a node may change while a client replaces it.
-const MOST_ROUNDS: usize = 8;
-
-/// The pause before another check of a node that is about to go, after a failed one.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-
-/// How long a holder may take to learn that its hold is broken: longer than the time in which a new hold is not watched yet, even
-/// on a busy machine.
-const TOLD_BEFORE: Duration = Duration::from_secs(1);
+pub(crate) const MOST_ROUNDS: usize = 8;
 
 pub(crate) struct ZooKeeperBackend {
     pub(crate) context: BackendContext,
@@ -102,15 +95,6 @@ impl ZooKeeperBackend {
         format!("{}/{name}", self.root).into()
     }
 
-    /// The contenders of a lock as the servers know them now, in the order of the queue.
-    async fn contenders(&self, session: &Session, directory: &str) -> Result<Vec<Contender>, Failure> {
-        session.catch_up(directory).await?;
-        let children = session.list(directory).await?;
-        let contenders = in_order(session, directory, &children, self.recipe.accepted).await?;
-        refuse_strangers(contenders.first(), &children, self.recipe.accepted)?;
-        Ok(contenders)
-    }
-
     /// The holder whose node this is; none if the node is gone.
     pub(crate) fn holder(&self, contender: &Contender, found: &MultiReadResult) -> Option<Participant> {
         let node = match found {
@@ -155,6 +139,7 @@ pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
         .with_remembering(Remembering::Supported)
+        .with_modes(Modes::exclusive().with_shared())
 }
 
 #[async_trait]
@@ -186,9 +171,9 @@ impl Backend for ZooKeeperBackend {
         // of a node that the user may no longer read reports nothing.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         for position in (0..leases.len()).map(|offset| (turn + offset) % leases.len()) {
-            let claim = &leases[position].claim;
-            let Some(node) = claim.node().filter(|_| states[position].is_none()) else { continue };
-            match session.beat(&claim.path_of(&node.name)).await {
+            let path = leases[position].claim.first_path();
+            let Some(path) = path.filter(|_| states[position].is_none()) else { continue };
+            match session.beat(&path).await {
                 Ok(()) => {
                     self.repeat_when_worthwhile(&session);
                     let held = LeaseState::HeldFrom(session.anchor());
@@ -213,7 +198,7 @@ impl Backend for ZooKeeperBackend {
         if session.is_over() {
             return Ok(Released::WasLost(LossReason::SessionClosed));
         }
-        let node = lease.claim.node();
+        let names = lease.claim.names();
         session.reach().await;
         let released = match lease.claim.remove().await {
             Ok(true) => Released::Clean,
@@ -230,7 +215,8 @@ impl Backend for ZooKeeperBackend {
             Err(failure) => return Err(failure.explain(Operation::Release)),
         };
         lease.forget();
-        if node.is_some_and(|node| node.is_worth_resetting()) {
+        let first = names.and_then(|names| Contender::read(names.first()?, Accepted::Curator));
+        if first.is_some_and(|node| node.is_worth_resetting()) {
             // A new directory makes the numbers start again. While clients wait, the servers refuse the deletion, which does no
             // harm.
             let _ = session.delete(lease.claim.directory()).await;
@@ -238,69 +224,32 @@ impl Backend for ZooKeeperBackend {
         Ok(released)
     }
 
+    async fn downgrade(
+        &self,
+        lease: &Lease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<Lease>, LockError> {
+        downgrade(self, lease, request).await
+    }
+
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        let explained = |failure: Failure| failure.explain(Operation::Inspect).on(request.name());
         let session = self.sessions.any(Operation::Inspect).await?;
-        let directory = self.directory(request.physical());
-        let contenders = self.contenders(&session, &directory).await.map_err(explained)?;
-        let mut status = LockStatus::free(request.name().clone());
-        for contenders in contenders.chunks(READ_TOGETHER) {
-            let paths: Vec<_> =
-                contenders.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
-            let found = session.read(&paths).await.map_err(explained)?;
-            for (contender, found) in contenders.iter().zip(&found) {
-                let Some(holder) = self.holder(contender, found) else { continue };
-                if status.holders.is_empty() {
-                    status.holders.push(holder);
-                } else {
-                    status.waiters.push(holder.with_token(None));
-                }
-            }
-        }
-        Ok(status)
+        let status = self.status_of(&session, request).await;
+        status.map_err(|failure| failure.explain(Operation::Inspect).on(request.name()))
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        let explained = |failure: Failure| failure.explain(Operation::Break).on(request.name());
         let session = self.sessions.any(Operation::Break).await?;
-        let directory = self.directory(request.physical());
-        let contenders = self.contenders(&session, &directory).await.map_err(explained)?;
-        if contenders.first().is_none_or(|first| first.name != holder.as_str()) {
-            return Ok(Broken::not_held());
-        }
-        let path = format!("{directory}/{}", holder.as_str());
-        let mark = match session.read(std::slice::from_ref(&path)).await.map_err(explained)?.pop() {
-            Some(MultiReadResult::Data { data, .. }) => broken(&data),
-            Some(MultiReadResult::Error { err: Error::NoNode }) => return Ok(Broken::not_held()),
-            // The user may not read the node, but can still mark it as broken for its holder.
-            _ => broken_unread(),
-        };
-        match session.change(|writer| writer.add_set_data(&path, &mark, None)).await {
-            Ok(_) => {
-                // The holder learns of it, stops, and removes the node before another client can have the lock.
-                let clock = self.context.clock();
-                let stopped_by = clock.now().plus(TOLD_BEFORE.saturating_add(stops_within(&mark)));
-                until_gone(&session, &path, stopped_by).await;
-            }
-            Err((_, failure)) if failure.is(&Error::NoNode) => return Ok(Broken::not_held()),
-            // The user may not write to the node, but the right to delete it belongs to its directory.
-            Err((_, failure)) if failure.is(&Error::NoAuth) => {}
-            Err((_, failure)) => return Err(explained(failure)),
-        }
-        match session.delete(&path).await {
-            Ok(_) => Ok(Broken::taken_away()),
-            // A holder that has learned of it has already removed the node.
-            Err(_) if session.stat(&path).await.is_ok_and(|stat| stat.is_none()) => Ok(Broken::taken_away()),
-            Err(failure) => Err(explained(failure)),
-        }
+        let broken = self.take_from(&session, request, holder).await;
+        broken.map_err(|failure| failure.explain(Operation::Break).on(request.name()))
     }
 
     async fn update_holder(&self, lease: &Lease, holder: &HolderInfo) -> Result<Updated, LockError> {
         let text = text_of(holder, self.context.abort_margin())?;
         let session = lease.claim.session();
         for _ in 0..MOST_ROUNDS {
-            let Some(node) = lease.claim.node() else { return Ok(Updated::Lost(LossReason::Deleted)) };
-            match replace_data(session, &lease.claim.path_of(&node.name), &text).await {
+            let Some(path) = lease.claim.first_path() else { return Ok(Updated::Lost(LossReason::Deleted)) };
+            match replace_data(session, &path, &text).await {
                 Ok(Replaced::Yes) => return Ok(Updated::Done),
                 Ok(Replaced::Broken) => return Ok(Updated::Lost(LossReason::Broken)),
                 Ok(Replaced::Changed) => {}
@@ -355,47 +304,22 @@ async fn replace_data(session: &Session, path: &str, text: &[u8]) -> Result<Repl
     }
 }
 
-/// Waits until a node is gone, but not beyond `give_up`.
-async fn until_gone(session: &Session, path: &str, give_up: Moment) {
-    let clock = session.clock();
-    let gone = async {
-        loop {
-            match session.watch(path).await {
-                Ok(Some(watched)) => {
-                    if watched.watching.await == Told::Deleted {
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                // The next request reports the end of the session.
-                Err(failure) if failure.outcome() == Outcome::EndsWithSession => return,
-                Err(_) => clock.sleep_until(clock.now().plus(LOOK_AGAIN)).await,
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        () = gone => {}
-        () = clock.sleep_until(give_up) => {}
-    }
-}
-
 /// Looks at the nodes of several holds in one request, and notes those that are gone.
 async fn note_the_gone(session: &Session, leases: &[Arc<Lease>], states: &mut [Option<LeaseState>]) {
-    let paths = |leases: &[Arc<Lease>]| -> Vec<String> {
-        let names = leases.iter().filter_map(|lease| Some(lease.claim.path_of(&lease.claim.node()?.name)));
-        names.collect()
-    };
-    for (leases, states) in leases.chunks(READ_TOGETHER).zip(states.chunks_mut(READ_TOGETHER)) {
-        let paths = paths(leases);
-        if paths.len() < leases.len() {
-            // One of them is being released: the next heartbeat checks again.
-            continue;
+    let mut paths = Vec::new();
+    let mut holds = Vec::new();
+    for (place, lease) in leases.iter().enumerate() {
+        // A hold without names is being released.
+        for name in lease.claim.names().iter().flat_map(|names| names.iter()) {
+            paths.push(lease.claim.path_of(name));
+            holds.push(place);
         }
-        let Ok(are_there) = session.which_are_there(&paths).await else { return };
-        for (state, is_there) in states.iter_mut().zip(are_there) {
+    }
+    for (paths, holds) in paths.chunks(READ_TOGETHER).zip(holds.chunks(READ_TOGETHER)) {
+        let Ok(are_there) = session.which_are_there(paths).await else { return };
+        for (place, is_there) in holds.iter().zip(are_there) {
             if !is_there {
-                *state = Some(LeaseState::Lost(LossReason::Deleted));
+                states[*place] = Some(LeaseState::Lost(LossReason::Deleted));
             }
         }
     }

@@ -1,24 +1,40 @@
 //! Contenders for a lock: the children of its directory, in their order.
 //!
-//! The client names its nodes as Curator's `InterProcessMutex` does: `_c_` + a random UUID + `-lock-` + the sequence number that
-//! the server appends. The part before `lock-` matters only to the program that created the node, so nodes of older and other
-//! programs with the same ending count too. A node without a number is not a contender: notes of an operator, directories. Nor are
-//! the nodes of Curator's other recipes, which do not wait for a Curator lock either.
+//! The client names its nodes as Curator does: `_c_` + a random UUID + `-` + a word + the sequence number that the server appends.
+//!
+//! * `lock-` is the word of Curator's `InterProcessMutex`;
+//! * `__WRIT__` and `__READ__` are those of the two sides of its `InterProcessReadWriteLock`;
+//! * `lease-` is that of a permit of its `InterProcessSemaphoreV2`.
+//!
+//! An exclusive attempt of ours has two nodes with neighbouring numbers, `lock-` and `__WRIT__`, so that both of Curator's locks
+//! respect it. The part before the word matters only to the program that created the node, so nodes of older and other programs
+//! with the same ending count too. A node without a number is not a contender: notes of an operator, directories. Nor are the nodes
+//! of Curator's other recipes, which do not wait for a Curator lock either.
 //!
 //! Any other child with a number is a stranger. It may be a node of ZooKeeper's own recipe for locks (`x-` + session + `-` + number),
 //! of kazoo without the option for it, or of a user's script. Its creator may consider it the holder of the lock, so attempts
 //! behind it are refused.
+//!
+//! **The layout.** These nodes are those of the first layout. A later one that this client does not understand says so between the
+//! UUID and the word, as `-v2-`; attempts behind such a node are refused.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// The text before the sequence number.
-const LOCK_NAME: &str = "lock-";
+/// The word of a mutex.
+const MUTEX: &str = "lock-";
+
+/// The word of a writer.
+const WRITER: &str = "__WRIT__";
+
+/// The word of a reader.
+const READER: &str = "__READ__";
 
 /// The text that kazoo's `Lock`, `WriteLock` and `ReadLock` write before the number.
 const KAZOO_NAMES: [&str; 2] = ["__lock__", "__rlock__"];
 
 /// The texts before the number in Curator's other recipes.
-const NO_LOCKS: [&str; 4] = ["__READ__", "__WRIT__", "lease-", "latch-"];
+const NO_LOCKS: [&str; 2] = ["lease-", "latch-"];
 
 /// How many digits the server appends.
 const DIGITS: usize = 10;
@@ -28,6 +44,9 @@ const END_OF_SEQUENCES: i64 = (1 << 31) - (1 << 16);
 
 /// From this number on the client removes an empty directory, so that the counter starts again.
 const WORTH_RESETTING: i64 = 1 << 30;
+
+/// The newest layout of nodes that this client understands.
+const LAYOUT: u32 = 1;
 
 /// The programs whose nodes count as contenders, by their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,23 +58,38 @@ pub(crate) enum Accepted {
     CuratorAndKazoo,
 }
 
+/// What a contender wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// To hold the lock alone, as the owner of a mutex.
+    Mutex,
+    /// To hold the lock alone, as the writer of a read-write lock.
+    Writer,
+    /// To hold the lock beside other readers.
+    Reader,
+}
+
 /// A node in the queue for the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contender {
     pub(crate) sequence: i64,
     /// The name of its node in the lock's directory.
     pub(crate) name: String,
+    pub(crate) kind: Kind,
 }
 
 impl Contender {
     /// Reads the name of a child; none if the child is not a contender.
     pub(crate) fn read(name: &str, accepted: Accepted) -> Option<Self> {
-        let after = |marker: &str| name.rfind(marker).map(|start| &name[start + marker.len()..]);
-        let sequence = after(LOCK_NAME).and_then(read_sequence).or_else(|| match accepted {
+        let words = [(MUTEX, Kind::Mutex), (WRITER, Kind::Writer), (READER, Kind::Reader)];
+        let curators = words.into_iter().find_map(|(word, kind)| Some((read_after(name, word)?, kind)));
+        let (sequence, kind) = curators.or_else(|| match accepted {
             Accepted::Curator => None,
-            Accepted::CuratorAndKazoo => KAZOO_NAMES.iter().find_map(|marker| read_sequence(after(marker)?)),
+            Accepted::CuratorAndKazoo => {
+                KAZOO_NAMES.iter().find_map(|word| Some((read_after(name, word)?, Kind::Mutex)))
+            }
         })?;
-        Some(Self { sequence, name: name.to_owned() })
+        Some(Self { sequence, name: name.to_owned(), kind })
     }
 
     /// Whether another node may have the same number; then only the order of creation counts.
@@ -67,13 +101,120 @@ impl Contender {
     pub(crate) fn is_worth_resetting(&self) -> bool {
         self.sequence < 0 || self.sequence >= WORTH_RESETTING
     }
+
+    /// Whether it is the reader that a writer of ours has left in its place. It holds the lock, so nothing exclusive is before it.
+    pub(crate) fn is_heir(&self) -> bool {
+        self.kind == Kind::Reader && self.name.as_bytes().get(VERSION) == Some(&b'8') && self.mark().is_some()
+    }
+
+    /// The mark in the name; none in names that have no random part.
+    fn mark(&self) -> Option<&str> {
+        mark_in(&self.name)
+    }
+}
+
+/// The length of a mark: `_c_`, a UUID and `-`.
+const MARK: usize = 40;
+
+/// Where the UUID in a mark has its version.
+const VERSION: usize = 17;
+
+/// The mark at the beginning of a name, if there is one.
+fn mark_in(name: &str) -> Option<&str> {
+    name.get(..MARK).filter(|mark| mark.starts_with("_c_") && mark.ends_with('-'))
+}
+
+/// The number after the last occurrence of a word, if the name ends with it.
+fn read_after(name: &str, word: &str) -> Option<i64> {
+    read_sequence(name.rsplit_once(word)?.1)
 }
 
 /// Reads the digits that the server appends: ten or more. After an overflow of the counter, a minus takes the place of one digit.
-fn read_sequence(text: &str) -> Option<i64> {
+pub(crate) fn read_sequence(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = text.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
+}
+
+/// One that holds the lock or waits for it, with the nodes of its attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entrant {
+    /// The first node: the one that others watch, and by whose name the entrant is known.
+    pub(crate) node: Contender,
+    /// The writer's node of an exclusive attempt that has both.
+    pub(crate) other_half: Option<Contender>,
+}
+
+impl Entrant {
+    pub(crate) fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    pub(crate) fn is_reader(&self) -> bool {
+        self.node.kind == Kind::Reader
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.node).chain(&self.other_half).map(|node| node.name.as_str())
+    }
+
+    /// What may come to stand in its place when it goes.
+    pub(crate) fn heir(&self) -> Heir {
+        match (&self.other_half, self.node.kind) {
+            (Some(writer), _) => heir_of(writer).map_or(Heir::Unknown, Heir::Named),
+            (None, Kind::Writer) => Heir::Unknown,
+            (None, Kind::Mutex | Kind::Reader) => Heir::None,
+        }
+    }
+}
+
+/// The reader that a writer may leave in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Heir {
+    None,
+    /// A reader whose node has this name.
+    Named(String),
+    /// A reader with any name: the writer is Curator's.
+    Unknown,
+}
+
+/// The name of the reader's node that an exclusive attempt of ours leaves when it goes on reading: the number is that of its writer's
+/// node, and the mark is another one, which follows from its own.
+pub(crate) fn heir_of(writer: &Contender) -> Option<String> {
+    let (mark, rest) = writer.name.split_at_checked(MARK)?;
+    let digits = rest.strip_prefix(WRITER)?;
+    Some(format!("{}{READER}{digits}", Mark::read(mark)?.of_the_heir()?.0))
+}
+
+/// Joins the nodes of each attempt, in the order of the first ones.
+pub(crate) fn entrants(contenders: Vec<Contender>) -> Vec<Entrant> {
+    let mut halves = HashMap::new();
+    for (place, contender) in contenders.iter().enumerate() {
+        if let (Kind::Mutex, Some(mark)) = (contender.kind, contender.mark()) {
+            halves.entry(mark.to_owned()).or_insert(place);
+        }
+    }
+    let mut found: Vec<(usize, Entrant)> = Vec::with_capacity(contenders.len());
+    let mut others = Vec::new();
+    for (place, contender) in contenders.into_iter().enumerate() {
+        let first = contender.mark().filter(|_| contender.kind == Kind::Writer).and_then(|mark| halves.remove(mark));
+        match first {
+            Some(first) => others.push((first, contender)),
+            None => found.push((place, Entrant { node: contender, other_half: None })),
+        }
+    }
+    for (first, other) in others {
+        if let Ok(index) = found.binary_search_by_key(&first, |(place, _)| *place) {
+            found[index].1.other_half = Some(other);
+        }
+    }
+    found.into_iter().map(|(_, entrant)| entrant).collect()
+}
+
+/// How many of the first of these hold the lock: one that is exclusive, or all readers before the first that is.
+pub(crate) fn how_many_hold(entrants: &[Entrant]) -> usize {
+    let readers = entrants.iter().take_while(|entrant| entrant.is_reader()).count();
+    readers.max(entrants.len().min(1))
 }
 
 /// The contenders among the children of a directory, in the order of their numbers.
@@ -110,6 +251,23 @@ pub(crate) fn stranger_before<'a>(
     strangers.filter(|(number, _)| stands_before(*number)).min().map(|(_, name)| name)
 }
 
+/// The first of the children that is before this contender and has a layout that this client does not understand.
+pub(crate) fn newer_before<'a>(own: Option<&Contender>, children: &'a [String], accepted: Accepted) -> Option<&'a str> {
+    let stands_before = |other: &Contender| {
+        own.is_none_or(|own| own.is_at_the_end_of_sequences() || other.sequence < own.sequence)
+    };
+    let is_newer = |name: &&str| layout_of(name) > LAYOUT;
+    let mut newer = children.iter().map(String::as_str).filter(is_newer);
+    newer.find(|name| Contender::read(name, accepted).is_none_or(|other| stands_before(&other)))
+}
+
+/// The layout that the name of a node of ours tells, between its mark and the word; the first one if it tells none.
+fn layout_of(name: &str) -> u32 {
+    let Some(rest) = mark_in(name).and_then(|mark| name.strip_prefix(mark)) else { return LAYOUT };
+    let version = rest.split_once('-').and_then(|(text, _)| text.strip_prefix('v')?.parse().ok());
+    version.unwrap_or(LAYOUT)
+}
+
 /// The mark in the names of the nodes of one attempt in one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark(String);
@@ -119,7 +277,7 @@ impl Mark {
     pub(crate) fn of(random: u128) -> Self {
         let number = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
         let digits = format!("{number:032x}");
-        let mut text = String::with_capacity(40);
+        let mut text = String::with_capacity(MARK);
         text.push_str("_c_");
         for (position, digit) in digits.chars().enumerate() {
             if matches!(position, 8 | 12 | 16 | 20) {
@@ -131,9 +289,26 @@ impl Mark {
         Self(text)
     }
 
-    /// The name of the node without its number.
-    pub(crate) fn prefix(&self) -> String {
-        format!("{}{LOCK_NAME}", self.0)
+    /// The mark at the beginning of a name.
+    pub(crate) fn read(name: &str) -> Option<Self> {
+        mark_in(name).map(|mark| Self(mark.to_owned()))
+    }
+
+    /// The mark of the reader that an exclusive attempt with this mark leaves in its place: the same UUID with another version (8),
+    /// which no attempt has by itself. None for marks that are not ours.
+    pub(crate) fn of_the_heir(&self) -> Option<Self> {
+        let (before, rest) = self.0.split_at_checked(VERSION)?;
+        Some(Self(format!("{before}8{}", rest.strip_prefix('4')?)))
+    }
+
+    /// The names of the nodes of an exclusive attempt, without their numbers.
+    pub(crate) fn exclusive(&self) -> Vec<String> {
+        vec![format!("{}{MUTEX}", self.0), format!("{}{WRITER}", self.0)]
+    }
+
+    /// The name of a reader's node, without its number.
+    pub(crate) fn shared(&self) -> Vec<String> {
+        vec![format!("{}{READER}", self.0)]
     }
 
     /// Whether the node has this mark.
@@ -152,9 +327,15 @@ mod tests {
 
     #[test]
     fn a_mark_is_a_random_uuid_between_curators_words() {
-        assert_eq!(Mark::of(0).prefix(), "_c_00000000-0000-4000-8000-000000000000-lock-");
-        assert_eq!(Mark::of(u128::MAX).prefix(), "_c_ffffffff-ffff-4fff-bfff-ffffffffffff-lock-");
-        let name = format!("{}0000000007", Mark::of(5).prefix());
+        assert_eq!(
+            Mark::of(0).exclusive(),
+            [
+                "_c_00000000-0000-4000-8000-000000000000-lock-",
+                "_c_00000000-0000-4000-8000-000000000000-__WRIT__"
+            ]
+        );
+        assert_eq!(Mark::of(u128::MAX).shared(), ["_c_ffffffff-ffff-4fff-bfff-ffffffffffff-__READ__"]);
+        let name = format!("{}0000000007", Mark::of(5).shared()[0]);
         assert!(Mark::of(5).is_on(&name) && !Mark::of(6).is_on(&name));
     }
 
@@ -236,6 +417,7 @@ mod tests {
             "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-lock--000000007",
             "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-__READ__0000000007",
             "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-__WRIT__0000000007",
+            "__READ__0000000007",
             "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-lease-0000000007",
             "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-latch-0000000007",
         ] {
@@ -257,6 +439,66 @@ mod tests {
         assert_eq!(before("lock-2147483647"), Some("x-9-0000000003"));
         assert_eq!(before("lock--2147483648"), Some("x-9-0000000003"));
         assert_eq!(stranger_before(None, &children, Accepted::Curator), Some("x-9-0000000003"));
+    }
+
+    const UUID: &str = "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-";
+
+    fn all(names: &[String]) -> Vec<Entrant> {
+        entrants(contenders(names, Accepted::Curator))
+    }
+
+    #[test]
+    fn an_exclusive_attempt_is_one_entrant_with_two_nodes() {
+        let other = UUID.replace('5', "6");
+        let children = [
+            format!("{UUID}lock-0000000003"),
+            format!("{UUID}__WRIT__0000000004"),
+            format!("{other}__WRIT__0000000001"),
+            "lock-0000000000".to_owned(),
+            "__WRIT__0000000007".to_owned(),
+            format!("{other}__READ__0000000009"),
+        ];
+        let found = all(&children);
+        let first_names: Vec<_> = found.iter().map(Entrant::name).collect();
+        let expected = [&*children[3], &children[2], &children[0], &children[4], &children[5]];
+        assert_eq!(first_names, expected);
+        assert_eq!(found[2].names().collect::<Vec<_>>(), [&*children[0], &children[1]]);
+        let heir = "_c_5b0e7b4c-1f5e-8c59-8a55-d2f0a7b1c9a0-__READ__0000000004".to_owned();
+        let heirs: Vec<_> = found.iter().map(Entrant::heir).collect();
+        assert_eq!(heirs, [Heir::None, Heir::Unknown, Heir::Named(heir), Heir::Unknown, Heir::None]);
+    }
+
+    #[test]
+    fn readers_hold_up_to_the_first_that_is_exclusive() {
+        let queue = |words: &[&str]| -> Vec<Entrant> {
+            let names = words.iter().enumerate().map(|(number, word)| format!("{word}{number:010}"));
+            all(&names.collect::<Vec<_>>())
+        };
+        assert_eq!(how_many_hold(&queue(&[])), 0);
+        assert_eq!(how_many_hold(&queue(&["__WRIT__", "__READ__"])), 1);
+        assert_eq!(how_many_hold(&queue(&["lock-", "__READ__"])), 1);
+        assert_eq!(how_many_hold(&queue(&["__READ__", "__READ__", "lock-", "__READ__"])), 2);
+    }
+
+    #[test]
+    fn the_mark_of_an_heir_is_that_of_no_attempt() {
+        let mark = Mark::of(5);
+        let heir = mark.of_the_heir().unwrap();
+        assert!(heir != mark && heir.of_the_heir().is_none());
+        assert_eq!(heir.0, "_c_00000000-0000-8000-8000-000000000005-");
+    }
+
+    #[test]
+    fn a_newer_layout_is_in_the_way_of_those_behind_it() {
+        let newer = format!("{UUID}v2-lock-0000000003");
+        let children = [format!("{UUID}lock-0000000001"), newer.clone(), "v3-lock-0000000000".to_owned()];
+        let before = |own: &str| {
+            let own = Contender::read(own, Accepted::Curator).unwrap();
+            newer_before(Some(&own), &children, Accepted::Curator)
+        };
+        assert_eq!(before("lock-0000000002"), None);
+        assert_eq!(before("__READ__0000000004"), Some(&*newer));
+        assert_eq!(newer_before(None, &children[..1], Accepted::Curator), None);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     Unsent(LockError),
     /// A node with this name is in the lock's directory, and it is unknown whether it has the lock.
     Stranger(String),
+    /// A node with this name, in the lock's directory, has a layout that this client does not understand.
+    Newer(String),
 }
 
 /// What became of a request that failed.
@@ -41,6 +43,7 @@ impl Failure {
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Stranger(_)
+            | Self::Newer(_)
             | Self::Told(
                 Error::NoNode
                 | Error::NodeExists
@@ -70,6 +73,7 @@ impl Failure {
             Self::Silence => return silence(operation),
             Self::Unsent(error) => return error.during(operation),
             Self::Stranger(name) => return stranger(operation, &name),
+            Self::Newer(name) => return newer(operation, &name),
             Self::Told(error) => error,
         };
         let new = |kind, cause: &str| LockError::new(kind, operation).because(cause.to_owned());
@@ -156,6 +160,12 @@ fn stranger(operation: Operation, name: &str) -> LockError {
             "use a folder of your own for the locks, delete that node if no program needs it, or write accept=kazoo if all of them come \
              from kazoo",
         )
+}
+
+fn newer(operation: Operation, name: &str) -> LockError {
+    LockError::new(ErrorKind::Unsupported, operation)
+        .because(format!("{name:?} in the directory of the lock comes from a newer version of distlock"))
+        .remedy("update this program")
 }
 
 /// The error for an answer that the protocol does not provide for.

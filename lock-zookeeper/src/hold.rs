@@ -1,7 +1,8 @@
-//! The state of a hold: its node, and whether that still exists.
+//! The state of a hold: its nodes, and whether they still exist.
 //!
-//! The client watches a hold's node, so that its holder learns at once of a deletion. It sets the watch 20 ms after the node's
-//! creation, whether the node waits or holds, so that a short wait or a short hold costs no request for it. If another program deletes a younger node, there may be two holders until then; if it deletes an older one,
+//! The client watches a hold's nodes, so that its holder learns at once of a deletion: without one of them, some other program no
+//! longer knows of the hold. It sets the watches 20 ms after their
+//! creation, whether they wait or hold, so that a short wait or a short hold costs no request for it. If another program deletes a younger node, there may be two holders until then; if it deletes an older one,
 //! until the watch reports it.
 
 use std::fmt;
@@ -31,7 +32,7 @@ pub(crate) struct Lease {
     watch: Arc<Watch>,
 }
 
-/// The watch over a hold's node.
+/// The watch over a hold's nodes.
 #[derive(Debug)]
 pub(crate) struct Watch {
     attempt: AttemptHandle,
@@ -54,7 +55,7 @@ impl Lease {
         Arc::clone(&self.watch)
     }
 
-    /// The owner is about to delete the node, so what the watch reports from now on is not a loss. The watch stays until the node is
+    /// The owner is about to delete the nodes, so what the watch reports from now on is not a loss. The watch stays until the node is
     /// gone, so it ends without a request to remove it.
     pub(crate) fn begin_release(&self) {
         self.watch.is_over.store(true, Ordering::Release);
@@ -85,21 +86,21 @@ impl fmt::Debug for Lease {
 }
 
 impl Watch {
-    /// Watches the node until the hold ends, or until the node is gone, which it reports to the holder.
+    /// Watches the nodes until the hold ends, or until one of them is gone, which it reports to the holder.
     pub(crate) async fn over(
         self: Arc<Self>,
         claim: Weak<NodeClaim>,
-        path: String,
+        paths: Vec<String>,
         watching: Option<Watching>,
     ) {
         tokio::select! {
             biased;
             () = self.ended.notified() => {}
-            () = self.until_gone(&claim, &path, watching) => {}
+            () = self.until_gone(&claim, &paths, watching) => {}
         }
     }
 
-    async fn until_gone(&self, claim: &Weak<NodeClaim>, path: &str, mut watching: Option<Watching>) {
+    async fn until_gone(&self, claim: &Weak<NodeClaim>, paths: &[String], mut watching: Option<Watching>) {
         if watching.is_none() && !pause(claim, SHORT_HOLD).await {
             return;
         }
@@ -113,7 +114,7 @@ impl Watch {
                 },
             }
             let looked = match claim.upgrade() {
-                Some(claim) => claim.session().watch(path).await,
+                Some(claim) => claim.session().watch_all(paths).await,
                 None => return,
             };
             match looked {

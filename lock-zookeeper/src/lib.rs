@@ -60,9 +60,11 @@
 mod attempt;
 mod backend;
 mod contender;
+mod downgrade;
 mod driver;
 mod failure;
 mod hold;
+mod inspection;
 mod liveness;
 mod memos;
 mod node;

@@ -1,7 +1,7 @@
-//! Creates the node of an attempt.
+//! Creates the nodes of an attempt.
 //!
-//! One transaction creates the node and writes the directory's data. The answer to the write says how many children the directory
-//! has now; if there is one, no other contender wants the lock. It also contains the transaction's id, which is the fencing token.
+//! One transaction creates the nodes and writes the directory's data. The answer to the write says how many children the directory
+//! has now; if there are no others, no other contender wants the lock. It also contains the transaction's id, which is the fencing token.
 //! (Inside a transaction, the answer to the creation itself is useless before ZooKeeper 3.9: ZOOKEEPER-4026.)
 
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use lock_core::{ErrorKind, LockError, Operation};
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteResult};
 
-use crate::contender::{Accepted, Contender, contenders};
+use crate::contender::{Accepted, read_sequence};
 use crate::failure::{Failure, Outcome, nonsense};
 use crate::liveness::Proof;
-use crate::node_claim::NodeClaim;
+use crate::node_claim::{Names, NodeClaim};
 use crate::options::Access;
 
 /// What all nodes of a client have in common.
@@ -22,14 +22,21 @@ pub(crate) struct Recipe {
     pub(crate) accepted: Accepted,
 }
 
-/// A node that the client has created or found.
+/// The nodes of an attempt that the client has created or found.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) contender: Contender,
-    /// The id of the transaction that created it; none if the server has not said.
+pub(crate) struct Made {
+    pub(crate) names: Names,
+    /// The id of the transaction that created them; none if the server has not said.
     pub(crate) created_by: Option<i64>,
-    /// Whether it is certainly the only node in its directory.
-    pub(crate) is_alone: bool,
+    /// Whether they are certainly the only nodes in their directory.
+    pub(crate) are_alone: bool,
+}
+
+impl Made {
+    /// The name of the node that stands for all of them.
+    pub(crate) fn first(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
 }
 
 /// Unused directories come and go, so creating a node may need several rounds, but not more than this.
@@ -53,16 +60,18 @@ impl Recipe {
         }
     }
 
-    /// Creates the node. After an error that leaves the outcome unknown, the claim stays in doubt.
+    /// Creates the nodes that the claim wants. After an error that leaves the outcome unknown, the claim stays in doubt.
     /// `data` says who the client is.
-    pub(crate) async fn create(&self, claim: &NodeClaim, data: &[u8]) -> Result<Node, LockError> {
+    pub(crate) async fn create(&self, claim: &NodeClaim, data: &[u8]) -> Result<Made, LockError> {
+        // The write follows the creations.
+        let write = claim.wanted().len();
         let mut way = Way::InDirectory;
         for _ in 0..MOST_ROUNDS {
             claim.about_to_create();
             let (index, failure) = match self.create_once(claim, data, way).await {
-                Ok(node) => {
-                    claim.made(node.contender.clone());
-                    return Ok(node);
+                Ok(made) => {
+                    claim.made(Arc::clone(&made.names));
+                    return Ok(made);
                 }
                 Err(failed) => failed,
             };
@@ -76,7 +85,7 @@ impl Recipe {
                     self.make_ancestors(claim).await?;
                     Way::WithDirectory
                 }
-                (Way::InDirectory, 1, Failure::Told(Error::NoAuth)) => Way::Alone,
+                (Way::InDirectory, index, Failure::Told(Error::NoAuth)) if index == write => Way::Alone,
                 _ => return Err(failure.explain(Operation::Acquire)),
             };
         }
@@ -86,33 +95,20 @@ impl Recipe {
             .retryable())
     }
 
-    async fn create_once(&self, claim: &NodeClaim, data: &[u8], way: Way) -> Result<Node, (usize, Failure)> {
+    async fn create_once(&self, claim: &NodeClaim, data: &[u8], way: Way) -> Result<Made, (usize, Failure)> {
         let directory = &**claim.directory();
-        let prefix = claim.path_of(&claim.mark().prefix());
         let contender = CreateMode::EphemeralSequential.with_acls(self.access());
-        if way == Way::Alone {
-            return self.create_alone(claim, data, &prefix).await.map_err(|failure| (0, failure));
-        }
         let changes = claim.session().change(|writer| {
             if way == Way::WithDirectory {
                 writer.add_create(directory, &[], &CreateMode::Container.with_acls(self.access()))?;
             }
-            writer.add_create(&prefix, data, &contender)?;
-            writer.add_set_data(directory, &[], None)
+            for (number, name) in claim.wanted().iter().enumerate() {
+                let data = if number == 0 { data } else { &[] };
+                writer.add_create(&claim.path_of(name), data, &contender)?;
+            }
+            if way == Way::Alone { Ok(()) } else { writer.add_set_data(directory, &[], None) }
         });
-        read(&changes.await?)
-            .ok_or((0, Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))))
-    }
-
-    /// Creates the node where the user may not write the directory's data.
-    async fn create_alone(&self, claim: &NodeClaim, data: &[u8], prefix: &str) -> Result<Node, Failure> {
-        let options = CreateMode::EphemeralSequential.with_acls(self.access());
-        let creating = |client: Arc<Client>| async move { client.create(prefix, data, &options).await };
-        let (stat, sequence) = claim.session().ask(Proof::Committed, creating).await?;
-        let name = format!("{}{sequence}", claim.mark().prefix());
-        let contender = Contender { sequence: sequence.into_i64(), name };
-        let created_by = (!stat.is_invalid()).then_some(stat.czxid);
-        Ok(Node { contender, created_by, is_alone: false })
+        read(&changes.await?, claim.wanted().len()).ok_or_else(|| (0, unexpected()))
     }
 
     /// Creates the directories above the lock's own.
@@ -127,42 +123,59 @@ impl Recipe {
         made.map_err(|failure: Failure| failure.explain(Operation::Acquire))
     }
 
-    /// Looks for the node of a request with an unknown outcome. Returns none, or the lowest of the nodes found together with the
+    /// Looks for the nodes of a request with an unknown outcome. Returns none, or the lowest that were created together, and the
     /// names of all children. Removes the other nodes of the attempt.
-    pub(crate) async fn find(&self, claim: &NodeClaim) -> Result<Option<(Node, Vec<String>)>, LockError> {
+    pub(crate) async fn find(&self, claim: &NodeClaim) -> Result<Option<(Made, Vec<String>)>, LockError> {
         self.look_for(claim).await.map_err(|failure| failure.explain(Operation::Acquire))
     }
 
-    async fn look_for(&self, claim: &NodeClaim) -> Result<Option<(Node, Vec<String>)>, Failure> {
+    async fn look_for(&self, claim: &NodeClaim) -> Result<Option<(Made, Vec<String>)>, Failure> {
         let session = claim.session();
         claim.doubt();
         session.barrier(claim.directory()).await?;
         let children = session.list(claim.directory()).await?;
-        let own: Vec<_> = children.iter().filter(|name| claim.mark().is_on(name)).cloned().collect();
-        let Some(contender) = contenders(&own, self.accepted).into_iter().next() else {
+        let own = children.iter().filter(|name| claim.mark().is_on(name));
+        let names: Names = made_together(own.map(String::as_str).collect(), claim.wanted()).unwrap_or_default().into();
+        let children = without_doubles(claim, &names, children).await?;
+        let Some(first) = names.first() else {
             claim.created_nothing();
             return Ok(None);
         };
-        let children = without_doubles(claim, &contender, children).await?;
-        let stat = session.stat(&claim.path_of(&contender.name)).await?;
+        let stat = session.stat(&claim.path_of(first)).await?;
         let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.number) else {
             // The node has gone meanwhile.
             claim.created_nothing();
             return Ok(None);
         };
-        claim.made(contender.clone());
-        Ok(Some((Node { contender, created_by: Some(stat.czxid), is_alone: false }, children)))
+        claim.made(Arc::clone(&names));
+        Ok(Some((Made { names, created_by: Some(stat.czxid), are_alone: false }, children)))
     }
 }
 
-/// Removes duplicates of the attempt's own node, and returns the other children of the lock's directory. An attempt that waited
+/// The lowest of an attempt's nodes that one transaction has created: their numbers follow each other. None if some are missing.
+fn made_together(own: Vec<&str>, wanted: &[String]) -> Option<Vec<String>> {
+    let number_of = |name: &str| {
+        let digits = wanted.iter().find_map(|wanted| name.strip_prefix(wanted.as_str()))?;
+        if digits.is_empty() { Some(0) } else { read_sequence(digits) }
+    };
+    let mut numbered: Vec<_> = own.into_iter().filter_map(|name| Some((number_of(name)?, name))).collect();
+    numbered.sort_unstable();
+    let is_whole = |nodes: &&[(i64, &str)]| {
+        nodes.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0)
+            && nodes.iter().zip(wanted).all(|((_, name), wanted)| name.starts_with(wanted.as_str()))
+    };
+    let whole = numbered.windows(wanted.len()).find(is_whole)?;
+    Some(whole.iter().map(|(_, name)| (*name).to_owned()).collect())
+}
+
+/// Removes duplicates of the attempt's own nodes, and returns the other children of the lock's directory. An attempt that waited
 /// for itself would wait for ever.
 pub(crate) async fn without_doubles(
     claim: &NodeClaim,
-    own: &Contender,
+    own: &[String],
     mut children: Vec<String>,
 ) -> Result<Vec<String>, Failure> {
-    let is_double = |name: &String| claim.mark().is_on(name) && *name != own.name;
+    let is_double = |name: &String| claim.mark().is_on(name) && !own.contains(name);
     for double in children.iter().filter(|name| is_double(name)) {
         claim.doubt();
         claim.session().delete(&claim.path_of(double)).await?;
@@ -171,13 +184,44 @@ pub(crate) async fn without_doubles(
     Ok(children)
 }
 
-/// Reads the result of the transaction.
-fn read(results: &[MultiWriteResult]) -> Option<Node> {
-    let [.., MultiWriteResult::Create { path, .. }, MultiWriteResult::SetData { stat }] = results else {
-        return None;
+fn unexpected() -> Failure {
+    Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))
+}
+
+/// Reads the result of a transaction that has created so many nodes of an attempt.
+fn read(results: &[MultiWriteResult], count: usize) -> Option<Made> {
+    let (written, results) = match results.split_last()? {
+        (MultiWriteResult::SetData { stat }, results) => (Some(stat), results),
+        _ => (None, results),
     };
-    let name = path.rsplit('/').next()?;
-    let contender = Contender::read(name, Accepted::Curator)?;
-    // All changes of a transaction have its id.
-    Some(Node { contender, created_by: Some(stat.mzxid), is_alone: stat.num_children == 1 })
+    let created = &results[results.len().checked_sub(count)?..];
+    let name_in = |result: &MultiWriteResult| match result {
+        MultiWriteResult::Create { path, .. } => path.rsplit('/').next().map(str::to_owned),
+        _ => None,
+    };
+    Some(Made {
+        names: created.iter().map(name_in).collect::<Option<_>>()?,
+        // All changes of a transaction have its id.
+        created_by: written.map(|stat| stat.mzxid),
+        are_alone: written.is_some_and(|stat| usize::try_from(stat.num_children) == Ok(count)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_nodes_of_one_transaction_belong_together() {
+        let wanted = ["a-lock-", "a-__WRIT__"].map(str::to_owned);
+        let found = |own: &[&str]| made_together(own.to_vec(), &wanted).unwrap_or_default();
+        let (one, two) = (["a-lock-0000000003", "a-__WRIT__0000000004"], ["a-lock-0000000007", "a-__WRIT__0000000008"]);
+        assert_eq!(found(&one), one);
+        assert_eq!(found(&[two[1], one[0], two[0], one[1]]), one);
+        assert_eq!(found(&[one[1], two[1], two[0]]), two);
+        assert_eq!(found(&[one[0], two[1]]), [""; 0]);
+        assert_eq!(found(&[one[0]]), [""; 0]);
+        let named = ["a-__READ__0000000004".to_owned()];
+        assert_eq!(made_together(vec!["a-__READ__0000000004"], &named).unwrap(), named);
+    }
 }

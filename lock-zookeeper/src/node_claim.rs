@@ -1,4 +1,4 @@
-//! What the client knows about an attempt's node, from before the first request until certainly nothing is left.
+//! What the client knows about an attempt's nodes, from before the first request until certainly nothing is left.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,21 +6,24 @@ use std::sync::Arc;
 use lock_core::spi::Mutex;
 use lock_core::{AttemptId, LockError, Operation};
 
-use crate::contender::{Contender, Mark};
+use crate::contender::Mark;
 use crate::failure::{Failure, Outcome};
 use crate::orphan::Orphan;
 use crate::session::{Seat, Session};
 
-/// The state of an attempt's node.
+/// The names of nodes of one attempt. They are created and removed together; the first one stands for all of them.
+pub(crate) type Names = Arc<[String]>;
+
+/// The state of an attempt's nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Node {
+enum Nodes {
     /// The client has not sent a request.
     None,
-    /// The client has sent a request to create it, with an unknown outcome.
+    /// The client has sent a request to create them, with an unknown outcome.
     Perhaps,
-    /// It exists, unless another program has removed it.
-    Made(Contender),
-    /// It is gone, and none will appear.
+    /// They exist, unless another program has removed some.
+    Made(Names),
+    /// They are gone, and none will appear.
     Gone,
 }
 
@@ -28,33 +31,45 @@ enum Node {
 #[derive(Debug)]
 pub(crate) struct NodeClaim {
     orphan: Orphan,
+    /// The names of the nodes that the attempt wants, without their numbers.
+    wanted: Vec<String>,
     seat: Seat,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    node: Node,
+    nodes: Nodes,
     /// Whether a request may have been carried out twice.
     is_doubtful: bool,
 }
 
 impl NodeClaim {
-    pub(crate) fn new(directory: Arc<str>, mark: Mark, seat: Seat) -> Self {
+    pub(crate) fn new(directory: Arc<str>, mark: Mark, wanted: Vec<String>, seat: Seat) -> Self {
         Self {
             orphan: Orphan { directory, mark },
+            wanted,
             seat,
-            state: Mutex::new(State { node: Node::None, is_doubtful: false }),
+            state: Mutex::new(State { nodes: Nodes::None, is_doubtful: false }),
         }
+    }
+
+    /// The claim of nodes that replace those of this one in one transaction.
+    pub(crate) fn successor(&self, mark: Mark, wanted: Vec<String>) -> Self {
+        Self::new(Arc::clone(self.directory()), mark, wanted, self.seat.for_successor())
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         self.seat.session()
     }
 
-    /// The node has become a hold: it no longer waits for another one.
+    /// The nodes have become a hold: they no longer wait for another one.
     pub(crate) fn become_hold(&self) {
-        self.seat.become_hold();
+        self.seat.keep_at_most(self.wanted.len());
+    }
+
+    pub(crate) fn wanted(&self) -> &[String] {
+        &self.wanted
     }
 
     pub(crate) fn directory(&self) -> &Arc<str> {
@@ -70,54 +85,63 @@ impl NodeClaim {
         format!("{}/{name}", self.orphan.directory)
     }
 
-    /// Records that the client is about to send a request to create the node.
+    pub(crate) fn paths_of(&self, names: &[String]) -> Vec<String> {
+        names.iter().map(|name| self.path_of(name)).collect()
+    }
+
+    /// Records that the client is about to send a request to create the nodes.
     pub(crate) fn about_to_create(&self) {
         let mut state = self.state.lock();
-        state.is_doubtful |= state.node == Node::Perhaps;
-        state.node = Node::Perhaps;
+        state.is_doubtful |= state.nodes == Nodes::Perhaps;
+        state.nodes = Nodes::Perhaps;
     }
 
     /// Records that the last request has certainly created nothing.
     pub(crate) fn created_nothing(&self) {
-        self.state.lock().node = Node::None;
+        self.state.lock().nodes = Nodes::None;
     }
 
-    /// Records that a request may have been carried out twice: the removal of the node then looks for others as well.
+    /// Records that a request may have been carried out twice: the removal of the nodes then looks for others as well.
     pub(crate) fn doubt(&self) {
         self.state.lock().is_doubtful = true;
     }
 
-    /// Records that the node exists.
-    pub(crate) fn made(&self, node: Contender) {
-        self.state.lock().node = Node::Made(node);
+    /// Records that the nodes exist.
+    pub(crate) fn made(&self, names: Names) {
+        self.state.lock().nodes = Nodes::Made(names);
     }
 
-    /// Whether an earlier call has created a node, or perhaps has.
+    /// Whether an earlier call has created nodes, or perhaps has.
     pub(crate) fn has_left_something(&self) -> bool {
-        matches!(self.state.lock().node, Node::Perhaps | Node::Made(_))
+        matches!(self.state.lock().nodes, Nodes::Perhaps | Nodes::Made(_))
     }
 
-    pub(crate) fn node(&self) -> Option<Contender> {
-        match &self.state.lock().node {
-            Node::Made(node) => Some(node.clone()),
-            Node::None | Node::Perhaps | Node::Gone => None,
+    pub(crate) fn names(&self) -> Option<Names> {
+        match &self.state.lock().nodes {
+            Nodes::Made(names) => Some(Arc::clone(names)),
+            Nodes::None | Nodes::Perhaps | Nodes::Gone => None,
         }
     }
 
-    /// From here on the claim takes no space in its session, even if it is kept.
-    fn gone(&self) {
-        self.state.lock().node = Node::Gone;
+    /// The path of the first node.
+    pub(crate) fn first_path(&self) -> Option<String> {
+        Some(self.path_of(self.names()?.first()?))
+    }
+
+    /// Another transaction has removed the nodes. From here on the claim takes no space in its session, even if it is kept.
+    pub(crate) fn gone(&self) {
+        self.state.lock().nodes = Nodes::Gone;
         self.seat.give_back();
     }
 
-    /// Removes the node, once. Returns whether it existed.
+    /// Removes the nodes, once. Returns whether all of them existed.
     ///
     /// The name of a node contains random bits: a request that arrives late removes no other client's node.
     pub(crate) async fn remove(&self) -> Result<bool, Failure> {
-        let Some(node) = self.node() else {
+        let Some(names) = self.names() else {
             return Ok(false);
         };
-        let was_there = self.session().delete(&self.path_of(&node.name)).await?;
+        let was_there = self.session().delete_all(&self.paths_of(&names)).await?;
         self.gone();
         if self.state.lock().is_doubtful {
             self.session().leave(self.orphan.clone());
@@ -125,7 +149,7 @@ impl NodeClaim {
         Ok(was_there)
     }
 
-    /// Leaves the node to the session, which removes it as soon as the servers let it, or ends.
+    /// Leaves the nodes to the session, which removes them as soon as the servers let it, or ends.
     pub(crate) fn leave(&self) {
         self.gone();
         self.session().leave(self.orphan.clone());
@@ -145,15 +169,15 @@ impl NodeClaim {
 
     async fn try_to_undo(&self) -> Result<(), LockError> {
         let session = self.session();
-        let (node, is_doubtful) = {
+        let (nodes, is_doubtful) = {
             let state = self.state.lock();
-            (state.node.clone(), state.is_doubtful)
+            (state.nodes.clone(), state.is_doubtful)
         };
-        match node {
+        match nodes {
             _ if session.is_over() => Ok(()),
-            Node::Gone => Ok(()),
-            Node::None if !is_doubtful => Ok(()),
-            Node::Made(_) if !is_doubtful => {
+            Nodes::Gone => Ok(()),
+            Nodes::None if !is_doubtful => Ok(()),
+            Nodes::Made(_) if !is_doubtful => {
                 session.reach().await;
                 match self.remove().await {
                     Ok(_) => Ok(()),
@@ -161,7 +185,7 @@ impl NodeClaim {
                     Err(failure) => Err(failure.explain(Operation::Cancel)),
                 }
             }
-            Node::None | Node::Made(_) | Node::Perhaps => self.orphan.sweep(session, Operation::Cancel).await,
+            Nodes::None | Nodes::Made(_) | Nodes::Perhaps => self.orphan.sweep(session, Operation::Cancel).await,
         }
     }
 }
@@ -171,7 +195,7 @@ impl Drop for NodeClaim {
     fn drop(&mut self) {
         let is_clean = {
             let state = self.state.lock();
-            matches!(state.node, Node::Gone) || (state.node == Node::None && !state.is_doubtful)
+            matches!(state.nodes, Nodes::Gone) || (state.nodes == Nodes::None && !state.is_doubtful)
         };
         if !is_clean && !self.session().is_over() {
             self.leave();

@@ -2,30 +2,52 @@
 //!
 //! The client lists the directory once. No node can come before an existing one, because the existing node's number is higher than
 //! all earlier ones and its presence keeps the directory from being removed. So the predecessors in that listing are all there will
-//! ever be; they only become fewer. When all of them are gone, the lock is ours. A release therefore wakes only a few waiters,
-//! however many there are.
+//! ever be, with one exception; they only become fewer. When all of them are gone, the lock is ours. A release therefore wakes only
+//! a few waiters, however many there are. A reader has fewer predecessors than a writer: other readers are not in its way.
+//!
+//! **The exception is the heir of a writer**: a reader's node that takes the place of the writer's when that one goes on reading.
+//! It stands before all that have waited behind the writer. Readers need not care. For writers:
+//!
+//! * The writer of ours that leaves an heir writes to its own node in the same transaction. So a watch that reports only a deletion
+//!   says that there is no heir.
+//! * The name of our heir follows from that of its writer. A predecessor that went without being watched is gone when neither its
+//!   node nor its heir is there, at one moment.
+//! * The heir of a writer of Curator's may have any name, and comes unannounced. When such a writer has gone, the client lists again;
+//!   also after a loss of contact, when a watch no longer tells changes from deletions.
 //!
 //! **The client first watches the node before the nearest predecessor.** When that node goes, the nearest predecessor normally has
 //! the lock, or is about to get it. Then the client checks that all others have gone too (a node may also go because its waiter
 //! gave up), and watches the nearest. When the nearest goes, no request is left: a hand-off costs no round trip after the release.
 //! If the nearest gives up earlier, the client finds it gone when it sets the watch.
 //!
-//! This is ZooKeeper's recipe for locks, except that there is no second listing and that another node is watched first.
+//! This is ZooKeeper's recipe for locks, except that there is normally no second listing and that another node is watched first.
 
-use crate::contender::{Accepted, Contender, contenders, stranger_before};
+use crate::contender::{Accepted, Contender, Entrant, Heir, Kind, contenders, entrants, newer_before, stranger_before};
 use crate::failure::Failure;
-use crate::node_claim::NodeClaim;
+use crate::node::without_doubles;
+use crate::node_claim::{Names, NodeClaim};
 use crate::session::{Session, Watched, Watching};
 
 /// How many nodes one request checks.
 const READ_TOGETHER: usize = 300;
 
-/// The predecessors of a node, the nearest last.
+/// One that has to go first.
+#[derive(Debug, Clone)]
+struct Predecessor {
+    name: String,
+    heir: Heir,
+}
+
+/// The predecessors of an attempt, the nearest last.
 #[derive(Debug)]
 pub(crate) struct Predecessors {
-    names: Vec<String>,
+    queue: Vec<Predecessor>,
+    own: Names,
+    accepted: Accepted,
     /// Whether one has gone since the last check of the others.
     is_to_be_looked_at: bool,
+    /// Whether the heir of one that has gone may have any name.
+    is_to_be_listed: bool,
 }
 
 /// The result of looking for the next predecessor.
@@ -33,51 +55,74 @@ pub(crate) enum Next {
     Watched(Watching),
     /// No predecessor is left.
     None,
+    /// A node of the attempt itself is gone.
+    OwnIsGone,
 }
 
 impl Predecessors {
-    /// The predecessors of `own` among the children of its directory; none if `own` is not among them. Fails if a stranger is
-    /// before `own`.
+    /// The predecessors of `own` among the children of its directory; none if one of `own` is not among them. Fails if a stranger
+    /// is before `own`.
     pub(crate) async fn of(
         claim: &NodeClaim,
-        own: &Contender,
+        own: &Names,
         children: &[String],
         accepted: Accepted,
     ) -> Result<Option<Self>, Failure> {
-        refuse_strangers(Some(own), children, accepted)?;
-        let mut names = Vec::new();
-        for contender in in_order(claim.session(), claim.directory(), children, accepted).await? {
-            if contender.name == own.name {
-                return Ok(Some(Self { names, is_to_be_looked_at: false }));
-            }
-            names.push(contender.name);
-        }
-        Ok(None)
+        let first = own.first().and_then(|name| Contender::read(name, accepted));
+        let Some(first) = first.filter(|_| own.iter().all(|name| children.contains(name))) else {
+            return Ok(None);
+        };
+        refuse_strangers(Some(&first), children, accepted)?;
+        let mut queue = entrants(in_order(claim.session(), claim.directory(), children, accepted).await?);
+        let Some(place) = queue.iter().position(|entrant| entrant.name() == first.name) else { return Ok(None) };
+        queue.truncate(place);
+        let reads = first.kind == Kind::Reader;
+        let is_in_the_way = |entrant: &Entrant| !(reads && entrant.is_reader());
+        let predecessor = |entrant: Entrant| Predecessor {
+            heir: if reads { Heir::None } else { entrant.heir() },
+            name: entrant.node.name,
+        };
+        let queue = queue.into_iter().filter(is_in_the_way).map(predecessor).collect();
+        let own = Names::clone(own);
+        Ok(Some(Self { queue, own, accepted, is_to_be_looked_at: false, is_to_be_listed: false }))
     }
 
-    /// The name of the node at the head of the queue: that of the holder.
+    /// The name of the first node in the queue: that of a holder.
     pub(crate) fn first(&self) -> Option<&str> {
-        self.names.first().map(String::as_str)
+        self.queue.first().map(|first| first.name.as_str())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.queue.is_empty()
     }
 
     /// The index of the node before the nearest, or of the nearest if it is the only one.
     fn watched(&self) -> usize {
-        self.names.len().saturating_sub(2)
+        self.queue.len().saturating_sub(2)
     }
 
     /// The name of the predecessor that is watched.
     pub(crate) fn watched_name(&self) -> Option<&str> {
-        self.names.get(self.watched()).map(String::as_str)
+        self.queue.get(self.watched()).map(|watched| watched.name.as_str())
     }
 
-    /// Removes the watched predecessor, which has gone.
+    /// Removes the watched predecessor, which has gone without a change before.
     pub(crate) fn watched_is_gone(&mut self) {
-        self.names.remove(self.watched());
-        self.is_to_be_looked_at = self.names.len() > 1;
+        let gone = self.queue.remove(self.watched());
+        self.is_to_be_listed |= gone.heir == Heir::Unknown;
+        // Where a single one is left that has no heir, its watch says enough.
+        self.is_to_be_looked_at = match &self.queue[..] {
+            [] => false,
+            [only] => matches!(only.heir, Heir::Named(_)),
+            _ => true,
+        };
+    }
+
+    /// What watches have reported may hide that a writer has left an heir. Returns whether the client has to look again.
+    pub(crate) fn contact_was_lost(&mut self) -> bool {
+        let writes = self.own.first().and_then(|own| Contender::read(own, self.accepted));
+        self.is_to_be_listed |= writes.is_some_and(|own| own.kind != Kind::Reader);
+        self.is_to_be_listed
     }
 
     /// Watches the predecessor that has to go next.
@@ -85,13 +130,25 @@ impl Predecessors {
     /// # Cancel safety
     /// May be dropped at every await: it keeps what it has found out.
     pub(crate) async fn watch_next(&mut self, claim: &NodeClaim) -> Result<Next, Failure> {
-        while let Some(name) = self.names.get(self.watched()) {
+        loop {
+            if self.is_to_be_listed {
+                let children = claim.session().list(claim.directory()).await?;
+                let children = without_doubles(claim, &self.own, children).await?;
+                match Self::of(claim, &self.own, &children, self.accepted).await? {
+                    Some(now) => *self = now,
+                    None => return Ok(Next::OwnIsGone),
+                }
+            }
+            let Some(next) = self.queue.get(self.watched()) else { return Ok(Next::None) };
             let watched = if self.is_to_be_looked_at {
                 self.look_at_all(claim).await?
             } else {
-                let watched = claim.session().watch(&claim.path_of(name)).await?;
+                let watched = claim.session().watch(&claim.path_of(&next.name)).await?;
                 if watched.is_none() {
-                    self.watched_is_gone();
+                    match next.heir {
+                        Heir::None | Heir::Unknown => self.watched_is_gone(),
+                        Heir::Named(_) => self.is_to_be_looked_at = true,
+                    }
                 }
                 watched
             };
@@ -99,39 +156,115 @@ impl Predecessors {
                 return Ok(Next::Watched(watched.watching));
             }
         }
-        Ok(Next::None)
     }
 
-    /// Looks at all predecessors but the nearest, and sets a watch on the nearest at the same time. Returns that watch if the
-    /// nearest is the only one left.
+    /// Looks at all predecessors, and sets a watch on the nearest at the same time. Returns that watch if the nearest is the only
+    /// one left.
     async fn look_at_all(&mut self, claim: &NodeClaim) -> Result<Option<Watched>, Failure> {
-        let Some((nearest, others)) = self.names.split_last() else { return Ok(None) };
-        let nearest_path = claim.path_of(nearest);
-        let (left, nearest) =
-            tokio::join!(how_many_are_left(claim, others), claim.session().watch(&nearest_path));
-        let (left, nearest) = (left?, nearest?);
-        self.is_to_be_looked_at = false;
-        self.names.drain(left..self.names.len() - 1);
-        if nearest.is_none() {
-            self.names.pop();
+        let Some((nearest, others)) = self.queue.split_last() else { return Ok(None) };
+        let nearest_path = claim.path_of(&nearest.name);
+        let (watched, left) =
+            tokio::join!(claim.session().watch(&nearest_path), look_for_the_last(claim, nearest, others));
+        let (watched, left) = (watched?, left?);
+        if left.nearest == Left::Itself && watched.is_none() {
+            // It went between the two requests: the next look tells whether it has left an heir.
+            return Ok(None);
         }
-        Ok(nearest.filter(|_| left == 0))
+        self.is_to_be_looked_at = false;
+        let gone = left.others..self.queue.len() - 1;
+        self.is_to_be_listed |= self.queue[gone.clone()].iter().any(|gone| gone.heir == Heir::Unknown);
+        self.queue.drain(gone);
+        if let (Some(name), Some(last)) = (left.heir, left.others.checked_sub(1)) {
+            self.queue[last] = Predecessor { name, heir: Heir::None };
+        }
+        match (left.nearest, self.queue.last_mut()) {
+            (Left::Itself, _) => return Ok(watched.filter(|_| left.others == 0)),
+            (Left::Heir(name), Some(nearest)) => *nearest = Predecessor { name, heir: Heir::None },
+            (Left::Nothing, Some(nearest)) => {
+                self.is_to_be_listed |= nearest.heir == Heir::Unknown;
+                self.queue.pop();
+            }
+            (_, None) => {}
+        }
+        Ok(None)
     }
 }
 
-/// How many of these are left, up to and including the last one that still exists.
-async fn how_many_are_left(claim: &NodeClaim, names: &[String]) -> Result<usize, Failure> {
-    let mut left = names.len();
-    while left > 0 {
-        let first = left.saturating_sub(READ_TOGETHER);
-        let paths: Vec<_> = names[first..left].iter().map(|name| claim.path_of(name)).collect();
-        let are_there = claim.session().which_are_there(&paths).await?;
-        if let Some(last) = are_there.iter().rposition(|is_there| *is_there) {
-            return Ok(first + last + 1);
+/// What is left of predecessors.
+struct Remaining {
+    nearest: Left,
+    /// How many of the others, up to and including the last one of which something is left.
+    others: usize,
+    /// The name of the heir of that one, if it is gone.
+    heir: Option<String>,
+}
+
+/// What is left of one predecessor.
+#[derive(PartialEq)]
+enum Left {
+    Itself,
+    Heir(String),
+    Nothing,
+}
+
+/// Looks for the last of these of which something is left, and at the nearest.
+async fn look_for_the_last(
+    claim: &NodeClaim,
+    nearest: &Predecessor,
+    others: &[Predecessor],
+) -> Result<Remaining, Failure> {
+    let first_of = |end: usize| end.saturating_sub(READ_TOGETHER);
+    let mut end = others.len();
+    let mut looked_at: Vec<&Predecessor> = others[first_of(end)..].iter().chain([nearest]).collect();
+    let mut nearest_left = None;
+    loop {
+        let mut left = what_is_left(claim, &looked_at).await?;
+        if nearest_left.is_none() {
+            nearest_left = left.pop();
         }
-        left = first;
+        let nearest = nearest_left.take().unwrap_or(Left::Nothing);
+        if let Some(last) = left.iter().rposition(|left| *left != Left::Nothing) {
+            let heir = match left.swap_remove(last) {
+                Left::Heir(name) => Some(name),
+                Left::Itself | Left::Nothing => None,
+            };
+            return Ok(Remaining { nearest, others: first_of(end) + last + 1, heir });
+        }
+        end = first_of(end);
+        if end == 0 {
+            return Ok(Remaining { nearest, others: 0, heir: None });
+        }
+        nearest_left = Some(nearest);
+        looked_at = others[first_of(end)..end].iter().collect();
     }
-    Ok(0)
+}
+
+/// What is left of these, all at the same moment: a predecessor and its heir are never both there, and never both missing before
+/// they are gone for good.
+async fn what_is_left(claim: &NodeClaim, predecessors: &[&Predecessor]) -> Result<Vec<Left>, Failure> {
+    let heir = |predecessor: &Predecessor| match &predecessor.heir {
+        Heir::Named(name) => Some(name.clone()),
+        Heir::None | Heir::Unknown => None,
+    };
+    let paths: Vec<_> = predecessors
+        .iter()
+        .flat_map(|one| [Some(one.name.clone()), heir(one)])
+        .flatten()
+        .map(|name| claim.path_of(&name))
+        .collect();
+    let mut are_there = claim.session().which_are_there(&paths).await?.into_iter();
+    let mut next = || are_there.next().unwrap_or(true);
+    let left = predecessors.iter().map(|one| match (next(), heir(one)) {
+        (true, heir) => {
+            if heir.is_some() {
+                next();
+            }
+            Left::Itself
+        }
+        (false, Some(heir)) if next() => Left::Heir(heir),
+        (false, _) => Left::Nothing,
+    });
+    Ok(left.collect())
 }
 
 /// Fails if a stranger may have the lock: one before `own`, or any stranger if there is no `own`.
@@ -140,6 +273,9 @@ pub(crate) fn refuse_strangers(
     children: &[String],
     accepted: Accepted,
 ) -> Result<(), Failure> {
+    if let Some(name) = newer_before(own, children, accepted) {
+        return Err(Failure::Newer(name.to_owned()));
+    }
     let stranger = stranger_before(own, children, accepted);
     stranger.map_or(Ok(()), |name| Err(Failure::Stranger(name.to_owned())))
 }
@@ -155,13 +291,14 @@ pub(crate) async fn in_order(
     if !contenders.iter().any(Contender::is_at_the_end_of_sequences) {
         return Ok(contenders);
     }
-    // The counter does not start again: it sticks, and gives the same number several times.
+    // The counter does not start again: it sticks, and gives the same number several times. An heir is younger than those that it
+    // is before.
     let mut by_creation = Vec::with_capacity(contenders.len());
     for contender in contenders {
         if let Some(stat) = session.stat(&format!("{directory}/{}", contender.name)).await? {
             by_creation.push((stat.czxid, contender));
         }
     }
-    by_creation.sort_unstable_by_key(|(created_by, _)| *created_by);
+    by_creation.sort_by_key(|(created_by, contender)| (!contender.is_heir(), *created_by));
     Ok(by_creation.into_iter().map(|(_, contender)| contender).collect())
 }

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::spi::{Mutex, within};
@@ -328,6 +329,45 @@ impl Session {
         }
     }
 
+    /// Deletes nodes, in one transaction if there are several. Returns whether all of them existed; if not, it deletes the others.
+    pub(crate) async fn delete_all(&self, paths: &[String]) -> Result<bool, Failure> {
+        if let [path] = paths {
+            return self.delete(path).await;
+        }
+        let delete = |writer: &mut zookeeper_client::MultiWriter<'_>| {
+            paths.iter().try_for_each(|path| writer.add_delete(path, None))
+        };
+        match self.change(delete).await {
+            Ok(_) => Ok(true),
+            Err((_, failure)) if failure.is(&Error::NoNode) => {
+                for path in paths {
+                    self.delete(path).await?;
+                }
+                Ok(false)
+            }
+            Err((_, failure)) => Err(failure),
+        }
+    }
+
+    /// Watches several nodes like one: for the first event of any; none if one of them is missing. The data is that of the first.
+    pub(crate) async fn watch_all(&self, paths: &[String]) -> Result<Option<Watched>, Failure> {
+        let mut data = None;
+        let mut watchings = Vec::with_capacity(paths.len());
+        for watched in all(paths.iter().map(|path| self.watch(path))).await {
+            let Some(watched) = watched? else { return Ok(None) };
+            data.get_or_insert(watched.data);
+            watchings.push(watched.watching);
+        }
+        let any = std::future::poll_fn(move |context| {
+            let told = |watching: &mut Watching| match watching.as_mut().poll(context) {
+                Poll::Ready(told) => Some(told),
+                Poll::Pending => None,
+            };
+            watchings.iter_mut().find_map(told).map_or(Poll::Pending, Poll::Ready)
+        });
+        Ok(data.map(|data| Watched { data, watching: Box::pin(any) }))
+    }
+
     /// Watches a node for its deletion and for changes of its data; none if there is no such node.
     ///
     /// It does not use `exists`: a watch for a node that is gone would stay at the server for ever.
@@ -399,15 +439,14 @@ impl Session {
         self.is_condemned.store(true, Ordering::Release);
     }
 
-    /// Reserves space for one node in this directory, if there is some.
-    pub(crate) fn seat(self: &Arc<Self>, directory: &str) -> Option<Seat> {
+    /// Reserves space for so many paths of nodes in this directory, if there is some.
+    pub(crate) fn seat(self: &Arc<Self>, directory: &str, paths: usize) -> Option<Seat> {
         let path = directory.len() + NAME_OF_A_NODE;
-        // The path of the node, and that of the node it waits for.
-        let cost = 2 * path;
+        let cost = paths * path;
         let room = |load: usize| (load + cost <= MOST_BYTES || load == 0).then_some(load + cost);
         let seated =
             !self.is_condemned() && self.load.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_ok();
-        seated.then(|| Seat { session: Arc::clone(self), cost: path, paths: AtomicUsize::new(2) })
+        seated.then(|| Seat { session: Arc::clone(self), cost: path, paths: AtomicUsize::new(paths) })
     }
 
     /// Hands over an orphan that nothing else will remove.
@@ -438,15 +477,15 @@ impl fmt::Debug for Session {
 const MOST_BYTES: usize = 120 * 1024;
 
 /// The length of a node's name, with the slash before it.
-const NAME_OF_A_NODE: usize = 56;
+const NAME_OF_A_NODE: usize = 59;
 
-/// The space of one node in a session.
+/// The space of an attempt's nodes in a session, and of what they wait for.
 #[derive(Debug)]
 pub(crate) struct Seat {
     session: Arc<Session>,
     /// The bytes of one path.
     cost: usize,
-    /// How many paths it counts for: none when the node is gone.
+    /// How many paths it counts for: none when the nodes are gone.
     paths: AtomicUsize,
 }
 
@@ -455,17 +494,19 @@ impl Seat {
         &self.session
     }
 
-    /// The node no longer waits for another one.
-    pub(crate) fn become_hold(&self) {
-        self.take_at_most(1);
+    /// A seat for nodes that replace those of this one, at once: the session need not have more space.
+    pub(crate) fn for_successor(&self) -> Self {
+        self.session.load.fetch_add(self.cost, Ordering::AcqRel);
+        Self { session: Arc::clone(&self.session), cost: self.cost, paths: AtomicUsize::new(1) }
     }
 
-    /// The node is gone, or the session removes it.
+    /// The nodes are gone, or the session removes them.
     pub(crate) fn give_back(&self) {
-        self.take_at_most(0);
+        self.keep_at_most(0);
     }
 
-    fn take_at_most(&self, paths: usize) {
+    /// Gives back the space of all paths but so many.
+    pub(crate) fn keep_at_most(&self, paths: usize) {
         let taken = self.paths.fetch_min(paths, Ordering::AcqRel);
         self.session.load.fetch_sub(taken.saturating_sub(paths) * self.cost, Ordering::AcqRel);
     }
@@ -475,6 +516,23 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.give_back();
     }
+}
+
+/// The outputs of futures that run at once.
+async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut is_done = true;
+        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
+            match future.as_mut().poll(context) {
+                Poll::Ready(ready) => *output = Some(ready),
+                Poll::Pending => is_done = false,
+            }
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// How long a hold lasts from its anchor, in a session with this timeout.

@@ -24,8 +24,9 @@ pub(crate) struct Waiter<'a> {
     backend: &'a ZooKeeperBackend,
     request: &'a AcquireRequest,
     claim: &'a Arc<NodeClaim>,
-    own_path: String,
-    /// The watch over the attempt's own node; none as long as the node is new.
+    /// The attempt's own nodes, the first of which stands for all of them.
+    own_paths: Vec<String>,
+    /// The watch over them; none as long as they are new.
     pub(crate) own: Option<Watching>,
     /// The latest moment to watch the own node.
     watched_by: Moment,
@@ -55,7 +56,7 @@ impl<'a> Waiter<'a> {
         backend: &'a ZooKeeperBackend,
         request: &'a AcquireRequest,
         claim: &'a Arc<NodeClaim>,
-        own_path: String,
+        own: &[String],
     ) -> Result<Self, LockError> {
         let session = claim.session();
         let Some(states) = session.state_watcher() else { return Err(session_over()) };
@@ -63,7 +64,7 @@ impl<'a> Waiter<'a> {
             backend,
             request,
             claim,
-            own_path,
+            own_paths: claim.paths_of(own),
             own: None,
             watched_by: session.clock().now().plus(SHORT_HOLD),
             states,
@@ -74,6 +75,10 @@ impl<'a> Waiter<'a> {
 
     fn session(&self) -> &'a Arc<Session> {
         self.claim.session()
+    }
+
+    fn own_path(&self) -> &str {
+        self.own_paths.first().map_or("", String::as_str)
     }
 
     fn attempt(&self) -> &'a AttemptHandle {
@@ -95,7 +100,11 @@ impl<'a> Waiter<'a> {
                     self.attempt().queued();
                     self.until_next_moves(&mut before, watching).await?
                 }
-                Ok(Next::None) => return self.confirm().await,
+                Ok(Next::None) => match self.confirm(&mut before).await? {
+                    Some(place) => return Ok(place),
+                    None => Place::Kept,
+                },
+                Ok(Next::OwnIsGone) => Place::Lost,
                 Err(failure) => {
                     self.recover(failure).await?;
                     Place::Kept
@@ -138,10 +147,8 @@ impl<'a> Waiter<'a> {
                 Woken::TimeToLook => {
                     look_at = self.now().plus(self.session().timeout);
                     match self.look_at_own_and_next(before).await? {
-                        (Place::Kept, Place::Lost) => {
-                            before.watched_is_gone();
-                            return Ok(Place::Kept);
-                        }
+                        // It did not report its end, so it is looked at again.
+                        (Place::Kept, Place::Lost) => return Ok(Place::Kept),
                         (own, _) => own,
                     }
                 }
@@ -197,7 +204,7 @@ impl<'a> Waiter<'a> {
 
     /// Asks whether the node still exists, and notes whether the servers answer.
     async fn ask(&mut self) -> Result<Place, LockError> {
-        match self.session().stat(&self.own_path).await {
+        match self.session().stat(self.own_path()).await {
             Ok(Some(_)) => {
                 self.attempt().queued();
                 Ok(Place::Kept)
@@ -214,11 +221,13 @@ impl<'a> Waiter<'a> {
     /// Checks whether the own node and the watched one exist: servers report nothing about a node that the user may no longer read.
     async fn look_at_own_and_next(&mut self, before: &Predecessors) -> Result<(Place, Place), LockError> {
         let next = before.watched_name().map(|name| self.claim.path_of(name));
-        let paths: Vec<_> = std::iter::once(self.own_path.clone()).chain(next).collect();
-        let place =
-            |is_there: Option<&bool>| if is_there == Some(&false) { Place::Lost } else { Place::Kept };
+        let paths: Vec<_> = self.own_paths.iter().cloned().chain(next).collect();
+        let place = |are_there: &[bool]| if are_there.contains(&false) { Place::Lost } else { Place::Kept };
         match self.session().which_are_there(&paths).await {
-            Ok(are_there) => Ok((place(are_there.first()), place(are_there.get(1)))),
+            Ok(are_there) => {
+                let (own, next) = are_there.split_at(self.own_paths.len().min(are_there.len()));
+                Ok((place(own), place(next)))
+            }
             Err(failure) => self.recover(failure).await.map(|()| (Place::Kept, Place::Kept)),
         }
     }
@@ -237,7 +246,7 @@ impl<'a> Waiter<'a> {
 
     async fn watch_own(&mut self) -> Result<Place, LockError> {
         loop {
-            match self.session().watch(&self.own_path).await {
+            match self.session().watch_all(&self.own_paths).await {
                 Ok(Some(node)) if is_broken(&node.data) => return Ok(Place::Lost),
                 Ok(Some(node)) => {
                     self.own = Some(node.watching);
@@ -280,7 +289,7 @@ impl<'a> Waiter<'a> {
 
     async fn ask_for_own(&mut self) -> Result<bool, LockError> {
         loop {
-            match is_there(self.session(), &self.own_path).await {
+            match is_there(self.session(), self.own_path()).await {
                 Ok(is_there) => return Ok(is_there),
                 Err(failure) => self.recover(failure).await?,
             }
@@ -291,11 +300,16 @@ impl<'a> Waiter<'a> {
     ///
     /// The events of one connection arrive in the order in which things happened: if the node had gone first, its watch would have
     /// reported that. What happened without contact is reported in no particular order, so after a loss of contact the client asks
-    /// for the node.
-    async fn confirm(&mut self) -> Result<Place, LockError> {
+    /// for the node. Returns none if it also has to look for predecessors again.
+    async fn confirm(&mut self, before: &mut Predecessors) -> Result<Option<Place>, LockError> {
         loop {
-            if self.contact_was_lost().await && !self.ask_for_own().await? {
-                return Ok(Place::Lost);
+            if self.contact_was_lost().await {
+                if !self.ask_for_own().await? {
+                    return Ok(Some(Place::Lost));
+                }
+                if before.contact_was_lost() {
+                    return Ok(None);
+                }
             }
             let is_unwatched = self.own.is_none() && self.now() >= self.watched_by;
             let told = tokio::select! {
@@ -304,16 +318,16 @@ impl<'a> Waiter<'a> {
                 () = std::future::ready(()) => is_unwatched.then_some(Told::Changed),
             };
             match told {
-                Some(Told::Deleted) => return Ok(Place::Lost),
+                Some(Told::Deleted) => return Ok(Some(Place::Lost)),
                 Some(Told::SessionOver) => return Err(session_over()),
-                Some(Told::Changed) if self.watch_own().await? == Place::Lost => return Ok(Place::Lost),
+                Some(Told::Changed) if self.watch_own().await? == Place::Lost => return Ok(Some(Place::Lost)),
                 Some(Told::Changed) => continue,
-                None if is_fresh(self.session()) => return Ok(Place::Kept),
+                None if is_fresh(self.session()) => return Ok(Some(Place::Kept)),
                 None => {}
             }
-            match prove(self.session(), &self.own_path).await {
+            match prove(self.session(), self.own_path()).await {
                 Ok(Place::Kept) => {}
-                Ok(Place::Lost) => return Ok(Place::Lost),
+                Ok(Place::Lost) => return Ok(Some(Place::Lost)),
                 Err(failure) => self.recover(failure).await?,
             }
         }

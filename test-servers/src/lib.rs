@@ -54,7 +54,7 @@ mod zookeeper;
 pub use certificates::{Certificates, Pair};
 #[cfg(unix)]
 pub use curator::{
-    CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorPeer,
+    CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorLock, CuratorPeer,
 };
 pub use failure::{During, Failure, Outcome};
 #[cfg(unix)]

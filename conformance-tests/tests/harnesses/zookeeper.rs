@@ -84,21 +84,24 @@ impl Place {
         let directory = self.directory(name);
         let children = self.server.children(&directory).await?.unwrap_or_default();
         let holder = children.first().ok_or_else(|| Failure::new(format!("{name:?} is free")))?;
-        let holder = format!("{directory}/{holder}");
+        // All nodes of one attempt have the same mark: `_c_`, a UUID and a hyphen.
+        let mark = holder.get(..40).unwrap_or(holder);
+        let nodes: Vec<_> = children.iter().filter(|name| name.starts_with(mark)).collect();
         match removal {
             Removal::Deletion => {}
-            Removal::Expiry => return self.expire(&holder).await,
+            Removal::Expiry => return self.expire(&format!("{directory}/{holder}")).await,
             // Next in the queue, and in the place of the holder when that is deleted.
             Removal::Theft => {
                 let thief = format!("{directory}/_c_{:032x}-lock-", 1);
                 self.server.create(&thief, b"", NodeKind::Numbered).await?;
             }
         }
-        if self.server.delete(&holder).await? {
-            Ok(())
-        } else {
-            Err(Failure::new(format!("{name:?} is free by now")))
+        for node in nodes {
+            if !self.server.delete(&format!("{directory}/{node}")).await? {
+                return Err(Failure::new(format!("{name:?} is free by now")));
+            }
         }
+        Ok(())
     }
 
     async fn expire(&self, holder: &str) -> Outcome {

@@ -23,6 +23,7 @@ mod paths;
 mod places;
 mod processes;
 mod sessions;
+mod sharing;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         lost_requests::cases(),
         contact::cases(),
         sessions::cases(),
+        sharing::cases(),
         processes::cases(),
         costs::cases(),
         lost_creates::cases(),

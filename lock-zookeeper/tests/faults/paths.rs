@@ -77,8 +77,6 @@ async fn children_that_are_none_of_ours() -> Outcome {
         "x-000000001",
         "lease-0000000000",
         "latch-0000000000",
-        "__READ__0000000000",
-        "_c_6f1d3c52-7f0f-4b12-93d5-7d0a6a5f7a10-__WRIT__0000000000",
     ] {
         stage.server.create(&format!("{directory}/{name}"), b"", NodeKind::Lasting).await?;
     }

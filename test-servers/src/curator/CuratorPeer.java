@@ -16,11 +16,16 @@ import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
+import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Locks with Curator's InterProcessMutex on behalf of a program that sends it commands.
+ * Locks with Curator's InterProcessMutex, InterProcessReadWriteLock and InterProcessSemaphoreV2 on behalf of a program that sends it
+ * commands.
  *
  * <p>A command is one line: a number, a verb and its arguments, separated by tabs. The answer is that number and a JSON value.
  * Each line has a thread of its own, so that many can wait at once. The process ends with the connection to the program.
@@ -105,7 +110,7 @@ public final class CuratorPeer {
     private String carryOut(String[] words) throws Exception {
         switch (words[1]) {
             case "acquire":
-                return acquire(words[0], words[2], Long.parseLong(words[3]));
+                return acquire(words[0], lock(words[4], words[2]), Long.parseLong(words[3]));
             case "lead":
                 lead(words[0], words[2]);
                 return null;
@@ -128,9 +133,53 @@ public final class CuratorPeer {
         }
     }
 
+    /** The lock of this kind on a path: `mutex`, `read`, `write`, or how many permits the semaphore has of which it is one. */
+    private InterProcessLock lock(String kind, String path) {
+        switch (kind) {
+            case "mutex":
+                return new InterProcessMutex(client, path);
+            case "read":
+                return new InterProcessReadWriteLock(client, path).readLock();
+            case "write":
+                return new InterProcessReadWriteLock(client, path).writeLock();
+            default:
+                return new Permit(new InterProcessSemaphoreV2(client, path, Integer.parseInt(kind)));
+        }
+    }
+
+    /** One permit of a semaphore. */
+    private static final class Permit implements InterProcessLock {
+        private final InterProcessSemaphoreV2 semaphore;
+        private Lease lease;
+
+        Permit(InterProcessSemaphoreV2 semaphore) {
+            this.semaphore = semaphore;
+        }
+
+        @Override
+        public void acquire() throws Exception {
+            lease = semaphore.acquire();
+        }
+
+        @Override
+        public boolean acquire(long time, TimeUnit unit) throws Exception {
+            lease = semaphore.acquire(time, unit);
+            return lease != null;
+        }
+
+        @Override
+        public void release() {
+            semaphore.returnLease(lease);
+        }
+
+        @Override
+        public boolean isAcquiredInThisProcess() {
+            return lease != null;
+        }
+    }
+
     /** Holds until a release is requested, and answers that request too. */
-    private String acquire(String number, String path, long milliseconds) throws Exception {
-        InterProcessMutex mutex = new InterProcessMutex(client, path);
+    private String acquire(String number, InterProcessLock mutex, long milliseconds) throws Exception {
         if (milliseconds < 0) {
             mutex.acquire();
         } else if (!mutex.acquire(milliseconds, TimeUnit.MILLISECONDS)) {

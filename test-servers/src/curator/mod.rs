@@ -1,5 +1,5 @@
-//! Apache Curator for interoperability tests: a small Java program that locks with its `InterProcessMutex`, and leads with its
-//! `LeaderSelector`.
+//! Apache Curator for interoperability tests: a small Java program that locks with its `InterProcessMutex`,
+//! `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`, and leads with its `LeaderSelector`.
 //!
 //! The source of the program is beside this file. It is compiled against the classes of Debian's package
 //! `libcurator-recipes-java`, and runs in a process of its own, which can be killed and stopped.
@@ -46,6 +46,31 @@ pub struct CuratorPeer {
     _folder: TempDir,
 }
 
+/// One of Curator's locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CuratorLock {
+    /// An `InterProcessMutex`.
+    Mutex,
+    /// The read side of an `InterProcessReadWriteLock`.
+    Reader,
+    /// Its write side.
+    Writer,
+    /// A permit of an `InterProcessSemaphoreV2` that has so many.
+    PermitOf(u32),
+}
+
+impl CuratorLock {
+    /// The program's word for it.
+    fn word(self) -> String {
+        match self {
+            Self::Mutex => "mutex".to_owned(),
+            Self::Reader => "read".to_owned(),
+            Self::Writer => "write".to_owned(),
+            Self::PermitOf(of) => of.to_string(),
+        }
+    }
+}
+
 /// A lock that the Java process holds.
 #[derive(Debug)]
 pub struct CuratorHold {
@@ -89,9 +114,36 @@ impl CuratorPeer {
     /// # Cancel safety
     /// Dropping the future leaves the Java process waiting, and then holding, until it ends.
     pub async fn acquire(&self, path: &str) -> Outcome<CuratorHold> {
-        self.acquire_for(path, "-1")
+        self.acquire_one(CuratorLock::Mutex, path).await
+    }
+
+    /// Waits for a lock of this kind on `path`.
+    ///
+    /// # Errors
+    /// What Curator throws; or the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the Java process waiting, and then holding, until it ends.
+    pub async fn acquire_one(&self, lock: CuratorLock, path: &str) -> Outcome<CuratorHold> {
+        self.acquire_for(lock, path, "-1")
             .await?
             .ok_or_else(|| Failure::new("Curator waited for ever, and gave up"))
+    }
+
+    /// Waits for a lock of this kind on `path`, but no longer than `timeout`.
+    ///
+    /// # Errors
+    /// What Curator throws; or the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the Java process waiting, and then perhaps holding, until it ends.
+    pub async fn acquire_one_within(
+        &self,
+        lock: CuratorLock,
+        path: &str,
+        timeout: Duration,
+    ) -> Outcome<Option<CuratorHold>> {
+        self.acquire_for(lock, path, &timeout.as_millis().to_string()).await
     }
 
     /// Waits for the lock whose contenders are the children of `path`, but no longer than `timeout`.
@@ -102,7 +154,7 @@ impl CuratorPeer {
     /// # Cancel safety
     /// Dropping the future leaves the Java process waiting, and then perhaps holding, until it ends.
     pub async fn acquire_within(&self, path: &str, timeout: Duration) -> Outcome<Option<CuratorHold>> {
-        self.acquire_for(path, &timeout.as_millis().to_string()).await
+        self.acquire_one_within(CuratorLock::Mutex, path, timeout).await
     }
 
     /// Campaigns with a `LeaderSelector` until it leads; [`CuratorPeer::release`] ends the leadership a moment after its answer.
@@ -117,8 +169,13 @@ impl CuratorPeer {
         Ok(CuratorHold { handle })
     }
 
-    async fn acquire_for(&self, path: &str, milliseconds: &str) -> Outcome<Option<CuratorHold>> {
-        let acquired: Option<Acquired> = self.ask(&["acquire", path, milliseconds]).await?;
+    async fn acquire_for(
+        &self,
+        lock: CuratorLock,
+        path: &str,
+        milliseconds: &str,
+    ) -> Outcome<Option<CuratorHold>> {
+        let acquired: Option<Acquired> = self.ask(&["acquire", path, milliseconds, &lock.word()]).await?;
         Ok(acquired.map(|Acquired { handle }| CuratorHold { handle }))
     }
 

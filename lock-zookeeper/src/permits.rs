@@ -1,0 +1,315 @@
+//! Acquires permits of a semaphore, in the layout of Curator's `InterProcessSemaphoreV2`.
+//!
+//! ```text
+//! <directory>/leases/_c_<uuid>-of<n>-lease-<number>        one for each permit
+//! <directory>/locks/_c_<uuid>-<take>of<n>-lock-<number>    those that wait: the first is the head of the queue
+//! ```
+//! The number of permits is in the names, so it lasts as long as there is a holder or a waiter. Curator ignores that part of a name.
+//!
+//! **Create first, count then.** An attempt for *k* permits creates *k* nodes in one transaction, and holds its permits when its own
+//! nodes are among the first *n* of `leases`. Each holder has counted all that came before it and still are there, so there are
+//! never more than *n* permits, however late its view of the servers is, and whether or not it is alone at the head of the queue.
+//!
+//! * Without waiters, an attempt creates its nodes at once. The transaction also counts both directories; if there is neither a
+//!   waiter nor another holder, one round trip is enough. Otherwise it lists the holders, because they may use another number of
+//!   permits. If its nodes do not fit it removes them, and from then on keeps to the queue.
+//! * The head of the queue alone creates its nodes before they fit, and watches `leases` until they do. So none passes it.
+//! * A waiter whose node in the queue is gone removes its nodes and begins anew: another one is the head now.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use lock_core::{AcquireRequest, ErrorKind, Grant, LockError, LockName, Operation, PermitLimits, Wait};
+
+use crate::attempt::{Attempt, random};
+use crate::backend::ZooKeeperBackend;
+use crate::contender::{Contender, Mark, newer_lease, number_of_permits, read_lease};
+use crate::failure::{Failure, Outcome};
+use crate::hold::Lease;
+use crate::node::Made;
+use crate::node_claim::{Names, NodeClaim};
+use crate::proof::Place;
+use crate::queue::{Next, Predecessors};
+use crate::session::{MOST_BYTES, longest_path};
+use crate::waiter::{Obstacle, Waiter};
+
+/// The most permits that one attempt takes: each is a node that is watched.
+const MOST_TAKEN: NonZeroU32 = NonZeroU32::new(256).unwrap();
+
+pub(crate) const LIMITS: PermitLimits = PermitLimits::new(NonZeroU32::MAX, MOST_TAKEN);
+
+/// The directory of those that wait, below that of the semaphore.
+pub(crate) const QUEUE: &str = "locks";
+
+/// The directory of the permits that are taken.
+pub(crate) const LEASES: &str = "leases";
+
+/// One attempt at some permits.
+pub(crate) struct PermitsAttempt<'a> {
+    pub(crate) backend: &'a ZooKeeperBackend,
+    pub(crate) request: &'a AcquireRequest,
+    pub(crate) take: u32,
+    pub(crate) of: u32,
+}
+
+/// The claims of an attempt: on its permits, and on its place in the queue.
+struct Claims {
+    leases: Arc<NodeClaim>,
+    queue: Arc<NodeClaim>,
+}
+
+impl PermitsAttempt<'_> {
+    pub(crate) async fn make(self) -> Result<Option<Grant<Lease>>, LockError> {
+        let claims = self.claims().await?;
+        let granted = self.acquire(&claims).await?;
+        if granted.is_none() {
+            // The session removes what is left, because no caller asks for this attempt again.
+            self.backend.claims.forget(self.request.id());
+        }
+        Ok(granted)
+    }
+
+    async fn acquire(&self, claims: &Claims) -> Result<Option<Grant<Lease>>, LockError> {
+        let Claims { leases, queue } = claims;
+        let data = self.backend.data_of(self.request.holder())?;
+        if queue.has_left_something() {
+            let found = self.backend.recipe.find(queue).await?;
+            let (made, children) = match found {
+                Some((made, children)) => (made, Some(children)),
+                None => (self.backend.recipe.create(queue, &data).await?, None),
+            };
+            return self.wait(claims, &made, children).await;
+        }
+        let (made, waiting) = self.backend.recipe.create_beside(leases, queue.directory(), &data).await?;
+        let tries = self.request.wait() == Wait::Try;
+        let is_free = waiting == Some(0);
+        if is_free && made.are_alone {
+            return self.grant(leases, &made).await;
+        }
+        if is_free || tries {
+            let mut room = Room::of(self, claims, &made);
+            let fits = room.fits_now().await.map_err(|failure| failure.explain(Operation::Acquire))?;
+            if is_free && fits == Some(true) {
+                return self.grant(leases, &made).await;
+            }
+            if tries {
+                let first = room.first.take();
+                tokio::join!(
+                    self.backend.name_permit_holder(self.request, leases, first.as_deref()),
+                    self.step_back(leases)
+                );
+                return Ok(None);
+            }
+        }
+        // Sent one after the other, without waiting in between.
+        let (removed, made) = tokio::join!(leases.take_back(), self.backend.recipe.create(queue, &data));
+        removed.map_err(|failure| failure.explain(Operation::Acquire))?;
+        self.wait(claims, &made?, None).await
+    }
+
+    /// Waits until the attempt is the head of the queue, and then until its permits are free.
+    async fn wait(
+        &self,
+        claims: &Claims,
+        queued: &Made,
+        children: Option<Vec<String>>,
+    ) -> Result<Option<Grant<Lease>>, LockError> {
+        let Claims { leases, queue } = claims;
+        let explained = |failure: Failure| failure.explain(Operation::Acquire);
+        // Before checking the others, so that the waiter misses no loss of contact from then on.
+        let mut waiter = Waiter::new(self.backend, self.request, queue, &queued.names)?;
+        if !queued.are_alone {
+            let children = match children {
+                Some(children) => children,
+                None => queue.session().list(queue.directory()).await.map_err(explained)?,
+            };
+            self.refuse_other_numbers(queued, &children)?;
+            let accepted = self.backend.recipe.accepted;
+            let before = Predecessors::of(queue, &queued.names, &children, accepted).await.map_err(explained)?;
+            let Some(before) = before else { return Ok(None) };
+            if waiter.wait(Obstacle::Queue(before)).await? == Place::Lost {
+                return Ok(None);
+            }
+        }
+        let data = self.backend.data_of(self.request.holder())?;
+        let made = self.backend.recipe.create(leases, &data).await?;
+        // Also if it is alone: the watch over its own place comes before the grant.
+        let room = Room::of(self, claims, &made);
+        if waiter.wait(Obstacle::Room(room)).await? == Place::Lost {
+            return Ok(None);
+        }
+        let Some(grant) = self.grant(leases, &made).await? else { return Ok(None) };
+        // From here on the next one is the head.
+        if queue.remove().await.is_err() {
+            queue.leave();
+        }
+        Ok(Some(grant))
+    }
+
+    async fn grant(&self, leases: &Arc<NodeClaim>, made: &Made) -> Result<Option<Grant<Lease>>, LockError> {
+        Attempt::new(self.backend, self.request).grant(leases, made, None).await
+    }
+
+    /// Fails if one that waits before this attempt expects another number of permits.
+    fn refuse_other_numbers(&self, queued: &Made, children: &[String]) -> Result<(), LockError> {
+        let read = |name: &str| Contender::read(name, self.backend.recipe.accepted);
+        let Some(own) = read(queued.first()) else { return Ok(()) };
+        let is_before = |name: &&String| read(name).is_some_and(|other| other.sequence < own.sequence);
+        let numbers = children.iter().filter(is_before).filter_map(|name| number_of_permits(name));
+        match numbers.map(|(_, of)| of).find(|of| *of != self.of) {
+            Some(is) => Err(LockError::other_permits(self.request.name(), self.of, is)),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the nodes of an attempt that does not wait, so that they block no other client when the caller gets its answer.
+    async fn step_back(&self, leases: &NodeClaim) {
+        if let Err(failure) = leases.remove().await {
+            // The session continues to try.
+            let error = failure.explain(Operation::Cancel);
+            tracing::debug!(target: "distlock", lock = %self.request.name(), %error, "permits could not be given back yet");
+        }
+        self.backend.claims.forget(self.request.id());
+    }
+
+    /// The claims for the attempt. A place in the queue that an earlier call has got is kept; its permits are given back.
+    async fn claims(&self) -> Result<Claims, LockError> {
+        let backend = self.backend;
+        let base = backend.directory(self.request.physical());
+        let directory = |name: &str| -> Arc<str> { format!("{base}/{name}").into() };
+        let (leases, queue) = (directory(LEASES), directory(QUEUE));
+        let mut place = None;
+        for claim in backend.claims.all(self.request.id()) {
+            if claim.directory() == &queue && !claim.session().is_over() {
+                place = Some(claim);
+            } else {
+                claim.undo().await?;
+            }
+        }
+        if let Some(queue) = place {
+            let mark = queue.mark().clone();
+            let wanted = mark.leases(self.take, self.of);
+            let paths = wanted.len();
+            if let Some(seat) = queue.session().seat(longest_path(&leases, &wanted), paths) {
+                let leases = Arc::new(NodeClaim::new(leases, mark, wanted, seat));
+                backend.claims.add(self.request.id(), &leases);
+                return Ok(Claims { leases, queue });
+            }
+            queue.undo().await?;
+            backend.claims.forget(self.request.id());
+        }
+        let mark = Mark::of(random(Operation::Acquire)?);
+        let wanted = mark.leases(self.take, self.of);
+        // Besides its permits, its place in the queue and the one that it waits for.
+        let (longest, paths) = (longest_path(&leases, &wanted), wanted.len() + 2);
+        if longest.saturating_mul(paths) > MOST_BYTES {
+            return Err(too_many(self.request.name(), self.take));
+        }
+        let seat = backend.sessions.seat(longest, paths, Operation::Acquire).await?;
+        let beside = seat.beside();
+        let leases = Arc::new(NodeClaim::new(leases, mark.clone(), wanted, seat));
+        let queue = Arc::new(NodeClaim::new(queue, mark.clone(), mark.waiting(self.take, self.of), beside));
+        // Before the first request: whatever becomes of it, the nodes can be found.
+        backend.claims.add(self.request.id(), &leases);
+        backend.claims.add(self.request.id(), &queue);
+        Ok(Claims { leases, queue })
+    }
+}
+
+fn too_many(name: &LockName, take: u32) -> LockError {
+    LockError::new(ErrorKind::InvalidOption, Operation::Acquire)
+        .on(name)
+        .because(format!("{take} permits at once are too many for a name of this length: a session cannot watch them"))
+        .remedy("take fewer permits at once, or shorten the name")
+}
+
+/// The room for an attempt's permits among those that are taken.
+pub(crate) struct Room {
+    claim: Arc<NodeClaim>,
+    own: Names,
+    name: LockName,
+    of: u32,
+    /// The first of those that are taken.
+    first: Option<String>,
+}
+
+impl Room {
+    fn of(attempt: &PermitsAttempt<'_>, claims: &Claims, made: &Made) -> Self {
+        Self {
+            claim: Arc::clone(&claims.leases),
+            own: Arc::clone(&made.names),
+            name: attempt.request.name().clone(),
+            of: attempt.of,
+            first: None,
+        }
+    }
+
+    pub(crate) fn claim(&self) -> &NodeClaim {
+        &self.claim
+    }
+
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.first.as_deref()
+    }
+
+    /// Watches the permits that are taken, until the attempt's own are among the first.
+    pub(crate) async fn watch_next(&mut self) -> Result<Next, Failure> {
+        let listed = self.claim.session().list_and_watch(self.claim.directory()).await?;
+        let Some((children, watching)) = listed else { return Ok(Next::OwnIsGone) };
+        Ok(match self.fits(&children)? {
+            None => Next::OwnIsGone,
+            Some(true) => Next::None,
+            Some(false) => Next::Watched(watching),
+        })
+    }
+
+    /// Whether the permits are the attempt's now; none if one of its nodes is gone.
+    async fn fits_now(&mut self) -> Result<Option<bool>, Failure> {
+        let children = self.claim.session().list(self.claim.directory()).await?;
+        self.fits(&children)
+    }
+
+    fn fits(&mut self, children: &[String]) -> Result<Option<bool>, Failure> {
+        let mut taken = children.to_vec();
+        taken.sort_by_key(|name| read_lease(name));
+        self.first = taken.into_iter().find(|name| read_lease(name).is_some() && !self.own.contains(name));
+        does_fit(children, &self.own, self.of).map_err(|obstacle| match obstacle {
+            NoRoom::OtherNumber(is) => {
+                Failure::Refused(LockError::other_permits(&self.name, self.of, is))
+            }
+            NoRoom::Newer(name) => Failure::Newer(name),
+        })
+    }
+}
+
+/// Why permits cannot be had at all.
+#[derive(Debug, PartialEq)]
+enum NoRoom {
+    OtherNumber(u32),
+    Newer(String),
+}
+
+/// Whether the own permits are among the first `of` of those that are taken; none if one of them is gone. What has no number, and
+/// what has one at its end, counts as if it came before.
+fn does_fit(children: &[String], own: &[String], of: u32) -> Result<Option<bool>, NoRoom> {
+    let numbers: Option<Vec<_>> = own.iter().map(|name| read_lease(name)).collect();
+    let Some(last) = numbers.and_then(|numbers| numbers.into_iter().max()) else { return Ok(None) };
+    if !own.iter().all(|name| children.contains(name)) {
+        return Ok(None);
+    }
+    let comes_before = |name: &&String| match (read_lease(name), last) {
+        (Some(number), Some(last)) => number.is_none_or(|number| number <= last),
+        (None, _) | (_, None) => true,
+    };
+    let mut before = 0;
+    for name in children.iter().filter(comes_before) {
+        if newer_lease(name) {
+            return Err(NoRoom::Newer(name.clone()));
+        }
+        if let Some((_, is)) = number_of_permits(name).filter(|(_, is)| *is != of) {
+            return Err(NoRoom::OtherNumber(is));
+        }
+        before += 1;
+    }
+    Ok(Some(u32::try_from(before).is_ok_and(|before: u32| before <= of)))
+}

@@ -1,0 +1,459 @@
+//! Readers beside each other and before and behind writers: what each fault does to one of them and to the others.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conformance_tests::{Failure, Outcome};
+use lock_core::{DistributedLock, ErrorKind, LockClient, LockGuard, LossReason, RwLock, Wait};
+use test_servers::{Data, Direction, NodeKind, TcpProxy, ZooKeeperRequest};
+
+use crate::case::{cases, ensure};
+use crate::diary::Diary;
+use crate::stage::{IMPATIENT, LONG, LOSSES, ROOM, Stage, Waiter, refusal, soon, until};
+
+cases!("sharing":
+    a_reader_whose_creation_is_lost_reads_once,
+    a_reader_whose_connection_is_cut_goes_on_reading,
+    a_reader_that_nobody_answers_is_told_in_time_and_the_others_stay,
+    a_reader_whose_session_ends_is_told_and_the_others_stay,
+    a_server_that_is_started_again_keeps_readers,
+    a_readers_node_that_is_deleted_is_told_at_once_and_the_others_stay,
+    either_half_of_an_exclusive_hold_that_is_deleted_is_a_loss,
+    a_waiting_writer_that_loses_a_half_begins_anew,
+    a_lost_downgrade_leaves_one_reader_and_no_gap,
+    the_heir_of_one_that_nobody_watched_is_in_the_way,
+    an_heir_that_came_without_contact_is_in_the_way,
+    an_heir_of_curators_is_in_the_way_of_writers,
+    a_writer_that_is_broken_leaves_no_heir,
+    nodes_of_curators_read_write_lock_count,
+    readers_wait_for_a_plain_mutex,
+    a_newer_layout_is_refused,
+    what_readers_cost,
+);
+
+fn room(client: &LockClient) -> Outcome<RwLock> {
+    Ok(client.rw_lock(ROOM)?)
+}
+
+/// The names of all nodes of the lock, in order.
+async fn all_nodes(stage: &Stage) -> Outcome<Vec<String>> {
+    Ok(stage.server.children(&stage.directory(ROOM)).await?.unwrap_or_default())
+}
+
+/// The paths of the nodes whose names contain this word, in order.
+async fn paths_with(stage: &Stage, word: &str) -> Outcome<Vec<String>> {
+    let nodes = all_nodes(stage).await?.into_iter().filter(|name| name.contains(word));
+    Ok(nodes.map(|name| format!("{}/{name}", stage.directory(ROOM))).collect())
+}
+
+async fn readers_are(stage: &Stage, count: usize) -> Outcome {
+    until(&format!("{count} readers"), || async { Ok(paths_with(stage, "__READ__").await?.len() == count) }).await
+}
+
+async fn waiting(stage: &Stage, side: Arc<dyn DistributedLock>, nodes: usize) -> Outcome<Waiter> {
+    let waiter = Waiter::start(side);
+    until(&format!("{nodes} nodes"), || async { Ok(all_nodes(stage).await?.len() == nodes) }).await?;
+    Ok(waiter)
+}
+
+async fn session_of(stage: &Stage, path: &str) -> Outcome<i64> {
+    let node = stage.server.node(path).await?.ok_or_else(|| Failure::new(format!("{path} is gone")))?;
+    node.session.ok_or_else(|| Failure::new(format!("{path} belongs to no session")))
+}
+
+async fn is_refused(side: &Arc<dyn DistributedLock>, what: &str) -> Outcome {
+    ensure!(side.try_acquire().await?.is_none(), "{what} was granted");
+    Ok(())
+}
+
+/// A reader through a proxy, and another one beside it.
+async fn two_readers(stage: &Stage, options: &str) -> Outcome<(TcpProxy, [LockClient; 2], [LockGuard; 2], Diary)> {
+    let proxy = stage.proxy()?;
+    let (client, other) = (stage.client_at(proxy.address(), options).await?, stage.client(LONG).await?);
+    let (read, beside) = (room(&client)?.read(), room(&other)?.read());
+    let diary = Diary::of(&read);
+    let guards = [read.acquire().await?, beside.acquire().await?];
+    Ok((proxy, [client, other], guards, diary))
+}
+
+/// The other reader stays, and a writer comes only after it.
+async fn the_other_stays(stage: &Stage, other: &LockClient, guard: LockGuard) -> Outcome {
+    readers_are(stage, 1).await?;
+    let write = room(other)?.write();
+    is_refused(&write, "a writer beside a reader").await?;
+    ensure!(guard.hold().is_valid(), "the other reader was lost with it");
+    guard.release().await?;
+    soon("the writer", write.acquire()).await??.release().await?;
+    Ok(())
+}
+
+async fn a_reader_whose_creation_is_lost_reads_once() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (client, other) = (stage.client_at(proxy.address(), IMPATIENT).await?, stage.client(LONG).await?);
+    let (read, write) = (room(&client)?.read(), room(&other)?.write());
+    for loss in LOSSES {
+        let beside = room(&other)?.read().acquire().await?;
+        loss.of_next(&proxy, ZooKeeperRequest::Create);
+        let guard = soon("the lock", read.acquire()).await??;
+        let readers = paths_with(&stage, "__READ__").await?;
+        ensure!(readers.len() == 2, "{loss:?}: {readers:?}");
+        beside.release().await?;
+        is_refused(&write, "a writer beside a reader").await?;
+        guard.release().await?;
+        soon("the writer", write.acquire()).await??.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_reader_whose_connection_is_cut_goes_on_reading() -> Outcome {
+    let stage = Stage::new().await?;
+    let (proxy, clients, [guard, beside], diary) = two_readers(&stage, LONG).await?;
+    proxy.cut();
+    let suspected = diary.suspect().await?;
+    ensure!(diary.restored().await? >= suspected && diary.aborts() == 0, "{:?}", diary.events());
+    is_refused(&room(&clients[1])?.write(), "a writer beside readers").await?;
+    ensure!(guard.hold().is_valid() && beside.hold().is_valid(), "a reader was lost");
+    guard.release().await?;
+    the_other_stays(&stage, &clients[1], beside).await
+}
+
+async fn a_reader_that_nobody_answers_is_told_in_time_and_the_others_stay() -> Outcome {
+    let stage = Stage::new().await?;
+    let (proxy, clients, [guard, beside], diary) = two_readers(&stage, "session_timeout=6s").await?;
+    proxy.blackhole(Direction::ToServer);
+    proxy.blackhole(Direction::ToClient);
+    let began = Instant::now();
+    let (reason, aborted) = diary.abort().await?;
+    ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "{reason:?}");
+    ensure!(aborted < began + Duration::from_secs(4), "told {:?} after the silence began", aborted - began);
+    ensure!(paths_with(&stage, "__READ__").await?.len() == 2, "its session has ended before it was told");
+    the_other_stays(&stage, &clients[1], beside).await?;
+    proxy.heal();
+    drop(guard);
+    soon("the rest", clients[0].idle()).await?;
+    stage.works(&clients[0]).await
+}
+
+async fn a_reader_whose_session_ends_is_told_and_the_others_stay() -> Outcome {
+    let stage = Stage::new().await?;
+    let (_proxy, clients, [guard, beside], diary) = two_readers(&stage, LONG).await?;
+    let session = session_of(&stage, &paths_with(&stage, "__READ__").await?[0]).await?;
+    stage.server.close_session(session).await?;
+    let (reason, _) = diary.abort().await?;
+    ensure!([LossReason::SessionClosed, LossReason::Deleted].contains(&reason), "{reason:?}");
+    let released = guard.release().await.map_err(|error| error.kind());
+    ensure!(released == Err(ErrorKind::Lost), "answered {released:?}");
+    the_other_stays(&stage, &clients[1], beside).await?;
+    stage.works(&clients[0]).await
+}
+
+async fn a_server_that_is_started_again_keeps_readers() -> Outcome {
+    let stage = Stage::alone().await?;
+    let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let readers = [room(&first)?.read().acquire().await?, room(&second)?.read().acquire().await?];
+    let writer = waiting(&stage, room(&second)?.write(), 4).await?;
+    stage.server.restart(Data::Kept).await?;
+    until("contact", || async { Ok(second.status(ROOM).await.is_ok_and(|status| status.holders.len() == 2)) })
+        .await?;
+    ensure!(readers.iter().all(|reader| reader.hold().is_valid()), "a reader was lost");
+    ensure!(!writer.is_finished(), "a writer is beside readers");
+    for reader in readers {
+        reader.release().await?;
+    }
+    let (guard, _) = writer.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_readers_node_that_is_deleted_is_told_at_once_and_the_others_stay() -> Outcome {
+    let stage = Stage::new().await?;
+    let (_proxy, clients, [guard, beside], diary) = two_readers(&stage, LONG).await?;
+    let began = Instant::now();
+    stage.server.delete(&paths_with(&stage, "__READ__").await?[0]).await?;
+    let (reason, told) = diary.abort().await?;
+    ensure!(reason == LossReason::Deleted, "{reason:?}");
+    // Before the next heartbeat.
+    ensure!(told < began + Duration::from_secs(8), "told after {:?}", told - began);
+    drop(guard);
+    the_other_stays(&stage, &clients[1], beside).await
+}
+
+/// Each half keeps other programs out, so a holder without one of them does not hold.
+async fn either_half_of_an_exclusive_hold_that_is_deleted_is_a_loss() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let lock = client.mutex(ROOM)?;
+    for (word, hold_for) in [("lock-", 0), ("lock-", 60), ("__WRIT__", 0), ("__WRIT__", 60)] {
+        let diary = Diary::of(&lock);
+        let guard = lock.acquire().await?;
+        tokio::time::sleep(Duration::from_millis(hold_for)).await;
+        let waiter = waiting(&stage, room(&other)?.write(), 4).await?;
+        let began = Instant::now();
+        stage.server.delete(&paths_with(&stage, word).await?[0]).await?;
+        let (reason, told) = diary.abort().await?;
+        ensure!(reason == LossReason::Deleted, "{word}: {reason:?}");
+        ensure!(told < began + Duration::from_secs(8), "{word}: told after {:?}", told - began);
+        drop(guard);
+        let (next, _) = waiter.granted().await?;
+        client.idle().await;
+        let nodes = all_nodes(&stage).await?;
+        ensure!(nodes.len() == 2 && next.hold().is_valid(), "{word}: {nodes:?}");
+        next.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_waiting_writer_that_loses_a_half_begins_anew() -> Outcome {
+    let stage = Stage::new().await?;
+    let (first, second) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let reader = room(&first)?.read().acquire().await?;
+    let writer = waiting(&stage, room(&second)?.write(), 3).await?;
+    let half = paths_with(&stage, "__WRIT__").await?.swap_remove(0);
+    let session = session_of(&stage, &half).await?;
+    stage.is_watched(std::slice::from_ref(&half), session).await?;
+    stage.server.delete(&half).await?;
+    until("it is in the queue again", || async {
+        let halves = paths_with(&stage, "__WRIT__").await?;
+        Ok(halves.len() == 1 && halves[0] != half && all_nodes(&stage).await?.len() == 3)
+    })
+    .await?;
+    ensure!(!writer.is_finished(), "a writer is beside a reader");
+    reader.release().await?;
+    let (guard, _) = writer.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// Acquires the write side and the read side for one owner.
+async fn writing_and_reading(client: &LockClient) -> Outcome<(LockGuard, LockGuard)> {
+    let lock = room(client)?;
+    let writer = soon("the lock", lock.write().acquire()).await??;
+    let reader = lock.read().acquire_as(writer.owner(), Wait::Forever).await?;
+    Ok((writer, reader.ok_or_else(|| Failure::new("the writer may not read"))?))
+}
+
+async fn a_lost_downgrade_leaves_one_reader_and_no_gap() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (client, other) = (stage.client_at(proxy.address(), IMPATIENT).await?, stage.client(LONG).await?);
+    let write = room(&other)?.write();
+    for loss in LOSSES {
+        let (writer, reader) = writing_and_reading(&client).await?;
+        let waiter = waiting(&stage, Arc::clone(&write), 4).await?;
+        loss.of_next(&proxy, ZooKeeperRequest::Create);
+        soon("the end of the write side", writer.release()).await??;
+        until(&format!("{loss:?}: one reader and one writer"), || async {
+            Ok(paths_with(&stage, "__READ__").await?.len() == 1 && all_nodes(&stage).await?.len() == 3)
+        })
+        .await?;
+        ensure!(reader.hold().is_valid() && !waiter.is_finished(), "{loss:?}: a writer came between");
+        reader.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+        soon("the rest", client.idle()).await?;
+        ensure!(all_nodes(&stage).await?.is_empty(), "{loss:?}: {:?}", all_nodes(&stage).await?);
+    }
+    Ok(())
+}
+
+/// The last of the writers watches none of those before it that go on reading or give up, but the one before the nearest.
+async fn the_heir_of_one_that_nobody_watched_is_in_the_way() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let (writer, reader) = writing_and_reading(&client).await?;
+    let (mut clients, mut waiters) = (Vec::new(), Vec::new());
+    for number in 1..4 {
+        let other = stage.client(LONG).await?;
+        waiters.push(waiting(&stage, room(&other)?.write(), 2 * number + 2).await?);
+        clients.push(other);
+    }
+    let last = waiters.pop().ok_or_else(|| Failure::new("none waits"))?;
+    writer.release().await?;
+    readers_are(&stage, 1).await?;
+    for waiter in waiters {
+        waiter.give_up().await?;
+    }
+    until("one reader and the last writer", || async { Ok(all_nodes(&stage).await?.len() == 3) }).await?;
+    let own = session_of(&stage, &stage.path(0).await?).await?;
+    stage.is_watched(&paths_with(&stage, "__READ__").await?, own).await?;
+    ensure!(!last.is_finished() && reader.hold().is_valid(), "a writer is beside a reader");
+    reader.release().await?;
+    let (guard, _) = last.granted().await?;
+    Ok(guard.release().await?)
+}
+
+/// When contact returns, the watch reports a deletion, and not the change before it.
+async fn an_heir_that_came_without_contact_is_in_the_way() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (client, other) =
+        (stage.client(LONG).await?, stage.client_at(proxy.address(), "session_timeout=30s").await?);
+    for _ in 0..3 {
+        let (writer, reader) = writing_and_reading(&client).await?;
+        let waiter = waiting(&stage, room(&other)?.write(), 4).await?;
+        stage.waits(1).await?;
+        proxy.sever();
+        writer.release().await?;
+        readers_are(&stage, 1).await?;
+        proxy.heal();
+        let own = session_of(&stage, &stage.path(0).await?).await?;
+        stage.is_watched(&paths_with(&stage, "__READ__").await?, own).await?;
+        ensure!(!waiter.is_finished() && reader.hold().is_valid(), "a writer is beside a reader");
+        reader.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Newer versions of Curator create the reader with the number of the writer, and then delete the writer, in two steps.
+async fn an_heir_of_curators_is_in_the_way_of_writers() -> Outcome {
+    let stage = Stage::new().await?;
+    let clients = [stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?];
+    let prefix = format!("{}/_c_6f1d3c52-7f0f-4b12-93d5-7d0a6a5f7a10-", stage.directory(ROOM));
+    let writer = stage.server.create(&format!("{prefix}__WRIT__"), b"10.0.0.7", NodeKind::Numbered).await?;
+    let ours = waiting(&stage, room(&clients[0])?.write(), 3).await?;
+    let behind = waiting(&stage, room(&clients[1])?.read(), 4).await?;
+    let last = waiting(&stage, room(&clients[2])?.write(), 6).await?;
+    let number = writer.rsplit("__WRIT__").next().unwrap_or_default();
+    let heir = format!("{}/_c_0c9f4f5e-2c1b-4a7d-9d0e-3b6f5c8a1e22-__READ__{number}", stage.directory(ROOM));
+    stage.server.create(&heir, b"10.0.0.7", NodeKind::Lasting).await?;
+    stage.server.delete(&writer).await?;
+    let own = session_of(&stage, &stage.path(0).await?).await?;
+    stage.is_watched(std::slice::from_ref(&heir), own).await?;
+    ensure!(![&ours, &behind, &last].iter().any(|waiter| waiter.is_finished()), "a writer is beside a reader");
+    let status = clients[0].status(ROOM).await?;
+    ensure!(status.holders.len() == 1 && status.waiters.len() == 3, "{status:?}");
+    stage.server.delete(&heir).await?;
+    for waiter in [ours, behind, last] {
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// The mark of a break is not overwritten by what the writer itself writes when it goes on reading.
+async fn a_writer_that_is_broken_leaves_no_heir() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), LONG).await?;
+    let operator = stage.client(LONG).await?;
+    let (writer, reader) = writing_and_reading(&client).await?;
+    // The news of the break comes later than the answer to the downgrade.
+    let path = stage.path(0).await?;
+    let id = writer.hold().id();
+    proxy.hold_request(ZooKeeperRequest::Create);
+    let releasing = tokio::spawn(writer.release());
+    soon("the downgrade", proxy.request_is_held()).await?;
+    let breaking = tokio::spawn(async move { operator.break_holder(ROOM, &id).await });
+    until("the mark", || async {
+        let node = stage.server.node(&path).await?;
+        Ok(node.is_none_or(|node| String::from_utf8_lossy(&node.data).contains("broken")))
+    })
+    .await?;
+    proxy.let_requests_go();
+    let released = soon("the end of the write side", releasing).await??.map_err(|error| error.kind());
+    ensure!(released == Err(ErrorKind::Lost), "answered {released:?}");
+    soon("the loss of the reader", reader.lost()).await?;
+    soon("the answer", breaking).await???;
+    drop(reader);
+    soon("the rest", client.idle()).await?;
+    stage.works(&client).await
+}
+
+async fn nodes_of_curators_read_write_lock_count() -> Outcome {
+    let stage = Stage::new().await?;
+    let (client, other) = (stage.client(LONG).await?, stage.client(LONG).await?);
+    let lock = room(&client)?;
+    for prefix in ["_c_6f1d3c52-7f0f-4b12-93d5-7d0a6a5f7a10-", ""] {
+        let path = |word: &str| format!("{}/{prefix}{word}", stage.directory(ROOM));
+        let reader = stage.server.create(&path("__READ__"), b"", NodeKind::Numbered).await?;
+        is_refused(&lock.write(), "a writer beside a reader").await?;
+        is_refused(&client.mutex(ROOM)?, "a mutex beside a reader").await?;
+        let beside = soon("a reader", lock.read().try_acquire()).await??;
+        let beside = beside.ok_or_else(|| Failure::new("a reader beside a reader was refused"))?;
+        let waiter = waiting(&stage, room(&other)?.write(), 4).await?;
+        stage.server.delete(&reader).await?;
+        ensure!(!waiter.is_finished(), "a writer is beside a reader");
+        beside.release().await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+
+        let writer = stage.server.create(&path("__WRIT__"), b"", NodeKind::Numbered).await?;
+        is_refused(&lock.write(), "a writer beside a writer").await?;
+        is_refused(&lock.read(), "a reader beside a writer").await?;
+        let waiter = waiting(&stage, lock.read(), 2).await?;
+        stage.server.delete(&writer).await?;
+        let (guard, _) = waiter.granted().await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Curator's mutex does not know readers, but at least no reader enters beside it.
+async fn readers_wait_for_a_plain_mutex() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let prefix = format!("{}/_c_6f1d3c52-7f0f-4b12-93d5-7d0a6a5f7a10-lock-", stage.directory(ROOM));
+    let mutex = stage.server.create(&prefix, b"10.0.0.7", NodeKind::Numbered).await?;
+    let read = room(&client)?.read();
+    is_refused(&read, "a reader beside a mutex").await?;
+    let waiter = waiting(&stage, read, 2).await?;
+    stage.server.delete(&mutex).await?;
+    let (guard, _) = waiter.granted().await?;
+    Ok(guard.release().await?)
+}
+
+async fn a_newer_layout_is_refused() -> Outcome {
+    let stage = Stage::new().await?;
+    let client = stage.client(LONG).await?;
+    let lock = room(&client)?;
+    for word in ["lock-", "__READ__", "news-"] {
+        let name = format!("_c_6f1d3c52-7f0f-4b12-93d5-7d0a6a5f7a10-v2-{word}");
+        let path = format!("{}/{name}", stage.directory(ROOM));
+        let newer = stage.server.create(&path, b"", NodeKind::Numbered).await?;
+        for side in [lock.read(), lock.write()] {
+            let tried = refusal(soon("the answer to a try", side.try_acquire()).await?.map(drop))?;
+            let waited = refusal(soon("the answer to a wait", side.acquire()).await?.map(drop))?;
+            let looked = refusal(client.status(ROOM).await)?;
+            for error in [tried, waited, looked] {
+                ensure!(error.kind() == ErrorKind::Unsupported && !error.is_retryable(), "{error:?}");
+                ensure!(error.to_string().contains(&name) && error.to_string().contains("newer"), "{error}");
+            }
+        }
+        soon("the undoing", client.idle()).await?;
+        stage.server.delete(&newer).await?;
+    }
+    stage.works(&client).await
+}
+
+/// A free lock costs a reader what it costs a writer; beside other readers it also lists them.
+async fn what_readers_cost() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let (client, other) = (stage.client_at(proxy.address(), LONG).await?, stage.client(LONG).await?);
+    let read = room(&client)?.read();
+    stage.works(&client).await?;
+    let kinds = [
+        ZooKeeperRequest::Create,
+        ZooKeeperRequest::Delete,
+        ZooKeeperRequest::List,
+        ZooKeeperRequest::ReadMany,
+        ZooKeeperRequest::Change,
+    ];
+    let counts = || kinds.map(|kind| proxy.requests(kind));
+    let spent = |before: [u64; 5]| -> Vec<u64> {
+        counts().iter().zip(before).map(|(now, before)| now - before).collect()
+    };
+    let before = counts();
+    for _ in 0..20 {
+        read.acquire().await?.release().await?;
+    }
+    ensure!(spent(before) == [20, 20, 0, 0, 0], "alone: {kinds:?} {:?}", spent(before));
+    let beside = room(&other)?.read().acquire().await?;
+    let before = counts();
+    for _ in 0..20 {
+        read.acquire().await?.release().await?;
+    }
+    ensure!(spent(before) == [20, 20, 20, 0, 0], "beside a reader: {kinds:?} {:?}", spent(before));
+    Ok(beside.release().await?)
+}
