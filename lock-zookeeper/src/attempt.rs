@@ -10,9 +10,10 @@ use crate::failure::Failure;
 use crate::hold::Lease;
 use crate::node::{Made, without_doubles};
 use crate::node_claim::NodeClaim;
+use crate::obstacle::Obstacle;
 use crate::proof::{Place, prove};
 use crate::queue::Predecessors;
-use crate::session::Watching;
+use crate::session::{Watching, longest_path};
 use crate::waiter::Waiter;
 
 pub(crate) struct Attempt<'a> {
@@ -71,7 +72,7 @@ impl<'a> Attempt<'a> {
         // Before checking the others, so that the waiter misses no loss of contact from then on.
         let mut waiter = Waiter::new(self.backend, self.request, claim, &made.names)?;
         let Some(before) = self.look_before(claim, made, children).await? else { return Ok(None) };
-        match waiter.wait(before).await? {
+        match waiter.wait(Obstacle::Queue(before)).await? {
             Place::Kept => self.grant(claim, made, waiter.own).await,
             Place::Lost => Ok(None),
         }
@@ -89,8 +90,8 @@ impl<'a> Attempt<'a> {
             _ => mark.exclusive(),
         };
         // Its own nodes, and the one that it waits for.
-        let paths = wanted.len() + 1;
-        let seat = self.backend.sessions.seat(&directory, paths, Operation::Acquire).await?;
+        let (longest, paths) = (longest_path(&directory, &wanted), wanted.len() + 1);
+        let seat = self.backend.sessions.seat(longest, paths, Operation::Acquire).await?;
         let claim = Arc::new(NodeClaim::new(directory, mark, wanted, seat));
         // Before the first request: whatever becomes of it, the nodes can be found.
         self.backend.claims.add(self.request.id(), &claim);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,13 +11,13 @@ use async_trait::async_trait;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, LockError, LockStatus, LossReason, Memo, Modes, NameRules, Operation, Participant,
+    LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Mode, Modes, NameRules, Operation, Participant,
     PhysicalName, Reach, Released, Remembered, Remembering, Updated,
 };
 use zookeeper_client::{Error, MultiReadResult};
 
 use crate::attempt::Attempt;
-use crate::contender::{Accepted, Contender};
+use crate::contender::{Contender, is_worth_resetting, number_of_permits};
 use crate::downgrade::downgrade;
 use crate::failure::{Failure, Outcome, nonsense};
 use crate::hold::Lease;
@@ -24,6 +25,7 @@ use crate::memos::Slots;
 use crate::node::Recipe;
 use crate::node_claim::{NodeClaim, NodeClaims};
 use crate::options::{TokenSource, ZooKeeperOptions};
+use crate::permits::{LIMITS, PermitsAttempt};
 use crate::record::{is_broken, participant, text_of};
 use crate::session::Session;
 use crate::sessions::Sessions;
@@ -95,23 +97,30 @@ impl ZooKeeperBackend {
         format!("{}/{name}", self.root).into()
     }
 
-    /// The holder whose node this is; none if the node is gone.
-    pub(crate) fn holder(&self, contender: &Contender, found: &MultiReadResult) -> Option<Participant> {
+    /// The participant whose node this is; none if the node is gone.
+    pub(crate) fn participant(&self, name: &str, mode: Mode, found: &MultiReadResult) -> Option<Participant> {
         let node = match found {
             MultiReadResult::Data { data, stat } => Some((data.as_slice(), stat)),
             MultiReadResult::Error { err: Error::NoNode } => return None,
             // The user may not read it.
             _ => None,
         };
-        let holder = participant(contender, node);
-        Some(if self.has_tokens() { holder } else { holder.with_token(None) })
+        let participant = participant(name, mode, node);
+        Some(if self.has_tokens() { participant } else { participant.with_token(None) })
     }
 
-    /// Reports to an attempt who holds the lock, as the first node of the queue says. Without an answer that stays unknown.
+    /// Reports to an attempt who holds the lock, as the first node of the queue says, or as the first permit that is taken says.
+    /// Without an answer that stays unknown.
     pub(crate) async fn name_holder(&self, request: &AcquireRequest, claim: &NodeClaim, first: Option<&str>) {
-        let Some(first) = first.and_then(|name| Contender::read(name, self.recipe.accepted)) else { return };
-        let Ok(found) = claim.session().read(&[claim.path_of(&first.name)]).await else { return };
-        if let Some(holder) = found.first().and_then(|found| self.holder(&first, found)) {
+        let mode = |name: &str| match request.mode() {
+            Mode::Permits { of, .. } => {
+                Some(Mode::Permits { take: NonZeroU32::MIN, of: NonZeroU32::new(number_of_permits(name)?.1).unwrap_or(of) })
+            }
+            _ => Some(Contender::read(name, self.recipe.accepted)?.mode()),
+        };
+        let Some((first, mode)) = first.and_then(|name| Some((name, mode(name)?))) else { return };
+        let Ok(found) = claim.session().read(&[claim.path_of(first)]).await else { return };
+        if let Some(holder) = found.first().and_then(|found| self.participant(first, mode, found)) {
             request.attempt().held_by(holder);
         }
     }
@@ -139,7 +148,7 @@ pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
         .with_remembering(Remembering::Supported)
-        .with_modes(Modes::exclusive().with_shared())
+        .with_modes(Modes::exclusive().with_shared().with_permits(LIMITS))
 }
 
 #[async_trait]
@@ -151,7 +160,12 @@ impl Backend for ZooKeeperBackend {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<Lease>>, LockError> {
-        Attempt::new(self, request).make().await
+        match request.mode() {
+            Mode::Permits { take, of } => {
+                PermitsAttempt { backend: self, request, take: take.get(), of: of.get() }.make().await
+            }
+            _ => Attempt::new(self, request).make().await,
+        }
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
@@ -215,8 +229,7 @@ impl Backend for ZooKeeperBackend {
             Err(failure) => return Err(failure.explain(Operation::Release)),
         };
         lease.forget();
-        let first = names.and_then(|names| Contender::read(names.first()?, Accepted::Curator));
-        if first.is_some_and(|node| node.is_worth_resetting()) {
+        if names.is_some_and(|names| names.first().is_some_and(|name| is_worth_resetting(name))) {
             // A new directory makes the numbers start again. While clients wait, the servers refuse the deletion, which does no
             // harm.
             let _ = session.delete(lease.claim.directory()).await;
@@ -234,13 +247,19 @@ impl Backend for ZooKeeperBackend {
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         let session = self.sessions.any(Operation::Inspect).await?;
-        let status = self.status_of(&session, request).await;
+        let status = match request.kind() {
+            LockKind::Semaphore => self.status_of_permits(&session, request).await,
+            _ => self.status_of(&session, request).await,
+        };
         status.map_err(|failure| failure.explain(Operation::Inspect).on(request.name()))
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
         let session = self.sessions.any(Operation::Break).await?;
-        let broken = self.take_from(&session, request, holder).await;
+        let broken = match request.kind() {
+            LockKind::Semaphore => self.take_permits_from(&session, request, holder).await,
+            _ => self.take_from(&session, request, holder).await,
+        };
         broken.map_err(|failure| failure.explain(Operation::Break).on(request.name()))
     }
 

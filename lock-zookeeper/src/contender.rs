@@ -21,6 +21,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use lock_core::Mode;
+
 /// The word of a mutex.
 const MUTEX: &str = "lock-";
 
@@ -30,14 +32,17 @@ const WRITER: &str = "__WRIT__";
 /// The word of a reader.
 const READER: &str = "__READ__";
 
+/// The word of a permit.
+const LEASE: &str = "lease-";
+
 /// The text that kazoo's `Lock`, `WriteLock` and `ReadLock` write before the number.
 const KAZOO_NAMES: [&str; 2] = ["__lock__", "__rlock__"];
 
 /// The texts before the number in Curator's other recipes.
-const NO_LOCKS: [&str; 2] = ["lease-", "latch-"];
+const NO_LOCKS: [&str; 2] = [LEASE, "latch-"];
 
 /// How many digits the server appends.
-const DIGITS: usize = 10;
+pub(crate) const DIGITS: usize = 10;
 
 /// From this number on the server's counter is near its end or past it: it sticks at 2³¹ − 1 and gives numbers twice.
 const END_OF_SEQUENCES: i64 = (1 << 31) - (1 << 16);
@@ -94,12 +99,12 @@ impl Contender {
 
     /// Whether another node may have the same number; then only the order of creation counts.
     pub(crate) fn is_at_the_end_of_sequences(&self) -> bool {
-        self.sequence < 0 || self.sequence >= END_OF_SEQUENCES
+        is_at_the_end(self.sequence)
     }
 
-    /// Whether the counter of the directory should start again.
-    pub(crate) fn is_worth_resetting(&self) -> bool {
-        self.sequence < 0 || self.sequence >= WORTH_RESETTING
+    /// How it holds or wants the lock.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.kind == Kind::Reader { Mode::Shared } else { Mode::Exclusive }
     }
 
     /// Whether it is the reader that a writer of ours has left in its place. It holds the lock, so nothing exclusive is before it.
@@ -120,7 +125,7 @@ const MARK: usize = 40;
 const VERSION: usize = 17;
 
 /// The mark at the beginning of a name, if there is one.
-fn mark_in(name: &str) -> Option<&str> {
+pub(crate) fn mark_in(name: &str) -> Option<&str> {
     name.get(..MARK).filter(|mark| mark.starts_with("_c_") && mark.ends_with('-'))
 }
 
@@ -134,6 +139,30 @@ pub(crate) fn read_sequence(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = text.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
+}
+
+fn is_at_the_end(sequence: i64) -> bool {
+    sequence < 0 || sequence >= END_OF_SEQUENCES
+}
+
+/// Whether the counter of the directory of this node should start again.
+pub(crate) fn is_worth_resetting(name: &str) -> bool {
+    let sequence = [MUTEX, WRITER, READER, LEASE].into_iter().find_map(|word| read_after(name, word));
+    sequence.is_some_and(|sequence| sequence < 0 || sequence >= WORTH_RESETTING)
+}
+
+/// The number of a permit that is taken; none in the outer sense if the node is no permit, and in the inner sense if other permits
+/// may have the same number.
+pub(crate) fn read_lease(name: &str) -> Option<Option<i64>> {
+    let sequence = read_after(name, LEASE)?;
+    Some((!is_at_the_end(sequence)).then_some(sequence))
+}
+
+/// How many permits a node of ours takes, and how many there are: `of3` and `2of3` after the mark.
+pub(crate) fn number_of_permits(name: &str) -> Option<(u32, u32)> {
+    let (text, _) = name.strip_prefix(mark_in(name)?)?.split_once('-')?;
+    let (take, of) = text.split_once("of")?;
+    Some((if take.is_empty() { 1 } else { take.parse().ok()? }, of.parse().ok()?))
 }
 
 /// One that holds the lock or waits for it, with the nodes of its attempt.
@@ -256,9 +285,13 @@ pub(crate) fn newer_before<'a>(own: Option<&Contender>, children: &'a [String], 
     let stands_before = |other: &Contender| {
         own.is_none_or(|own| own.is_at_the_end_of_sequences() || other.sequence < own.sequence)
     };
-    let is_newer = |name: &&str| layout_of(name) > LAYOUT;
-    let mut newer = children.iter().map(String::as_str).filter(is_newer);
+    let mut newer = children.iter().map(String::as_str).filter(|name| is_newer(name));
     newer.find(|name| Contender::read(name, accepted).is_none_or(|other| stands_before(&other)))
+}
+
+/// Whether this is a node of a layout that this client does not understand.
+pub(crate) fn is_newer(name: &str) -> bool {
+    layout_of(name) > LAYOUT
 }
 
 /// The layout that the name of a node of ours tells, between its mark and the word; the first one if it tells none.
@@ -309,6 +342,16 @@ impl Mark {
     /// The name of a reader's node, without its number.
     pub(crate) fn shared(&self) -> Vec<String> {
         vec![format!("{}{READER}", self.0)]
+    }
+
+    /// The names of the nodes of one that holds permits, without their numbers.
+    pub(crate) fn leases(&self, take: u32, of: u32) -> Vec<String> {
+        (0..take).map(|_| format!("{}of{of}-{LEASE}", self.0)).collect()
+    }
+
+    /// The name of the node of one that waits for permits, without its number.
+    pub(crate) fn waiting(&self, take: u32, of: u32) -> Vec<String> {
+        vec![format!("{}{take}of{of}-{MUTEX}", self.0)]
     }
 
     /// Whether the node has this mark.
@@ -378,8 +421,8 @@ mod tests {
         assert_eq!(read("lock--2147483648").sequence, -2_147_483_648);
         assert_eq!(read("lock--000000005").sequence, -5);
         assert_eq!(read("lock-0000000000000000001").sequence, 1);
-        assert!(!read("lock-1073741823").is_worth_resetting());
-        assert!(read("lock-1073741824").is_worth_resetting());
+        assert!(!is_worth_resetting("lock-1073741823") && is_worth_resetting("lock-1073741824"));
+        assert!(is_worth_resetting("x-lease-1073741824") && is_worth_resetting("__READ__-000000005"));
         assert!(!read("lock-2147418111").is_at_the_end_of_sequences());
         assert!(read("lock-2147418112").is_at_the_end_of_sequences());
         assert!(read("lock--2147483648").is_at_the_end_of_sequences());
@@ -486,6 +529,19 @@ mod tests {
         let heir = mark.of_the_heir().unwrap();
         assert!(heir != mark && heir.of_the_heir().is_none());
         assert_eq!(heir.0, "_c_00000000-0000-8000-8000-000000000005-");
+    }
+
+    #[test]
+    fn the_number_of_permits_is_in_the_names() {
+        let mark = Mark::of(5);
+        let lease = format!("{}0000000007", mark.leases(2, 3)[1]);
+        let waiting = format!("{}0000000008", mark.waiting(2, 3)[0]);
+        assert_eq!((number_of_permits(&lease), number_of_permits(&waiting)), (Some((1, 3)), Some((2, 3))));
+        assert_eq!(number_of_permits(&format!("{UUID}lease-0000000007")), None);
+        assert_eq!(read_lease(&lease), Some(Some(7)));
+        assert_eq!(read_lease("_c_x-lease-2147483647"), Some(None));
+        assert_eq!(read_lease(&waiting), None);
+        assert!(!is_newer(&lease) && is_newer(&lease.replace("of3", "v2-of3")));
     }
 
     #[test]

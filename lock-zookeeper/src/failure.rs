@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     Stranger(String),
     /// A node with this name, in the lock's directory, has a layout that this client does not understand.
     Newer(String),
+    /// What was asked for cannot be had, for this reason.
+    Refused(LockError),
 }
 
 /// What became of a request that failed.
@@ -44,6 +46,7 @@ impl Failure {
         match self {
             Self::Stranger(_)
             | Self::Newer(_)
+            | Self::Refused(_)
             | Self::Told(
                 Error::NoNode
                 | Error::NodeExists
@@ -71,7 +74,7 @@ impl Failure {
         let outcome = self.outcome();
         let error = match self {
             Self::Silence => return silence(operation),
-            Self::Unsent(error) => return error.during(operation),
+            Self::Unsent(error) | Self::Refused(error) => return error.during(operation),
             Self::Stranger(name) => return stranger(operation, &name),
             Self::Newer(name) => return newer(operation, &name),
             Self::Told(error) => error,

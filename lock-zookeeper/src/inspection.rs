@@ -6,7 +6,7 @@ use lock_core::{Broken, HolderId, InspectRequest, LockStatus, Moment, Participan
 use zookeeper_client::{Error, MultiReadResult};
 
 use crate::backend::{READ_TOGETHER, ZooKeeperBackend};
-use crate::contender::{Entrant, entrants, how_many_hold};
+use crate::contender::{Entrant, entrants, how_many_hold, is_newer};
 use crate::failure::{Failure, Outcome};
 use crate::queue::{in_order, refuse_strangers};
 use crate::record::{broken, broken_unread, stops_within};
@@ -24,6 +24,9 @@ impl ZooKeeperBackend {
     async fn entrants(&self, session: &Session, directory: &str) -> Result<Vec<Entrant>, Failure> {
         session.catch_up(directory).await?;
         let children = session.list(directory).await?;
+        if let Some(name) = children.iter().find(|name| is_newer(name)) {
+            return Err(Failure::Newer(name.clone()));
+        }
         let contenders = in_order(session, directory, &children, self.recipe.accepted).await?;
         refuse_strangers(contenders.first(), &children, self.recipe.accepted)?;
         Ok(entrants(contenders))
@@ -39,7 +42,8 @@ impl ZooKeeperBackend {
         for entrants in self.entrants(session, &directory).await?.chunks(READ_TOGETHER) {
             let paths: Vec<_> = entrants.iter().map(|entrant| format!("{directory}/{}", entrant.name())).collect();
             for (entrant, found) in entrants.iter().zip(&session.read(&paths).await?) {
-                if let Some(participant) = self.holder(&entrant.node, found) {
+                let node = &entrant.node;
+                if let Some(participant) = self.participant(&node.name, node.mode(), found) {
                     queue.push(entrant.clone());
                     participants.push(participant);
                 }
@@ -70,7 +74,7 @@ impl ZooKeeperBackend {
 
     /// Tells the holder with these nodes that its hold is broken, and removes them when it has had time to stop. The first node stands
     /// for all of them.
-    async fn break_nodes(&self, session: &Session, paths: &[String]) -> Result<Broken, Failure> {
+    pub(crate) async fn break_nodes(&self, session: &Session, paths: &[String]) -> Result<Broken, Failure> {
         let Some(path) = paths.first() else { return Ok(Broken::not_held()) };
         let mark = match session.read(std::slice::from_ref(path)).await?.pop() {
             Some(MultiReadResult::Data { data, .. }) => broken(&data),

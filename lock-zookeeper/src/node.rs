@@ -63,15 +63,34 @@ impl Recipe {
     /// Creates the nodes that the claim wants. After an error that leaves the outcome unknown, the claim stays in doubt.
     /// `data` says who the client is.
     pub(crate) async fn create(&self, claim: &NodeClaim, data: &[u8]) -> Result<Made, LockError> {
-        // The write follows the creations.
-        let write = claim.wanted().len();
+        self.create_counting(claim, None, data).await.map(|(made, _)| made)
+    }
+
+    /// The same, and counts the children of another directory in the same transaction, if the user may write to both.
+    pub(crate) async fn create_beside(
+        &self,
+        claim: &NodeClaim,
+        other: &str,
+        data: &[u8],
+    ) -> Result<(Made, Option<i32>), LockError> {
+        self.create_counting(claim, Some(other), data).await
+    }
+
+    async fn create_counting(
+        &self,
+        claim: &NodeClaim,
+        other: Option<&str>,
+        data: &[u8],
+    ) -> Result<(Made, Option<i32>), LockError> {
+        // The writes follow the creations.
+        let writes = claim.wanted().len();
         let mut way = Way::InDirectory;
         for _ in 0..MOST_ROUNDS {
             claim.about_to_create();
-            let (index, failure) = match self.create_once(claim, data, way).await {
-                Ok(made) => {
+            let (index, failure) = match self.create_once(claim, other, data, way).await {
+                Ok((made, counted)) => {
                     claim.made(Arc::clone(&made.names));
-                    return Ok(made);
+                    return Ok((made, counted));
                 }
                 Err(failed) => failed,
             };
@@ -79,13 +98,19 @@ impl Recipe {
                 claim.created_nothing();
             }
             way = match (way, index, &failure) {
+                (way, _, Failure::Told(Error::NoNode)) if other.is_some() => {
+                    for directory in other.into_iter().chain([&**claim.directory()]) {
+                        self.make(claim, directory).await?;
+                    }
+                    way
+                }
                 (Way::InDirectory | Way::Alone, _, Failure::Told(Error::NoNode)) => Way::WithDirectory,
                 (Way::WithDirectory, 0, Failure::Told(Error::NodeExists)) => Way::InDirectory,
                 (Way::WithDirectory, 0, Failure::Told(Error::NoNode)) => {
                     self.make_ancestors(claim).await?;
                     Way::WithDirectory
                 }
-                (Way::InDirectory, index, Failure::Told(Error::NoAuth)) if index == write => Way::Alone,
+                (Way::InDirectory, index, Failure::Told(Error::NoAuth)) if index >= writes => Way::Alone,
                 _ => return Err(failure.explain(Operation::Acquire)),
             };
         }
@@ -95,9 +120,16 @@ impl Recipe {
             .retryable())
     }
 
-    async fn create_once(&self, claim: &NodeClaim, data: &[u8], way: Way) -> Result<Made, (usize, Failure)> {
+    async fn create_once(
+        &self,
+        claim: &NodeClaim,
+        other: Option<&str>,
+        data: &[u8],
+        way: Way,
+    ) -> Result<(Made, Option<i32>), (usize, Failure)> {
         let directory = &**claim.directory();
         let contender = CreateMode::EphemeralSequential.with_acls(self.access());
+        let counted = [Some(directory), other].into_iter().flatten().filter(|_| way != Way::Alone);
         let changes = claim.session().change(|writer| {
             if way == Way::WithDirectory {
                 writer.add_create(directory, &[], &CreateMode::Container.with_acls(self.access()))?;
@@ -106,7 +138,7 @@ impl Recipe {
                 let data = if number == 0 { data } else { &[] };
                 writer.add_create(&claim.path_of(name), data, &contender)?;
             }
-            if way == Way::Alone { Ok(()) } else { writer.add_set_data(directory, &[], None) }
+            counted.into_iter().try_for_each(|directory| writer.add_set_data(directory, &[], None))
         });
         read(&changes.await?, claim.wanted().len()).ok_or_else(|| (0, unexpected()))
     }
@@ -117,8 +149,13 @@ impl Recipe {
         else {
             return Err(nonsense(Operation::Acquire, "the root has no node"));
         };
+        self.make(claim, parent).await
+    }
+
+    /// Creates a directory and those above it.
+    async fn make(&self, claim: &NodeClaim, directory: &str) -> Result<(), LockError> {
         let options = CreateMode::Container.with_acls(self.access());
-        let making = |client: Arc<Client>| async move { client.mkdir(parent, &options).await };
+        let making = |client: Arc<Client>| async move { client.mkdir(directory, &options).await };
         let made = claim.session().ask(Proof::Committed, making).await;
         made.map_err(|failure: Failure| failure.explain(Operation::Acquire))
     }
@@ -188,23 +225,28 @@ fn unexpected() -> Failure {
     Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))
 }
 
-/// Reads the result of a transaction that has created so many nodes of an attempt.
-fn read(results: &[MultiWriteResult], count: usize) -> Option<Made> {
-    let (written, results) = match results.split_last()? {
-        (MultiWriteResult::SetData { stat }, results) => (Some(stat), results),
-        _ => (None, results),
-    };
-    let created = &results[results.len().checked_sub(count)?..];
+/// Reads the result of a transaction that has created so many nodes of an attempt, and then perhaps counted the children of their
+/// directory and of another one.
+fn read(results: &[MultiWriteResult], count: usize) -> Option<(Made, Option<i32>)> {
+    let is_creation = |result: &MultiWriteResult| matches!(result, MultiWriteResult::Create { .. });
+    let end = results.iter().rposition(is_creation)? + 1;
+    let created = &results[end.checked_sub(count)?..end];
     let name_in = |result: &MultiWriteResult| match result {
         MultiWriteResult::Create { path, .. } => path.rsplit('/').next().map(str::to_owned),
         _ => None,
     };
-    Some(Made {
+    let mut counted = results[end..].iter().filter_map(|result| match result {
+        MultiWriteResult::SetData { stat } => Some(stat),
+        _ => None,
+    });
+    let own = counted.next();
+    let made = Made {
         names: created.iter().map(name_in).collect::<Option<_>>()?,
         // All changes of a transaction have its id.
-        created_by: written.map(|stat| stat.mzxid),
-        are_alone: written.is_some_and(|stat| usize::try_from(stat.num_children) == Ok(count)),
-    })
+        created_by: own.map(|stat| stat.mzxid),
+        are_alone: own.is_some_and(|stat| usize::try_from(stat.num_children) == Ok(count)),
+    };
+    Some((made, counted.next().map(|stat| stat.num_children)))
 }
 
 #[cfg(test)]

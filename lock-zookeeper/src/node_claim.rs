@@ -149,6 +149,14 @@ impl NodeClaim {
         Ok(was_there)
     }
 
+    /// Removes the nodes, once, to create others with the same claim later.
+    pub(crate) async fn take_back(&self) -> Result<(), Failure> {
+        let Some(names) = self.names() else { return Ok(()) };
+        self.session().delete_all(&self.paths_of(&names)).await?;
+        self.created_nothing();
+        Ok(())
+    }
+
     /// Leaves the nodes to the session, which removes them as soon as the servers let it, or ends.
     pub(crate) fn leave(&self) {
         self.gone();

@@ -23,15 +23,16 @@ use lock_core::{AcquireRequest, ErrorKind, Grant, LockError, LockName, Operation
 
 use crate::attempt::{Attempt, random};
 use crate::backend::ZooKeeperBackend;
-use crate::contender::{Contender, Mark, newer_lease, number_of_permits, read_lease};
-use crate::failure::{Failure, Outcome};
+use crate::contender::{Contender, Mark, is_newer, number_of_permits, read_lease};
+use crate::failure::Failure;
 use crate::hold::Lease;
 use crate::node::Made;
 use crate::node_claim::{Names, NodeClaim};
+use crate::obstacle::Obstacle;
 use crate::proof::Place;
 use crate::queue::{Next, Predecessors};
 use crate::session::{MOST_BYTES, longest_path};
-use crate::waiter::{Obstacle, Waiter};
+use crate::waiter::Waiter;
 
 /// The most permits that one attempt takes: each is a node that is watched.
 const MOST_TAKEN: NonZeroU32 = NonZeroU32::new(256).unwrap();
@@ -95,7 +96,7 @@ impl PermitsAttempt<'_> {
             if tries {
                 let first = room.first.take();
                 tokio::join!(
-                    self.backend.name_permit_holder(self.request, leases, first.as_deref()),
+                    self.backend.name_holder(self.request, leases, first.as_deref()),
                     self.step_back(leases)
                 );
                 return Ok(None);
@@ -244,14 +245,6 @@ impl Room {
         }
     }
 
-    pub(crate) fn claim(&self) -> &NodeClaim {
-        &self.claim
-    }
-
-    pub(crate) fn first(&self) -> Option<&str> {
-        self.first.as_deref()
-    }
-
     /// Watches the permits that are taken, until the attempt's own are among the first.
     pub(crate) async fn watch_next(&mut self) -> Result<Next, Failure> {
         let listed = self.claim.session().list_and_watch(self.claim.directory()).await?;
@@ -292,24 +285,70 @@ enum NoRoom {
 /// Whether the own permits are among the first `of` of those that are taken; none if one of them is gone. What has no number, and
 /// what has one at its end, counts as if it came before.
 fn does_fit(children: &[String], own: &[String], of: u32) -> Result<Option<bool>, NoRoom> {
-    let numbers: Option<Vec<_>> = own.iter().map(|name| read_lease(name)).collect();
-    let Some(last) = numbers.and_then(|numbers| numbers.into_iter().max()) else { return Ok(None) };
-    if !own.iter().all(|name| children.contains(name)) {
+    let numbers: Vec<_> = own.iter().filter_map(|name| read_lease(name)).collect();
+    if numbers.len() < own.len() || !own.iter().all(|name| children.contains(name)) {
         return Ok(None);
     }
+    let last = numbers.into_iter().collect::<Option<Vec<_>>>().and_then(|numbers| numbers.into_iter().max());
     let comes_before = |name: &&String| match (read_lease(name), last) {
-        (Some(number), Some(last)) => number.is_none_or(|number| number <= last),
-        (None, _) | (_, None) => true,
+        (Some(Some(number)), Some(last)) => number <= last,
+        _ => true,
     };
-    let mut before = 0;
+    let mut before = 0_u32;
     for name in children.iter().filter(comes_before) {
-        if newer_lease(name) {
+        if is_newer(name) {
             return Err(NoRoom::Newer(name.clone()));
         }
         if let Some((_, is)) = number_of_permits(name).filter(|(_, is)| *is != of) {
             return Err(NoRoom::OtherNumber(is));
         }
-        before += 1;
+        before = before.saturating_add(1);
     }
-    Ok(Some(u32::try_from(before).is_ok_and(|before: u32| before <= of)))
+    Ok(Some(before <= of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: &str = "_c_5b0e7b4c-1f5e-4c59-8a55-d2f0a7b1c9a0-";
+
+    fn lease(of: &str, number: u32) -> String {
+        format!("{MARK}{of}lease-{number:010}")
+    }
+
+    fn fits(others: &[String], own: &[String], of: u32) -> Result<Option<bool>, NoRoom> {
+        does_fit(&[others, own].concat(), own, of)
+    }
+
+    #[test]
+    fn only_what_came_before_and_is_still_there_takes_room() {
+        let own = [lease("of3-", 4), lease("of3-", 5)];
+        assert_eq!(fits(&[], &own, 3), Ok(Some(true)));
+        assert_eq!(fits(&[lease("of3-", 1)], &own, 3), Ok(Some(true)));
+        assert_eq!(fits(&[lease("of3-", 1), lease("of3-", 2)], &own, 3), Ok(Some(false)));
+        // One that came later, whatever it expects, has still to see that these are here.
+        assert_eq!(fits(&[lease("of3-", 1), lease("of5-", 6), lease("", 7)], &own, 3), Ok(Some(true)));
+        // Curator's permits say nothing about their number.
+        assert_eq!(fits(&[lease("", 1), lease("", 2)], &own, 3), Ok(Some(false)));
+        assert_eq!(does_fit(&own[..1], &own, 3), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_takes_room() {
+        let own = [lease("of3-", 4)];
+        let others = ["note".to_owned(), "x-0000000009".to_owned(), "lease-2147483647".to_owned()];
+        assert_eq!(fits(&others, &own, 3), Ok(Some(false)));
+        assert_eq!(fits(&others[..2], &own, 3), Ok(Some(true)));
+        let at_the_end = [lease("of3-", 2_147_483_647)];
+        assert_eq!(fits(&[lease("of3-", 1), lease("of3-", 2), lease("of3-", 3)], &at_the_end, 3), Ok(Some(false)));
+    }
+
+    #[test]
+    fn another_number_and_a_newer_layout_are_refused() {
+        let own = [lease("of3-", 4)];
+        assert_eq!(fits(&[lease("of5-", 1)], &own, 3), Err(NoRoom::OtherNumber(5)));
+        let newer = lease("v2-of3-", 1);
+        assert_eq!(fits(std::slice::from_ref(&newer), &own, 3), Err(NoRoom::Newer(newer)));
+    }
 }

@@ -6,7 +6,6 @@ use lock_core::{ErrorKind, FencingToken, HolderId, HolderInfo, LockError, Mode, 
 use serde::{Deserialize, Serialize};
 use zookeeper_client::Stat;
 
-use crate::contender::{Contender, Kind};
 use crate::failure::nonsense;
 
 /// What `break_holder` writes into the node of another program's holder before deleting it.
@@ -95,9 +94,8 @@ pub(crate) fn is_broken(data: &[u8]) -> bool {
 }
 
 /// The owner of a node. Curator writes the address of its machine.
-pub(crate) fn participant(contender: &Contender, node: Option<(&[u8], &Stat)>) -> Participant {
-    let mode = if contender.kind == Kind::Reader { Mode::Shared } else { Mode::Exclusive };
-    let mut participant = Participant::new(HolderId::new(&contender.name)).with_mode(mode);
+pub(crate) fn participant(name: &str, mode: Mode, node: Option<(&[u8], &Stat)>) -> Participant {
+    let mut participant = Participant::new(HolderId::new(name)).with_mode(mode);
     let Some((data, stat)) = node else { return participant };
     if let Some(record) = read(data) {
         participant.host = Some(record.host).filter(|host| !host.is_empty());
@@ -166,8 +164,6 @@ mod tests {
         let marked = broken_unread();
         assert!(is_broken(&marked));
         assert_eq!(stops_within(&marked), LONGEST_STOP);
-        let contender =
-            Contender { sequence: 1, name: "_c_-lock-0000000001".to_owned(), kind: Kind::Mutex };
         let stat = Stat {
             czxid: 7,
             mzxid: 8,
@@ -181,7 +177,7 @@ mod tests {
             data_length: 0,
             num_children: 0,
         };
-        let participant = participant(&contender, Some((&marked, &stat)));
+        let participant = participant("_c_-lock-0000000001", Mode::Exclusive, Some((&marked, &stat)));
         assert_eq!((participant.host, participant.pid), (None, None));
     }
 }

@@ -15,6 +15,7 @@ use zookeeper_client::{
     Client, Error, EventType, MultiReadResult, MultiWriteError, MultiWriteResult, Stat, WatchedEvent,
 };
 
+use crate::contender::DIGITS;
 use crate::failure::Failure;
 use crate::liveness::{Acknowledged, Liveness, Proof};
 use crate::orphan::Orphan;
@@ -262,6 +263,36 @@ impl Session {
         }
     }
 
+    /// The children of a directory, which is watched for changes of them from now on; none if the directory does not exist.
+    pub(crate) async fn list_and_watch(
+        &self,
+        directory: &str,
+    ) -> Result<Option<(Vec<String>, Watching)>, Failure> {
+        let list = |client: Arc<Client>| async move { client.list_and_watch_children(directory).await };
+        match self.ask(Proof::Answered, list).await {
+            Ok((children, watcher)) => {
+                let watching = async move { Told::of(&watcher.changed().await) };
+                Ok(Some((children, Box::pin(watching))))
+            }
+            Err(failure) if failure.is(&Error::NoNode) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The children of several directories, all at the same moment. Those that do not exist have none.
+    pub(crate) async fn list_all(&self, directories: &[String]) -> Result<Vec<Vec<String>>, Failure> {
+        let found = self.look(directories, Look::AtChildren).await?;
+        found
+            .into_iter()
+            .map(|result| match result {
+                MultiReadResult::Children { children } => Ok(children),
+                MultiReadResult::Error { err: Error::NoNode } => Ok(Vec::new()),
+                MultiReadResult::Error { err } => Err(Failure::Told(err)),
+                _ => Err(Failure::Told(Error::UnexpectedError("an unexpected result".to_owned()))),
+            })
+            .collect()
+    }
+
     /// Waits until the servers have carried out everything that this session has sent so far, whichever server it was sent through.
     ///
     /// The barrier is a transaction that changes nothing: the leader orders it behind whatever it has proposed, and refuses what
@@ -439,9 +470,8 @@ impl Session {
         self.is_condemned.store(true, Ordering::Release);
     }
 
-    /// Reserves space for so many paths of nodes in this directory, if there is some.
-    pub(crate) fn seat(self: &Arc<Self>, directory: &str, paths: usize) -> Option<Seat> {
-        let path = directory.len() + NAME_OF_A_NODE;
+    /// Reserves space for so many paths of this length, if there is some.
+    pub(crate) fn seat(self: &Arc<Self>, path: usize, paths: usize) -> Option<Seat> {
         let cost = paths * path;
         let room = |load: usize| (load + cost <= MOST_BYTES || load == 0).then_some(load + cost);
         let seated =
@@ -474,10 +504,12 @@ impl fmt::Debug for Session {
 /// After a loss of contact the client library names all nodes that are watched. If they exceed 128 KiB it uses several requests,
 /// then misreads the second answer and never regains contact. And when a session ends, the servers write the paths of all
 /// its nodes into one transaction, which may not be longer than `jute.maxbuffer` (1 MiB; ZOOKEEPER-4306).
-const MOST_BYTES: usize = 120 * 1024;
+pub(crate) const MOST_BYTES: usize = 120 * 1024;
 
-/// The length of a node's name, with the slash before it.
-const NAME_OF_A_NODE: usize = 59;
+/// The length of the longest path of these nodes, whose names lack their numbers yet.
+pub(crate) fn longest_path(directory: &str, names: &[String]) -> usize {
+    directory.len() + 1 + names.iter().map(String::len).max().unwrap_or(0) + DIGITS
+}
 
 /// The space of an attempt's nodes in a session, and of what they wait for.
 #[derive(Debug)]
@@ -492,6 +524,11 @@ pub(crate) struct Seat {
 impl Seat {
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
+    }
+
+    /// A seat for nodes that this one has reserved space for.
+    pub(crate) fn beside(&self) -> Self {
+        Self { session: Arc::clone(&self.session), cost: 0, paths: AtomicUsize::new(0) }
     }
 
     /// A seat for nodes that replace those of this one, at once: the session need not have more space.

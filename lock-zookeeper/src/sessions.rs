@@ -100,17 +100,17 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Reserves space for so many paths of nodes in this directory, in a session that has some.
+    /// Reserves space for so many paths of this length, in a session that has some.
     pub(crate) async fn seat(
         self: &Arc<Self>,
-        directory: &str,
+        path: usize,
         paths: usize,
         operation: Operation,
     ) -> Result<Seat, LockError> {
         let mut changed = self.changed.subscribe();
         let give_up = self.context.clock().now().plus(self.options.request_timeout());
         loop {
-            match self.place(directory, paths, operation) {
+            match self.place(path, paths, operation) {
                 Place::Seat(seat) => return Ok(seat),
                 Place::Nowhere(error) => return Err(error),
                 Place::Soon => {}
@@ -122,7 +122,7 @@ impl Sessions {
         }
     }
 
-    fn place(self: &Arc<Self>, directory: &str, paths: usize, operation: Operation) -> Place {
+    fn place(self: &Arc<Self>, path: usize, paths: usize, operation: Operation) -> Place {
         let mut slots = self.slots.lock();
         if slots.is_closing {
             return Place::Nowhere(closed(operation));
@@ -131,7 +131,7 @@ impl Sessions {
         for slot in &slots.slots {
             match &slot.state {
                 SlotState::Open(session) => {
-                    if let Some(seat) = session.seat(directory, paths) {
+                    if let Some(seat) = session.seat(path, paths) {
                         return Place::Seat(seat);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Waits in the queue of a lock until all predecessors have gone.
+//! Waits until nothing is in the way of an attempt any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,9 @@ use crate::backend::ZooKeeperBackend;
 use crate::failure::{Failure, Outcome};
 use crate::hold::SHORT_HOLD;
 use crate::node_claim::NodeClaim;
+use crate::obstacle::Obstacle;
 use crate::proof::{Place, is_fresh, is_there, prove};
-use crate::queue::{Next, Predecessors};
+use crate::queue::Next;
 use crate::record::is_broken;
 use crate::session::{Contact, Session, Told, Watching};
 
@@ -89,8 +90,8 @@ impl<'a> Waiter<'a> {
         self.session().clock().now()
     }
 
-    /// Waits until the node has no predecessor and certainly exists.
-    pub(crate) async fn wait(&mut self, mut before: Predecessors) -> Result<Place, LockError> {
+    /// Waits until nothing is in the way any more and the nodes certainly exist.
+    pub(crate) async fn wait(&mut self, mut before: Obstacle) -> Result<Place, LockError> {
         loop {
             let first = before.first().map(str::to_owned);
             let (next, ()) = tokio::join!(before.watch_next(self.claim), self.name_holder(first));
@@ -129,7 +130,7 @@ impl<'a> Waiter<'a> {
     /// Waits until the watched predecessor has gone or changed.
     async fn until_next_moves(
         &mut self,
-        before: &mut Predecessors,
+        before: &mut Obstacle,
         mut next: Watching,
     ) -> Result<Place, LockError> {
         let mut asked_until = self.now();
@@ -219,8 +220,8 @@ impl<'a> Waiter<'a> {
     }
 
     /// Checks whether the own node and the watched one exist: servers report nothing about a node that the user may no longer read.
-    async fn look_at_own_and_next(&mut self, before: &Predecessors) -> Result<(Place, Place), LockError> {
-        let next = before.watched_name().map(|name| self.claim.path_of(name));
+    async fn look_at_own_and_next(&mut self, before: &Obstacle) -> Result<(Place, Place), LockError> {
+        let next = before.watched_path(self.claim);
         let paths: Vec<_> = self.own_paths.iter().cloned().chain(next).collect();
         let place = |are_there: &[bool]| if are_there.contains(&false) { Place::Lost } else { Place::Kept };
         match self.session().which_are_there(&paths).await {
@@ -301,7 +302,7 @@ impl<'a> Waiter<'a> {
     /// The events of one connection arrive in the order in which things happened: if the node had gone first, its watch would have
     /// reported that. What happened without contact is reported in no particular order, so after a loss of contact the client asks
     /// for the node. Returns none if it also has to look for predecessors again.
-    async fn confirm(&mut self, before: &mut Predecessors) -> Result<Option<Place>, LockError> {
+    async fn confirm(&mut self, before: &mut Obstacle) -> Result<Option<Place>, LockError> {
         loop {
             if self.contact_was_lost().await {
                 if !self.ask_for_own().await? {

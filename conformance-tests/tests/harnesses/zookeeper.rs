@@ -43,6 +43,9 @@ struct Place {
     options: &'static [(&'static str, &'static str)],
 }
 
+/// The directories of a semaphore, below that of the lock of its name.
+const SEMAPHORE: [&str; 2] = ["locks", "leases"];
+
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Ends with the last case that uses it.
@@ -123,10 +126,20 @@ impl Place {
         directories.retain(|directory| directory != "~remembered");
         for directory in directories {
             let directory = format!("{}/{directory}", self.root);
-            let children = self.server.children(&directory).await?.unwrap_or_default();
-            left.extend(children.into_iter().map(|child| format!("{directory}/{child}")));
+            let mut children = self.children(&directory).await?;
+            children.retain(|child| !SEMAPHORE.contains(&child.rsplit('/').next().unwrap_or_default()));
+            for inside in SEMAPHORE {
+                children.extend(self.children(&format!("{directory}/{inside}")).await?);
+            }
+            left.extend(children);
         }
         Ok(left)
+    }
+
+    /// The paths of the children of a node.
+    async fn children(&self, path: &str) -> Outcome<Vec<String>> {
+        let children = self.server.children(path).await?.unwrap_or_default();
+        Ok(children.into_iter().map(|child| format!("{path}/{child}")).collect())
     }
 }
 

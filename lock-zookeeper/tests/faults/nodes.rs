@@ -8,7 +8,7 @@ use test_servers::{Losing, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{IMPATIENT, LONG, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{IMPATIENT, LONG, NODES_OF_A_HOLD, ROOM, Stage, Waiter, soon, until};
 
 cases!("nodes":
     a_predecessor_that_gives_up_hands_nothing_over,
@@ -225,7 +225,7 @@ async fn the_own_node_deleted_before_the_grant_is_read() -> Outcome {
     let waiter = Waiter::of(&client)?;
     soon("the answer", proxy.reply_is_held()).await?;
     let began = Instant::now();
-    stage.server.delete(&stage.path(0).await?).await?;
+    stage.delete_all_of(0).await?;
     let next = soon("the lock", other.mutex(ROOM)?.acquire()).await??;
     proxy.let_replies_go();
     let (guard, _) = waiter.granted().await?;
@@ -408,7 +408,7 @@ async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
     for number in [0, 7, 19] {
         let directory = stage.directory(&format!("many-{number}"));
         let names = stage.server.children(&directory).await?.unwrap_or_default();
-        ensure!(names.len() == 1, "{names:?}");
+        ensure!(names.len() == NODES_OF_A_HOLD, "{names:?}");
         stage.server.delete(&format!("{directory}/{}", names[0])).await?;
         ensure!(
             soon("the loss", guards[number].lost()).await? == Some(LossReason::Deleted),

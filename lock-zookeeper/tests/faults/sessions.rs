@@ -10,7 +10,7 @@ use test_servers::{TcpProxy, ZooKeeperRequest};
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::logs;
-use crate::stage::{LONG, Lost, ROOM, Stage, Waiter, connect_patiently, refusal, soon, until};
+use crate::stage::{LONG, Lost, NODES_OF_A_HOLD, ROOM, Stage, Waiter, connect_patiently, refusal, soon, until};
 
 cases!("sessions":
     the_node_of_a_dying_session_is_not_adopted,
@@ -213,7 +213,7 @@ async fn ended_around_a_creation(kept_back: Lost) -> Outcome {
     // The answer may have come before the event of the end, and the event before this line.
     let directory = stage.directory("another room");
     let nodes = stage.server.children(&directory).await?.unwrap_or_default();
-    ensure!(nodes.len() <= 1, "{nodes:?}");
+    ensure!(nodes.is_empty() || nodes.len() == NODES_OF_A_HOLD, "{nodes:?}");
     if nodes.is_empty() {
         soon("the loss of what was made in the old session", guard.lost()).await?;
     } else {

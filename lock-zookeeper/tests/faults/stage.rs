@@ -24,6 +24,9 @@ pub const LONG: &str = "session_timeout=60s";
 /// A session in which unanswered requests do not take long, but which leaves a busy machine time to answer the others.
 pub const IMPATIENT: &str = "session_timeout=8s";
 
+/// An exclusive attempt has a node for those who know mutexes, and one for those who know read-write locks.
+pub const NODES_OF_A_HOLD: usize = 2;
+
 /// A server that cases share, started when the first case asks for it.
 type Shared = Arc<OnceCell<Arc<ZooKeeperServer>>>;
 
@@ -193,7 +196,7 @@ impl Stage {
         format!("{}/{name}", self.root)
     }
 
-    /// The nodes of the holder of and the waiters for the lock `room`, in the order of the queue.
+    /// One node of the holder of and of each waiter for the lock `room`, in the order of the queue. Readers are left out.
     pub async fn nodes(&self) -> Outcome<Vec<String>> {
         let children = self.server.children(&self.directory(ROOM)).await?.unwrap_or_default();
         Ok(children.into_iter().filter(|name| name.contains("lock-")).collect())
@@ -204,6 +207,21 @@ impl Stage {
         let nodes = self.nodes().await?;
         let name = nodes.get(position).ok_or_else(|| Failure::new(format!("too few nodes: {nodes:?}")))?;
         Ok(format!("{}/{name}", self.directory(ROOM)))
+    }
+
+    /// Deletes all nodes of the attempt at this position in the queue of the lock `room`.
+    pub async fn delete_all_of(&self, position: usize) -> Outcome {
+        /// `_c_`, a UUID and a hyphen.
+        const MARK: usize = 40;
+        let first = self.path(position).await?;
+        let directory = self.directory(ROOM);
+        let mark = first.get(directory.len() + 1..directory.len() + 1 + MARK).unwrap_or(&first);
+        for name in self.server.children(&directory).await?.unwrap_or_default() {
+            if name.starts_with(mark) {
+                self.server.delete(&format!("{directory}/{name}")).await?;
+            }
+        }
+        Ok(())
     }
 
     pub async fn node(&self, position: usize) -> Outcome<ZooKeeperNode> {

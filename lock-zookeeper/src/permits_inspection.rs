@@ -1,0 +1,142 @@
+//! Who holds permits of a semaphore and who waits for them, and taking them from a holder.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use lock_core::{Broken, HolderId, InspectRequest, LockStatus, Mode, Participant};
+
+use crate::backend::{READ_TOGETHER, ZooKeeperBackend};
+use crate::contender::{is_newer, mark_in, number_of_permits, read_lease};
+use crate::failure::Failure;
+use crate::permits::{LEASES, QUEUE};
+use crate::queue::in_order;
+use crate::session::Session;
+
+/// One that holds permits or waits for them.
+struct User {
+    /// The paths of its nodes below the semaphore's directory, the first of which stands for all of them.
+    nodes: Vec<String>,
+    take: u32,
+    /// How many permits there are; Curator's users do not say so.
+    of: Option<u32>,
+}
+
+impl User {
+    /// The name of its first node, without the directory.
+    fn name(&self) -> &str {
+        self.nodes.first().and_then(|path| path.rsplit('/').next()).unwrap_or("")
+    }
+}
+
+/// The holders of permits and those that wait for some, in order.
+struct Users {
+    holders: Vec<User>,
+    waiters: Vec<User>,
+}
+
+impl Users {
+    /// How many permits there are: what the first user says. Where all are Curator's, at least as many as are taken.
+    fn of(&self) -> u32 {
+        let all = || self.holders.iter().chain(&self.waiters);
+        let taken = self.holders.iter().map(|holder| holder.take).fold(0, u32::saturating_add);
+        all().find_map(|user| user.of).unwrap_or(taken.max(1))
+    }
+}
+
+impl ZooKeeperBackend {
+    async fn users(&self, session: &Session, directory: &str) -> Result<Users, Failure> {
+        session.catch_up(directory).await?;
+        let both = session.list_all(&[format!("{directory}/{QUEUE}"), format!("{directory}/{LEASES}")]).await?;
+        let [waiting, taken] = <[Vec<String>; 2]>::try_from(both).unwrap_or_default();
+        if let Some(name) = waiting.iter().chain(&taken).find(|name| is_newer(name)) {
+            return Err(Failure::Newer(name.clone()));
+        }
+        let queue = in_order(session, &format!("{directory}/{QUEUE}"), &waiting, self.recipe.accepted).await?;
+        let waiters = queue.into_iter().map(|node| {
+            let permits = number_of_permits(&node.name);
+            User {
+                nodes: vec![format!("{QUEUE}/{}", node.name)],
+                take: permits.map_or(1, |(take, _)| take),
+                of: permits.map(|(_, of)| of),
+            }
+        });
+        Ok(Users { holders: holders(taken, &waiting), waiters: waiters.collect() })
+    }
+
+    pub(crate) async fn status_of_permits(
+        &self,
+        session: &Session,
+        request: &InspectRequest,
+    ) -> Result<LockStatus, Failure> {
+        let directory = self.directory(request.physical());
+        let users = self.users(session, &directory).await?;
+        let of = users.of();
+        let mut status = LockStatus::free(request.name().clone());
+        status.holders = self.participants(session, &directory, &users.holders, of).await?;
+        let waiters = self.participants(session, &directory, &users.waiters, of).await?;
+        status.waiters = waiters.into_iter().map(|waiter| waiter.with_token(None)).collect();
+        Ok(status)
+    }
+
+    async fn participants(
+        &self,
+        session: &Session,
+        directory: &str,
+        users: &[User],
+        of: u32,
+    ) -> Result<Vec<Participant>, Failure> {
+        let mut participants = Vec::with_capacity(users.len());
+        let number = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+        for users in users.chunks(READ_TOGETHER) {
+            let first = |user: &User| format!("{directory}/{}", user.nodes.first().map_or("", String::as_str));
+            let found = session.read(&users.iter().map(first).collect::<Vec<_>>()).await?;
+            for (user, found) in users.iter().zip(&found) {
+                let mode = Mode::Permits { take: number(user.take), of: number(user.of.unwrap_or(of)) };
+                participants.extend(self.participant(user.name(), mode, found));
+            }
+        }
+        Ok(participants)
+    }
+
+    pub(crate) async fn take_permits_from(
+        &self,
+        session: &Session,
+        request: &InspectRequest,
+        holder: &HolderId,
+    ) -> Result<Broken, Failure> {
+        let directory = self.directory(request.physical());
+        let users = self.users(session, &directory).await?;
+        let Some(user) = users.holders.iter().find(|user| user.name() == holder.as_str()) else {
+            return Ok(Broken::not_held());
+        };
+        let paths: Vec<_> = user.nodes.iter().map(|path| format!("{directory}/{path}")).collect();
+        self.break_nodes(session, &paths).await
+    }
+}
+
+/// The holders among the nodes of permits. The nodes of one that is still in the queue are not a holder's: they wait for room.
+fn holders(mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
+    taken.retain(|name| read_lease(name).is_some());
+    taken.sort_by_cached_key(|name| (read_lease(name).flatten().unwrap_or(i64::MAX), name.clone()));
+    let mut holders: Vec<User> = Vec::new();
+    let mut places = HashMap::new();
+    for name in taken {
+        let mark = mark_in(&name).map(str::to_owned);
+        if mark.as_ref().is_some_and(|mark| waiting.iter().any(|waiter| waiter.starts_with(mark.as_str()))) {
+            continue;
+        }
+        let node = format!("{LEASES}/{name}");
+        match mark.as_ref().and_then(|mark| places.get(mark)) {
+            Some(place) => {
+                let holder: &mut User = &mut holders[*place];
+                holder.take += 1;
+                holder.nodes.push(node);
+            }
+            None => {
+                places.extend(mark.map(|mark| (mark, holders.len())));
+                holders.push(User { nodes: vec![node], take: 1, of: number_of_permits(&name).map(|(_, of)| of) });
+            }
+        }
+    }
+    holders
+}
