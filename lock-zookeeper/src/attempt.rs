@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, ErrorKind, FencingToken, Grant, HolderId, LockError, Mode, Operation, Term, Wait};
+use lock_core::{
+    AcquireRequest, ErrorKind, FencingToken, Grant, HolderId, LockError, Mode, Operation, Term, Wait,
+};
 
 use crate::backend::ZooKeeperBackend;
 use crate::contender::Mark;

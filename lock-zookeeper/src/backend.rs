@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
-    LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Mode, Modes, NameRules, Operation, Participant,
-    PhysicalName, Reach, Released, Remembered, Remembering, Updated,
+    LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Mode, Modes, NameRules, Operation,
+    Participant, PhysicalName, Reach, Released, Remembered, Remembering, Updated,
 };
 use zookeeper_client::{Error, MultiReadResult};
 
@@ -113,9 +113,10 @@ impl ZooKeeperBackend {
     /// Without an answer that stays unknown.
     pub(crate) async fn name_holder(&self, request: &AcquireRequest, claim: &NodeClaim, first: Option<&str>) {
         let mode = |name: &str| match request.mode() {
-            Mode::Permits { of, .. } => {
-                Some(Mode::Permits { take: NonZeroU32::MIN, of: NonZeroU32::new(number_of_permits(name)?.1).unwrap_or(of) })
-            }
+            Mode::Permits { of, .. } => Some(Mode::Permits {
+                take: NonZeroU32::MIN,
+                of: NonZeroU32::new(number_of_permits(name)?.1).unwrap_or(of),
+            }),
             _ => Some(Contender::read(name, self.recipe.accepted)?.mode()),
         };
         let Some((first, mode)) = first.and_then(|name| Some((name, mode(name)?))) else { return };

@@ -142,20 +142,22 @@ pub(crate) fn read_sequence(text: &str) -> Option<i64> {
 }
 
 fn is_at_the_end(sequence: i64) -> bool {
-    sequence < 0 || sequence >= END_OF_SEQUENCES
+    !(0..END_OF_SEQUENCES).contains(&sequence)
 }
 
 /// Whether the counter of the directory of this node should start again.
 pub(crate) fn is_worth_resetting(name: &str) -> bool {
     let sequence = [MUTEX, WRITER, READER, LEASE].into_iter().find_map(|word| read_after(name, word));
-    sequence.is_some_and(|sequence| sequence < 0 || sequence >= WORTH_RESETTING)
+    sequence.is_some_and(|sequence| !(0..WORTH_RESETTING).contains(&sequence))
 }
 
-/// The number of a permit that is taken; none in the outer sense if the node is no permit, and in the inner sense if other permits
-/// may have the same number.
-pub(crate) fn read_lease(name: &str) -> Option<Option<i64>> {
+/// Stands for a number that other nodes may have as well.
+pub(crate) const AT_THE_END: i64 = i64::MAX;
+
+/// The number of a permit that is taken; none if the node is no permit.
+pub(crate) fn read_lease(name: &str) -> Option<i64> {
     let sequence = read_after(name, LEASE)?;
-    Some((!is_at_the_end(sequence)).then_some(sequence))
+    Some(if is_at_the_end(sequence) { AT_THE_END } else { sequence })
 }
 
 /// How many permits a node of ours takes, and how many there are: `of3` and `2of3` after the mark.
@@ -226,7 +228,8 @@ pub(crate) fn entrants(contenders: Vec<Contender>) -> Vec<Entrant> {
     let mut found: Vec<(usize, Entrant)> = Vec::with_capacity(contenders.len());
     let mut others = Vec::new();
     for (place, contender) in contenders.into_iter().enumerate() {
-        let first = contender.mark().filter(|_| contender.kind == Kind::Writer).and_then(|mark| halves.remove(mark));
+        let first =
+            contender.mark().filter(|_| contender.kind == Kind::Writer).and_then(|mark| halves.remove(mark));
         match first {
             Some(first) => others.push((first, contender)),
             None => found.push((place, Entrant { node: contender, other_half: None })),
@@ -281,7 +284,11 @@ pub(crate) fn stranger_before<'a>(
 }
 
 /// The first of the children that is before this contender and has a layout that this client does not understand.
-pub(crate) fn newer_before<'a>(own: Option<&Contender>, children: &'a [String], accepted: Accepted) -> Option<&'a str> {
+pub(crate) fn newer_before<'a>(
+    own: Option<&Contender>,
+    children: &'a [String],
+    accepted: Accepted,
+) -> Option<&'a str> {
     let stands_before = |other: &Contender| {
         own.is_none_or(|own| own.is_at_the_end_of_sequences() || other.sequence < own.sequence)
     };
@@ -538,8 +545,8 @@ mod tests {
         let waiting = format!("{}0000000008", mark.waiting(2, 3)[0]);
         assert_eq!((number_of_permits(&lease), number_of_permits(&waiting)), (Some((1, 3)), Some((2, 3))));
         assert_eq!(number_of_permits(&format!("{UUID}lease-0000000007")), None);
-        assert_eq!(read_lease(&lease), Some(Some(7)));
-        assert_eq!(read_lease("_c_x-lease-2147483647"), Some(None));
+        assert_eq!(read_lease(&lease), Some(7));
+        assert_eq!(read_lease("_c_x-lease-2147483647"), Some(AT_THE_END));
         assert_eq!(read_lease(&waiting), None);
         assert!(!is_newer(&lease) && is_newer(&lease.replace("of3", "v2-of3")));
     }

@@ -29,7 +29,9 @@ pub(crate) async fn downgrade(
     lease: &Lease,
     request: &AcquireRequest,
 ) -> Result<Downgraded<Lease>, LockError> {
-    let Some(claim) = claim(backend, lease, request) else { return Ok(Downgraded::WasLost(LossReason::Deleted)) };
+    let Some(claim) = claim(backend, lease, request) else {
+        return Ok(Downgraded::WasLost(LossReason::Deleted));
+    };
     // From here on the end of the nodes is not a loss by itself.
     lease.begin_release();
     let found = if claim.has_left_something() { backend.recipe.find(&claim).await? } else { None };

@@ -40,7 +40,8 @@ impl ZooKeeperBackend {
         let directory = self.directory(request.physical());
         let (mut queue, mut participants) = (Vec::new(), Vec::new());
         for entrants in self.entrants(session, &directory).await?.chunks(READ_TOGETHER) {
-            let paths: Vec<_> = entrants.iter().map(|entrant| format!("{directory}/{}", entrant.name())).collect();
+            let paths: Vec<_> =
+                entrants.iter().map(|entrant| format!("{directory}/{}", entrant.name())).collect();
             for (entrant, found) in entrants.iter().zip(&session.read(&paths).await?) {
                 let node = &entrant.node;
                 if let Some(participant) = self.participant(&node.name, node.mode(), found) {

@@ -67,6 +67,8 @@ mod hold;
 mod inspection;
 mod liveness;
 mod memos;
+#[cfg(test)]
+mod model;
 mod node;
 mod node_claim;
 mod obstacle;

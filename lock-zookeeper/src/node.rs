@@ -172,7 +172,8 @@ impl Recipe {
         session.barrier(claim.directory()).await?;
         let children = session.list(claim.directory()).await?;
         let own = children.iter().filter(|name| claim.mark().is_on(name));
-        let names: Names = made_together(own.map(String::as_str).collect(), claim.wanted()).unwrap_or_default().into();
+        let names: Names =
+            made_together(own.map(String::as_str).collect(), claim.wanted()).unwrap_or_default().into();
         let children = without_doubles(claim, &names, children).await?;
         let Some(first) = names.first() else {
             claim.created_nothing();
@@ -257,7 +258,8 @@ mod tests {
     fn only_nodes_of_one_transaction_belong_together() {
         let wanted = ["a-lock-", "a-__WRIT__"].map(str::to_owned);
         let found = |own: &[&str]| made_together(own.to_vec(), &wanted).unwrap_or_default();
-        let (one, two) = (["a-lock-0000000003", "a-__WRIT__0000000004"], ["a-lock-0000000007", "a-__WRIT__0000000008"]);
+        let (one, two) =
+            (["a-lock-0000000003", "a-__WRIT__0000000004"], ["a-lock-0000000007", "a-__WRIT__0000000008"]);
         assert_eq!(found(&one), one);
         assert_eq!(found(&[two[1], one[0], two[0], one[1]]), one);
         assert_eq!(found(&[one[1], two[1], two[0]]), two);

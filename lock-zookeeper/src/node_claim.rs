@@ -193,7 +193,9 @@ impl NodeClaim {
                     Err(failure) => Err(failure.explain(Operation::Cancel)),
                 }
             }
-            Nodes::None | Nodes::Made(_) | Nodes::Perhaps => self.orphan.sweep(session, Operation::Cancel).await,
+            Nodes::None | Nodes::Made(_) | Nodes::Perhaps => {
+                self.orphan.sweep(session, Operation::Cancel).await
+            }
         }
     }
 }

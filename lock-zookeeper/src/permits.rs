@@ -23,7 +23,7 @@ use lock_core::{AcquireRequest, ErrorKind, Grant, LockError, LockName, Operation
 
 use crate::attempt::{Attempt, random};
 use crate::backend::ZooKeeperBackend;
-use crate::contender::{Contender, Mark, is_newer, number_of_permits, read_lease};
+use crate::contender::{AT_THE_END, Contender, Mark, is_newer, number_of_permits, read_lease};
 use crate::failure::Failure;
 use crate::hold::Lease;
 use crate::node::Made;
@@ -126,7 +126,8 @@ impl PermitsAttempt<'_> {
             };
             self.refuse_other_numbers(queued, &children)?;
             let accepted = self.backend.recipe.accepted;
-            let before = Predecessors::of(queue, &queued.names, &children, accepted).await.map_err(explained)?;
+            let before =
+                Predecessors::of(queue, &queued.names, &children, accepted).await.map_err(explained)?;
             let Some(before) = before else { return Ok(None) };
             if waiter.wait(Obstacle::Queue(before)).await? == Place::Lost {
                 return Ok(None);
@@ -220,7 +221,9 @@ impl PermitsAttempt<'_> {
 fn too_many(name: &LockName, take: u32) -> LockError {
     LockError::new(ErrorKind::InvalidOption, Operation::Acquire)
         .on(name)
-        .because(format!("{take} permits at once are too many for a name of this length: a session cannot watch them"))
+        .because(format!(
+            "{take} permits at once are too many for a name of this length: a session cannot watch them"
+        ))
         .remedy("take fewer permits at once, or shorten the name")
 }
 
@@ -267,9 +270,7 @@ impl Room {
         taken.sort_by_key(|name| read_lease(name));
         self.first = taken.into_iter().find(|name| read_lease(name).is_some() && !self.own.contains(name));
         does_fit(children, &self.own, self.of).map_err(|obstacle| match obstacle {
-            NoRoom::OtherNumber(is) => {
-                Failure::Refused(LockError::other_permits(&self.name, self.of, is))
-            }
+            NoRoom::OtherNumber(is) => Failure::Refused(LockError::other_permits(&self.name, self.of, is)),
             NoRoom::Newer(name) => Failure::Newer(name),
         })
     }
@@ -289,11 +290,9 @@ fn does_fit(children: &[String], own: &[String], of: u32) -> Result<Option<bool>
     if numbers.len() < own.len() || !own.iter().all(|name| children.contains(name)) {
         return Ok(None);
     }
-    let last = numbers.into_iter().collect::<Option<Vec<_>>>().and_then(|numbers| numbers.into_iter().max());
-    let comes_before = |name: &&String| match (read_lease(name), last) {
-        (Some(Some(number)), Some(last)) => number <= last,
-        _ => true,
-    };
+    let last = numbers.into_iter().max().unwrap_or(AT_THE_END);
+    let comes_before =
+        |name: &&String| read_lease(name).is_none_or(|number| number <= last || number == AT_THE_END);
     let mut before = 0_u32;
     for name in children.iter().filter(comes_before) {
         if is_newer(name) {
@@ -341,7 +340,10 @@ mod tests {
         assert_eq!(fits(&others, &own, 3), Ok(Some(false)));
         assert_eq!(fits(&others[..2], &own, 3), Ok(Some(true)));
         let at_the_end = [lease("of3-", 2_147_483_647)];
-        assert_eq!(fits(&[lease("of3-", 1), lease("of3-", 2), lease("of3-", 3)], &at_the_end, 3), Ok(Some(false)));
+        assert_eq!(
+            fits(&[lease("of3-", 1), lease("of3-", 2), lease("of3-", 3)], &at_the_end, 3),
+            Ok(Some(false))
+        );
     }
 
     #[test]

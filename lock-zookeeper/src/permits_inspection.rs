@@ -46,12 +46,14 @@ impl Users {
 impl ZooKeeperBackend {
     async fn users(&self, session: &Session, directory: &str) -> Result<Users, Failure> {
         session.catch_up(directory).await?;
-        let both = session.list_all(&[format!("{directory}/{QUEUE}"), format!("{directory}/{LEASES}")]).await?;
+        let both =
+            session.list_all(&[format!("{directory}/{QUEUE}"), format!("{directory}/{LEASES}")]).await?;
         let [waiting, taken] = <[Vec<String>; 2]>::try_from(both).unwrap_or_default();
         if let Some(name) = waiting.iter().chain(&taken).find(|name| is_newer(name)) {
             return Err(Failure::Newer(name.clone()));
         }
-        let queue = in_order(session, &format!("{directory}/{QUEUE}"), &waiting, self.recipe.accepted).await?;
+        let queue =
+            in_order(session, &format!("{directory}/{QUEUE}"), &waiting, self.recipe.accepted).await?;
         let waiters = queue.into_iter().map(|node| {
             let permits = number_of_permits(&node.name);
             User {
@@ -88,7 +90,8 @@ impl ZooKeeperBackend {
         let mut participants = Vec::with_capacity(users.len());
         let number = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
         for users in users.chunks(READ_TOGETHER) {
-            let first = |user: &User| format!("{directory}/{}", user.nodes.first().map_or("", String::as_str));
+            let first =
+                |user: &User| format!("{directory}/{}", user.nodes.first().map_or("", String::as_str));
             let found = session.read(&users.iter().map(first).collect::<Vec<_>>()).await?;
             for (user, found) in users.iter().zip(&found) {
                 let mode = Mode::Permits { take: number(user.take), of: number(user.of.unwrap_or(of)) };
@@ -117,7 +120,7 @@ impl ZooKeeperBackend {
 /// The holders among the nodes of permits. The nodes of one that is still in the queue are not a holder's: they wait for room.
 fn holders(mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
     taken.retain(|name| read_lease(name).is_some());
-    taken.sort_by_cached_key(|name| (read_lease(name).flatten().unwrap_or(i64::MAX), name.clone()));
+    taken.sort_by_cached_key(|name| (read_lease(name), name.clone()));
     let mut holders: Vec<User> = Vec::new();
     let mut places = HashMap::new();
     for name in taken {
@@ -126,16 +129,14 @@ fn holders(mut taken: Vec<String>, waiting: &[String]) -> Vec<User> {
             continue;
         }
         let node = format!("{LEASES}/{name}");
-        match mark.as_ref().and_then(|mark| places.get(mark)) {
-            Some(place) => {
-                let holder: &mut User = &mut holders[*place];
-                holder.take += 1;
-                holder.nodes.push(node);
-            }
-            None => {
-                places.extend(mark.map(|mark| (mark, holders.len())));
-                holders.push(User { nodes: vec![node], take: 1, of: number_of_permits(&name).map(|(_, of)| of) });
-            }
+        if let Some(place) = mark.as_ref().and_then(|mark| places.get(mark)) {
+            let holder: &mut User = &mut holders[*place];
+            holder.take += 1;
+            holder.nodes.push(node);
+        } else {
+            places.extend(mark.map(|mark| (mark, holders.len())));
+            let of = number_of_permits(&name).map(|(_, of)| of);
+            holders.push(User { nodes: vec![node], take: 1, of });
         }
     }
     holders

@@ -22,7 +22,9 @@
 //!
 //! This is ZooKeeper's recipe for locks, except that there is normally no second listing and that another node is watched first.
 
-use crate::contender::{Accepted, Contender, Entrant, Heir, Kind, contenders, entrants, newer_before, stranger_before};
+use crate::contender::{
+    Accepted, Contender, Entrant, Heir, Kind, contenders, entrants, newer_before, stranger_before,
+};
 use crate::failure::Failure;
 use crate::node::without_doubles;
 use crate::node_claim::{Names, NodeClaim};
@@ -74,7 +76,9 @@ impl Predecessors {
         };
         refuse_strangers(Some(&first), children, accepted)?;
         let mut queue = entrants(in_order(claim.session(), claim.directory(), children, accepted).await?);
-        let Some(place) = queue.iter().position(|entrant| entrant.name() == first.name) else { return Ok(None) };
+        let Some(place) = queue.iter().position(|entrant| entrant.name() == first.name) else {
+            return Ok(None);
+        };
         queue.truncate(place);
         let reads = first.kind == Kind::Reader;
         let is_in_the_way = |entrant: &Entrant| !(reads && entrant.is_reader());

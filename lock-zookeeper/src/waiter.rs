@@ -321,7 +321,9 @@ impl<'a> Waiter<'a> {
             match told {
                 Some(Told::Deleted) => return Ok(Some(Place::Lost)),
                 Some(Told::SessionOver) => return Err(session_over()),
-                Some(Told::Changed) if self.watch_own().await? == Place::Lost => return Ok(Some(Place::Lost)),
+                Some(Told::Changed) if self.watch_own().await? == Place::Lost => {
+                    return Ok(Some(Place::Lost));
+                }
                 Some(Told::Changed) => continue,
                 None if is_fresh(self.session()) => return Ok(Some(Place::Kept)),
                 None => {}

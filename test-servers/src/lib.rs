@@ -54,7 +54,8 @@ mod zookeeper;
 pub use certificates::{Certificates, Pair};
 #[cfg(unix)]
 pub use curator::{
-    CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorLock, CuratorPeer,
+    CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorLock,
+    CuratorPeer,
 };
 pub use failure::{During, Failure, Outcome};
 #[cfg(unix)]

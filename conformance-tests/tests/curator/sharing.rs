@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use distlock::status::{Mode, Participant};
 use distlock::{DistributedLock, LockClient, LockGuard, Owner, Wait};
 use test_servers::{CuratorHold, CuratorLock, CuratorPeer};
 use tokio::task::JoinHandle;
@@ -20,7 +21,10 @@ async fn shows(client: &LockClient, holders: usize, waiters: usize) {
         if (status.holders.len(), status.waiters.len()) == (holders, waiters) {
             return;
         }
-        assert!(Instant::now() < deadline, "{holders} holders and {waiters} waiters were expected: {status:?}");
+        assert!(
+            Instant::now() < deadline,
+            "{holders} holders and {waiters} waiters were expected: {status:?}"
+        );
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
@@ -156,4 +160,90 @@ async fn curators_plain_mutex_does_not_know_readers() {
     assert!(lock.write().try_acquire().await.unwrap().is_none());
     curator.release(mutex).await.unwrap();
     stage.nothing_is_left().await;
+}
+
+/// Waits until the status of the semaphore shows so many permits that are taken, and waiters.
+async fn permits_show(client: &LockClient, size: u32, taken: u32, waiters: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    let slots = client.semaphore(NAME, size).unwrap();
+    loop {
+        let status = slots.status().await.unwrap();
+        let held: u32 = status.holders.iter().map(permits_of).sum();
+        if (held, status.waiters.len()) == (taken, waiters) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{taken} permits and {waiters} waiters were expected: {status:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn permits_of(holder: &Participant) -> u32 {
+    match holder.mode {
+        Mode::Permits { take, .. } => take.get(),
+        _ => 0,
+    }
+}
+
+#[tokio::test]
+async fn permits_of_both_sides_are_never_more_than_there_are() {
+    let Some(stage) = Stage::new("permits-both").await else { return };
+    let (ours, curator) = (stage.ours().await, stage.curator().await);
+    let (slots, permit) = (ours.semaphore(NAME, 3).unwrap(), CuratorLock::PermitOf(3));
+    for _ in 0..3 {
+        let two = slots.acquire(2).await.unwrap();
+        let theirs = curator_gets(&curator, permit, &stage).await;
+        permits_show(&ours, 3, 3, 0).await;
+        assert!(slots.try_acquire(1).await.unwrap().is_none(), "a fourth permit");
+        assert!(curator_tries(&curator, permit, &stage).await.is_none(), "a fourth permit of Curator's");
+        curator.release(theirs).await.unwrap();
+        let one = slots.acquire(1).await.unwrap();
+        assert!(curator_tries(&curator, permit, &stage).await.is_none(), "a fourth permit of Curator's");
+        two.release().await.unwrap();
+        let theirs = curator_gets(&curator, permit, &stage).await;
+        curator.release(theirs).await.unwrap();
+        one.release().await.unwrap();
+    }
+    permits_show(&ours, 3, 0, 0).await;
+}
+
+#[tokio::test]
+async fn waiters_for_permits_of_both_sides_are_served_in_turn() {
+    let Some(stage) = Stage::new("permits-queue").await else { return };
+    let (ours, curator) = (stage.ours().await, stage.curator().await);
+    let (slots, permit) = (ours.semaphore(NAME, 3).unwrap(), CuratorLock::PermitOf(3));
+    let (two, one) = (slots.acquire(2).await.unwrap(), slots.acquire(1).await.unwrap());
+    let large = wanting(slots.permits(2).unwrap());
+    permits_show(&ours, 3, 3, 1).await;
+    let theirs = curator_wants(&curator, permit, &stage);
+    permits_show(&ours, 3, 3, 2).await;
+    let last = wanting(slots.permits(2).unwrap());
+    permits_show(&ours, 3, 3, 3).await;
+    one.release().await.unwrap();
+    assert!(!large.is_finished() && !theirs.is_finished(), "granted, or passed the one before it");
+    two.release().await.unwrap();
+    let large = soon("our two permits", large).await.unwrap();
+    let theirs = soon("Curator's permit", theirs).await.unwrap();
+    assert!(!last.is_finished(), "a fourth permit");
+    large.release().await.unwrap();
+    let last = soon("our last permits", last).await.unwrap();
+    assert!(last.hold().is_valid());
+    curator.release(theirs).await.unwrap();
+    last.release().await.unwrap();
+    permits_show(&ours, 3, 0, 0).await;
+}
+
+#[tokio::test]
+async fn a_killed_holder_of_a_permit_of_curators_frees_it_when_its_session_ends() {
+    let Some(stage) = Stage::new("permits-killed").await else { return };
+    let (ours, curator) = (stage.ours().await, stage.curator().await);
+    let slots = ours.semaphore(NAME, 2).unwrap();
+    let _theirs = curator_gets(&curator, CuratorLock::PermitOf(2), &stage).await;
+    let waiting = wanting(slots.permits(2).unwrap());
+    permits_show(&ours, 2, 1, 1).await;
+    let killed = Instant::now();
+    curator.kill().unwrap();
+    let guard = soon("our turn", waiting).await.unwrap();
+    assert!(killed.elapsed() >= LIVES_ON, "after {:?} its session cannot have ended", killed.elapsed());
+    guard.release().await.unwrap();
+    permits_show(&ours, 2, 0, 0).await;
 }

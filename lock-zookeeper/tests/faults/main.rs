@@ -19,6 +19,7 @@ mod lost_creates;
 mod lost_requests;
 mod nodes;
 mod paths;
+mod permits;
 #[cfg(feature = "tls")]
 mod places;
 mod processes;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         contact::cases(),
         sessions::cases(),
         sharing::cases(),
+        permits::cases(),
         processes::cases(),
         costs::cases(),
         lost_creates::cases(),

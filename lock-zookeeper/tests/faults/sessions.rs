@@ -10,7 +10,9 @@ use test_servers::{TcpProxy, ZooKeeperRequest};
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
 use crate::logs;
-use crate::stage::{LONG, Lost, NODES_OF_A_HOLD, ROOM, Stage, Waiter, connect_patiently, refusal, soon, until};
+use crate::stage::{
+    LONG, Lost, NODES_OF_A_HOLD, ROOM, Stage, Waiter, connect_patiently, refusal, soon, until,
+};
 
 cases!("sessions":
     the_node_of_a_dying_session_is_not_adopted,

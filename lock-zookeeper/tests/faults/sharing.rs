@@ -47,7 +47,8 @@ async fn paths_with(stage: &Stage, word: &str) -> Outcome<Vec<String>> {
 }
 
 async fn readers_are(stage: &Stage, count: usize) -> Outcome {
-    until(&format!("{count} readers"), || async { Ok(paths_with(stage, "__READ__").await?.len() == count) }).await
+    until(&format!("{count} readers"), || async { Ok(paths_with(stage, "__READ__").await?.len() == count) })
+        .await
 }
 
 async fn waiting(stage: &Stage, side: Arc<dyn DistributedLock>, nodes: usize) -> Outcome<Waiter> {
@@ -67,7 +68,10 @@ async fn is_refused(side: &Arc<dyn DistributedLock>, what: &str) -> Outcome {
 }
 
 /// A reader through a proxy, and another one beside it.
-async fn two_readers(stage: &Stage, options: &str) -> Outcome<(TcpProxy, [LockClient; 2], [LockGuard; 2], Diary)> {
+async fn two_readers(
+    stage: &Stage,
+    options: &str,
+) -> Outcome<(TcpProxy, [LockClient; 2], [LockGuard; 2], Diary)> {
     let proxy = stage.proxy()?;
     let (client, other) = (stage.client_at(proxy.address(), options).await?, stage.client(LONG).await?);
     let (read, beside) = (room(&client)?.read(), room(&other)?.read());
@@ -154,8 +158,10 @@ async fn a_server_that_is_started_again_keeps_readers() -> Outcome {
     let readers = [room(&first)?.read().acquire().await?, room(&second)?.read().acquire().await?];
     let writer = waiting(&stage, room(&second)?.write(), 4).await?;
     stage.server.restart(Data::Kept).await?;
-    until("contact", || async { Ok(second.status(ROOM).await.is_ok_and(|status| status.holders.len() == 2)) })
-        .await?;
+    until("contact", || async {
+        Ok(second.status(ROOM).await.is_ok_and(|status| status.holders.len() == 2))
+    })
+    .await?;
     ensure!(readers.iter().all(|reader| reader.hold().is_valid()), "a reader was lost");
     ensure!(!writer.is_finished(), "a writer is beside readers");
     for reader in readers {
@@ -240,7 +246,10 @@ async fn a_lost_downgrade_leaves_one_reader_and_no_gap() -> Outcome {
         let (writer, reader) = writing_and_reading(&client).await?;
         let waiter = waiting(&stage, Arc::clone(&write), 4).await?;
         loss.of_next(&proxy, ZooKeeperRequest::Create);
-        soon("the end of the write side", writer.release()).await??;
+        // Where no answer comes in time, the release says so, and the client continues.
+        let released = soon("the end of the write side", writer.release()).await?;
+        let released = released.map_err(|error| error.kind());
+        ensure!(matches!(released, Ok(()) | Err(ErrorKind::Unreachable)), "{loss:?}: {released:?}");
         until(&format!("{loss:?}: one reader and one writer"), || async {
             Ok(paths_with(&stage, "__READ__").await?.len() == 1 && all_nodes(&stage).await?.len() == 3)
         })
@@ -320,7 +329,10 @@ async fn an_heir_of_curators_is_in_the_way_of_writers() -> Outcome {
     stage.server.delete(&writer).await?;
     let own = session_of(&stage, &stage.path(0).await?).await?;
     stage.is_watched(std::slice::from_ref(&heir), own).await?;
-    ensure!(![&ours, &behind, &last].iter().any(|waiter| waiter.is_finished()), "a writer is beside a reader");
+    ensure!(
+        ![&ours, &behind, &last].iter().any(|waiter| waiter.is_finished()),
+        "a writer is beside a reader"
+    );
     let status = clients[0].status(ROOM).await?;
     ensure!(status.holders.len() == 1 && status.waiters.len() == 3, "{status:?}");
     stage.server.delete(&heir).await?;

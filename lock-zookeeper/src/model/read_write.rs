@@ -1,0 +1,457 @@
+//! The queue of a read-write lock, with writers that go on reading.
+
+use super::{World, Wrong, search};
+
+/// A rule that a test can remove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Rule {
+    /// What a writer leaves behind is looked for.
+    HeirsCount,
+    /// A writer that leaves an heir writes to its node.
+    HeirsAreAnnounced,
+    /// After a writer of Curator's the queue is listed again.
+    ListAfterCurator,
+    /// After a loss of contact the queue is listed again.
+    ListAfterContactLoss,
+    /// The end of the own node counts before that of others.
+    OwnComesFirst,
+    /// When the watched one has gone, the others are looked at.
+    OthersAreLookedAt,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Role {
+    Reader,
+    Writer,
+    /// A writer that may go on reading.
+    Downgrader,
+    /// The same, of a newer Curator: it creates the reader first, and then deletes the writer.
+    Curator,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Node {
+    number: u8,
+    owner: usize,
+    is_heir: bool,
+    reads: bool,
+}
+
+/// What the servers have after one transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct State {
+    nodes: Vec<Node>,
+    /// Whose node was written to in it.
+    written: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Before {
+    owner: usize,
+    is_heir: bool,
+    /// Whether it may leave an heir, and whether the heir's name is known.
+    may_leave: Option<Known>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Known {
+    Yes,
+    No,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Is {
+    Idle,
+    Waiting,
+    Holding,
+    /// Curator's, with both nodes.
+    Between,
+    Reading,
+    Done,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Client {
+    role: Role,
+    is: Is,
+    /// The newest state that it has seen.
+    seen: usize,
+    before: Vec<Before>,
+    is_to_be_looked_at: bool,
+    is_to_be_listed: bool,
+    /// Since which state it watches the next.
+    watches: Option<usize>,
+    has_lost_contact: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Queue {
+    missing: Option<Rule>,
+    log: Vec<State>,
+    clients: Vec<Client>,
+    number: u8,
+    /// How many nodes of waiters an operator may still delete.
+    deletions: u8,
+    /// How often contact may still be lost.
+    losses: u8,
+    /// Whether a client has begun to hold although it knew better.
+    is_wrong: bool,
+}
+
+impl Queue {
+    fn new((roles, deletions, losses): (&[Role], u8, u8), missing: Option<Rule>) -> Self {
+        let client = |role: &Role| Client {
+            role: *role,
+            is: Is::Idle,
+            seen: 0,
+            before: Vec::new(),
+            is_to_be_looked_at: false,
+            is_to_be_listed: false,
+            watches: None,
+            has_lost_contact: false,
+        };
+        Self {
+            missing,
+            log: vec![State { nodes: Vec::new(), written: None }],
+            clients: roles.iter().map(client).collect(),
+            number: 0,
+            deletions,
+            losses,
+            is_wrong: false,
+        }
+    }
+
+    fn keeps(&self, rule: Rule) -> bool {
+        self.missing != Some(rule)
+    }
+
+    fn has(&self, at: usize, owner: usize, is_heir: bool) -> bool {
+        self.log[at].nodes.iter().any(|node| (node.owner, node.is_heir) == (owner, is_heir))
+    }
+
+    /// The states that a request of this client may be answered from.
+    fn views(&self, number: usize) -> std::ops::Range<usize> {
+        self.clients[number].seen..self.log.len()
+    }
+
+    /// A transaction of this client.
+    fn change(&mut self, number: usize, change: impl FnOnce(&mut Vec<Node>), written: Option<usize>) {
+        let mut nodes = self.log[self.log.len() - 1].nodes.clone();
+        change(&mut nodes);
+        nodes.sort_unstable_by_key(|node| (node.number, node.owner, node.is_heir));
+        self.log.push(State { nodes, written });
+        self.clients[number].seen = self.log.len() - 1;
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let mut next = self.clone();
+        change(&mut next);
+        next
+    }
+
+    /// The request of a waiter, answered from one of these states.
+    fn ask(&self, number: usize, next: &mut Vec<Self>) {
+        let client = &self.clients[number];
+        if client.role == Role::Curator || client.is_to_be_listed {
+            next.extend(self.views(number).map(|at| self.with(|world| world.list(number, at))));
+        } else if client.before.is_empty() {
+            next.push(self.with(|world| world.confirm(number)));
+        } else if client.watches.is_none() {
+            for watched_at in self.views(number) {
+                let looks = self.views(number).filter(|at| *at >= watched_at);
+                next.extend(looks.map(|at| self.with(|world| world.watch(number, watched_at, at))));
+            }
+        } else if let Some(at) = self.event(number) {
+            next.push(self.with(|world| world.hear(number, at)));
+        }
+    }
+
+    fn list(&mut self, number: usize, at: usize) {
+        self.clients[number].seen = at;
+        let Some(own) = self.log[at].nodes.iter().find(|node| node.owner == number).copied() else {
+            self.clients[number].is = Is::Done;
+            return;
+        };
+        let reads = self.clients[number].role == Role::Reader;
+        let is_before = |node: &&Node| node.number < own.number && !(reads && node.reads);
+        let may_leave = |node: &Node| match self.clients[node.owner].role {
+            _ if reads || node.reads => None,
+            Role::Curator => Some(Known::No),
+            _ => Some(Known::Yes),
+        };
+        let before = self.log[at].nodes.iter().filter(is_before).map(|node| Before {
+            owner: node.owner,
+            is_heir: node.is_heir,
+            may_leave: may_leave(node),
+        });
+        let before: Vec<_> = before.collect();
+        let client = &mut self.clients[number];
+        if client.role == Role::Curator {
+            client.is = if before.is_empty() { Is::Holding } else { Is::Waiting };
+            return;
+        }
+        (client.before, client.is_to_be_listed, client.is_to_be_looked_at) = (before, false, false);
+    }
+
+    /// Nothing is left before the client.
+    fn confirm(&mut self, number: usize) {
+        let relists = self.keeps(Rule::ListAfterContactLoss);
+        let own_is_there =
+            self.has(self.clients[number].seen, number, false) || !self.keeps(Rule::OwnComesFirst);
+        let newest = self.log.len() - 1;
+        let client = &mut self.clients[number];
+        if std::mem::take(&mut client.has_lost_contact) && relists && client.role != Role::Reader {
+            // Behind a transaction of its own.
+            (client.seen, client.is_to_be_listed) = (newest, true);
+            return;
+        }
+        client.is = if own_is_there { Is::Holding } else { Is::Done };
+        self.is_wrong |=
+            self.clients[number].is == Is::Holding && !self.has(self.clients[number].seen, number, false);
+    }
+
+    fn watch(&mut self, number: usize, watched_at: usize, at: usize) {
+        let before = self.clients[number].before.clone();
+        let looks = self.clients[number].is_to_be_looked_at;
+        let next = if looks { before.len() - 1 } else { before.len().saturating_sub(2) };
+        let is_there = self.has(watched_at, before[next].owner, before[next].is_heir);
+        if looks {
+            self.look(number, watched_at, at);
+            return;
+        }
+        let client = &mut self.clients[number];
+        client.seen = client.seen.max(watched_at);
+        if is_there {
+            client.watches = Some(watched_at);
+        } else if before[next].may_leave == Some(Known::Yes) {
+            client.is_to_be_looked_at = true;
+        } else {
+            self.has_gone(number);
+        }
+    }
+
+    /// Looks at all, and watches the nearest.
+    fn look(&mut self, number: usize, watched_at: usize, at: usize) {
+        let heirs_count = self.keeps(Rule::HeirsCount);
+        let left = |world: &Self, one: &Before| {
+            let has_heir = heirs_count && one.may_leave == Some(Known::Yes) && world.has(at, one.owner, true);
+            match one {
+                _ if world.has(at, one.owner, one.is_heir) => Some(one.clone()),
+                _ if has_heir => Some(Before { owner: one.owner, is_heir: true, may_leave: None }),
+                _ => None,
+            }
+        };
+        let mut before = self.clients[number].before.clone();
+        let Some(nearest) = before.pop() else { return };
+        let is_watched = self.has(watched_at, nearest.owner, nearest.is_heir);
+        let nearest_left = left(self, &nearest);
+        self.clients[number].seen = at;
+        if nearest_left.as_ref() == Some(&nearest) && !is_watched {
+            return;
+        }
+        let mut unknown = false;
+        let others: Vec<_> = before.iter().map(|one| left(self, one)).collect();
+        let last = others.iter().rposition(Option::is_some).filter(|_| self.keeps(Rule::OthersAreLookedAt));
+        let kept = last.map_or(0, |last| last + 1);
+        unknown |= before[kept..].iter().any(|one| one.may_leave == Some(Known::No));
+        before.truncate(kept);
+        if let Some(left) = last.and_then(|last| others[last].clone()) {
+            before[kept - 1] = left;
+        }
+        let watches = nearest_left.as_ref() == Some(&nearest) && before.is_empty();
+        unknown |= nearest_left.is_none() && nearest.may_leave == Some(Known::No);
+        before.extend(nearest_left);
+        let lists = unknown && self.keeps(Rule::ListAfterCurator);
+        let client = &mut self.clients[number];
+        (client.before, client.is_to_be_looked_at) = (before, false);
+        client.is_to_be_listed |= lists;
+        client.watches = watches.then_some(watched_at);
+    }
+
+    /// When the watched node goes, if that has happened.
+    fn event(&self, number: usize) -> Option<usize> {
+        let client = &self.clients[number];
+        let since = client.watches?;
+        let watched = &client.before[client.before.len().saturating_sub(2)];
+        (since + 1..self.log.len()).find(|at| !self.has(*at, watched.owner, watched.is_heir))
+    }
+
+    fn hear(&mut self, number: usize, at: usize) {
+        let own_is_gone = !self.has(at, number, false);
+        let own_comes_first = self.keeps(Rule::OwnComesFirst);
+        let client = &mut self.clients[number];
+        let watched = client.before[client.before.len().saturating_sub(2)].owner;
+        client.watches = None;
+        client.seen = client.seen.max(at);
+        if own_is_gone && own_comes_first {
+            client.is = Is::Done;
+        } else if self.log[at].written == Some(watched) && !client.has_lost_contact {
+            // A change: the next watch finds it gone.
+        } else {
+            self.has_gone(number);
+        }
+    }
+
+    fn has_gone(&mut self, number: usize) {
+        let lists = self.keeps(Rule::ListAfterCurator);
+        let client = &mut self.clients[number];
+        let gone = client.before.remove(client.before.len().saturating_sub(2));
+        client.is_to_be_listed |= lists && gone.may_leave == Some(Known::No);
+        client.is_to_be_looked_at = match &client.before[..] {
+            [] => false,
+            [only] => only.may_leave == Some(Known::Yes),
+            _ => true,
+        };
+    }
+
+    fn leave(&mut self, number: usize) {
+        self.change(number, |nodes| nodes.retain(|node| node.owner != number), None);
+        self.clients[number].is = Is::Done;
+    }
+
+    /// The writer goes on reading; Curator's in two steps.
+    fn downgrade(&mut self, number: usize) {
+        let is_curators = self.clients[number].role == Role::Curator;
+        let written = (self.keeps(Rule::HeirsAreAnnounced) && !is_curators).then_some(number);
+        let creates = self.clients[number].is == Is::Holding;
+        let change = |nodes: &mut Vec<Node>| {
+            let own = nodes.iter().find(|node| node.owner == number).copied();
+            if let Some(own) = own.filter(|_| creates) {
+                nodes.push(Node { is_heir: true, reads: true, ..own });
+            }
+            if !is_curators || !creates {
+                nodes.retain(|node| node.owner != number || node.is_heir);
+            }
+        };
+        self.change(number, change, written);
+        self.clients[number].is = if is_curators && creates { Is::Between } else { Is::Reading };
+    }
+}
+
+impl World for Queue {
+    fn next(&self) -> Vec<Self> {
+        let mut next = Vec::new();
+        for (number, client) in self.clients.iter().enumerate() {
+            let can_downgrade = matches!(client.role, Role::Downgrader | Role::Curator);
+            match client.is {
+                Is::Idle => next.push(self.with(|world| {
+                    let reads = client.role == Role::Reader;
+                    let node = Node { number: world.number, owner: number, is_heir: false, reads };
+                    world.change(number, |nodes| nodes.push(node), None);
+                    world.number += 1;
+                    world.clients[number].is = Is::Waiting;
+                    world.clients[number].is_to_be_listed = true;
+                })),
+                Is::Waiting => {
+                    self.ask(number, &mut next);
+                    if self.deletions > 0 && self.has(self.log.len() - 1, number, false) {
+                        next.push(self.with(|world| {
+                            world.deletions -= 1;
+                            world.leave(number);
+                        }));
+                        // The waiter does not know it yet.
+                        next.push(self.with(|world| {
+                            let seen = client.seen;
+                            world.deletions -= 1;
+                            world.leave(number);
+                            (world.clients[number].seen, world.clients[number].is) = (seen, Is::Waiting);
+                        }));
+                    }
+                    if self.losses > 0 && client.watches.is_some() && client.role != Role::Curator {
+                        next.push(self.with(|world| {
+                            world.losses -= 1;
+                            world.clients[number].has_lost_contact = true;
+                        }));
+                    }
+                }
+                Is::Holding => {
+                    next.push(self.with(|world| world.leave(number)));
+                    if can_downgrade {
+                        next.push(self.with(|world| world.downgrade(number)));
+                    }
+                }
+                Is::Between => next.push(self.with(|world| world.downgrade(number))),
+                Is::Reading => next.push(self.with(|world| world.leave(number))),
+                Is::Done => {}
+            }
+        }
+        // A client of Curator's that looks again and again finds the same.
+        next.retain(|world| world != self);
+        next
+    }
+
+    fn forget(&mut self) {
+        let newest = self.log.len() - 1;
+        let waits = |client: &&Client| client.is == Is::Waiting;
+        let oldest = self
+            .clients
+            .iter()
+            .filter(waits)
+            .map(|client| client.watches.unwrap_or(newest).min(client.seen))
+            .min();
+        let oldest = oldest.unwrap_or(newest);
+        self.log.drain(..oldest);
+        for client in &mut self.clients {
+            client.seen = client.seen.saturating_sub(oldest);
+            client.watches = client.watches.map(|since| since.saturating_sub(oldest));
+            if client.is != Is::Waiting {
+                (client.seen, client.watches) = (0, None);
+                client.before.clear();
+                (client.is_to_be_listed, client.is_to_be_looked_at, client.has_lost_contact) =
+                    (false, false, false);
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        let holders = self.clients.iter().enumerate().filter(|(number, client)| {
+            // A holder whose node is deleted is told so; for that long there may be two.
+            let is_there = self.log[self.log.len() - 1].nodes.iter().any(|node| node.owner == *number);
+            is_there && matches!(client.is, Is::Holding | Is::Between | Is::Reading)
+        });
+        let writes =
+            |client: &Client| client.role != Role::Reader && matches!(client.is, Is::Holding | Is::Between);
+        let holders: Vec<_> = holders.map(|(_, client)| writes(client)).collect();
+        if holders.contains(&true) && holders.len() > 1 {
+            return Err("a writer is beside another holder");
+        }
+        if self.is_wrong { Err("a client holds whose node it knows to be gone") } else { Ok(()) }
+    }
+
+    fn is_done(&self) -> bool {
+        self.clients.iter().all(|client| client.is == Is::Done)
+    }
+}
+
+/// The clients of each search, how many nodes of waiters an operator may delete, and how often contact may be lost.
+const SEARCHES: [(&[Role], u8, u8); 5] = [
+    (&[Role::Downgrader, Role::Writer, Role::Writer], 1, 1),
+    (&[Role::Downgrader, Role::Downgrader, Role::Reader], 0, 0),
+    (&[Role::Downgrader, Role::Reader, Role::Writer], 0, 1),
+    (&[Role::Curator, Role::Writer, Role::Writer], 1, 0),
+    (&[Role::Curator, Role::Reader, Role::Downgrader], 0, 0),
+];
+
+#[test]
+fn no_writer_is_beside_another_holder_and_nobody_waits_for_ever() {
+    for clients in SEARCHES {
+        let states = search(Queue::new(clients, None)).unwrap_or_else(|wrong| panic!("{clients:?}: {wrong}"));
+        assert!(states > 1000, "{clients:?}: only {states} states");
+    }
+}
+
+#[test]
+fn each_rule_is_needed() {
+    let rules = [
+        Rule::HeirsCount,
+        Rule::HeirsAreAnnounced,
+        Rule::ListAfterCurator,
+        Rule::ListAfterContactLoss,
+        Rule::OwnComesFirst,
+        Rule::OthersAreLookedAt,
+    ];
+    for rule in rules {
+        let found = SEARCHES.iter().find_map(|clients| search(Queue::new(*clients, Some(rule))).err());
+        assert!(found.is_some(), "nothing goes wrong without {rule:?}");
+    }
+}
