@@ -1,7 +1,7 @@
 //! Slots of locks that are remembered, in a table of their own.
 //!
 //! One statement adds a row, or takes over a row whose time is over, and a second one in the same text reads whose row it is
-//! now. A statement that is carried out twice finds its own row.
+//! now. A statement that is carried out twice finds its own row. Both see the newest row, not a snapshot.
 
 use std::time::Duration;
 

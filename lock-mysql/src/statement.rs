@@ -413,6 +413,9 @@ pub(crate) fn create_slots() -> String {
 
 /// Makes the slot this writer's unless its time is not over, and reads whose it is. The assignments are made in order, so the second
 /// sees the outcome of the first.
+///
+/// The reading locks the row, because only then does it see what the writing has seen. When `MariaDB` commits, a row is free to be
+/// locked a moment before snapshots show it: a plain reading would miss a row that the writing has just found.
 pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) -> String {
     let (comment, id, slot) = (mark(Operation::Remember), memo.key(), digits(memo.slot().as_bytes()));
     let keep = keep.min(LONGEST_MEMORY).as_nanos().div_ceil(1000);
@@ -422,7 +425,7 @@ pub(crate) fn remember(name: &str, memo: &Memo, writer: &str, keep: Duration) ->
          ON DUPLICATE KEY UPDATE writer=IF(kept_until<={NOW},VALUES(writer),writer),\
          kept_until=IF(writer=VALUES(writer),{NOW}+{keep},kept_until);\
          SELECT {comment} writer,CAST(kept_until AS CHAR),CAST({NOW} AS CHAR) \
-         FROM {SLOTS} WHERE name='{name}' AND id='{id}'"
+         FROM {SLOTS} WHERE name='{name}' AND id='{id}' LOCK IN SHARE MODE"
     )
 }
 

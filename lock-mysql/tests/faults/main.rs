@@ -22,6 +22,7 @@ mod names;
 mod places;
 mod processes;
 mod races;
+mod remembering;
 mod restarts;
 mod rewritten;
 mod runtimes;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
             names::cases(),
             places::cases(),
             processes::cases(),
+            remembering::cases(),
             restarts::cases(),
             rewritten::cases(),
             runtimes::cases(),

@@ -53,6 +53,10 @@ impl Middleman {
         Ok(Self { address, serving })
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The URL for a client without a password.
     pub fn url(&self, options: &str) -> String {
         url_without_password(self.address, options)

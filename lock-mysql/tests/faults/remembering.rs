@@ -1,0 +1,48 @@
+//! Slots that two clients use at the same moment.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use conformance_tests::Outcome;
+use lock_core::Remembered;
+use test_servers::{MySqlFlavour, MySqlOptions};
+
+use crate::case::{cases, ensure};
+use crate::middleman::{Middleman, Way};
+use crate::stage::{LONG, ROOM, Stage, reach, soon};
+
+cases!("remembering":
+    a_slot_that_a_snapshot_does_not_show_is_found,
+);
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+const REMEMBER: &str = "INSERT /*distlock remember*/";
+
+/// `MariaDB` has such a moment whenever it commits a row; here a transaction makes it last.
+async fn a_slot_that_a_snapshot_does_not_show_is_found(flavour: MySqlFlavour) -> Outcome {
+    let grants = ["CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.*"];
+    let stage = Stage::with(MySqlOptions::new(flavour).database("locks").user("plain", "", &grants)).await?;
+    let options = format!("{LONG}&fencing=table");
+    let url = |address| format!("mysql://plain@{address}/locks?tls=off&{options}");
+    let is_first = AtomicBool::new(true);
+    let snapshot = format!("START TRANSACTION WITH CONSISTENT SNAPSHOT;DO GET_LOCK('gate',600);{REMEMBER}");
+    let route = move |text: &str| {
+        let is_rewritten = text.contains(REMEMBER) && is_first.swap(false, Ordering::Relaxed);
+        (Way::First, if is_rewritten { text.replacen(REMEMBER, &snapshot, 1) } else { text.to_owned() })
+    };
+    let middleman = Middleman::start(stage.server.address(), route).await?;
+    let (ours, theirs) =
+        (reach(&url(middleman.address())).await?, reach(&url(stage.server.address())).await?);
+    // Creates the table.
+    ensure!(theirs.remember(ROOM, "earlier", DAY).await? == Remembered::Now, "used before");
+    let mut gate = stage.server.session().await?;
+    gate.query("SELECT GET_LOCK('gate', 0)").await?;
+    let asking = tokio::spawn(async move { ours.remember(ROOM, "slot", DAY).await });
+    stage.queued(1).await?;
+    ensure!(theirs.remember(ROOM, "slot", DAY).await? == Remembered::Now, "used before");
+    gate.query("SELECT RELEASE_LOCK('gate')").await?;
+    let answer = soon("an answer", asking).await???;
+    ensure!(matches!(answer, Remembered::Already { .. }), "used twice: {answer:?}");
+    Ok(())
+}
