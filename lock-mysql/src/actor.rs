@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use lock_core::Released;
 use lock_core::spi::within;
-use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Moment, Operation};
+use lock_core::{AttemptId, FencingToken, LeaseState, LockError, LossReason, Mode, Moment, Operation};
 use tokio::sync::oneshot;
 
-use crate::failure::{Failure, nonsense, read_only};
-use crate::link::{Claim, Link, Name, Order, Refusal, Stage, Taken, Tray, Waiting};
-use crate::mark::Mark;
+use crate::failure::{Failure, nonsense};
+use crate::link::{Claim, Link, Name, Order, Stage, Taken, Tray, Waiting};
 use crate::options::TokenSource;
+use crate::passage::{Passed, Patience};
 use crate::pool::Pool;
 use crate::session::{Answer, Session};
-use crate::statement::{self, Answered, Checked, checked};
+use crate::statement::{self, Checked, Waiter, checked};
 
 /// How long the server has to interrupt a wait. After that the client drops the connection, which the server notices within a
 /// second.
@@ -27,8 +27,27 @@ const PATIENCE_WITH_INTERRUPTION: Duration = Duration::from_millis(400);
 /// How often the client sends an interrupted release again before it gives up the connection.
 const RELEASES_SENT: usize = 5;
 
+/// How many locks one statement asks about: with names of the greatest length, it takes a third of the megabyte that every server
+/// accepts.
+const MOST_IN_A_CHECK: usize = 4096;
+
 /// The connection is no longer usable.
-struct Broken(LockError);
+pub(crate) struct Broken(pub(crate) LockError);
+
+/// What a connection has, or may have, for an attempt.
+pub(crate) struct Held {
+    pub(crate) id: AttemptId,
+    /// The exclusive attempt whose hold this one continues.
+    pub(crate) former: Option<AttemptId>,
+    /// The server's locks.
+    pub(crate) locks: Vec<Name>,
+}
+
+impl Held {
+    fn is(&self, id: AttemptId) -> bool {
+        self.id == id || self.former == Some(id)
+    }
+}
 
 /// What has to happen before a connection ends, even if the runtime ends or the task panics: the server frees the locks as soon as
 /// the connection is closed.
@@ -51,12 +70,13 @@ impl Drop for Ending {
 }
 
 pub(crate) struct Actor {
-    pool: Arc<Pool>,
-    link: Arc<Link>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) link: Arc<Link>,
     /// Before the session, so that it is dropped first.
     ending: Ending,
-    session: Session,
-    held: HashMap<Name, AttemptId>,
+    pub(crate) session: Session,
+    /// By the names of gates.
+    pub(crate) held: HashMap<Name, Held>,
     /// The moment just before the last answered statement was sent.
     heard: Moment,
 }
@@ -73,9 +93,10 @@ impl Actor {
             let Some(order) = self.next(&mut tray).await else { return self.retire().await };
             let carried_out = match order {
                 Order::Take { claim, answer } => self.take(claim, answer).await,
-                Order::Wait { claim, statement, waiting, answer } => {
-                    self.wait(claim, statement, &waiting, answer).await
+                Order::Wait { claim, waiter, waiting, answer } => {
+                    self.wait(claim, waiter, &waiting, answer).await
                 }
+                Order::Downgrade { former, claim, answer } => self.downgrade(former, claim, answer).await,
                 Order::Release { name, id, operation, answer } => {
                     self.release(&name, id, operation, answer).await
                 }
@@ -127,13 +148,13 @@ impl Actor {
         drop(session);
     }
 
-    fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         self.pool.context.clock().now()
     }
 
     /// Carries out a statement that does not wait. Without holds on this connection it has the usual timeout. Otherwise it has
     /// until the holds may end at the server, because dropping the connection would lose all of them.
-    async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
+    pub(crate) async fn ask(&mut self, operation: Operation, statement: String) -> Result<Answer, Failure> {
         let clock = self.pool.context.clock();
         let sent = clock.now();
         let usual = sent.plus(self.pool.settings.request_timeout);
@@ -155,37 +176,30 @@ impl Actor {
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
         if answer.is_closed() {
-            self.pool.vacate(self.link.group, &claim.name);
+            self.pool.vacate(self.link.group, &claim.parts.gate);
             return Ok(());
         }
-        let sent = self.now();
-        let statement = statement::take(&claim.name, self.pool.settings.fencing);
-        let said = self.ask(Operation::Acquire, statement).await;
-        self.conclude(claim, sent, said, answer).await
+        let passed = self.pass(&claim, &Patience::Tries).await;
+        self.conclude(claim, passed, answer).await
     }
 
     async fn wait(
         &mut self,
         claim: Claim,
-        statement: String,
+        waiter: Waiter,
         waiting: &Waiting,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
-        let sent = self.now();
-        let said = if answer.is_closed() {
-            Ok(Answer::default())
-        } else {
-            self.ask_until(waiting.stop.notified(), statement).await
-        };
+        let passed = self.pass(&claim, &Patience::Waits { waiter, waiting, answer: &answer }).await;
         waiting.is_over();
-        self.conclude(claim, sent, said, answer).await?;
+        self.conclude(claim, passed, answer).await?;
         self.pool.share(self.link.group);
         Ok(())
     }
 
     /// Waits for the server's answer. If its caller has gone, it interrupts the statement. Then the server must answer both before
     /// the connection is used again, because a late interruption hits whatever runs at that time.
-    async fn ask_until(
+    pub(crate) async fn ask_until(
         &mut self,
         stop: impl Future<Output = ()>,
         statement: String,
@@ -217,38 +231,29 @@ impl Actor {
         within(clock, deadline, asking).await.unwrap_or_else(|| Err(Failure::silence(Operation::Cancel)))
     }
 
-    /// Turns the server's answer into the answer for the caller that asked for the lock.
+    /// Turns the outcome into the answer for the caller that asked for the lock.
     async fn conclude(
         &mut self,
         claim: Claim,
-        sent: Moment,
-        said: Result<Answer, Failure>,
+        passed: Passed,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     ) -> Result<(), Broken> {
-        let Claim { name, id, .. } = &claim;
-        let (name, id) = (Arc::clone(name), *id);
-        let taken = match read(&said, self.session.mark) {
-            Said::Token(token) => {
-                self.held.insert(Arc::clone(&name), id);
+        let name = Arc::clone(&claim.parts.gate);
+        let mut has = |locks| {
+            let held = Held { id: claim.id, former: None, locks };
+            self.held.insert(Arc::clone(&name), held);
+        };
+        let taken = match passed {
+            Passed::Granted { locks, token, sent } => {
+                has(locks);
                 self.confirm(&claim, token, sent).await
             }
-            Said::Refused(refusal) => Ok(Taken::Refused(refusal)),
-            Said::BySomebodyElse => Err(Failure::Broken(nonsense(
-                Operation::Acquire,
-                "another session has answered, or other clients share this session",
-            ))),
-            Said::ReadOnly => {
-                self.held.insert(Arc::clone(&name), id);
-                Err(Failure::Refused { code: 0, error: read_only(Operation::Acquire) })
-            }
-            // The server may have granted the lock before the statement was interrupted.
-            Said::Nothing => {
-                self.held.insert(Arc::clone(&name), id);
-                match said {
-                    Err(failure @ Failure::Broken(_)) => Err(failure),
-                    Err(failure) if !failure.is_interruption() => Err(failure),
-                    _ => Ok(Taken::Interrupted),
-                }
+            Passed::Refused(refusal) => Ok(Taken::Refused(refusal)),
+            Passed::OtherPermits(is) => Ok(Taken::OtherPermits(is)),
+            // The server may have granted something before the statement was interrupted.
+            Passed::Unclear { may_have, failure } => {
+                has(may_have);
+                failure.map_or(Ok(Taken::Interrupted), Err)
             }
         };
         if let Err(Failure::Broken(error)) = taken {
@@ -274,11 +279,23 @@ impl Actor {
     }
 
     /// Completes a grant: mints a token if that takes a statement of its own, and checks the lock again if the answer took long.
-    async fn confirm(&mut self, claim: &Claim, token: u64, sent: Moment) -> Result<Taken, Failure> {
-        let token = match (self.pool.settings.fencing, &claim.holder) {
-            (TokenSource::Clock, _) => Some(token),
-            (TokenSource::Table, Some(holder)) => {
-                let mint = statement::mint(&claim.name, claim.id, &self.link.run, holder);
+    pub(crate) async fn confirm(
+        &mut self,
+        claim: &Claim,
+        token: u64,
+        sent: Moment,
+    ) -> Result<Taken, Failure> {
+        let gate = &claim.parts.gate;
+        let locks = self.held.get(gate).map(|held| held.locks.clone()).unwrap_or_default();
+        let token = match (self.pool.settings.fencing, &claim.holder, locks.first()) {
+            (TokenSource::Clock, ..) => Some(token),
+            (TokenSource::Table, Some(holder), Some(first)) => {
+                let run = &self.link.run;
+                let mint = if claim.mode == Mode::Exclusive {
+                    statement::mint(gate, claim.id, run, holder)
+                } else {
+                    statement::mint_beside(gate, first, claim.id, run, holder)
+                };
                 Some(self.write(mint).await?.last_insert_id)
             }
             _ => None,
@@ -289,15 +306,15 @@ impl Actor {
             return Ok(Taken::Granted { token, anchor: sent });
         }
         let anchor = self.now();
-        match self.look(&[Arc::clone(&claim.name)]).await?.first() {
-            Some(LeaseState::Held) => Ok(Taken::Granted { token, anchor }),
-            _ => Ok(Taken::Interrupted),
+        if self.look(&locks).await?.iter().all(|state| *state == LeaseState::Held) {
+            return Ok(Taken::Granted { token, anchor });
         }
+        Ok(Taken::Interrupted)
     }
 
     /// Writes to the table. A write may block for many reasons, and the checks of the holds on this connection wait behind it. So it
     /// has a timeout of its own, and is interrupted then.
-    async fn write(&mut self, statement: String) -> Result<Answer, Failure> {
+    pub(crate) async fn write(&mut self, statement: String) -> Result<Answer, Failure> {
         let clock = self.pool.context.clock().clone();
         let sent = clock.now();
         self.link.is_asking(sent);
@@ -308,18 +325,24 @@ impl Actor {
     }
 
     /// The state of these locks.
-    async fn look(&mut self, names: &[Name]) -> Result<Vec<LeaseState>, Failure> {
-        let statement = statement::check(names.iter().map(|name| &**name));
-        let answer = self.ask(Operation::Renew, statement).await?;
-        let text = answer.value().unwrap_or_default();
-        // An answer of another session means that this connection is unusable.
-        match checked(text, self.session.number, self.session.mark, names.len()).map_err(Failure::Broken)? {
-            Checked::States(states) => Ok(states),
-            Checked::ReadOnly => {
-                tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
-                Ok(vec![LeaseState::Lost(LossReason::SessionClosed); names.len()])
+    pub(crate) async fn look(&mut self, names: &[Name]) -> Result<Vec<LeaseState>, Failure> {
+        let mut states = Vec::with_capacity(names.len());
+        for names in names.chunks(MOST_IN_A_CHECK) {
+            let statement = statement::check(names.iter().map(|name| &**name));
+            let answer = self.ask(Operation::Renew, statement).await?;
+            let text = answer.value().unwrap_or_default();
+            // An answer of another session means that this connection is unusable.
+            match checked(text, self.session.number, self.session.mark, names.len())
+                .map_err(Failure::Broken)?
+            {
+                Checked::States(more) => states.extend(more),
+                Checked::ReadOnly => {
+                    tracing::warn!(target: "distlock", server = %self.pool.settings.endpoint, "the server has become read-only: its locks no longer exclude other clients");
+                    states.resize(states.len() + names.len(), LeaseState::Lost(LossReason::SessionClosed));
+                }
             }
         }
+        Ok(states)
     }
 
     async fn check(
@@ -330,8 +353,12 @@ impl Actor {
         if answer.is_closed() {
             return Ok(());
         }
-        let names: Vec<_> = leases.iter().map(|(name, _)| Arc::clone(name)).collect();
-        let states = match self.look(&names).await {
+        let held = leases.iter().map(|(name, id)| {
+            let held = self.held.get(name).filter(|held| held.is(*id));
+            held.map(|held| held.locks.clone()).unwrap_or_default()
+        });
+        let held: Vec<_> = held.collect();
+        let states = match self.look(&held.concat()).await {
             Ok(states) => states,
             Err(Failure::Broken(error)) => return Err(Broken(error)),
             Err(failure) => {
@@ -339,9 +366,14 @@ impl Actor {
                 return Ok(());
             }
         };
-        let states = leases.iter().zip(states).map(|((name, id), state)| match state {
-            LeaseState::Held if self.held.get(name) != Some(id) => LeaseState::Lost(LossReason::Deleted),
-            state => state,
+        let mut states = states.into_iter();
+        let states = held.iter().map(|locks| match locks.len() {
+            0 => LeaseState::Lost(LossReason::Deleted),
+            count => {
+                let of_all: Vec<_> = states.by_ref().take(count).collect();
+                let lost = of_all.iter().find(|state| **state != LeaseState::Held);
+                lost.copied().unwrap_or(LeaseState::Held)
+            }
         });
         // If the caller has gone, its next check asks again.
         let _ = answer.send(Ok(states.collect()));
@@ -355,7 +387,7 @@ impl Actor {
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     ) -> Result<(), Broken> {
-        let released = if self.held.get(name) == Some(&id) {
+        let released = if self.held.get(name).is_some_and(|held| held.is(id)) {
             self.give_back(name, operation).await?
         } else {
             Released::WasLost(LossReason::Deleted)
@@ -364,56 +396,52 @@ impl Actor {
         Ok(())
     }
 
-    /// Releases a lock, whether it is held or not.
-    async fn give_back(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
+    /// Releases what an attempt has, or may have.
+    pub(crate) async fn give_back(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
         // First, so that a silent server costs no more than its timeout: the client no longer relies on this lock.
-        self.held.remove(name);
-        let released = self.send_release(name, operation).await?;
+        let locks = self.held.remove(name).map(|held| held.locks).unwrap_or_default();
+        let released = self.send_release(&locks, operation).await?;
         self.pool.vacate(self.link.group, name);
         Ok(released)
     }
 
-    async fn send_release(&mut self, name: &Name, operation: Operation) -> Result<Released, Broken> {
-        let mut failure = None;
+    pub(crate) async fn send_release(
+        &mut self,
+        locks: &[Name],
+        operation: Operation,
+    ) -> Result<Released, Broken> {
+        let mut left: Vec<_> = locks.iter().map(|name| &**name).collect();
+        let (mut lost, mut failure) = (None, None);
         for _ in 0..RELEASES_SENT {
-            match self.ask(operation, statement::release(name, operation)).await {
-                Ok(answer) => match answer.value() {
-                    Some("1") => return Ok(Released::Clean),
-                    Some("0") => return Ok(Released::WasLost(LossReason::Taken)),
-                    // Either no client holds the lock, or the statement was interrupted. After a repetition, no client holds it.
-                    _ if failure.is_some() => return Ok(Released::WasLost(LossReason::Deleted)),
-                    _ => failure = Some(nonsense(operation, "the lock is free")),
-                },
+            if left.is_empty() {
+                return Ok(lost.map_or(Released::Clean, Released::WasLost));
+            }
+            match self.ask(operation, statement::release(left.iter().copied(), operation)).await {
+                Ok(answer) => {
+                    let mut words = answer.value().unwrap_or_default().split(' ');
+                    left.retain(|_| match words.next() {
+                        Some("1") => false,
+                        Some("0") => {
+                            lost = Some(LossReason::Taken);
+                            false
+                        }
+                        // Either no client holds the lock, or the statement was interrupted. After a repetition, no client holds it.
+                        _ if failure.is_some() => {
+                            lost = Some(LossReason::Deleted);
+                            false
+                        }
+                        _ => true,
+                    });
+                    failure = Some(nonsense(operation, "the lock is free"));
+                }
                 Err(Failure::Broken(error)) => return Err(Broken(error)),
                 Err(refused) => failure = Some(refused.into_error()),
             }
         }
+        if left.is_empty() {
+            return Ok(lost.map_or(Released::Clean, Released::WasLost));
+        }
         // Ending the connection certainly frees the lock.
         Err(Broken(failure.unwrap_or_else(|| crate::failure::gone(operation))))
-    }
-}
-
-/// The server's answer to a request for a lock.
-enum Said {
-    Token(u64),
-    Refused(Refusal),
-    ReadOnly,
-    /// Another session answered, or one that other clients use too: this connection is unusable.
-    BySomebodyElse,
-    Nothing,
-}
-
-fn read(said: &Result<Answer, Failure>, expected: Mark) -> Said {
-    let text = said.as_ref().ok().and_then(Answer::value);
-    let Some(answered) = text.and_then(Answered::read) else { return Said::Nothing };
-    match answered {
-        Answered { mark, .. } if mark != expected.number() => Said::BySomebodyElse,
-        Answered { token: None, .. } => Said::Nothing,
-        Answered { is_read_only: true, .. } => Said::ReadOnly,
-        Answered { token: Some(0), holder, .. } => {
-            let record = said.as_ref().ok().and_then(|answer| answer.rows.first()?.get(1)?.clone());
-            Said::Refused(Refusal { connection: holder, record })
-        }
-        Answered { token: Some(token), .. } => Said::Token(token),
     }
 }

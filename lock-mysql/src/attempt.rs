@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
-use lock_core::{AcquireRequest, Grant, LockError, Moment, Operation, Participant, Term, Wait};
+use lock_core::{
+    AcquireRequest, Downgraded, Grant, LockError, LossReason, Mode, Moment, Operation, Participant, Term,
+    Wait,
+};
 
 use crate::backend::{Lease, MySqlBackend};
 use crate::control::Seen;
 use crate::failure::{gone, no_answer};
 use crate::inspection;
-use crate::link::{Claim, Link, Taken, Waiting};
+use crate::link::{Asked, Claim, Link, Taken, Waiting};
 use crate::options::TokenSource;
+use crate::parts::word_of;
 use crate::pool::{OwnLink, Started};
-use crate::statement::{self, Holder, Waiter};
+use crate::statement::{Holder, Waiter};
 
 /// The pause before the next check of a wait if the lock was free or ours, or the server did not answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -23,6 +27,13 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// How often a waiter tries the lock while no connection is free on which it could wait at the server.
 const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
+
+/// When one who shares and tries tries again: others who share may just have passed the gate, for less than a millisecond.
+const PAUSES_AT_THE_GATE: [Duration; 4] =
+    [Duration::from_millis(1), Duration::from_millis(3), Duration::from_millis(6), Duration::from_millis(10)];
+
+/// The pause before the first look whether a wait has its place.
+const FIRST_LOOK_AT_A_PLACE: Duration = Duration::from_millis(1);
 
 /// How often in a row the lock may be found free before the client gives the connection up: another client may just have been about
 /// to get it.
@@ -44,9 +55,13 @@ impl<'a> Attempt<'a> {
                 pid: info.pid,
                 label: info.label.clone(),
                 value: info.value.clone(),
+                mode: word_of(request.mode()),
+                waits: false,
             })
         });
-        let claim = Claim { name: backend.name(request.physical()), id: request.id(), holder };
+        let mode = request.mode();
+        let parts = Arc::new(backend.parts(request.physical(), mode.kind()));
+        let claim = Claim { parts, id: request.id(), mode, holder };
         Self { backend, request, claim }
     }
 
@@ -60,6 +75,20 @@ impl<'a> Attempt<'a> {
     }
 
     async fn try_once(&self) -> Result<Option<Grant<Lease>>, LockError> {
+        if self.claim.mode == Mode::Exclusive {
+            return self.try_now().await;
+        }
+        let clock = self.backend.context.clock();
+        for pause in PAUSES_AT_THE_GATE {
+            if let Some(grant) = self.try_now().await? {
+                return Ok(Some(grant));
+            }
+            clock.sleep_until(clock.now().plus(pause)).await;
+        }
+        self.try_now().await
+    }
+
+    async fn try_now(&self) -> Result<Option<Grant<Lease>>, LockError> {
         // A connection may have ended while it was unused, which shows only at the next statement; this may be so for all of them.
         for _ in 0..=self.backend.pool.connections().max(1) {
             let started = self.backend.pool.take_somewhere(&self.claim).await?;
@@ -73,9 +102,9 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        if let Wait::Until(_) = self.request.wait()
-            && let Some(grant) = self.try_before_waiting().await?
-        {
+        // The others of the client wait until this one's place is confirmed.
+        let tries_first = matches!(self.request.wait(), Wait::Until(_)) || self.claim.mode != Mode::Exclusive;
+        if tries_first && let Some(grant) = self.try_before_waiting().await? {
             return Ok(Some(grant));
         }
         loop {
@@ -87,9 +116,7 @@ impl<'a> Attempt<'a> {
                 },
             };
             let waiting = Arc::new(Waiting::default());
-            let statement =
-                statement::wait(&self.claim.name, self.backend.settings.fencing, &self.description());
-            let started = own.wait(self.claim.clone(), statement, Arc::clone(&waiting));
+            let started = own.wait(self.claim.clone(), self.description(), Arc::clone(&waiting));
             self.backend.placed(&self.claim, &started.link, Some(Arc::clone(&waiting)));
             match self.watch(started, &waiting).await? {
                 Outcome::Granted(grant) => return Ok(Some(grant)),
@@ -106,10 +133,20 @@ impl<'a> Attempt<'a> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
-            Outcome::Refused => self.request.attempt().queued(),
+            Outcome::Refused if self.is_queued_when_refused() => self.request.attempt().queued(),
+            Outcome::Refused => {}
             Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
+    }
+
+    /// Whether a refusal is all that this attempt has to know. The others of the client that share the lock go to the server as soon as
+    /// this one is queued, and they must not come to the gate before it. But a short wait has no time to find out that it is there.
+    fn is_queued_when_refused(&self) -> bool {
+        let now = self.backend.context.clock().now();
+        let end = self.request.attempt().next_end(now);
+        let is_short = end.is_some_and(|end| end.since(now) <= self.backend.settings.request_timeout * 2);
+        self.claim.mode == Mode::Exclusive || is_short
     }
 
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
@@ -117,7 +154,10 @@ impl<'a> Attempt<'a> {
     async fn own_or_grant(&self) -> Result<Way, LockError> {
         let (pool, clock) = (&self.backend.pool, self.backend.context.clock());
         let mut is_told = false;
-        let mut started = Some(pool.take_somewhere(&self.claim).await?);
+        let mut started = None;
+        if self.claim.mode == Mode::Exclusive {
+            started = Some(pool.take_somewhere(&self.claim).await?);
+        }
         let mut owning = std::pin::pin!(pool.own());
         loop {
             if let Some(started) = started {
@@ -155,12 +195,12 @@ impl<'a> Attempt<'a> {
                 None if !link.is_slow(clock, limit / 2) && !link.has_ended() => {}
                 None => return Err(no_answer(Operation::Acquire)),
                 Some(Err(_)) => return Ok(Outcome::Nothing),
-                Some(Ok(taken)) => return Ok(self.outcome(&link, &taken?)),
+                Some(Ok(taken)) => return self.outcome(&link, &taken?),
             }
         }
     }
 
-    fn outcome(&self, link: &Arc<Link>, came: &Taken) -> Outcome {
+    fn outcome(&self, link: &Arc<Link>, came: &Taken) -> Result<Outcome, LockError> {
         if !matches!(came, Taken::Interrupted) {
             self.backend.forget(self.claim.id);
         }
@@ -170,13 +210,17 @@ impl<'a> Attempt<'a> {
                 if let Some(holder) = inspection::named(refusal, &link.run) {
                     self.request.attempt().held_by(holder);
                 }
-                return Outcome::Refused;
+                return Ok(Outcome::Refused);
             }
-            Taken::Interrupted => return Outcome::Nothing,
+            Taken::OtherPermits(is) => {
+                let asked = if let Mode::Permits { of, .. } = self.claim.mode { of.get() } else { 0 };
+                return Err(LockError::other_permits(self.request.name(), asked, *is));
+            }
+            Taken::Interrupted => return Ok(Outcome::Nothing),
         };
         let lease = Lease {
             link: Arc::clone(link),
-            name: Arc::clone(&self.claim.name),
+            name: Arc::clone(&self.claim.parts.gate),
             id: self.claim.id,
             holder: self.claim.holder.clone(),
         };
@@ -185,10 +229,30 @@ impl<'a> Attempt<'a> {
         if self.backend.settings.fencing != TokenSource::Table {
             grant = grant.with_holder(inspection::id_of(link.connection, &link.run));
         }
-        Outcome::Granted(match token {
+        Ok(Outcome::Granted(match token {
             Some(token) => grant.with_token(token),
             None => grant,
-        })
+        }))
+    }
+
+    /// Makes the exclusive hold of `lease` the hold of this attempt.
+    pub(crate) async fn downgrade(self, lease: &Lease) -> Result<Downgraded<Lease>, LockError> {
+        let lost = |reason| Ok(Downgraded::WasLost(reason));
+        let (pool, link) = (&self.backend.pool, &lease.link);
+        let Some(asked) = pool.downgrade(link, lease.id, self.claim.clone()) else {
+            return lost(LossReason::ConnectionLost);
+        };
+        self.backend.placed(&self.claim, link, None);
+        let clock = self.backend.context.clock();
+        let deadline = clock.now().plus(self.backend.settings.request_timeout);
+        match within(clock, deadline, asked).await {
+            None => Err(no_answer(Operation::Downgrade)),
+            Some(Err(_)) => lost(LossReason::ConnectionLost),
+            Some(Ok(taken)) => match self.outcome(link, &taken?)? {
+                Outcome::Granted(grant) => Ok(Downgraded::Shared(grant)),
+                Outcome::Refused | Outcome::Nothing => lost(LossReason::Deleted),
+            },
+        }
     }
 
     /// Waits for the answer to a wait. Meanwhile it checks that the server responds, that it still has the waiting connection, and
@@ -202,16 +266,28 @@ impl<'a> Attempt<'a> {
         let mut misses = 0;
         let mut pause = self.backend.settings.interval;
         let mut is_confirmed = false;
+        if self.claim.mode != Mode::Exclusive {
+            match self.place(&link, &mut asked, waiting).await? {
+                Place::Answered(taken) => return self.outcome(&link, &taken),
+                Place::Confirmed => is_confirmed = true,
+                Place::Unknown => {}
+            }
+        }
         loop {
             tokio::select! {
                 biased;
                 taken = &mut asked => {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
-                    return Ok(self.outcome(&link, &taken));
+                    return self.outcome(&link, &taken);
                 }
                 () = attempt.joined() => {
                     let sooner = if is_confirmed { self.last_look() } else { Some(self.first_look()) };
                     look_at = look_at.min(sooner.unwrap_or(look_at));
+                    continue;
+                }
+                () = waiting.enters.notified() => {
+                    is_confirmed = true;
+                    attempt.queued();
                     continue;
                 }
                 () = clock.sleep_until(look_at) => {}
@@ -220,9 +296,9 @@ impl<'a> Attempt<'a> {
                 biased;
                 taken = &mut asked => {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
-                    return Ok(self.outcome(&link, &taken));
+                    return self.outcome(&link, &taken);
                 }
-                looked = self.backend.control.look_at_wait(&self.claim.name, &link) => looked,
+                looked = self.backend.control.look_at_wait(&self.claim.parts.gate, &link) => looked,
             };
             let again = match looked {
                 Ok(Seen { is_waiter_there: false, .. }) if !waiting.has_answer() => {
@@ -234,6 +310,13 @@ impl<'a> Attempt<'a> {
                     if self.claim.holder.is_none() {
                         attempt.held_by(Participant::new(inspection::id_of(holder, &link.run)));
                     }
+                    attempt.queued();
+                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
+                    pause
+                }
+                // It has the gate, and waits for what is behind it.
+                Ok(Seen { holder: Some(_), .. }) if waiting.is_behind_the_gate() && !waiting.has_answer() => {
+                    misses = 0;
                     attempt.queued();
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
                     pause
@@ -259,6 +342,32 @@ impl<'a> Attempt<'a> {
             let next = clock.now().plus(again);
             look_at = next.min(self.last_look().unwrap_or(next));
         }
+    }
+
+    /// Finds out when the wait has its place in the server's queue, because the next of this client may only be sent then.
+    async fn place(&self, link: &Link, asked: &mut Asked, waiting: &Waiting) -> Result<Place, LockError> {
+        let clock = self.backend.context.clock();
+        let mut pause = FIRST_LOOK_AT_A_PLACE;
+        while pause < self.backend.settings.interval {
+            let look = async {
+                clock.sleep_until(clock.now().plus(pause)).await;
+                self.backend.control.waits(link).await
+            };
+            tokio::select! {
+                biased;
+                taken = &mut *asked => {
+                    return Ok(Place::Answered(taken.map_err(|_| gone(Operation::Acquire))??));
+                }
+                waits = look => {
+                    if waits || waiting.is_behind_the_gate() {
+                        self.request.attempt().queued();
+                        return Ok(Place::Confirmed);
+                    }
+                }
+            }
+            pause *= 2;
+        }
+        Ok(Place::Unknown)
     }
 
     /// When the client first checks a wait. Most waits are granted sooner, and then it does not matter whether another client
@@ -294,6 +403,7 @@ impl<'a> Attempt<'a> {
             host: info.host.clone(),
             pid: info.pid,
             label: info.label.clone(),
+            mode: word_of(self.claim.mode),
             since: now.as_micros().try_into().unwrap_or(u64::MAX),
         }
     }
@@ -303,6 +413,14 @@ impl<'a> Attempt<'a> {
 enum Way {
     Own(OwnLink),
     Granted(Grant<Lease>),
+}
+
+/// What is known of a wait that has just been sent.
+enum Place {
+    /// It is over.
+    Answered(Taken),
+    Confirmed,
+    Unknown,
 }
 
 enum Outcome {

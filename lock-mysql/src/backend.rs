@@ -10,19 +10,21 @@ use lock_core::Released;
 use lock_core::spi::{Mutex, within};
 use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Describing, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
-    Inspection, LeaseState, LockError, LockStatus, LossReason, Memo, NameRules, Operation, PhysicalName,
-    Reach, Remembered, Remembering, Updated,
+    Describing, Downgraded, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo,
+    InspectRequest, Inspection, LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Modes,
+    NameRules, Operation, PermitLimits, PhysicalName, Reach, Remembered, Remembering, Updated,
 };
 
 use crate::attempt::Attempt;
 use crate::control::Control;
 use crate::failure::{Failure, gone, no_answer, read_only};
 use crate::inspection;
+use crate::layout;
 use crate::link::{Claim, Link, Name, Waiting};
 use crate::memos;
 use crate::opener::Opener;
 use crate::options::{MySqlOptions, TokenSource, is_plain};
+use crate::parts::{MOST_PERMITS, Parts};
 use crate::pool::Pool;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -32,6 +34,9 @@ use crate::statement::{self, Holder, LONGEST_WAIT};
 const LONGEST_NAME: usize = 64;
 
 const BACKEND: &str = "mysql";
+
+const MODES: Modes =
+    Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST_PERMITS, MOST_PERMITS));
 
 /// Longer than the time after which the core reports the server's silence to callers that wait behind this clean-up, because
 /// another request would only queue behind this one on the same connection.
@@ -60,6 +65,7 @@ struct Placed {
 /// What the client needs to renew and release a hold.
 pub(crate) struct Lease {
     pub(crate) link: Arc<Link>,
+    /// That of the gate.
     pub(crate) name: Name,
     pub(crate) id: AttemptId,
     /// What the table says of the holder, if there is a table.
@@ -91,9 +97,14 @@ impl MySqlBackend {
         if prefix.is_empty() { physical.as_str().into() } else { format!("{prefix}:{physical}").into() }
     }
 
+    /// The parts of a lock or of a semaphore.
+    pub(crate) fn parts(&self, physical: &PhysicalName, kind: LockKind) -> Parts {
+        Parts::new(self.name(physical), kind)
+    }
+
     /// Remembers where an attempt is made, until its outcome is certain.
     pub(crate) fn placed(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
-        let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.name), waiting };
+        let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.parts.gate), waiting };
         self.attempts.lock().insert(claim.id, placed);
     }
 
@@ -152,6 +163,7 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
     let longest_wait = Duration::from_secs(u64::from(LONGEST_WAIT));
     let capabilities = Capabilities::new(BACKEND, Reach::Network, names)
         .with_fairness(Fairness::Fifo)
+        .with_modes(MODES)
         .with_leftovers_gone_after(longest_wait + options.lease);
     match options.fencing {
         TokenSource::Table => capabilities
@@ -179,15 +191,17 @@ async fn prepare_table(
 ) -> Result<(), LockError> {
     let clock = context.clock();
     let prepared = async {
-        let Err(missing) = session.ask(Operation::Connect, statement::probe_table()).await else {
-            return Ok(());
-        };
-        if !missing.is_about_a_table() {
-            return Err(missing);
+        if let Err(missing) = session.ask(Operation::Connect, statement::probe_table()).await {
+            if !missing.is_about_a_table() {
+                return Err(missing);
+            }
+            let created = session.ask(Operation::Connect, statement::create_table()).await;
+            // A user who may not write to the existing table does not have to create it.
+            created
+                .map(drop)
+                .map_err(|failure| if missing.is_missing_table() { failure } else { missing })?;
         }
-        let created = session.ask(Operation::Connect, statement::create_table()).await;
-        // A user who may not write to the existing table does not have to create it.
-        created.map(drop).map_err(|failure| if missing.is_missing_table() { failure } else { missing })
+        layout::agree(settings, session).await
     };
     // A blocked write fails after a second.
     let deadline = clock.now().plus(settings.time_to_connect());
@@ -237,6 +251,14 @@ impl Backend for MySqlBackend {
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
         self.given_back(&lease.link, &lease.name, lease.id, Operation::Release).await
+    }
+
+    async fn downgrade(
+        &self,
+        lease: &Lease,
+        request: &AcquireRequest,
+    ) -> Result<Downgraded<Lease>, LockError> {
+        Attempt::new(self, request).downgrade(lease).await
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {

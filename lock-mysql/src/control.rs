@@ -130,6 +130,16 @@ impl Control {
         Ok(Seen { holder, is_waiter_there: number(1) == Some(link.connection) })
     }
 
+    /// Whether the server has put the statement of this connection into the queue of a lock. False if that is not known.
+    pub(crate) async fn waits(&self, link: &Link) -> bool {
+        let clock = self.context.clock();
+        let deadline = clock.now().plus(self.settings.request_timeout);
+        matches!(
+            within(clock, deadline, self.look_at(link, Operation::Acquire)).await,
+            Some(Ok(Remains::Waiter))
+        )
+    }
+
     /// Interrupts what a connection waits for. After an error it is unknown whether the wait is interrupted, or will be.
     pub(crate) async fn interrupt(&self, connection: u64, run: &Run) -> Result<(), Failure> {
         self.ask_of(run, Operation::Cancel, statement::interrupt(connection)).await.map(drop)
@@ -142,7 +152,7 @@ impl Control {
             let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             let mut seen_reading = 0;
             loop {
-                match this.look_at(&link).await {
+                match this.look_at(&link, Operation::Cancel).await {
                     Ok(Remains::Nothing) => break,
                     Ok(Remains::Waiter) => this.end(&link).await,
                     // The server is reading, and will notice by itself that the client has gone, unless the network prevents that.
@@ -163,9 +173,9 @@ impl Control {
         });
     }
 
-    async fn look_at(&self, link: &Link) -> Result<Remains, LockError> {
-        let statement = statement::state_of(link.connection);
-        match self.ask_of(&link.run, Operation::Cancel, statement).await {
+    async fn look_at(&self, link: &Link, operation: Operation) -> Result<Remains, LockError> {
+        let statement = statement::state_of(link.connection, operation);
+        match self.ask_of(&link.run, operation, statement).await {
             Ok(answer) => Ok(match answer.rows.first() {
                 None => Remains::Nothing,
                 Some(_) if answer.value() == Some("User lock") => Remains::Waiter,
@@ -279,7 +289,7 @@ impl Desk {
             Subject::Wait(_, name, mark) => Some([name.to_string(), mark.lock()]),
             _ => None,
         });
-        let statement = statement::holders(names.flatten());
+        let statement = statement::holders(names.flatten(), Operation::Inspect);
         let answer = self.carry_out(Operation::Acquire, &statement).await.map_err(Failure::into_error);
         let run = self.session.as_ref().map(|session| session.run.clone());
         let holders = answer.as_ref().ok().and_then(Answer::value).unwrap_or_default();

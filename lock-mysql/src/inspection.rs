@@ -4,19 +4,23 @@
 //! itself in its statement, which is visible for as long as it waits. A holder describes itself only in the
 //! [table](crate::TokenSource::Table).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::spi::within;
 use lock_core::{
-    Broken, FencingToken, HolderId, InspectRequest, LockError, LockName, LockStatus, Operation, Others,
-    Participant,
+    Broken, FencingToken, HolderId, InspectRequest, LockError, LockKind, LockName, LockStatus, Mode,
+    Operation, Others, Participant,
 };
 
 use crate::backend::MySqlBackend;
 use crate::failure::{no_answer, nonsense};
+use crate::gate;
 use crate::link::{Name, Refusal};
 use crate::options::TokenSource;
+use crate::parts::{MOST_SLOTS, Parts, mode_of};
 use crate::run::Run;
 use crate::session::Row;
 use crate::statement::{self, Holder, Waiter};
@@ -39,8 +43,8 @@ struct Record {
 }
 
 impl Record {
-    fn read(row: &Row) -> Option<Self> {
-        let [token, attempt, connection, run, since, holder] = row.as_slice() else { return None };
+    fn read(row: &[Option<String>]) -> Option<Self> {
+        let [token, attempt, connection, run, since, holder] = row else { return None };
         Some(Self {
             token: FencingToken::new(token.as_deref()?.parse().ok()?),
             attempt: attempt.clone()?,
@@ -53,7 +57,12 @@ impl Record {
 
     /// Reads the columns from one text, as a refusal has them.
     fn of_text(text: &str) -> Option<Self> {
-        Self::read(&text.splitn(6, ' ').map(|word| Some(word.to_owned())).collect())
+        Self::read(&text.splitn(6, ' ').map(|word| Some(word.to_owned())).collect::<Row>())
+    }
+
+    /// Whether it is that of an attempt behind the gate.
+    fn waits(&self) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.waits)
     }
 
     fn is_of(&self, connection: u64, run: &Run) -> bool {
@@ -63,7 +72,10 @@ impl Record {
     }
 
     fn participant(self) -> Participant {
-        let mut participant = Participant::new(HolderId::new(&self.attempt)).with_token(Some(self.token));
+        let mode = mode_of(self.holder.as_ref().and_then(|holder| holder.mode.as_deref()));
+        let token = Some(self.token).filter(|_| !self.waits());
+        let mut participant =
+            Participant::new(HolderId::new(&self.attempt)).with_mode(mode).with_token(token);
         participant.since = moment(self.since);
         if let Some(holder) = self.holder {
             participant.host = Some(holder.host);
@@ -80,6 +92,9 @@ pub(crate) fn named(refusal: &Refusal, run: &Run) -> Option<Participant> {
     let connection = refusal.connection?;
     let record = refusal.record.as_deref().and_then(Record::of_text);
     let record = record.filter(|record| record.is_of(connection, run));
+    if record.as_ref().is_some_and(Record::waits) {
+        return None;
+    }
     Some(record.map_or_else(|| Participant::new(id_of(connection, run)), Record::participant))
 }
 
@@ -92,62 +107,146 @@ pub(crate) fn id_of(connection: u64, run: &Run) -> HolderId {
     HolderId::new(format!("connection {connection} of {run}"))
 }
 
-/// The connection that holds the lock, and the run of the server.
+/// One who holds the lock, or permits.
 struct Holding {
     connection: u64,
-    run: Run,
+    /// The parts that the connection has, of which the first one shows the hold.
+    first: Name,
+    count: usize,
     record: Option<Record>,
 }
 
-async fn holding(
-    backend: &MySqlBackend,
-    name: &Name,
-    operation: Operation,
-) -> Result<Option<Holding>, LockError> {
-    let control = &backend.control;
-    let record = async || -> Result<Option<Record>, LockError> {
-        if backend.settings.fencing != TokenSource::Table {
-            return Ok(None);
-        }
-        let answer = control.ask(operation, statement::last_holder(name, operation)).await?;
-        Ok(answer.rows.first().and_then(Record::read))
-    };
-    // Before and after, so that the record belongs to the holder in between.
-    let before = record().await?;
-    let (run, answer) = control.ask_with_run(operation, statement::holder(name, operation)).await?;
-    let connection = answer.value().and_then(|number| number.parse().ok());
-    let connection: u64 =
-        connection.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
-    if connection == 0 {
-        return Ok(None);
+impl Holding {
+    fn id(&self, run: &Run) -> HolderId {
+        let id = |record: &Record| HolderId::new(&record.attempt);
+        self.record.as_ref().map_or_else(|| id_of(self.connection, run), id)
     }
-    let after = record().await?;
-    let is_steady = before.as_ref().map(|record| record.token) == after.as_ref().map(|record| record.token);
-    let record = after.filter(|record| is_steady && record.is_of(connection, &run));
-    Ok(Some(Holding { connection, run, record }))
+}
+
+/// What the server has of a lock or a semaphore.
+struct View {
+    run: Run,
+    holders: Vec<Holding>,
+    /// The connection that has the gate and waits for what is behind it, if one does, and what it says of itself.
+    head: Option<(u64, Option<Record>)>,
+}
+
+async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Result<View, LockError> {
+    let control = &backend.control;
+    let slots = if parts.kind == LockKind::Semaphore { MOST_SLOTS } else { backend.settings.manner.readers };
+    let names: Vec<_> =
+        std::iter::once(Arc::clone(&parts.gate)).chain((0..slots).map(|index| parts.slot(index))).collect();
+    let records = async || -> Result<HashMap<String, Record>, LockError> {
+        if backend.settings.fencing != TokenSource::Table {
+            return Ok(HashMap::new());
+        }
+        let statement = statement::last_holders(names.iter().cloned(), operation);
+        let answer = control.ask(operation, statement).await?;
+        let named = |row: &Row| Some((row.first()?.clone()?, Record::read(row.get(1..)?)?));
+        Ok(answer.rows.iter().filter_map(named).collect())
+    };
+    // Before and after, so that a record belongs to the holder in between.
+    let before = records().await?;
+    let statement = statement::holders(names.iter().map(|name| name.to_string()), operation);
+    let (run, answer) = control.ask_with_run(operation, statement).await?;
+    let mut after = records().await?;
+    let connections = answer.value().unwrap_or_default().split(' ').map(|number| number.parse().ok());
+    let connections: Option<Vec<u64>> = connections.collect();
+    let connections = connections.filter(|connections| connections.len() == names.len());
+    let connections = connections.ok_or_else(|| nonsense(operation, "it does not say who holds the lock"))?;
+    let mut record_of = |name: &Name, connection: u64| {
+        let token = |record: &Record| record.token;
+        let is_steady = before.get(&**name).map(token) == after.get(&**name).map(token);
+        after.remove(&**name).filter(|record| is_steady && record.is_of(connection, &run))
+    };
+    let mut holders: Vec<Holding> = Vec::new();
+    for (name, connection) in
+        names.iter().zip(&connections).skip(1).filter(|(_, connection)| **connection != 0)
+    {
+        let record = record_of(name, *connection);
+        match holders.iter_mut().find(|known| known.connection == *connection) {
+            Some(known) => {
+                known.count += 1;
+                // A slot that the connection had before may still have a record.
+                let is_newer =
+                    record.as_ref().map(|new| new.token) > known.record.as_ref().map(|old| old.token);
+                if is_newer {
+                    known.record = record;
+                }
+            }
+            None => {
+                holders.push(Holding { connection: *connection, first: Arc::clone(name), count: 1, record })
+            }
+        }
+    }
+    let mut head = None;
+    let at_the_gate = connections.first().copied().unwrap_or(0);
+    if at_the_gate != 0 {
+        let record = record_of(&parts.gate, at_the_gate);
+        // A holder keeps the gate only of a lock that has no readers.
+        let waits = record.as_ref().is_some_and(Record::waits);
+        if waits || parts.kind == LockKind::Semaphore || !holders.is_empty() {
+            head = Some((at_the_gate, record.filter(|_| waits)));
+        } else {
+            let first = Arc::clone(&parts.gate);
+            holders.push(Holding { connection: at_the_gate, first, count: 1, record });
+        }
+    }
+    Ok(View { run, holders, head })
 }
 
 pub(crate) async fn inspect(
     backend: &MySqlBackend,
     request: &InspectRequest,
 ) -> Result<LockStatus, LockError> {
-    let name = backend.name(request.physical());
+    let parts = backend.parts(request.physical(), request.kind());
     let mut status = LockStatus::free(request.name().clone());
     let look = async {
-        if let Some(Holding { connection, run, record }) = holding(backend, &name, Operation::Inspect).await?
-        {
-            status.holders.push(match record {
+        let View { run, holders, head } = view(backend, &parts, Operation::Inspect).await?;
+        let mut size = None;
+        for holding in holders {
+            if parts.kind == LockKind::Semaphore && holding.record.is_none() && size.is_none() {
+                size = size_with(backend, &parts, &holding.first).await?;
+            }
+            let mode = mode_of_holder(&parts, &holding, size);
+            let participant = match holding.record {
                 Some(record) => record.participant(),
-                None => stranger(backend, connection, &run, &name).await?,
-            });
+                None => stranger(backend, holding.connection, &run, &holding.first).await?,
+            };
+            status.holders.push(participant.with_mode(mode));
         }
-        status.waiters = waiters(backend, &name).await?;
+        status.waiters = waiters(backend, &parts, head).await?;
         Ok(status)
     };
     let clock = backend.context.clock();
     // Time for several statements and for opening a connection.
     let deadline = clock.now().plus(backend.settings.request_timeout * 4);
     within(clock, deadline, look).await.unwrap_or_else(|| Err(no_answer(Operation::Inspect)))
+}
+
+fn mode_of_holder(parts: &Parts, holding: &Holding, size: Option<NonZeroU32>) -> Mode {
+    if parts.kind == LockKind::Lock {
+        return if holding.first == parts.gate { Mode::Exclusive } else { Mode::Shared };
+    }
+    let written = holding.record.as_ref().and_then(|record| record.holder.as_ref());
+    if let Some(written) = written {
+        return mode_of(written.mode.as_deref());
+    }
+    let take = u32::try_from(holding.count).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+    Mode::Permits { take, of: size.unwrap_or(take) }
+}
+
+/// The size of the semaphore, by the holder of this slot.
+async fn size_with(
+    backend: &MySqlBackend,
+    parts: &Parts,
+    slot: &Name,
+) -> Result<Option<NonZeroU32>, LockError> {
+    let index = slot.strip_prefix(&*parts.stem()).and_then(|index| index.parse().ok());
+    let Some(index) = index else { return Ok(None) };
+    let asked =
+        backend.control.ask(Operation::Inspect, gate::sizes(parts, index, Operation::Inspect)).await?;
+    Ok(asked.value().and_then(gate::size_of).and_then(NonZeroU32::new))
 }
 
 /// A holder without a record.
@@ -168,15 +267,28 @@ async fn stranger(
 }
 
 /// The waiters: those of the client's own user, or all of them if the user may see them.
-async fn waiters(backend: &MySqlBackend, name: &Name) -> Result<Vec<Participant>, LockError> {
-    let statement = statement::waiters(name);
+async fn waiters(
+    backend: &MySqlBackend,
+    parts: &Parts,
+    head: Option<(u64, Option<Record>)>,
+) -> Result<Vec<Participant>, LockError> {
+    let statement = statement::waiters(parts);
     let (run, answer) = backend.control.ask_with_run(Operation::Inspect, statement).await?;
     let mut rows = answer.rows;
     let known: HashSet<_> = rows.iter().filter_map(|row| row.first().cloned()).collect();
-    let more = survey::waiters(backend, &run, name).await?;
+    let more = survey::waiters(backend, &run, parts).await?;
     rows.extend(more.into_iter().filter(|row| row.first().is_some_and(|number| !known.contains(number))));
-    rows.retain(|row| row.get(2).and_then(Option::as_deref).is_some_and(|text| Waiter::is_for(text, name)));
-    Ok(in_order(&rows))
+    rows.retain(|row| row.get(2).and_then(Option::as_deref).is_some_and(|text| Waiter::is_for(text, parts)));
+    let Some((first, record)) = head else { return Ok(in_order(&rows)) };
+    // The one behind the gate comes first. If it polls, the server does not show it as a waiter.
+    let first = Some(first.to_string());
+    let (ahead, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.first() == Some(&first));
+    let mut waiters = in_order(&ahead);
+    if waiters.is_empty() {
+        waiters.extend(record.map(Record::participant));
+    }
+    waiters.extend(in_order(&rows));
+    Ok(waiters)
 }
 
 /// The waiters in order: by the second in which the server received each request, then by the waiters' own clocks.
@@ -196,7 +308,8 @@ fn waiter(row: &Row) -> Option<((u64, u64), Participant)> {
         participant.since = moment(second.saturating_mul(1_000_000));
         return Some(((second, 0), participant));
     };
-    let mut participant = Participant::new(HolderId::new(&waiter.id));
+    let mode = mode_of(waiter.mode.as_deref());
+    let mut participant = Participant::new(HolderId::new(&waiter.id)).with_mode(mode);
     participant.host = Some(waiter.host);
     participant.pid = Some(waiter.pid);
     participant.label = waiter.label;
@@ -220,14 +333,12 @@ async fn end_connection_of(
     request: &InspectRequest,
     holder: &HolderId,
 ) -> Result<Broken, LockError> {
-    let name = backend.name(request.physical());
-    let Some(Holding { connection, run, record }) = holding(backend, &name, Operation::Break).await? else {
+    let parts = backend.parts(request.physical(), request.kind());
+    let View { run, holders, .. } = view(backend, &parts, Operation::Break).await?;
+    let Some(holding) = holders.into_iter().find(|holding| holding.id(&run) == *holder) else {
         return Ok(Broken::not_held());
     };
-    let id = record.as_ref().map_or_else(|| id_of(connection, &run), |record| HolderId::new(&record.attempt));
-    if id != *holder {
-        return Ok(Broken::not_held());
-    }
+    let Holding { connection, first: name, record, .. } = holding;
     let also_lost = match record {
         Some(_) => Some(others_written_down(backend, connection, &name).await?),
         None => Belongings::of(backend, connection, &run, &name, Operation::Break)

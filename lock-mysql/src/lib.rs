@@ -12,6 +12,8 @@
 //!   at once. A connection never has a lock twice, because the server would count it.
 //! * *Waiting* needs a connection of its own, without holds, and blocks at the server, which serves waiters in order. It uses no
 //!   timeout of the server: the core ends a wait, to the millisecond, and then makes the server forget it.
+//! * *Readers and permits* have locks of their own, [slots](parts), which are only taken behind the lock of that name, the
+//!   [gate](gate). A writer keeps the gate and has seen each slot free.
 //! * *Ending a wait* is `KILL QUERY`, sent on another connection ([`control`]). The server must have answered both the interrupted
 //!   statement and the `KILL` before the connection is used again. Otherwise the client drops the connection without sending
 //!   anything on it, and the server notices within a second. The client releases what was granted meanwhile.
@@ -41,12 +43,16 @@ mod backend;
 mod control;
 mod driver;
 mod failure;
+mod gate;
 mod inspection;
+mod layout;
 mod link;
 mod mark;
 mod memos;
 mod opener;
 mod options;
+mod parts;
+mod passage;
 mod pool;
 mod run;
 mod server;

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::Released;
-use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Moment, Operation};
+use lock_core::{AttemptId, Clock, FencingToken, GroupId, LeaseState, LockError, Mode, Moment, Operation};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::mark::Mark;
+use crate::parts::Parts;
 use crate::run::Run;
 use crate::session::Session;
-use crate::statement::Holder;
+use crate::statement::{Holder, Waiter};
 
 /// A lock's name at the server.
 pub(crate) type Name = Arc<str>;
@@ -20,8 +21,9 @@ pub(crate) type Name = Arc<str>;
 /// An attempt's request for a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
-    pub(crate) name: Name,
+    pub(crate) parts: Arc<Parts>,
     pub(crate) id: AttemptId,
+    pub(crate) mode: Mode,
     /// The record of the holder, if the table of tokens is used.
     pub(crate) holder: Option<Arc<Holder>>,
 }
@@ -35,6 +37,8 @@ pub(crate) enum Taken {
     },
     /// Another client holds it.
     Refused(Refusal),
+    /// The semaphore has holders that use it with this many permits.
+    OtherPermits(u32),
     /// Nothing is known, and nothing is held.
     Interrupted,
 }
@@ -53,6 +57,9 @@ pub(crate) struct Refusal {
 pub(crate) struct Waiting {
     /// Notified when the lock's callers have gone.
     pub(crate) stop: Notify,
+    /// Notified when the server has said that the attempt waits behind the gate.
+    pub(crate) enters: Notify,
+    is_behind_the_gate: AtomicBool,
     is_answered: AtomicBool,
 }
 
@@ -64,6 +71,16 @@ impl Waiting {
 
     pub(crate) fn has_answer(&self) -> bool {
         self.is_answered.load(Ordering::Relaxed)
+    }
+
+    /// Records that the attempt has the gate, and waits for what is behind it.
+    pub(crate) fn enters_the_gate(&self) {
+        self.is_behind_the_gate.store(true, Ordering::Relaxed);
+        self.enters.notify_one();
+    }
+
+    pub(crate) fn is_behind_the_gate(&self) -> bool {
+        self.is_behind_the_gate.load(Ordering::Relaxed)
     }
 }
 
@@ -78,7 +95,7 @@ pub(crate) enum Order {
     /// Wait for a lock until it is granted, or until its callers have gone.
     Wait {
         claim: Claim,
-        statement: String,
+        waiter: Waiter,
         waiting: Arc<Waiting>,
         answer: oneshot::Sender<Result<Taken, LockError>>,
     },
@@ -89,6 +106,8 @@ pub(crate) enum Order {
         operation: Operation,
         answer: oneshot::Sender<Result<Released, LockError>>,
     },
+    /// Make an exclusive hold that of a reader.
+    Downgrade { former: AttemptId, claim: Claim, answer: oneshot::Sender<Result<Taken, LockError>> },
     /// Check which locks are still held.
     Check { leases: Vec<(Name, AttemptId)>, answer: oneshot::Sender<Result<Vec<LeaseState>, LockError>> },
     /// Close the connection properly.
@@ -233,9 +252,15 @@ impl Link {
         asked
     }
 
-    pub(crate) fn wait(&self, claim: Claim, statement: String, waiting: Arc<Waiting>) -> Asked {
+    pub(crate) fn wait(&self, claim: Claim, waiter: Waiter, waiting: Arc<Waiting>) -> Asked {
         let (answer, asked) = oneshot::channel();
-        let _ = self.order(Order::Wait { claim, statement, waiting, answer });
+        let _ = self.order(Order::Wait { claim, waiter, waiting, answer });
+        asked
+    }
+
+    pub(crate) fn downgrade(&self, former: AttemptId, claim: Claim) -> Asked {
+        let (answer, asked) = oneshot::channel();
+        let _ = self.order(Order::Downgrade { former, claim, answer });
         asked
     }
 

@@ -4,7 +4,8 @@
 //!   space, so that the others become empty.
 //! * A waiter has a connection of its own, without holds. When the lock is granted it stays there, and the connection becomes a
 //!   shared one.
-//! * A connection never has a lock twice: the server would count it, and one release would not free it.
+//! * A connection never has a lock twice: the server would count it, and one release would not free it. Nor has it two slots of a lock
+//!   for different attempts, or the lock and a slot: a session does not exclude itself.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -22,6 +23,7 @@ use crate::link::{Asked, Claim, GivenBack, Link, Name, Order, Waiting};
 use crate::opener::Opener;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::statement::Waiter;
 
 /// How long an order may stay in the queue of a connection before the pool uses or opens another one.
 const LONGEST_QUEUE: Duration = Duration::from_millis(250);
@@ -56,9 +58,26 @@ type Wanted = oneshot::Sender<Result<OwnLink, LockError>>;
 
 struct Entry {
     link: Arc<Link>,
-    /// The locks that are held there, may be held or are requested, and by which attempt.
-    names: HashMap<Name, AttemptId>,
+    /// The locks that are held there, may be held or are requested, and by which attempt. Names are those of gates.
+    names: HashMap<Name, Occupant>,
     state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Occupant {
+    id: AttemptId,
+    /// The exclusive attempt whose hold this one continues.
+    former: Option<AttemptId>,
+}
+
+impl Occupant {
+    fn new(id: AttemptId) -> Self {
+        Self { id, former: None }
+    }
+
+    fn is(&self, id: AttemptId) -> bool {
+        self.id == id || self.former == Some(id)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,12 +103,12 @@ pub(crate) struct Started {
 
 impl OwnLink {
     /// Waits for a lock until its callers have gone.
-    pub(crate) fn wait(mut self, claim: Claim, statement: String, waiting: Arc<Waiting>) -> Started {
+    pub(crate) fn wait(mut self, claim: Claim, waiter: Waiter, waiting: Arc<Waiting>) -> Started {
         self.is_unused = false;
         self.pool.update(self.link.group, |entry| {
-            entry.names.insert(Arc::clone(&claim.name), claim.id);
+            entry.names.insert(Arc::clone(&claim.parts.gate), Occupant::new(claim.id));
         });
-        let asked = self.link.wait(claim, statement, waiting);
+        let asked = self.link.wait(claim, waiter, waiting);
         Started { link: Arc::clone(&self.link), asked }
     }
 }
@@ -142,7 +161,7 @@ impl Pool {
         let has_room = |entry: &Entry| {
             entry.state == State::Shared
                 && entry.names.len() < self.settings.locks_per_connection
-                && !entry.names.contains_key(&claim.name)
+                && !entry.names.contains_key(&claim.parts.gate)
                 && !entry.link.is_slow(clock, long)
         };
         let with_room = || inner.links.iter().filter(|(_, entry)| has_room(entry));
@@ -155,7 +174,7 @@ impl Pool {
         }
         let group = chosen.map(|(group, _)| *group)?;
         let entry = inner.links.get_mut(&group)?;
-        entry.names.insert(Arc::clone(&claim.name), claim.id);
+        entry.names.insert(Arc::clone(&claim.parts.gate), Occupant::new(claim.id));
         // Under the same mutex as the name: later orders on this connection come later.
         let asked = entry.link.take(claim.clone());
         Some(Started { link: Arc::clone(&entry.link), asked })
@@ -174,7 +193,19 @@ impl Pool {
         let entry = inner.links.get(&link.group)?;
         // Under the same mutex: as long as the name is there, the pool gives the connection to no waiter, and the next waiter's
         // order comes after this one.
-        (entry.names.get(name) == Some(&id)).then(|| link.release(Arc::clone(name), id, operation))
+        let is_its_own = entry.names.get(name).is_some_and(|occupant| occupant.is(id));
+        is_its_own.then(|| link.release(Arc::clone(name), id, operation))
+    }
+
+    /// Makes the exclusive hold of an attempt a reader's, if it is still there.
+    pub(crate) fn downgrade(&self, link: &Link, former: AttemptId, claim: Claim) -> Option<Asked> {
+        let mut inner = self.inner.lock();
+        let occupant = inner.links.get_mut(&link.group)?.names.get_mut(&claim.parts.gate)?;
+        if !occupant.is(former) {
+            return None;
+        }
+        *occupant = Occupant { id: claim.id, former: Some(former) };
+        Some(link.downgrade(former, claim))
     }
 
     /// A connection without holds, if there is one. The last connection is not for waiting.

@@ -23,6 +23,7 @@ pub(crate) type Row = Vec<Option<String>>;
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) rows: Vec<Row>,
+    /// Of the last statement that has one.
     pub(crate) last_insert_id: u64,
     /// The run of the server that answered.
     pub(crate) run: Option<Run>,
@@ -150,7 +151,8 @@ async fn ask(connection: &mut MySqlConnection, statement: String) -> Result<Answ
     let mut answer = Answer::default();
     while let Some(next) = next(&mut answers).await {
         match next? {
-            Either::Left(done) => answer.last_insert_id = done.last_insert_id(),
+            Either::Left(done) if done.last_insert_id() != 0 => answer.last_insert_id = done.last_insert_id(),
+            Either::Left(_) => {}
             Either::Right(row) => answer.rows.push(read(&row)?),
         }
     }

@@ -7,6 +7,7 @@ use lock_core::{BackendContext, LockError, Operation, Password};
 use sqlx::mysql::MySqlConnectOptions;
 
 use crate::address::connect_options;
+use crate::gate::Manner;
 use crate::options::{MySqlOptions, TokenSource};
 use crate::session::Session;
 
@@ -31,15 +32,26 @@ pub(crate) struct Settings {
     pub(crate) interval: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) fencing: TokenSource,
+    pub(crate) manner: Manner,
     pub(crate) prefix: String,
     pub(crate) locks_per_connection: usize,
     pub(crate) max_connections: usize,
+}
+
+/// A time as the server counts it, rounded up.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 impl Settings {
     pub(crate) fn new(context: &BackendContext, options: &MySqlOptions) -> Result<Self, LockError> {
         let interval = context.renewal_interval(options.lease)?;
         let request_timeout = options.request_timeout.unwrap_or(LONGEST_REQUEST).min(interval * 3 / 4);
+        let manner = Manner {
+            tokens: options.fencing,
+            readers: options.reader_slots,
+            slice: whole_seconds(options.lease),
+        };
         Ok(Self {
             connect_options: connect_options(options),
             password: options.password.clone(),
@@ -48,15 +60,11 @@ impl Settings {
             interval,
             request_timeout,
             fencing: options.fencing,
+            manner,
             prefix: options.prefix.clone(),
             locks_per_connection: options.locks_per_connection,
             max_connections: options.max_connections,
         })
-    }
-
-    /// The lease in whole seconds, as the server counts, rounded up.
-    fn lease_seconds(&self) -> u64 {
-        self.lease.as_secs() + u64::from(self.lease.subsec_nanos() > 0)
     }
 
     /// Less than the time after which the server closes such a connection.
@@ -72,7 +80,7 @@ impl Settings {
             Some(password) => self.connect_options.clone().password(password.reveal()),
             None => self.connect_options.clone(),
         };
-        Session::open(&options, self.lease_seconds(), context.clock(), limit).await
+        Session::open(&options, whole_seconds(self.lease), context.clock(), limit).await
     }
 
     /// How long the server may take to answer. No lease depends on a slot, and its table may have to be made, which waits for the

@@ -10,8 +10,9 @@ use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::nonsense;
+use crate::link::Name;
 use crate::mark::Mark;
-use crate::options::TokenSource;
+use crate::parts::Parts;
 use crate::run::Run;
 
 /// How long a wait lasts at the server, in seconds: longer than a usual wait, and short enough for any server. A wait that reaches
@@ -60,7 +61,7 @@ pub fn operation_of(statement: &str) -> Option<Operation> {
     OPERATIONS.iter().find(|(_, operation_word)| *operation_word == word).map(|(operation, _)| *operation)
 }
 
-const OPERATIONS: [(Operation, &str); 10] = [
+const OPERATIONS: [(Operation, &str); 11] = [
     (Operation::Connect, "connect"),
     (Operation::Acquire, "acquire"),
     (Operation::Cancel, "cancel"),
@@ -68,6 +69,7 @@ const OPERATIONS: [(Operation, &str); 10] = [
     (Operation::Release, "release"),
     (Operation::Inspect, "inspect"),
     (Operation::Break, "break"),
+    (Operation::Downgrade, "downgrade"),
     (Operation::Describe, "describe"),
     (Operation::Remember, "remember"),
     (Operation::Ping, "ping"),
@@ -77,7 +79,7 @@ fn word(operation: Operation) -> &'static str {
     OPERATIONS.iter().find(|(known, _)| *known == operation).map_or("other", |(_, word)| *word)
 }
 
-fn mark(operation: Operation) -> String {
+pub(crate) fn mark(operation: Operation) -> String {
     format!("{COMMENT}{}*/", word(operation))
 }
 
@@ -94,21 +96,25 @@ pub(crate) struct Waiter {
     pub(crate) pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
+    /// The mode, unless it is exclusive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<String>,
     /// In microseconds since the epoch, by the waiter's clock.
     pub(crate) since: u64,
 }
 
 impl Waiter {
     /// Formats it as a comment that nothing in it can end early.
-    fn comment(&self) -> String {
+    pub(crate) fn comment(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default().replace("*/", "*\\/");
         format!("{COMMENT}{} {text}*/", word(Operation::Acquire))
     }
 
     /// Whether a statement waits for this lock, whatever its comment says.
-    pub(crate) fn is_for(statement: &str, name: &str) -> bool {
+    pub(crate) fn is_for(statement: &str, parts: &Parts) -> bool {
         let behind = statement.split_once(COMMENT).and_then(|(_, rest)| rest.split_once("*/"));
-        behind.map_or(statement, |(_, rest)| rest).contains(&format!("GET_LOCK('{name}',"))
+        let names = behind.map_or(statement, |(_, rest)| rest).split("_LOCK('").skip(1);
+        names.filter_map(|rest| rest.split_once('\'')).any(|(name, _)| parts.contain(name))
     }
 
     /// Reads it from the text of a statement.
@@ -120,66 +126,22 @@ impl Waiter {
     }
 }
 
-/// The answer is one text, because each column costs both sides more than its content. Its words are those of [`Answered`]. The
-/// server evaluates `GET_LOCK` once and first: before it mints the token, and before it reads whether it is a replica.
-fn get_lock(name: &str, seconds: u32, tokens: TokenSource, comment: &str, mark: &str) -> String {
-    let mint = if tokens == TokenSource::Clock { "*UUID_SHORT()" } else { "" };
-    format!("SELECT {comment} CONCAT_WS(' ',GET_LOCK('{name}',{seconds}){mint},{READ_ONLY},{mark})a")
+/// Whether a statement may wait for a part of this lock, as a condition on its text.
+fn may_wait_for(parts: &Parts, text: &str) -> String {
+    let (gate, stem) = (&parts.gate, parts.stem());
+    format!("(LOCATE('GET_LOCK(''{gate}'',',{text})>0 OR LOCATE('_LOCK(''{stem}',{text})>0)")
 }
 
-/// The server's answer to a request for a lock.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answered {
-    /// The token, or 1 if none is minted with the lock; 0 if another client holds the lock; none if the statement was interrupted.
-    pub(crate) token: Option<u64>,
-    pub(crate) is_read_only: bool,
-    /// The mark of the session that answered.
-    pub(crate) mark: u64,
-    /// The connection that has the lock now, if the statement asks for it and one has.
-    pub(crate) holder: Option<u64>,
-}
-
-impl Answered {
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        let words: Vec<_> = text.split(' ').collect();
-        let (token, read_only, mark) = match words.as_slice() {
-            [token, read_only, mark] => (Some(token.parse().ok()?), read_only, mark),
-            // The server leaves NULL out.
-            [read_only, mark] => (None, read_only, mark),
-            _ => return None,
-        };
-        let (mark, holder) = mark.split_once('@').unwrap_or((mark, "0"));
-        let (mark, holder) = (mark.parse().ok()?, holder.parse().ok()?);
-        let holder = Some(holder).filter(|holder| *holder != 0);
-        Some(Self { token, is_read_only: is_read_only(read_only), mark, holder })
-    }
-}
-
-/// Takes the lock if it is free. The answer also says which connection has the lock now, and in a second column what the table
-/// says of its last holder.
-pub(crate) fn take(name: &str, tokens: TokenSource) -> String {
-    let marked = format!("CONCAT({MARK},'@',IFNULL(IS_USED_LOCK('{name}'),0))");
-    let mut text = get_lock(name, 0, tokens, &mark(Operation::Acquire), &marked);
-    if tokens == TokenSource::Table {
-        let columns = "token,attempt,connection,run,since,holder";
+/// Releases locks. The answer is a word for each: 1 if it was this session's, 0 if it is another's, -1 if it is free or the statement
+/// was interrupted.
+pub(crate) fn release<'a>(names: impl Iterator<Item = &'a str>, operation: Operation) -> String {
+    let mut text = format!("SELECT {} CONCAT_WS(' '", mark(operation));
+    for name in names {
         // Writing to a string cannot fail.
-        let _ = write!(text, ",(SELECT CONCAT_WS(' ',{columns}) FROM {TABLE} WHERE name='{name}')b");
+        let _ = write!(text, ",IFNULL(RELEASE_LOCK('{name}'),-1)");
     }
+    text.push_str(")a");
     text
-}
-
-/// Waits for the lock.
-pub(crate) fn wait(name: &str, tokens: TokenSource, waiter: &Waiter) -> String {
-    get_lock(name, LONGEST_WAIT, tokens, &waiter.comment(), MARK)
-}
-
-/// The name as it appears in the statement of a client that waits for it.
-pub(crate) fn wait_for(name: &str) -> String {
-    format!("GET_LOCK(''{name}'',")
-}
-
-pub(crate) fn release(name: &str, operation: Operation) -> String {
-    format!("SELECT {} RELEASE_LOCK('{name}')a", mark(operation))
 }
 
 /// Asks which connections hold these locks.
@@ -240,17 +202,17 @@ pub(crate) fn end(connection: u64, operation: Operation) -> String {
 }
 
 /// What a connection does; no row if it does not exist.
-pub(crate) fn state_of(connection: u64) -> String {
+pub(crate) fn state_of(connection: u64, operation: Operation) -> String {
     format!(
         "SELECT {} IFNULL(STATE,'') FROM information_schema.PROCESSLIST WHERE ID={connection}",
-        mark(Operation::Cancel)
+        mark(operation)
     )
 }
 
 /// Which connections hold these locks, in order and separated by spaces; 0 for a free lock. The server's cost depends on the number
 /// of names, not on the number of its connections.
-pub(crate) fn holders(names: impl Iterator<Item = String>) -> String {
-    let mut text = format!("SELECT {} CONCAT_WS(' '", mark(Operation::Inspect));
+pub(crate) fn holders(names: impl Iterator<Item = String>, operation: Operation) -> String {
+    let mut text = format!("SELECT {} CONCAT_WS(' '", mark(operation));
     for name in names {
         // Writing to a string cannot fail.
         let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
@@ -265,22 +227,22 @@ pub(crate) fn holder(name: &str, operation: Operation) -> String {
 }
 
 /// The waiters for the lock: since which second, and with which statement.
-pub(crate) fn waiters(name: &str) -> String {
+pub(crate) fn waiters(parts: &Parts) -> String {
     format!(
         "SELECT {} CAST(ID AS CHAR),CAST(UNIX_TIMESTAMP()-TIME AS CHAR),INFO FROM information_schema.PROCESSLIST \
-         WHERE STATE='User lock' AND LOCATE('{}',INFO)>0",
+         WHERE STATE='User lock' AND {}",
         mark(Operation::Inspect),
-        wait_for(name)
+        may_wait_for(parts, "INFO")
     )
 }
 
 /// The same from `performance_schema`, which shows the connections of all users but cuts long statements off.
-pub(crate) fn waiters_by_schema(name: &str) -> String {
+pub(crate) fn waiters_by_schema(parts: &Parts) -> String {
     format!(
         "SELECT {} CAST(PROCESSLIST_ID AS CHAR),CAST(UNIX_TIMESTAMP()-PROCESSLIST_TIME AS CHAR),PROCESSLIST_INFO \
-         FROM performance_schema.threads WHERE PROCESSLIST_STATE='User lock' AND LOCATE('{}',PROCESSLIST_INFO)>0",
+         FROM performance_schema.threads WHERE PROCESSLIST_STATE='User lock' AND {}",
         mark(Operation::Inspect),
-        wait_for(name)
+        may_wait_for(parts, "PROCESSLIST_INFO")
     )
 }
 
@@ -348,6 +310,12 @@ pub(crate) struct Holder {
     /// The value of a leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) value: Option<String>,
+    /// The mode, unless it is exclusive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<String>,
+    /// Whether this is an attempt that has the gate and waits for what is behind it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) waits: bool,
 }
 
 impl Holder {
@@ -379,6 +347,39 @@ pub(crate) fn mint(name: &str, attempt: AttemptId, run: &Run, holder: &Holder) -
          connection=VALUES(connection),run=VALUES(run),since=VALUES(since),holder=VALUES(holder)",
         mark(Operation::Acquire)
     )
+}
+
+/// Mints the token of one who shares, which is not below any before it, and records its holder in the row of its first slot. The answer
+/// contains the token as the last inserted id.
+pub(crate) fn mint_beside(gate: &str, slot: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
+    let comment = mark(Operation::Acquire);
+    format!(
+        "INSERT {comment} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
+         VALUES ('{gate}',LAST_INSERT_ID({NOW}),'',0,'',0,'') \
+         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW}));{}",
+        record(slot, "LAST_INSERT_ID()", attempt, run, holder)
+    )
+}
+
+/// Records an attempt that waits behind the gate, in the row of the gate. Changes no token.
+pub(crate) fn note(gate: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
+    record(gate, "token", attempt, run, holder)
+}
+
+fn record(name: &str, token: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
+    let (comment, bytes) = (mark(Operation::Acquire), holder.digits());
+    let first = if token == "token" { "0" } else { token };
+    format!(
+        "INSERT {comment} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
+         VALUES ('{name}',{first},'{attempt}',CONNECTION_ID(),'{run}',{NOW},x'{bytes}') \
+         ON DUPLICATE KEY UPDATE token={token},attempt=VALUES(attempt),\
+         connection=VALUES(connection),run=VALUES(run),since=VALUES(since),holder=VALUES(holder)"
+    )
+}
+
+/// A token that is not minted with a lock.
+pub(crate) fn number() -> String {
+    format!("SELECT {} CAST(UUID_SHORT() AS CHAR)", mark(Operation::Downgrade))
 }
 
 /// Replaces what the table says of a holder, if its connection still has the lock and the row is still its own. The answer is the
@@ -437,12 +438,35 @@ pub(crate) fn forget_slots() -> String {
     )
 }
 
-/// What the table says of the last holder of a lock.
-pub(crate) fn last_holder(name: &str, operation: Operation) -> String {
+/// What the table says of the last holders of these parts, by name.
+pub(crate) fn last_holders(names: impl Iterator<Item = Name>, operation: Operation) -> String {
+    let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
     format!(
-        "SELECT {} CAST(token AS CHAR),attempt,CAST(connection AS CHAR),run,CAST(since AS CHAR),\
-         CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE name='{name}'",
-        mark(operation)
+        "SELECT {} name,CAST(token AS CHAR),attempt,CAST(connection AS CHAR),run,CAST(since AS CHAR),\
+         CONVERT(holder USING utf8mb4) FROM {TABLE} WHERE name IN ({})",
+        mark(operation),
+        names.join(",")
+    )
+}
+
+/// The row in which the layout of what these clients keep is written down.
+fn layout_row(prefix: &str) -> String {
+    format!("{prefix}|layout")
+}
+
+/// Which layout these clients use, and how many slots they have for readers.
+pub(crate) fn layout_of(prefix: &str) -> String {
+    let row = layout_row(prefix);
+    format!("SELECT {} run FROM {TABLE} WHERE name='{row}' LOCK IN SHARE MODE", mark(Operation::Connect))
+}
+
+/// Writes the layout down, unless that has been done.
+pub(crate) fn write_layout(prefix: &str, layout: &str) -> String {
+    let row = layout_row(prefix);
+    format!(
+        "INSERT {} IGNORE INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
+         VALUES ('{row}',0,'',0,'{layout}',0,'')",
+        mark(Operation::Connect)
     )
 }
 
@@ -457,20 +481,21 @@ pub(crate) fn also_held(connection: u64, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::LockKind;
+
     use super::*;
 
     fn waiter(label: &str) -> Waiter {
         let label = Some(label.to_owned());
-        Waiter { id: "ff".to_owned(), host: "h".to_owned(), pid: 1, label, since: 7 }
+        Waiter { id: "ff".to_owned(), host: "h".to_owned(), pid: 1, label, mode: None, since: 7 }
     }
 
     #[test]
     fn a_statement_says_what_it_is_for() {
         for (statement, operation) in [
-            (take("a", TokenSource::Clock), Operation::Acquire),
-            (wait("a", TokenSource::None, &waiter("x")), Operation::Acquire),
-            (release("a", Operation::Cancel), Operation::Cancel),
-            (release("a", Operation::Release), Operation::Release),
+            (waiter("x").comment(), Operation::Acquire),
+            (release(["a"].into_iter(), Operation::Cancel), Operation::Cancel),
+            (release(["a"].into_iter(), Operation::Release), Operation::Release),
             (check(["a"].into_iter()), Operation::Renew),
             (interrupt(1), Operation::Cancel),
             (end(1, Operation::Break), Operation::Break),
@@ -486,32 +511,11 @@ mod tests {
         for label in
             ["plain", "*/ DROP TABLE x; /*", "'quoted\\", "\u{1F512} \0 */*/", "*\\/", "GET_LOCK('b',"]
         {
-            let statement = wait("a", TokenSource::Clock, &waiter(label));
+            let statement = format!("SELECT {} GET_LOCK('a',9)", waiter(label).comment());
             assert_eq!(statement.matches("*/").count(), 1, "{statement}");
             assert_eq!(Waiter::of_statement(&statement), Some(waiter(label)));
-            assert!(Waiter::is_for(&statement, "a") && !Waiter::is_for(&statement, "b"));
-        }
-    }
-
-    #[test]
-    fn what_is_granted_is_told_from_what_is_not() {
-        let answer = |token, is_read_only, holder| Some(Answered { token, is_read_only, mark: 7, holder });
-        let answered = |token, is_read_only| answer(token, is_read_only, None);
-        for (text, read) in [
-            ("18446744073709551615 0 7", answered(Some(u64::MAX), false)),
-            ("0 OFF 7", answered(Some(0), false)),
-            ("5 ON 7", answered(Some(5), true)),
-            ("0 7", answered(None, false)),
-            ("0 0 7@0", answered(Some(0), false)),
-            ("0 0 7@12", answer(Some(0), false, Some(12))),
-            ("0 0 7@", None),
-            ("", None),
-            ("7", None),
-            ("x 0 7", None),
-            ("1 0 x", None),
-            ("1 0 7 7", None),
-        ] {
-            assert_eq!(Answered::read(text), read, "{text}");
+            let [a, b] = ["a", "b"].map(|name| Parts::new(name.into(), LockKind::Lock));
+            assert!(Waiter::is_for(&statement, &a) && !Waiter::is_for(&statement, &b));
         }
     }
 

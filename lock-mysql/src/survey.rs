@@ -7,7 +7,7 @@
 //!
 //! The client asks both each time: an operator can switch them on and off while the server runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lock_core::{LockError, LockName, Operation};
@@ -16,6 +16,7 @@ use crate::backend::MySqlBackend;
 use crate::failure::Failure;
 use crate::link::Name;
 use crate::mark::Mark;
+use crate::parts::Parts;
 use crate::run::Run;
 use crate::session::Row;
 use crate::statement;
@@ -54,8 +55,9 @@ impl Belongings {
     /// The other locks that are users' locks. Those of clients with this prefix have the names that their users gave them, unless
     /// such a name was too long or too special for a server.
     pub(crate) fn others_than(&self, name: &Name, prefix: &str) -> Vec<LockName> {
-        let others = self.0.keys().filter(|other| ***other != **name && !Mark::is_lock(other));
-        let plain = others.map(|other| match other.split_once(':') {
+        let others = self.0.keys().filter(|other| !Mark::is_lock(other)).map(|other| Parts::base_of(other));
+        let others: BTreeSet<_> = others.filter(|other| *other != Parts::base_of(name)).collect();
+        let plain = others.into_iter().map(|other| match other.split_once(':') {
             Some((before, rest)) if before == prefix => rest,
             _ => other,
         });
@@ -70,8 +72,8 @@ fn belonging(row: &Row) -> Option<(String, Option<Duration>)> {
 }
 
 /// The waiters for the lock that `performance_schema` knows, in the form of the process list; empty if the user may not read it.
-pub(crate) async fn waiters(backend: &MySqlBackend, run: &Run, name: &Name) -> Result<Vec<Row>, LockError> {
-    let statement = statement::waiters_by_schema(name);
+pub(crate) async fn waiters(backend: &MySqlBackend, run: &Run, parts: &Parts) -> Result<Vec<Row>, LockError> {
+    let statement = statement::waiters_by_schema(parts);
     Ok(told(backend, run, Operation::Inspect, statement).await?.unwrap_or_default())
 }
 
@@ -100,6 +102,8 @@ mod tests {
             row("locks:a/b", Some("1500")),
             row("locks:c", None),
             row("locks:x:y", None),
+            row("locks:c|3", None),
+            row("locks:a/b|3", None),
             row("d", None),
             row(&Mark::new(8).lock(), None),
         ];

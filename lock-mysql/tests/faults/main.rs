@@ -26,6 +26,7 @@ mod remembering;
 mod restarts;
 mod rewritten;
 mod runtimes;
+mod sharing;
 mod silence;
 mod spreading;
 mod stopped;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
             restarts::cases(),
             rewritten::cases(),
             runtimes::cases(),
+            sharing::cases(),
             silence::cases(),
             spreading::cases(),
             stopped::cases(),

@@ -1,0 +1,405 @@
+//! The statements by which an attempt gets a lock, a reader's slot or permits, and the server's answers.
+//!
+//! Each attempt goes through the *gate*, at which the server queues all of them in order.
+//! * An exclusive holder keeps the gate. It has seen each reader's slot free since it has the gate.
+//! * A reader takes a slot while it has the gate, and then lets the gate go. Permits are taken in the same way.
+//!
+//! As slots are only taken behind the gate, a slot that an attempt behind the gate sees free stays free.
+//!
+//! A function whose statement is interrupted answers NULL on some servers, and the statement goes on. So a NULL never counts as 1:
+//! what follows is evaluated only after a 1, and an answer that lacks something is not an answer.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+
+use lock_core::{Mode, Operation};
+
+use crate::link::{Claim, Name};
+use crate::options::TokenSource;
+use crate::parts::{MOST_SLOTS, Parts, count};
+use crate::statement::{LONGEST_WAIT, MARK, READ_ONLY, TABLE, Waiter, is_read_only, mark};
+
+/// What all attempts of a client have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    pub(crate) tokens: TokenSource,
+    /// How many slots a lock has for readers.
+    pub(crate) readers: usize,
+    /// How long one statement waits for a reader's slot to become free, in seconds.
+    pub(crate) slice: u64,
+}
+
+impl Manner {
+    fn mint(self) -> &'static str {
+        if self.tokens == TokenSource::Clock { "UUID_SHORT()" } else { "1" }
+    }
+}
+
+/// What an attempt does if the gate is its own and something behind it is not free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Otherwise {
+    KeepTheGate,
+    LetItGo,
+}
+
+const BUSY: &str = "0";
+const SHORT: &str = "-1";
+const SHORT_AND_GONE: &str = "-2";
+
+impl Claim {
+    /// Takes what can be taken at once. The answer also says which connection has the gate now, and in a second column what the table
+    /// says of its last holder.
+    pub(crate) fn take(&self, manner: Manner) -> String {
+        let gate = &self.parts.gate;
+        let word = self.through_the_gate(0, manner, Otherwise::LetItGo);
+        let marked = format!("CONCAT({MARK},'@',IFNULL(IS_USED_LOCK('{gate}'),0))");
+        let mut text = answer(&mark(Operation::Acquire), &word, &marked);
+        if manner.tokens == TokenSource::Table {
+            let columns = "token,attempt,connection,run,since,holder";
+            // Writing to a string cannot fail.
+            let _ = write!(text, ",(SELECT CONCAT_WS(' ',{columns}) FROM {TABLE} WHERE name='{gate}')b");
+        }
+        text
+    }
+
+    /// Waits for the gate, and takes what can be taken then.
+    pub(crate) fn wait(&self, manner: Manner, waiter: &Waiter) -> String {
+        let word = self.through_the_gate(LONGEST_WAIT, manner, Otherwise::KeepTheGate);
+        answer(&waiter.comment(), &word, MARK)
+    }
+
+    /// Goes on behind the gate, which is this session's. An exclusive attempt waits for the slots in turn.
+    pub(crate) fn go_on(&self, manner: Manner, comment: &str) -> String {
+        let word = if self.mode == Mode::Exclusive {
+            let slots = (0..manner.readers).map(|index| self.parts.slot(index));
+            let free = slots.map(|slot| {
+                let slice = manner.slice;
+                format!(
+                    "(IS_FREE_LOCK('{slot}')=1 OR (GET_LOCK('{slot}',{slice})=1 AND RELEASE_LOCK('{slot}')=1))"
+                )
+            });
+            format!("ELT(1+IFNULL({},2),'{SHORT}',{},NULL)", joined(free, " AND "), manner.mint())
+        } else {
+            self.behind_the_gate(manner, Otherwise::KeepTheGate)
+        };
+        answer(comment, &word, MARK)
+    }
+
+    /// Makes an exclusive hold a reader's: takes a slot, and then lets the gate go.
+    pub(crate) fn share(&self, manner: Manner) -> String {
+        let word = self.behind_the_gate(manner, Otherwise::KeepTheGate);
+        answer(&mark(Operation::Downgrade), &word, MARK)
+    }
+
+    /// Takes these slots with their sizes, and then lets the gate go.
+    pub(crate) fn take_permits(&self, slots: &[usize], manner: Manner) -> String {
+        // The sizes first: a slot that is seen held has its size.
+        let held = self.parts.held_with(slots, self.mode).into_iter().rev();
+        let all = joined(held.map(|name| format!("GET_LOCK('{name}',0)=1")), " AND ");
+        let (mint, gate) = (manner.mint(), &self.parts.gate);
+        let numbers = joined(slots.iter().map(usize::to_string), ",");
+        let word =
+            format!("IF({all},CONCAT('{numbers}',':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),NULL)");
+        answer(&mark(Operation::Acquire), &word, MARK)
+    }
+
+    /// `ELT` evaluates its first argument, and then the one that this selects.
+    fn through_the_gate(&self, seconds: u32, manner: Manner, otherwise: Otherwise) -> String {
+        let (gate, behind) = (&self.parts.gate, self.behind_the_gate(manner, otherwise));
+        format!("ELT(1+IFNULL(GET_LOCK('{gate}',{seconds}),2),'{BUSY}',{behind},NULL)")
+    }
+
+    fn behind_the_gate(&self, manner: Manner, otherwise: Otherwise) -> String {
+        let (mint, gate) = (manner.mint(), &self.parts.gate);
+        let short = match otherwise {
+            Otherwise::KeepTheGate => format!("'{SHORT}'"),
+            Otherwise::LetItGo => format!("IF(RELEASE_LOCK('{gate}')=1,'{SHORT_AND_GONE}','{SHORT}')"),
+        };
+        let slots = (0..manner.readers).map(|index| (index, self.parts.slot(index)));
+        match self.mode {
+            Mode::Permits { of, .. } => self.used(count(of)),
+            Mode::Shared => {
+                let mut slots: Vec<_> = slots.collect();
+                // Readers that come one after the other find different slots first.
+                slots.rotate_left(self.first_choice(manner.readers));
+                let cases =
+                    slots.iter().map(|(index, slot)| format!("WHEN GET_LOCK('{slot}',0)=1 THEN {index}"));
+                let cases = joined(cases, " ");
+                // `CONCAT` evaluates nothing behind a NULL, which is what there is without a slot.
+                format!(
+                    "IFNULL(CONCAT(CASE {cases} END,':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),{short})"
+                )
+            }
+            _ => {
+                let free = joined(slots.map(|(_, slot)| format!("IS_FREE_LOCK('{slot}')=1")), " AND ");
+                format!("IF({free},{mint},{short})")
+            }
+        }
+    }
+
+    fn first_choice(&self, slots: usize) -> usize {
+        usize::try_from(self.id.get() % 1021).unwrap_or(0) % slots.max(1)
+    }
+
+    /// Which connections have the slots, and the sizes of those below `of`. A size is read before its slot, because who has a slot
+    /// had its size before.
+    fn used(&self, of: usize) -> String {
+        let mut text = "CONCAT_WS(','".to_owned();
+        for index in 0..MOST_SLOTS {
+            let names = (index < of).then(|| self.parts.size(index, of)).into_iter();
+            for name in names.chain([self.parts.slot(index)]) {
+                let _ = write!(text, ",IFNULL(IS_USED_LOCK('{name}'),0)");
+            }
+        }
+        text.push(')');
+        text
+    }
+
+    /// All locks that this attempt may have after any of its statements.
+    pub(crate) fn all_parts(&self, manner: Manner) -> Vec<Name> {
+        let slots = match self.mode {
+            Mode::Permits { of, .. } => count(of).min(MOST_SLOTS),
+            _ => manner.readers,
+        };
+        let slots: Vec<_> = (0..slots).collect();
+        let mut parts = self.parts.held_with(&slots, self.mode);
+        parts.push(self.parts.gate.clone());
+        parts
+    }
+}
+
+/// The answer is one text, because each column costs both sides more than its content. Its words are those of [`Answered`].
+fn answer(comment: &str, word: &str, mark: &str) -> String {
+    format!("SELECT {comment} CONCAT_WS(' ',{word},{READ_ONLY},{mark})a")
+}
+
+fn joined(parts: impl Iterator<Item = String>, with: &str) -> String {
+    parts.collect::<Vec<_>>().join(with)
+}
+
+/// What the answer to an attempt's statement says of the attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// Another connection has the gate.
+    Busy,
+    /// The gate was this session's, and what is behind it is not free.
+    Short { gate: Gate },
+    /// The lock is held exclusively. The number is the token, or 1 if none is minted with the lock.
+    All(u64),
+    /// These slots are held.
+    Slots { slots: Vec<usize>, token: u64, gate: Gate },
+    /// Which connections have the slots of a semaphore, and their sizes.
+    Used(Vec<u64>),
+}
+
+/// Whether a session still has the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Kept,
+    Gone,
+}
+
+impl Word {
+    fn read(text: &str) -> Option<Self> {
+        Some(match text {
+            BUSY => Self::Busy,
+            SHORT => Self::Short { gate: Gate::Kept },
+            SHORT_AND_GONE => Self::Short { gate: Gate::Gone },
+            _ if text.contains(':') => {
+                let mut parts = text.split(':');
+                let (slots, token, released) = (parts.next()?, parts.next()?, parts.next()?);
+                let gate = if released == "1" { Gate::Gone } else { Gate::Kept };
+                let slots = slots.split(',').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
+                Self::Slots { slots, token: token.parse().ok()?, gate }
+            }
+            _ if text.contains(',') => {
+                Self::Used(text.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?)
+            }
+            _ => Self::All(text.parse().ok()?),
+        })
+    }
+}
+
+/// The server's answer to an attempt's statement.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answered {
+    /// None if the statement was interrupted.
+    pub(crate) word: Option<Word>,
+    pub(crate) is_read_only: bool,
+    /// The mark of the session that answered.
+    pub(crate) mark: u64,
+    /// The connection that has the gate now, if the statement asks for it and one has.
+    pub(crate) holder: Option<u64>,
+}
+
+impl Answered {
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let words: Vec<_> = text.split(' ').collect();
+        let (word, read_only, mark) = match words.as_slice() {
+            [word, read_only, mark] => (Some(Word::read(word)?), read_only, mark),
+            // The server leaves NULL out.
+            [read_only, mark] => (None, read_only, mark),
+            _ => return None,
+        };
+        let (mark, holder) = mark.split_once('@').unwrap_or((mark, "0"));
+        let (mark, holder) = (mark.parse().ok()?, holder.parse().ok()?);
+        let holder = Some(holder).filter(|holder| *holder != 0);
+        Some(Self { word, is_read_only: is_read_only(read_only), mark, holder })
+    }
+}
+
+/// What an attempt finds behind the gate of a semaphore.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// These slots are free.
+    Free(Vec<usize>),
+    TooFew,
+    /// The holder of this slot uses the semaphore with another size.
+    OtherSize(usize),
+    Nonsense,
+}
+
+/// Chooses slots for so many permits, from the answer to what is used.
+pub(crate) fn choose(used: &[u64], take: NonZeroU32, of: NonZeroU32) -> Found {
+    let (take, of) = (count(take), count(of));
+    if used.len() != MOST_SLOTS + of {
+        return Found::Nonsense;
+    }
+    let (ours, beyond) = used.split_at(2 * of);
+    let mut free = Vec::new();
+    for (index, pair) in ours.chunks(2).enumerate() {
+        match pair {
+            [_, 0] => free.push(index),
+            [size, slot] if size == slot => {}
+            _ => return Found::OtherSize(index),
+        }
+    }
+    if let Some(index) = beyond.iter().position(|slot| *slot != 0) {
+        return Found::OtherSize(of + index);
+    }
+    if free.len() < take {
+        return Found::TooFew;
+    }
+    free.truncate(take);
+    Found::Free(free)
+}
+
+/// With which sizes the holder of this slot uses the semaphore: the connections that have its sizes, from 1 on.
+pub(crate) fn sizes(parts: &Parts, slot: usize, operation: Operation) -> String {
+    let sizes = (1..=MOST_SLOTS).map(|of| parts.size(slot, of).to_string());
+    crate::statement::holders(sizes, operation)
+}
+
+/// Reads the answer to [`sizes`].
+pub(crate) fn size_of(text: &str) -> Option<u32> {
+    let place = text.split(' ').position(|connection| connection != "0")?;
+    u32::try_from(place + 1).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lock_core::{AttemptId, LockKind};
+
+    use super::*;
+    use crate::statement::operation_of;
+
+    const MANNER: Manner = Manner { tokens: TokenSource::Clock, readers: 3, slice: 30 };
+
+    fn permits(take: u32, of: u32) -> Mode {
+        Mode::Permits { take: NonZeroU32::new(take).unwrap(), of: NonZeroU32::new(of).unwrap() }
+    }
+
+    fn claim(mode: Mode) -> Claim {
+        let parts = Arc::new(Parts::new("a".into(), mode.kind()));
+        Claim { parts, id: AttemptId::new(1), mode, holder: None }
+    }
+
+    fn waiter() -> Waiter {
+        Waiter { id: "1".into(), host: "h".into(), pid: 1, label: None, mode: None, since: 7 }
+    }
+
+    #[test]
+    fn a_statement_says_what_it_is_for() {
+        let claim = claim(Mode::Exclusive);
+        for statement in [claim.take(MANNER), claim.wait(MANNER, &waiter())] {
+            assert_eq!(operation_of(&statement), Some(Operation::Acquire), "{statement}");
+        }
+        assert_eq!(operation_of(&claim.share(MANNER)), Some(Operation::Downgrade));
+    }
+
+    #[test]
+    fn a_writer_looks_at_each_slot_and_a_reader_begins_somewhere() {
+        let take = claim(Mode::Exclusive).take(MANNER);
+        let free =
+            "IF(IS_FREE_LOCK('a|0')=1 AND IS_FREE_LOCK('a|1')=1 AND IS_FREE_LOCK('a|2')=1,UUID_SHORT(),";
+        assert!(take.contains(free) && take.contains("GET_LOCK('a',0)"), "{take}");
+        let wait = claim(Mode::Shared).wait(MANNER, &waiter());
+        let slots = "CASE WHEN GET_LOCK('a|1',0)=1 THEN 1 WHEN GET_LOCK('a|2',0)=1 THEN 2 \
+                     WHEN GET_LOCK('a|0',0)=1 THEN 0 END";
+        assert!(wait.contains(slots) && wait.contains("GET_LOCK('a',86400)"), "{wait}");
+    }
+
+    #[test]
+    fn what_is_granted_is_told_from_what_is_not() {
+        let answer = |word, is_read_only, holder| Some(Answered { word, is_read_only, mark: 7, holder });
+        let answered = |word, is_read_only| answer(word, is_read_only, None);
+        let slots = |slots: &[usize], gate| Word::Slots { slots: slots.to_vec(), token: 9, gate };
+        for (text, read) in [
+            ("18446744073709551615 0 7", answered(Some(Word::All(u64::MAX)), false)),
+            ("0 OFF 7", answered(Some(Word::Busy), false)),
+            ("5 ON 7", answered(Some(Word::All(5)), true)),
+            ("0 7", answered(None, false)),
+            ("-1 0 7", answered(Some(Word::Short { gate: Gate::Kept }), false)),
+            ("-2 0 7", answered(Some(Word::Short { gate: Gate::Gone }), false)),
+            ("3:9:1 0 7", answered(Some(slots(&[3], Gate::Gone)), false)),
+            ("3,4:9:-1 0 7", answered(Some(slots(&[3, 4], Gate::Kept)), false)),
+            ("0,12 0 7", answered(Some(Word::Used(vec![0, 12])), false)),
+            ("0 0 7@0", answered(Some(Word::Busy), false)),
+            ("0 0 7@12", answer(Some(Word::Busy), false, Some(12))),
+            ("0 0 7@", None),
+            ("", None),
+            ("7", None),
+            ("x 0 7", None),
+            ("-3 0 7", None),
+            ("3:9 0 7", None),
+            ("3:x:1 0 7", None),
+            ("1 0 x", None),
+            ("1 0 7 7", None),
+        ] {
+            assert_eq!(Answered::read(text), read, "{text}");
+        }
+    }
+
+    #[test]
+    fn permits_are_chosen_of_those_that_are_free_and_of_one_size() {
+        let [two, three] = [2, 3].map(|number| NonZeroU32::new(number).unwrap());
+        let used = |ours: [u64; 6], beyond: Option<usize>| {
+            let mut used = [&ours[..], &[0; MOST_SLOTS - 3]].concat();
+            if let Some(beyond) = beyond {
+                used[3 + beyond] = 9;
+            }
+            used
+        };
+        let found = |ours, beyond| choose(&used(ours, beyond), two, three);
+        assert_eq!(found([0, 0, 0, 0, 0, 0], None), Found::Free(vec![0, 1]));
+        assert_eq!(found([0, 0, 7, 7, 0, 0], None), Found::Free(vec![0, 2]));
+        assert_eq!(found([7, 7, 7, 7, 0, 0], None), Found::TooFew);
+        assert_eq!(found([7, 0, 0, 0, 0, 0], None), Found::Free(vec![0, 1]));
+        assert_eq!(found([0, 0, 0, 7, 0, 0], None), Found::OtherSize(1));
+        assert_eq!(found([0, 0, 0, 0, 0, 0], Some(5)), Found::OtherSize(5));
+        assert_eq!(choose(&[0, 0], two, three), Found::Nonsense);
+        assert_eq!((size_of("0 0 12 0"), size_of("0 0")), (Some(3), None));
+    }
+
+    #[test]
+    fn the_size_is_taken_before_the_slot_and_looked_at_before_it() {
+        let claim = claim(permits(1, 2));
+        let take = claim.take_permits(&[1], MANNER);
+        assert!(take.find("GET_LOCK('a|p1/2',0)").unwrap() < take.find("GET_LOCK('a|p1',0)").unwrap());
+        let look = claim.take(MANNER);
+        assert!(look.find("IS_USED_LOCK('a|p1/2')").unwrap() < look.find("IS_USED_LOCK('a|p1')").unwrap());
+        assert_eq!(claim.parts.kind, LockKind::Semaphore);
+    }
+}
