@@ -142,12 +142,12 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
         }
         let statement = statement::last_holders(names.iter().cloned(), operation);
         let answer = control.ask(operation, statement).await?;
-        let named = |row: &Row| Some((row.first()?.clone()?, Record::read(row.get(1..)?)?));
-        Ok(answer.rows.iter().filter_map(named).collect())
+        let entry = |row: &Row| Some((row.first()?.clone()?, Record::read(row.get(1..)?)?));
+        Ok(answer.rows.iter().filter_map(entry).collect())
     };
     // Before and after, so that a record belongs to the holder in between.
     let before = records().await?;
-    let statement = statement::holders(names.iter().map(|name| name.to_string()), operation);
+    let statement = statement::holders(names.iter().map(ToString::to_string), operation);
     let (run, answer) = control.ask_with_run(operation, statement).await?;
     let mut after = records().await?;
     let connections = answer.value().unwrap_or_default().split(' ').map(|number| number.parse().ok());
@@ -175,7 +175,8 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
                 }
             }
             None => {
-                holders.push(Holding { connection: *connection, first: Arc::clone(name), count: 1, record })
+                let first = Arc::clone(name);
+                holders.push(Holding { connection: *connection, first, count: 1, record });
             }
         }
     }

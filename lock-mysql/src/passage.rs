@@ -4,7 +4,7 @@
 //! later queue behind it at the server:
 //! * a writer waits for the readers' slots in turn, without polling, in slices of a lease. Between two slices the server counts the
 //!   client's silence, so it frees the gate of a vanished client after two leases;
-//! * a reader without a slot, and one who lacks permits, look again every 20 to 50 ms. No other waiter polls.
+//! * a reader without a slot, and one who lacks permits, look again: soon at first, and then every 50 ms. No other waiter polls.
 //!
 //! After an unclear outcome everything that the attempt may have is released, or the connection is dropped.
 
@@ -25,8 +25,14 @@ use crate::session::Answer;
 use crate::statement::{self, Waiter, mark};
 
 /// How long the first in the queue pauses before it looks again for slots or permits.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// From this pause on, the table says who looks.
+const PAUSE_WITH_A_NOTE: Duration = Duration::from_millis(20);
+
+/// The pause before another look at a size that does not fit.
+const PAUSE_AT_A_SIZE: Duration = Duration::from_millis(20);
 
 /// How often in a row a holder must be seen to use a semaphore with another size: a connection that ends may free its size before its
 /// slot.
@@ -92,7 +98,8 @@ impl Actor {
         if claim.mode == Mode::Shared {
             may_have = claim.all_parts(manner);
         }
-        let (mut pause, mut looks, mut is_behind) = (FIRST_PAUSE, 0, false);
+        let (mut pause, mut misfits, mut is_behind) = (FIRST_PAUSE, 0, false);
+        let mut is_noted = false;
         loop {
             if patience.is_over() {
                 return Passed::Unclear { may_have, failure: None };
@@ -100,7 +107,7 @@ impl Actor {
             let sent = self.now();
             let said = self.put(patience, statement).await;
             let step = match read(said, self.session.mark) {
-                Ok((word, refusal)) => self.step(claim, word, refusal, sent, &mut looks).await,
+                Ok((word, refusal)) => self.step(claim, word, refusal, sent, &mut misfits).await,
                 Err(failure) => return Passed::Unclear { may_have, failure },
             };
             let pausing = match step {
@@ -110,19 +117,23 @@ impl Actor {
                     statement = next;
                     continue;
                 }
-                Step::Again => Some(FIRST_PAUSE),
+                Step::Again => Some(PAUSE_AT_A_SIZE),
                 Step::Short(gate) => {
                     let Patience::Waits { waiting, .. } = patience else {
                         return self.refused(claim, gate).await;
                     };
                     if !std::mem::replace(&mut is_behind, true) {
                         waiting.enters_the_gate();
-                        if let Err(failure) = self.note(claim).await {
-                            return Passed::Unclear { may_have, failure: Some(failure) };
-                        }
                     }
+                    // The server shows by itself who waits for a slot.
                     let pausing = (claim.mode != Mode::Exclusive).then_some(pause);
-                    pause = (pause * 5 / 4).min(LONGEST_PAUSE);
+                    if pausing.is_some_and(|pause| pause >= PAUSE_WITH_A_NOTE)
+                        && !std::mem::replace(&mut is_noted, true)
+                        && let Err(failure) = self.note(claim).await
+                    {
+                        return Passed::Unclear { may_have, failure: Some(failure) };
+                    }
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                     pausing
                 }
             };
@@ -162,7 +173,7 @@ impl Actor {
         word: Word,
         refusal: Refusal,
         sent: Moment,
-        looks: &mut u32,
+        misfits: &mut u32,
     ) -> Step {
         let gate = &claim.parts.gate;
         match word {
@@ -176,23 +187,23 @@ impl Actor {
                     Err(Broken(error)) => Step::End(broken(error)),
                 }
             }
-            Word::Used(used) => self.step_to_permits(claim, &used, looks).await,
+            Word::Used(used) => self.step_to_permits(claim, &used, misfits).await,
         }
     }
 
-    async fn step_to_permits(&mut self, claim: &Claim, used: &[u64], looks: &mut u32) -> Step {
+    async fn step_to_permits(&mut self, claim: &Claim, used: &[u64], misfits: &mut u32) -> Step {
         let Mode::Permits { take, of } = claim.mode else {
             return Step::End(broken(nonsense(Operation::Acquire, "it speaks of permits")));
         };
         match choose(used, take, of) {
             Found::Free(slots) => Step::Next(claim.take_permits(&slots, self.pool.settings.manner)),
             Found::TooFew => Step::Short(Gate::Kept),
-            Found::OtherSize(_) if *looks + 1 < LOOKS_AT_A_SIZE => {
-                *looks += 1;
+            Found::OtherSize(_) if *misfits + 1 < LOOKS_AT_A_SIZE => {
+                *misfits += 1;
                 Step::Again
             }
             Found::OtherSize(slot) => {
-                *looks = 0;
+                *misfits = 0;
                 let asked = self.ask(Operation::Acquire, sizes(&claim.parts, slot, Operation::Acquire)).await;
                 match asked.map(|answer| answer.value().and_then(size_of)) {
                     Ok(Some(is)) => match self.let_go(claim, Gate::Kept).await {
