@@ -102,9 +102,9 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait(&self) -> Result<Option<Grant<Lease>>, LockError> {
-        // The others of the client wait until this one's place is confirmed.
-        let tries_first = matches!(self.request.wait(), Wait::Until(_)) || self.claim.mode != Mode::Exclusive;
-        if tries_first && let Some(grant) = self.try_before_waiting().await? {
+        if let Wait::Until(_) = self.request.wait()
+            && let Some(grant) = self.try_before_waiting().await?
+        {
             return Ok(Some(grant));
         }
         loop {
