@@ -164,20 +164,16 @@ async fn view(backend: &MySqlBackend, parts: &Parts, operation: Operation) -> Re
         names.iter().zip(&connections).skip(1).filter(|(_, connection)| **connection != 0)
     {
         let record = record_of(name, *connection);
-        match holders.iter_mut().find(|known| known.connection == *connection) {
-            Some(known) => {
-                known.count += 1;
-                // A slot that the connection had before may still have a record.
-                let is_newer =
-                    record.as_ref().map(|new| new.token) > known.record.as_ref().map(|old| old.token);
-                if is_newer {
-                    known.record = record;
-                }
-            }
-            None => {
-                let first = Arc::clone(name);
-                holders.push(Holding { connection: *connection, first, count: 1, record });
-            }
+        let Some(known) = holders.iter_mut().find(|known| known.connection == *connection) else {
+            let first = Arc::clone(name);
+            holders.push(Holding { connection: *connection, first, count: 1, record });
+            continue;
+        };
+        known.count += 1;
+        // A slot that the connection had before may still have a record.
+        let is_newer = record.as_ref().map(|new| new.token) > known.record.as_ref().map(|old| old.token);
+        if is_newer {
+            known.record = record;
         }
     }
     let mut head = None;

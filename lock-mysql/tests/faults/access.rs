@@ -113,7 +113,7 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection(flavour: MySq
         let token = format!("token-{}-c1d9", issued.load(Ordering::SeqCst));
         std::future::ready(Ok::<_, std::io::Error>(Secret::new(token)))
     });
-    let builder = ClientBuilder::new().password(token).connect_timeout(Duration::from_secs(60));
+    let builder = ClientBuilder::new().password(token).connect_timeout(Duration::from_mins(1));
     let url = LockUrl::parse(&format!("mysql://app@{}?{LONG}", stage.place()))?;
     let client = lock_mysql::connect(&url, builder).await?;
     stage.works(&client).await?;

@@ -15,7 +15,7 @@ cases!("remembering":
     a_slot_that_a_snapshot_does_not_show_is_found,
 );
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY: Duration = Duration::from_hours(24);
 
 const REMEMBER: &str = "INSERT /*distlock remember*/";
 

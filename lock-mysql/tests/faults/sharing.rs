@@ -38,7 +38,7 @@ async fn reader(client: &LockClient) -> Outcome<LockGuard> {
     Ok(soon("a reader's turn", client.rw_lock(ROOM)?.read().acquire()).await??)
 }
 
-async fn writer(client: &LockClient) -> Outcome<Waiter> {
+fn writer(client: &LockClient) -> Outcome<Waiter> {
     Ok(Waiter::start(client.rw_lock(ROOM)?.write()))
 }
 
@@ -127,19 +127,31 @@ async fn a_writer_that_is_killed_behind_the_gate_waits_again(flavour: MySqlFlavo
     behind_the_gate(flavour, "KILL").await
 }
 
+/// Waits until one waits at a slot with another statement than before.
+async fn waits_anew(stage: &Stage, before: &str) -> Outcome<String> {
+    let waiting = "SELECT CONCAT(ID,INFO) FROM information_schema.PROCESSLIST WHERE STATE='User lock'";
+    let waits = || async {
+        let mut waiting = stage.server.query(waiting).await?.into_iter().flatten().flatten();
+        Outcome::Ok(waiting.find(|text| text.contains("IS_FREE_LOCK") && text != before))
+    };
+    until("one waits anew", || async { Ok(waits().await?.is_some()) }).await?;
+    waits().await?.ok_or_else(|| Failure::new("it waits no more"))
+}
+
 async fn behind_the_gate(flavour: MySqlFlavour, command: &str) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let held = reader(&ours).await?;
-    let waiter = writer(&theirs).await?;
+    let waiter = writer(&theirs)?;
+    let mut statement = String::new();
     for _ in 0..5 {
-        stage.queued(1).await?;
+        statement = waits_anew(&stage, &statement).await?;
         for id in stage.waiters().await? {
             // It may have ended by itself.
             let _ = stage.server.query(&format!("{command} {id}")).await;
         }
     }
-    stage.queued(1).await?;
+    waits_anew(&stage, &statement).await?;
     ensure!(!waiter.is_finished() && held.hold().is_valid(), "a writer is beside a reader");
     ensure!(ours.rw_lock(ROOM)?.read().try_acquire().await?.is_none(), "a reader passes a writer that waits");
     held.release().await?;
@@ -177,7 +189,7 @@ async fn a_writer_that_is_interrupted_while_it_releases_a_slot_leaves_none(flavo
     let ours = reach(&middleman.url(LONG)).await?;
     let theirs = reach(&url_without_password(stage.server.address(), LONG)).await?;
     let held = reader(&theirs).await?;
-    let waiter = writer(&ours).await?;
+    let waiter = writer(&ours)?;
     stage.queued(1).await?;
     held.release().await?;
     let has_a_slot = || async { Ok(readers(&stage).await?.len() == 1) };
@@ -228,7 +240,7 @@ async fn a_silent_reader_is_told_before_its_slot_is_free(flavour: MySqlFlavour) 
     let lock = ours.rw_lock(ROOM)?.read();
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    let waiter = writer(&theirs).await?;
+    let waiter = writer(&theirs)?;
     stage.queued(1).await?;
     let severed = Instant::now();
     proxy.blackhole(Direction::ToServer);
@@ -249,7 +261,7 @@ async fn a_silent_writer_behind_the_gate_is_passed_over(flavour: MySqlFlavour) -
     let proxy = stage.proxy()?;
     let (ours, theirs) = (stage.client_at(proxy.address(), "lease=3s").await?, stage.client(LONG).await?);
     let held = reader(&theirs).await?;
-    let silent = writer(&ours).await?;
+    let silent = writer(&ours)?;
     stage.queued(1).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
@@ -269,7 +281,7 @@ async fn a_restart_ends_all_readers(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (ours, theirs) = (stage.client(WATCHFUL).await?, stage.client(WATCHFUL).await?);
     let guards = [reader(&ours).await?, reader(&ours).await?, reader(&theirs).await?];
-    let waiter = writer(&theirs).await?;
+    let waiter = writer(&theirs)?;
     stage.queued(1).await?;
     stage.server.restart().await?;
     for guard in guards {
@@ -297,7 +309,7 @@ async fn readers_without_a_slot_wait_in_order(flavour: MySqlFlavour) -> Outcome 
         move || async move { Ok(client.status(ROOM).await?.waiters.len() == count) }
     };
     until("the reader waits", waits(1)).await?;
-    let last = writer(&clients[3]).await?;
+    let last = writer(&clients[3])?;
     until("the writer waits", waits(2)).await?;
     let status = clients[0].status(ROOM).await?;
     let modes: Vec<_> = status.waiters.iter().map(|waiter| waiter.mode).collect();
