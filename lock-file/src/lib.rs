@@ -21,9 +21,8 @@
 //! * *The fencing token.* The gate's file contains one counter for the whole folder. A token is max(counter, last holder's
 //!   token) + 1, and never below the clock in microseconds. The client draws it and takes the lock in one stay in the gate.
 //! * *Waking.* A waiter watches the ticket right before its own, and the first waiter watches the file of a holder, or the folder
-//!   with the files of those that have permits, by inotify: one
-//!   thread and one inotify instance per process, however many waiters there are. A waiter checks again after the watch has
-//!   begun, because inotify does not report what happened before.
+//!   with the files of those that have permits, by inotify: one thread and one inotify instance per process, however many
+//!   waiters there are. A waiter checks again after the watch has begun, because inotify does not report what happened before.
 //!
 //! # How a holder learns of a loss
 //! The file of a holder is watched too, from 25 ms after the grant. When the file is no longer in its place, or is
