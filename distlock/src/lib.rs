@@ -58,7 +58,7 @@ pub use registry::{drivers, register};
 pub mod capabilities {
     pub use lock_core::{
         Breaking, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
-        Remembering, Sharing,
+        Remembering, Reserving, Sharing,
     };
 }
 

@@ -54,7 +54,7 @@ pub use spi::{
 };
 pub use types::capabilities::{
     Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
-    Remembering, Sharing,
+    Remembering, Reserving, Sharing,
 };
 pub use types::error::{ErrorKind, LockError, Operation};
 pub use types::loss::{HoldEnd, LossReason};

@@ -94,6 +94,8 @@ struct World {
     acquisitions: AtomicUsize,
     /// How many attempts fail from now on.
     failures: AtomicUsize,
+    /// How many holds may still follow on another one without the server.
+    sections: AtomicUsize,
 }
 
 impl World {
@@ -104,6 +106,7 @@ impl World {
             inside: AtomicUsize::new(0),
             acquisitions: AtomicUsize::new(0),
             failures: AtomicUsize::new(0),
+            sections: AtomicUsize::new(0),
         })
     }
 
@@ -188,6 +191,14 @@ impl World {
             Exited::NotOwner => Err("not the owner"),
             Exited::Downgrade { .. } => panic!("no owner reads"),
             Exited::Release(hold) => {
+                if self.sections.load(Ordering::SeqCst) > 0 && self.local.next_terms().is_some() {
+                    self.sections.fetch_sub(1, Ordering::SeqCst);
+                    hold.0.finish(None);
+                    let (undo, start) = self.local.pass(Hold(Arc::new(HoldState::new(u64::MAX))), ask);
+                    self.undo(undo);
+                    self.drive(start);
+                    return Ok(());
+                }
                 self.release_remotely(&hold);
                 self.drive(self.local.cleared(ask));
                 Ok(())
@@ -237,6 +248,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
+/// With and without a lock that is passed on.
 #[test]
 fn two_owners_are_never_inside_together_and_neither_is_forgotten() {
     fn section(world: &World, owner: u8) {
@@ -245,12 +257,59 @@ fn two_owners_are_never_inside_together_and_neither_is_forgotten() {
         assert_eq!(world.inside.fetch_sub(1, Ordering::SeqCst), 1);
         world.unlock(owner).unwrap();
     }
+    for sections in 0..2 {
+        explore(move || {
+            let world = World::new();
+            world.sections.store(sections, Ordering::SeqCst);
+            let other = Arc::clone(&world);
+            let thread = thread::spawn(move || section(&other, 1));
+            section(&world, 2);
+            thread.join().unwrap();
+            world.assert_empty();
+        });
+    }
+}
+
+#[test]
+fn a_waiter_that_leaves_while_the_lock_is_passed_to_it_gives_it_back() {
     explore(|| {
         let world = World::new();
-        let other = Arc::clone(&world);
-        let thread = thread::spawn(move || section(&other, 1));
-        section(&world, 2);
-        thread.join().unwrap();
+        world.sections.store(1, Ordering::SeqCst);
+        assert!(world.lock(1));
+        let Entered::Waiting(ticket) = world.enter(2).0 else { panic!("the lock is held") };
+        let holder = Arc::clone(&world);
+        let unlocking = thread::spawn(move || holder.unlock(1).unwrap());
+        world.undo(world.local.leave(ticket));
+        unlocking.join().unwrap();
+        world.assert_empty();
+    });
+}
+
+#[test]
+fn a_hold_that_is_lost_while_it_is_passed_on_is_replaced_for_its_waiter() {
+    explore(|| {
+        let world = World::new();
+        assert!(world.lock(1));
+        let Entered::Waiting(ticket) = world.enter(2).0 else { panic!("the lock is held") };
+        let Exited::Release(hold) = world.local.exit(1, None, ask).0 else { panic!("it was the last entry") };
+        hold.0.finish(None);
+        let section = Hold(Arc::new(HoldState::new(u64::MAX)));
+        let (server, lost) = (Arc::clone(&world), section.clone());
+        let losing = thread::spawn(move || {
+            assert!(lost.0.lose("taken"));
+            server.local.lost(&lost, &"taken", ask)
+        });
+        let (undo, start) = world.local.pass(section.clone(), ask);
+        let other = losing.join().unwrap();
+        assert!(matches!(undo, Undo::Nothing));
+        assert!(start.is_some() != other.is_some(), "one of them makes the attempt that replaces it");
+        world.remotely_held.fetch_sub(1, Ordering::SeqCst);
+        world.drive(start.or(other));
+        let Settled::Granted(granted) = world.wait(ticket) else {
+            panic!("the wait has ended without the lock")
+        };
+        assert!(!granted.is_same(&section));
+        world.unlock(2).unwrap();
         world.assert_empty();
     });
 }

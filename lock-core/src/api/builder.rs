@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::api::client::LockClient;
 use crate::api::listener::LockListener;
+use crate::api::local_handoff;
 use crate::api::options::check_max_hold;
 use crate::policy::cleanup::Cleanup;
 use crate::policy::connect_retry::ConnectRetry;
@@ -20,7 +21,7 @@ use crate::policy::renewal::Renewer;
 use crate::runtime::clock::Clock;
 use crate::runtime::deadline;
 use crate::runtime::engine::{AbortOnDrop, Engine, EngineChoice};
-use crate::spi::{Backend, BackendContext, Erased, Terms, Validity};
+use crate::spi::{Backend, BackendContext, Erased, LocalHandoff, Terms, Validity};
 use crate::types::capabilities::Capabilities;
 use crate::types::error::{ErrorKind, LockError, Operation};
 use crate::types::password::Password;
@@ -47,6 +48,7 @@ struct Settings {
     abort_margin: Duration,
     max_hold: Option<Duration>,
     lock_label: LockLabel,
+    local_handoff: Option<LocalHandoff>,
 }
 
 /// The listeners that a new client has from its start.
@@ -84,6 +86,7 @@ impl Default for ClientBuilder {
                 abort_margin: Duration::ZERO,
                 max_hold: None,
                 lock_label: LockLabel::Absent,
+                local_handoff: None,
             },
             label: None,
             server: None,
@@ -110,7 +113,7 @@ impl ClientBuilder {
     }
 
     /// Takes the options that all backends share out of a URL's options: `engine=own|caller`, `abort_margin=DURATION`,
-    /// `max_hold=DURATION`, `connect_timeout=DURATION`, `connect=eager|lazy`, `label=TEXT`. The two about connecting
+    /// `max_hold=DURATION`, `local_handoff=COUNT/DURATION`, `connect_timeout=DURATION`, `connect=eager|lazy`, `label=TEXT`. The two about connecting
     /// apply only where the builder has not set them: the program knows how long its caller waits.
     ///
     /// # Errors
@@ -127,6 +130,9 @@ impl ClientBuilder {
         }
         if let Some(longest) = options.take_duration("max_hold")? {
             self.settings.max_hold = Some(longest);
+        }
+        if let Some(text) = options.take("local_handoff") {
+            self.settings.local_handoff = local_handoff::parse(&text)?;
         }
         let timeout = options.take_duration("connect_timeout")?;
         self.connect_timeout = self.connect_timeout.or(timeout);
@@ -304,6 +310,38 @@ impl ClientBuilder {
         self
     }
 
+    /// Lets the lock pass between tasks of this client without the server: `sections` holds in a row at most, the first
+    /// of which the server grants, and the last begins at most `time` after that grant. One or no section is the default:
+    /// each hold comes from the server.
+    ///
+    /// Passing a lock on then costs no round trip, which pays where many tasks of one program want the same lock. The price is
+    /// the order among clients: another client waits for up to `sections` holds or `time`, whichever ends first, and for
+    /// the hold that has begun by then, however long that is. [`Fairness`](crate::Fairness) says so.
+    ///
+    /// Each section is a [`Hold`](crate::Hold) of its own, with a higher token, an age and a `max_hold` of its own. `unlock`
+    /// of one that is passed on asks no server: that the server had taken the lock away reaches the task that holds it
+    /// when the client learns of it. `break_holder` ends whichever section of the client there is by then. Locks that several share are not
+    /// passed on, nor is a lock past an earlier request to share it, or with less than two renewal intervals left of its lease.
+    ///
+    /// ```
+    /// # use lock_core::{ClientBuilder, Fairness};
+    /// # use lock_core::memory::{MemoryOptions, MemoryServer};
+    /// # use std::time::Duration;
+    /// # lock_core::example(async |_| {
+    /// let builder = ClientBuilder::new().local_handoff(100, Duration::from_millis(10));
+    /// let locks = MemoryServer::new().client_with(MemoryOptions::default(), builder)?;
+    /// assert_eq!(locks.capabilities().fairness, Fairness::InBatches);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// Building the client fails with [`ErrorKind::Unsupported`] when the backend
+    /// [cannot reserve](crate::Capabilities::reserving) so many fencing tokens in one request.
+    #[must_use]
+    pub fn local_handoff(mut self, sections: u32, time: Duration) -> Self {
+        self.settings.local_handoff = local_handoff::of(sections, time);
+        self
+    }
+
     /// Sets the address of the server for errors and the log: host and port, database, path, but no user name and
     /// nothing secret. Backends set it; without it, errors name the backend.
     ///
@@ -469,11 +507,16 @@ impl Parts {
     }
 
     fn finish<B: Backend>(self, backend: B) -> Result<LockClient, LockError> {
+        let mut capabilities = backend.capabilities().clone();
+        if let Some(handoff) = self.settings.local_handoff {
+            local_handoff::check(handoff, &capabilities).map_err(|error| self.about(error))?;
+            capabilities.fairness = local_handoff::fairness(capabilities.fairness);
+        }
         let server = self.server.unwrap_or_else(|| format!("{}:", backend.capabilities().backend).into());
         let metrics = Metrics::new(backend.capabilities().backend, self.settings.lock_label);
         let remote = Arc::new(Remote {
             metrics,
-            backend: Box::new(Erased(backend)),
+            backend: Box::new(Erased::new(backend, capabilities)),
             engine: self.engine,
             clock: self.clock,
             server,
@@ -485,6 +528,7 @@ impl Parts {
             terms: Arc::new(Terms {
                 abort_margin: self.settings.abort_margin,
                 max_hold: self.settings.max_hold,
+                local_handoff: self.settings.local_handoff,
                 ..Terms::of(self.holder)
             }),
             attempts: AttemptIds::beginning_at(random_u128()?),

@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::api::builder::ClientBuilder;

@@ -17,6 +17,7 @@ pub(crate) mod hold;
 pub(crate) mod hold_control;
 mod inbox;
 pub(crate) mod listener;
+mod local_handoff;
 pub(crate) mod lock;
 pub(crate) mod memory;
 mod memos;

@@ -240,6 +240,7 @@ impl LockOptions {
             max_hold: self.max_hold.or(client.max_hold),
             at_least: self.at_least.filter(|shortest| !shortest.is_zero()),
             on_loss: self.on_loss,
+            local_handoff: client.local_handoff,
         };
         let observer = self.listener.map(|listener| listener as Arc<dyn Observer>);
         Ok(Acquisition { terms: Arc::new(terms), observer })

@@ -25,6 +25,7 @@ mod shares;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use crate::spi::{
 };
 use crate::types::capabilities::{
     Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Leasing, Modes, PermitLimits, Reach,
-    Remembering,
+    Remembering, Reserving,
 };
 use crate::types::error::{LockError, Operation};
 use crate::types::name::{CharacterSet, LockName, NameRules};
@@ -289,6 +290,7 @@ fn capabilities() -> Capabilities {
         .with_describing(Describing::Supported)
         .with_remembering(Remembering::Supported)
         .with_leasing(Leasing::PerHold { shortest: Duration::ZERO, longest: Duration::MAX })
+        .with_reserving(Reserving::AtMost(NonZeroU32::MAX))
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 
@@ -329,8 +331,10 @@ impl MemoryBackend {
             Some(length) => Term::Leased { anchor, length },
             None => Term::UntilReported,
         };
-        let token = fate.token();
-        Grant::new(MemoryLease { requested, fate }, self.group, term).with_token(token)
+        let (token, sections) = (fate.token(), fate.sections());
+        Grant::new(MemoryLease { requested, fate }, self.group, term)
+            .with_token(token)
+            .with_sections(sections)
     }
 
     /// Runs `request` as a call to a server that may be unreachable, slow, or lose the reply.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -64,6 +65,8 @@ type Key = (PhysicalName, LockKind);
 #[derive(Debug)]
 pub(super) struct Fate {
     token: FencingToken,
+    /// How many tokens are reserved, from that one on.
+    sections: NonZeroU32,
     granted_at: Moment,
     loss: Mutex<Option<LossReason>>,
 }
@@ -71,6 +74,10 @@ pub(super) struct Fate {
 impl Fate {
     pub(super) fn token(&self) -> FencingToken {
         self.token
+    }
+
+    pub(super) fn sections(&self) -> NonZeroU32 {
+        self.sections
     }
 
     pub(super) fn granted_at(&self) -> Moment {
@@ -104,6 +111,7 @@ struct Holder {
 struct Waiter {
     id: AttemptId,
     lease: Option<Duration>,
+    sections: NonZeroU32,
     info: Arc<HolderInfo>,
     since: SystemTime,
     attempt: AttemptHandle,
@@ -115,6 +123,7 @@ impl Waiter {
         Self {
             id: requested.id,
             lease: requested.lease,
+            sections: request.sections(),
             info: Arc::clone(request.holder()),
             since: SystemTime::now(),
             attempt: request.attempt().clone(),
@@ -325,6 +334,7 @@ impl Server {
         let stranger = Waiter {
             id: AttemptId::new(u128::MAX),
             lease: None,
+            sections: NonZeroU32::MIN,
             info: Arc::new(HolderInfo {
                 host: "elsewhere".to_owned(),
                 pid: 0,
@@ -373,8 +383,10 @@ impl Server {
     }
 
     fn grant(&self, key: &Key, waiter: Waiter) -> Holder {
-        let token = FencingToken::new(self.next_token.fetch_add(1, Ordering::Relaxed));
-        let fate = Arc::new(Fate { token, granted_at: self.clock.now(), loss: Mutex::new(None) });
+        let sections = waiter.sections;
+        let token = self.next_token.fetch_add(u64::from(sections.get()), Ordering::Relaxed);
+        let token = FencingToken::new(token);
+        let fate = Arc::new(Fate { token, sections, granted_at: self.clock.now(), loss: Mutex::new(None) });
         let expires_at = self.end_of(waiter.lease);
         let alarm = waiter.lease.map(|_| {
             let alarm = LeaseEnd { server: Weak::clone(&self.this), key: key.clone(), id: waiter.id };

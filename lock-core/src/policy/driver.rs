@@ -16,7 +16,7 @@ use tracing::Instrument;
 use crate::policy::cleanup::{Answer, Outcome as ReleaseOutcome, Successor};
 use crate::policy::entry::Entry;
 use crate::policy::hold::reports::Event;
-use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss};
+use crate::policy::hold::{Granted, GrantedId, HoldCore, Home, Lasting, Loss, Series};
 use crate::policy::local::{Attempted, Occupant, Turn, Undo};
 use crate::policy::log;
 use crate::policy::metrics::{Metrics, Request};
@@ -293,6 +293,7 @@ impl Entry {
                 Err(error) => return Err((grant.lease, error)),
             },
         };
+        let series = self.series_of(request, &grant);
         Ok(Granted {
             id: grant.holder.map_or(GrantedId::Attempt(request.id), GrantedId::Given),
             lease: Mutex::new(Some(grant.lease)),
@@ -303,8 +304,24 @@ impl Entry {
             place: request.handle.place(),
             mode: request.mode,
             lasting,
+            series,
             #[cfg(unix)]
             descriptor: grant.descriptor,
+        })
+    }
+
+    /// Returns how many holds may follow on a grant. None follow where another process may have inherited the lock.
+    fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Series> {
+        let handoff = request.terms.local_handoff?;
+        #[cfg(unix)]
+        if grant.descriptor.is_some() {
+            return None;
+        }
+        let left = grant.sections.min(request.sections()).get() - 1;
+        (left > 0).then(|| Series {
+            left,
+            until: self.clock().now().plus(handoff.time),
+            attempt: request.handle.clone(),
         })
     }
 

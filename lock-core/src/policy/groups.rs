@@ -16,13 +16,13 @@ use crate::types::loss::LossReason;
 /// All holds of a client.
 #[derive(Default)]
 pub(crate) struct HeldGroups {
-    held: Mutex<Held>,
+    all: Mutex<All>,
     ended: Mutex<Ended>,
     emptied: Notify,
 }
 
 #[derive(Default)]
-struct Held {
+struct All {
     groups: HashMap<GroupId, Group>,
     /// How many holds there are in all groups.
     holds: usize,
@@ -89,8 +89,8 @@ impl HeldGroups {
     /// Adds a new hold. If the caller has to start the task of its group, returns what wakes that task.
     pub(crate) fn add(&self, hold: &Arc<HoldCore>) -> Option<Arc<Notify>> {
         let renew_at = hold.first_renewal();
-        let mut held = self.held.lock();
-        let Held { groups, holds } = &mut *held;
+        let mut all = self.all.lock();
+        let All { groups, holds } = &mut *all;
         let group = groups.entry(hold.grant().group).or_default();
         let kept = Kept { hold: Arc::clone(hold), renew_at };
         if group.holds.insert(key(hold), kept).is_none() {
@@ -123,8 +123,8 @@ impl HeldGroups {
 
     /// Makes all leases of the group due for renewal now.
     pub(crate) fn renew_now(&self, group: GroupId, now: Moment) {
-        let mut held = self.held.lock();
-        let Some(group) = held.groups.get_mut(&group) else { return };
+        let mut all = self.all.lock();
+        let Some(group) = all.groups.get_mut(&group) else { return };
         for kept in group.holds.values_mut().filter(|kept| kept.renew_at != Moment::FOREVER) {
             kept.renew_at = kept.renew_at.min(now);
         }
@@ -135,8 +135,8 @@ impl HeldGroups {
 
     /// Removes a hold that has ended, or whose release begins.
     pub(crate) fn remove(&self, hold: &Arc<HoldCore>) {
-        let mut held = self.held.lock();
-        let Held { groups, holds } = &mut *held;
+        let mut all = self.all.lock();
+        let All { groups, holds } = &mut *all;
         let Some(group) = groups.get_mut(&hold.grant().group) else {
             return;
         };
@@ -149,7 +149,7 @@ impl HeldGroups {
             *holds -= 1;
         }
         let is_empty = *holds == 0;
-        drop(held);
+        drop(all);
         drop(removed);
         if is_empty {
             self.emptied.notify_waiters();
@@ -157,16 +157,16 @@ impl HeldGroups {
     }
 
     pub(crate) fn holds_of(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
-        let held = self.held.lock();
-        held.groups.get(&group).map(|group| group.all().collect()).unwrap_or_default()
+        let all = self.all.lock();
+        all.groups.get(&group).map(|group| group.all().collect()).unwrap_or_default()
     }
 
     pub(crate) fn all_holds(&self) -> Vec<Arc<HoldCore>> {
-        self.held.lock().groups.values().flat_map(Group::all).collect()
+        self.all.lock().groups.values().flat_map(Group::all).collect()
     }
 
     pub(crate) fn holds_something(&self) -> bool {
-        self.held.lock().holds > 0
+        self.all.lock().holds > 0
     }
 
     /// Waits until there are no holds.
@@ -182,15 +182,15 @@ impl HeldGroups {
 
     /// Returns what the task of the group does now. The last time it also forgets the task.
     pub(super) fn next(&self, id: GroupId, now: Moment) -> Next {
-        let mut held = self.held.lock();
-        let Some(group) = held.groups.get_mut(&id) else { return Next::End };
+        let mut all = self.all.lock();
+        let Some(group) = all.groups.get_mut(&id) else { return Next::End };
         let leased = group.holds.values().filter(|kept| kept.renew_at != Moment::FOREVER);
         let times = leased.map(|kept| (kept.renew_at, kept.hold.renewal_interval().unwrap_or_default()));
         let first = times.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)));
         let Some((due, interval)) = first else {
             group.task = None;
             if group.holds.is_empty() {
-                held.groups.remove(&id);
+                all.groups.remove(&id);
             }
             return Next::End;
         };
@@ -204,8 +204,8 @@ impl HeldGroups {
     }
 
     pub(super) fn leased(&self, group: GroupId) -> Vec<Arc<HoldCore>> {
-        let held = self.held.lock();
-        let Some(group) = held.groups.get(&group) else {
+        let all = self.all.lock();
+        let Some(group) = all.groups.get(&group) else {
             return Vec::new();
         };
         group
@@ -217,9 +217,9 @@ impl HeldGroups {
     }
 
     pub(super) fn put_off(&self, hold: &Arc<HoldCore>, renew_at: Moment) {
-        let mut held = self.held.lock();
+        let mut all = self.all.lock();
         if let Some(kept) =
-            held.groups.get_mut(&hold.grant().group).and_then(|group| group.holds.get_mut(&key(hold)))
+            all.groups.get_mut(&hold.grant().group).and_then(|group| group.holds.get_mut(&key(hold)))
         {
             kept.renew_at = renew_at;
         }
@@ -236,7 +236,7 @@ impl fmt::Debug for HeldGroups {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("HeldGroups")
-            .field("groups", &self.held.lock().groups.len())
+            .field("groups", &self.all.lock().groups.len())
             .finish_non_exhaustive()
     }
 }

@@ -28,11 +28,38 @@ impl Entry {
                 self.retire();
                 Err(self.lost(Operation::Release, reason))
             }
+            Exited::Release(hold) if self.hand_on(&hold) => Ok(()),
             Exited::Release(hold) => self.outcome_of(&hold, self.give_back(&hold)).await,
             Exited::Downgrade { hold, reader } => {
                 self.outcome_of(&hold, self.downgrade(&hold, &reader)).await
             }
         }
+    }
+
+    /// Passes the lock to the next task without the server, if the client does that. Returns whether it has.
+    fn hand_on(self: &Arc<Self>, hold: &Arc<HoldCore>) -> bool {
+        if hold.grant().series.is_none() {
+            return false;
+        }
+        let next = self.local.next_terms().and_then(|terms| hold.next_section(&terms));
+        let Some(next) = next else { return false };
+        let renewer = &self.client.renewer;
+        // Registered first: a group that is lost meanwhile is lost for one of them.
+        renewer.register(&next);
+        renewer.unregister(hold);
+        let lost_before = next.take_reports().or_else(|| renewer.end_of(next.grant().group));
+        // Its listeners learn of the end before the next one begins.
+        hold.finish_release(None);
+        if let Some(reason) = lost_before {
+            next.declare_lost(reason);
+        }
+        if !next.is_standing() {
+            renewer.unregister(&next);
+        }
+        let (undo, start) = self.local.pass(next, |patience, terms| self.new_attempt(patience, terms));
+        self.undo(undo);
+        self.start_there(start);
+        true
     }
 
     async fn outcome_of(&self, hold: &Arc<HoldCore>, outcome: Arc<Outcome>) -> Result<(), LockError> {
@@ -50,6 +77,7 @@ impl Entry {
             self.local.exit_in_silence(owner, hold, |patience, terms| self.new_attempt(patience, terms));
         self.start_there(start);
         match exited {
+            Exited::Release(hold) if self.hand_on(&hold) => {}
             Exited::Release(hold) => drop(self.give_back(&hold)),
             Exited::Downgrade { hold, reader } => drop(self.downgrade(&hold, &reader)),
             Exited::Lost(_) => self.retire(),

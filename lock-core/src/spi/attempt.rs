@@ -1,7 +1,7 @@
 //! The requests that a backend gets: one attempt at a lock, or an inspection of a lock.
 
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,6 +170,18 @@ impl AcquireRequest {
     /// [grant leases one by one](crate::Capabilities::leasing) get such attempts.
     pub fn lease(&self) -> Option<Duration> {
         self.terms.lease
+    }
+
+    /// Returns how many fencing tokens the grant may reserve: its own and those after it, for sections that follow without
+    /// the server. One, unless the backend [can reserve](crate::Capabilities::reserving) them. The grant says how many
+    /// [it has](super::Grant::with_sections).
+    pub fn sections(&self) -> NonZeroU32 {
+        match self.terms.local_handoff {
+            Some(handoff) if self.mode == Mode::Exclusive && self.terms.at_least.is_none() => {
+                handoff.sections
+            }
+            _ => NonZeroU32::MIN,
+        }
     }
 
     /// Returns how long the attempt may wait. [`Wait::Try`] never changes. **The others may grow while the attempt

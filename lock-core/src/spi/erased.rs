@@ -41,9 +41,17 @@ pub(crate) trait AnyBackend: fmt::Debug + Send + Sync {
 
 /// Erases the lease type of a backend.
 #[derive(Debug)]
-pub(crate) struct Erased<B>(pub(crate) B);
+pub(crate) struct Erased<B> {
+    backend: B,
+    /// Those of the backend, as the settings of the client leave them.
+    capabilities: Capabilities,
+}
 
 impl<B: Backend> Erased<B> {
+    pub(crate) fn new(backend: B, capabilities: Capabilities) -> Self {
+        Self { backend, capabilities }
+    }
+
     fn recall(lease: &AnyLease) -> Result<Arc<B::Lease>, LockError> {
         Arc::clone(lease).downcast().map_err(|_| {
             LockError::new(ErrorKind::Internal, Operation::Renew)
@@ -55,24 +63,24 @@ impl<B: Backend> Erased<B> {
 #[async_trait]
 impl<B: Backend> AnyBackend for Erased<B> {
     fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
+        &self.capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Option<Grant<AnyLease>>, LockError> {
-        Ok(self.0.acquire(request).await?.map(Grant::erase))
+        Ok(self.backend.acquire(request).await?.map(Grant::erase))
     }
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        self.0.cancel(request).await
+        self.backend.cancel(request).await
     }
 
     async fn renew(&self, group: GroupId, leases: &[AnyLease]) -> Result<Vec<LeaseState>, LockError> {
         let leases = leases.iter().map(Self::recall).collect::<Result<Vec<_>, _>>()?;
-        self.0.renew(group, &leases).await
+        self.backend.renew(group, &leases).await
     }
 
     async fn release(&self, lease: &AnyLease) -> Result<Released, LockError> {
-        self.0.release(&*Self::recall(lease)?).await
+        self.backend.release(&*Self::recall(lease)?).await
     }
 
     async fn downgrade(
@@ -80,33 +88,33 @@ impl<B: Backend> AnyBackend for Erased<B> {
         lease: &AnyLease,
         request: &AcquireRequest,
     ) -> Result<Downgraded<AnyLease>, LockError> {
-        Ok(match self.0.downgrade(&*Self::recall(lease)?, request).await? {
+        Ok(match self.backend.downgrade(&*Self::recall(lease)?, request).await? {
             Downgraded::Shared(grant) => Downgraded::Shared(grant.erase()),
             Downgraded::WasLost(reason) => Downgraded::WasLost(reason),
         })
     }
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
-        self.0.inspect(request).await
+        self.backend.inspect(request).await
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
-        self.0.break_holder(request, holder).await
+        self.backend.break_holder(request, holder).await
     }
 
     async fn update_holder(&self, lease: &AnyLease, holder: &HolderInfo) -> Result<Updated, LockError> {
-        self.0.update_holder(&*Self::recall(lease)?, holder).await
+        self.backend.update_holder(&*Self::recall(lease)?, holder).await
     }
 
     async fn remember(&self, memo: &Memo, keep: Duration) -> Result<Remembered, LockError> {
-        self.0.remember(memo, keep).await
+        self.backend.remember(memo, keep).await
     }
 
     async fn ping(&self) -> Result<(), LockError> {
-        self.0.ping().await
+        self.backend.ping().await
     }
 
     async fn close(&self) {
-        self.0.close().await;
+        self.backend.close().await;
     }
 }

@@ -1,5 +1,6 @@
 //! The answers of a backend: a grant, the result of a renewal, the result of a release.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,7 @@ pub struct Grant<L> {
     pub(crate) term: Term,
     pub(crate) token: Option<FencingToken>,
     pub(crate) holder: Option<HolderId>,
+    pub(crate) sections: NonZeroU32,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
@@ -69,6 +71,7 @@ impl<L> Grant<L> {
             term,
             token: None,
             holder: None,
+            sections: NonZeroU32::MIN,
             #[cfg(unix)]
             descriptor: None,
         }
@@ -78,6 +81,14 @@ impl<L> Grant<L> {
     #[must_use]
     pub fn with_token(mut self, token: FencingToken) -> Self {
         self.token = Some(token);
+        self
+    }
+
+    /// Says that the server has reserved this many tokens in the same round trip, from the grant's own on: no other grant
+    /// gets one of them, and later grants get higher ones.
+    #[must_use]
+    pub fn with_sections(mut self, sections: NonZeroU32) -> Self {
+        self.sections = sections;
         self
     }
 
@@ -132,6 +143,7 @@ impl<L> Grant<L> {
             term: self.term,
             token: self.token,
             holder: self.holder,
+            sections: self.sections,
             #[cfg(unix)]
             descriptor: self.descriptor,
         }

@@ -254,5 +254,5 @@ pub use crate::runtime::sync::Mutex;
 pub(crate) use attempt_handle::{Reported, Waiters};
 pub(crate) use context::Groups;
 pub(crate) use erased::{AnyBackend, AnyLease, Erased};
-pub(crate) use terms::{OnLoss, Terms};
+pub(crate) use terms::{LocalHandoff, OnLoss, Terms};
 pub(crate) use validity::{TIMER_SLIP, Validity};

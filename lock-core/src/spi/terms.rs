@@ -1,5 +1,6 @@
 //! What an acquisition asks for beside the lock itself.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,17 @@ pub(crate) struct Terms {
     /// How long after the grant no other attempt with such a wish succeeds, whatever becomes of the hold.
     pub(crate) at_least: Option<Duration>,
     pub(crate) on_loss: OnLoss,
+    /// `None` when each hold comes from the server.
+    pub(crate) local_handoff: Option<LocalHandoff>,
+}
+
+/// How far a lock passes between the tasks of a client before the server has it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LocalHandoff {
+    /// How many holds, with the first.
+    pub(crate) sections: NonZeroU32,
+    /// How long after the first grant the last of them may begin.
+    pub(crate) time: Duration,
 }
 
 impl Terms {
@@ -29,6 +41,7 @@ impl Terms {
             max_hold: None,
             at_least: None,
             on_loss: OnLoss::default(),
+            local_handoff: None,
         }
     }
 }

@@ -37,6 +37,9 @@ pub enum Fencing {
 pub enum Fairness {
     /// First come, first served, across all clients.
     Fifo,
+    /// First come, first served, but a client passes the lock between its own tasks for a while before others have it:
+    /// the client has [`local_handoff`](crate::ClientBuilder::local_handoff).
+    InBatches,
     /// No particular order.
     Unordered,
 }
@@ -100,6 +103,17 @@ pub enum Remembering {
     Unsupported,
     /// The server remembers a slot for the time that is asked for, by its own clock.
     Supported,
+}
+
+/// Whether an acquisition can reserve fencing tokens for more sections than its own, which a client with
+/// [`local_handoff`](crate::ClientBuilder::local_handoff) needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reserving {
+    /// An acquisition gets one token, or none.
+    Unsupported,
+    /// The acquiring round trip can reserve this many tokens that follow each other.
+    AtMost(NonZeroU32),
 }
 
 /// Whether several can hold a lock together: the read side of read-write locks.
@@ -227,6 +241,8 @@ pub struct Capabilities {
     pub remembering: Remembering,
     /// Whether a lock may choose its lease.
     pub leasing: Leasing,
+    /// How many tokens an acquisition can reserve.
+    pub reserving: Reserving,
     /// The modes that it has besides the exclusive one. The core refuses the others before anything is sent.
     pub modes: Modes,
     /// What the server accepts as the name of a lock.
@@ -250,6 +266,7 @@ impl Capabilities {
             describing: Describing::Unsupported,
             remembering: Remembering::Unsupported,
             leasing: Leasing::PerClient,
+            reserving: Reserving::Unsupported,
             modes: Modes::exclusive(),
             names,
             leftovers_last: None,
@@ -296,6 +313,14 @@ impl Capabilities {
     #[must_use]
     pub const fn with_leasing(mut self, leasing: Leasing) -> Self {
         self.leasing = leasing;
+        self
+    }
+
+    /// Sets how many tokens an acquisition can reserve: [`AcquireRequest::sections`](crate::AcquireRequest::sections) says
+    /// how many it wants.
+    #[must_use]
+    pub const fn with_reserving(mut self, reserving: Reserving) -> Self {
+        self.reserving = reserving;
         self
     }
 

@@ -50,6 +50,10 @@ impl UrlOption {
         Self::duration("abort_margin", "how long a holder needs to stop after it learns of a loss")
             .default_value("0"),
         Self::duration("max_hold", "how long a lock may be held at most"),
+        Self::text(
+            "local_handoff",
+            "how many tasks may pass a lock on without the server, and for how long: 100/10ms",
+        ),
         Self::duration("connect_timeout", "how long to try to connect to a server that is not there yet")
             .default_value("10 s"),
         Self::choice("connect", &["eager", "lazy"], "when the client connects").default_value("eager"),

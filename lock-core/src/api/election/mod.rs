@@ -169,7 +169,8 @@ impl Election {
     async fn campaign_until(&self, value: String, wait: Wait) -> Result<Option<Leadership>, LockError> {
         let info = self.info(value)?;
         let owner = Owner::new();
-        let terms = Terms { holder: info, ..Terms::clone(self.entry.terms()) };
+        // A leader may change its value, which the one after it must not inherit.
+        let terms = Terms { holder: info, local_handoff: None, ..Terms::clone(self.entry.terms()) };
         let acquisition = Acquisition::new(Arc::new(terms));
         let campaigning = self.entry.acquire(&acquisition, owner, wait);
         let Some(hold) = watched(&self.entry, owner, wait, campaigning).await? else {

@@ -43,6 +43,7 @@ pub(crate) fn detached(detached: Detached) -> Arc<HoldCore> {
         place: None,
         mode: Mode::Exclusive,
         lasting: Lasting::UntilReported,
+        series: None,
         #[cfg(unix)]
         descriptor: None,
     };

@@ -3,6 +3,7 @@
 pub(crate) mod detached;
 mod reader;
 pub(crate) mod reports;
+mod section;
 pub(crate) mod state;
 
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::policy::metrics::{Metrics, Subject};
 use crate::runtime::clock::{Alarm, AlarmHandle, Clock, Moment};
 use crate::runtime::pending::Pending;
 use crate::runtime::sync::Mutex;
-use crate::spi::{AnyLease, AttemptId, GroupId, OnLoss, Reported, Terms, Validity};
+use crate::spi::{AnyLease, AttemptHandle, AttemptId, GroupId, OnLoss, Reported, Terms, Validity};
 use crate::types::loss::LossReason;
 use crate::types::mode::Mode;
 use crate::types::name::LockName;
@@ -74,6 +75,8 @@ pub(crate) struct HoldCore {
     state: HoldState<LossReason>,
     /// When the hold ends even if it is renewed, if its terms limit it.
     longest: Moment,
+    /// When the last request was sent that the server answered with a lease.
+    anchor: AtomicU64,
     alarm: Mutex<Option<AlarmHandle>>,
     reports: Reports<LossReason>,
     /// Receives the events beside the observer of the client.
@@ -96,11 +99,25 @@ pub(crate) struct Granted {
     pub(crate) place: Option<NonZeroU64>,
     pub(crate) mode: Mode,
     pub(crate) lasting: Lasting,
+    /// How many holds may follow on the same lease; `None` for most holds.
+    pub(crate) series: Option<Series>,
     #[cfg(unix)]
     pub(crate) descriptor: Option<Arc<std::os::fd::OwnedFd>>,
 }
 
+/// The holds that may follow on one, without the server.
+#[derive(Clone)]
+pub(crate) struct Series {
+    /// How many tokens are left.
+    pub(crate) left: u32,
+    /// When the last of them may begin.
+    pub(crate) until: Moment,
+    /// Reports the loss of the one that stands.
+    pub(crate) attempt: AttemptHandle,
+}
+
 /// The id under which the server shows a hold.
+#[derive(Clone)]
 pub(crate) enum GrantedId {
     /// The same as the attempt's.
     Attempt(AttemptId),
@@ -150,9 +167,9 @@ impl HoldCore {
         let granted_at = home.clock().now();
         let max_hold = grant.terms.as_ref().and_then(|terms| terms.max_hold);
         let longest = max_hold.map_or(Moment::FOREVER, |length| granted_at.plus(length));
-        let deadline = match grant.lasting {
-            Lasting::UntilReported => longest,
-            Lasting::Leased { anchor, validity, .. } => validity.deadline(anchor).min(longest),
+        let (anchor, deadline) = match grant.lasting {
+            Lasting::UntilReported => (granted_at, longest),
+            Lasting::Leased { anchor, validity, .. } => (anchor, validity.deadline(anchor).min(longest)),
         };
         let hold = Arc::new(Self {
             home,
@@ -165,6 +182,7 @@ impl HoldCore {
             number: NEXT_HOLD.fetch_add(1, Ordering::Relaxed),
             state: HoldState::new(deadline.as_nanoseconds()),
             longest,
+            anchor: AtomicU64::new(anchor.as_nanoseconds()),
             alarm: Mutex::new(None),
             reports: Reports::new(),
             observer: OnceLock::new(),
@@ -302,6 +320,7 @@ impl HoldCore {
         let Lasting::Leased { validity, .. } = self.grant().lasting else {
             return self.declare_restored();
         };
+        self.anchor.fetch_max(anchor.as_nanoseconds(), Ordering::AcqRel);
         let deadline = validity.deadline(anchor).min(self.longest);
         if self.state.renew(deadline.as_nanoseconds(), || self.now()) == Renewed::Restored {
             self.logged().restored();

@@ -25,6 +25,7 @@ impl HoldCore {
             place: None,
             mode: Mode::Shared,
             lasting: Lasting::UntilReported,
+            series: None,
             #[cfg(unix)]
             descriptor: None,
         };

@@ -26,6 +26,7 @@
 //! The model checker in `tests/model.rs` explores these transitions together with the states of the hold.
 
 mod line;
+mod pass;
 mod queue;
 mod state;
 mod turns;
@@ -179,7 +180,8 @@ pub(crate) enum Exited<H: Occupant> {
     NotOwner,
     Lost(H::Loss),
     StillHeld,
-    /// That was the last entry: release the hold, then call [`LocalMutex::cleared`].
+    /// That was the last entry: release the hold, then call [`LocalMutex::cleared`]; or [pass](LocalMutex::pass) on one
+    /// that takes its place.
     Release(H),
     /// That was the last entry, and the owner still reads: let `reader` have what `hold` has at the server, then call
     /// [`LocalMutex::cleared`].

@@ -286,8 +286,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
             };
         }
         let attempted = std::mem::replace(&mut self.occupancy, Occupancy::Free);
-        let head = self.queue.head().and_then(|ticket| Some((ticket, self.queue.get(ticket)?.patience)));
-        let Some((ticket, patience)) = head else {
+        let Some((ticket, patience)) = self.head_and_patience() else {
             return self.undo_unwanted(outcome);
         };
         // The result of an attempt that was to try once does not apply to a head that waits, which gets an attempt of
@@ -295,13 +294,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         let speaks_for_head = !matches!(attempted, Occupancy::Attempting { patience: Patience::Once, .. })
             || patience == Patience::Once;
         match outcome {
-            Attempted::Granted(hold) => match hold.verify() {
-                Ok(()) if !self.suits(&hold, ticket) => return self.undo_unwanted(Attempted::Granted(hold)),
-                Ok(()) => self.give(ticket, hold, wakers),
-                Err(loss) if patience == Patience::Once => self.settle(ticket, Settled::Lost(loss), wakers),
-                // No waiter has seen it, and there is time for another attempt.
-                Err(_) => hold.lost_unseen(),
-            },
+            Attempted::Granted(hold) => return self.granted(hold, ticket, patience, wakers),
             Attempted::Refused { by } if speaks_for_head && patience.is_over_by(by) => {
                 self.settle(ticket, Settled::Refused, wakers);
             }
@@ -313,6 +306,29 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
                 }
             }
             Attempted::Void => self.occupancy = Occupancy::Clearing { overdue: None },
+        }
+        Undo::Nothing
+    }
+
+    pub(super) fn head_and_patience(&self) -> Option<(Ticket, Patience)> {
+        let ticket = self.queue.head()?;
+        Some((ticket, self.queue.get(ticket)?.patience))
+    }
+
+    /// The waiter at the head gets a hold that no code has seen, if it is what it wants.
+    pub(super) fn granted(
+        &mut self,
+        hold: H,
+        ticket: Ticket,
+        patience: Patience,
+        wakers: &mut Vec<Waker>,
+    ) -> Undo<H, A> {
+        match hold.verify() {
+            Ok(()) if !self.suits(&hold, ticket) => return self.undo_unwanted(Attempted::Granted(hold)),
+            Ok(()) => self.give(ticket, hold, wakers),
+            Err(loss) if patience == Patience::Once => self.settle(ticket, Settled::Lost(loss), wakers),
+            // No waiter has seen it, and there is time for another attempt.
+            Err(_) => hold.lost_unseen(),
         }
         Undo::Nothing
     }
