@@ -181,7 +181,10 @@ impl Actor {
         }
         let room = match self.room(&claim) {
             Ok(room) => room,
-            Err(error) => return self.refuse(&claim, error, answer),
+            Err(error) => {
+                self.refuse(&claim, error, answer);
+                return Ok(());
+            }
         };
         let sent = self.now();
         let naming = self.pool.naming.ask(sent, self.pool.settings.fencing);
@@ -206,15 +209,10 @@ impl Actor {
     }
 
     /// Answers a request that is not sent to the server.
-    fn refuse(
-        &self,
-        claim: &Claim,
-        error: LockError,
-        answer: oneshot::Sender<Result<Taken, LockError>>,
-    ) -> Result<(), Broken> {
+    fn refuse(&self, claim: &Claim, error: LockError, answer: oneshot::Sender<Result<Taken, LockError>>) {
         self.pool.vacate(self.link.group, claim.key);
+        // Sending fails if the caller has gone.
         let _ = answer.send(Err(error));
-        Ok(())
     }
 
     async fn wait(
@@ -230,7 +228,8 @@ impl Actor {
             refused => {
                 self.pool.share(self.link.group);
                 let error = refused.err().unwrap_or_else(|| gone(Operation::Acquire));
-                return self.refuse(&claim, error, answer);
+                self.refuse(&claim, error, answer);
+                return Ok(());
             }
         };
         let (mut sent, mut said) = loop {
@@ -280,8 +279,9 @@ impl Actor {
         let wait = quiet::wait(claim.wanted, mark, waiter);
         match self.ask_until(waiting.ended(), wait).await {
             Err(failure) if failure.is_raised() => return Ok(Answered::Elsewhere),
-            waited => waited?,
-        };
+            Err(failure) => return Err(failure),
+            Ok(_) => {}
+        }
         let answer = self.ask(Operation::Acquire, quiet::check(claim.key, fencing, mark)).await?;
         match (read(&answer)?, claim.wanted) {
             (Answered::Granted(..), Wanted::Permits(permits)) => {
@@ -372,7 +372,7 @@ impl Actor {
         let held = |has: Has, room: Room| Held { id, has, token: None, _room: Some(room) };
         let taken = match said {
             Ok(Answered::Refused(holder)) => Ok(Taken::Refused(holder)),
-            Ok(Answered::GateTaken) => Ok(Taken::GateTaken),
+            Ok(Answered::GateTaken) => Ok(Taken::AtGate),
             Ok(Answered::Granted(token, slots)) => {
                 let has = match wanted {
                     Wanted::Permits(permits) => Has::Permits { of: permits.of, slots },

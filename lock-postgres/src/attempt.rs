@@ -198,7 +198,7 @@ impl<'a> Attempt<'a> {
             self.request.attempt().held_by(holder);
         }
         let Taken::Granted { token, anchor } = *came else {
-            return if let Taken::GateTaken = came { Outcome::GateTaken } else { Outcome::Refused };
+            return if let Taken::AtGate = came { Outcome::GateTaken } else { Outcome::Refused };
         };
         Outcome::Granted(self.backend.grant(link, &self.claim, token, anchor))
     }
