@@ -94,7 +94,7 @@ pub(crate) enum Taken {
     /// Others hold it, perhaps this one.
     Refused(Option<Row>),
     /// Others take permits of the semaphore, or wait for some.
-    GateTaken,
+    AtGate,
     /// Nothing is known, and nothing is held.
     Interrupted,
 }
