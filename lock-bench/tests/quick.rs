@@ -62,11 +62,8 @@ fn a_quick_run_tells_of_every_contender_in_all_three_forms() {
     );
 }
 
-/// The servers whose backends must have readers and permits. The others have no rows until they have them.
-const SHARE: [&str; 0] = [];
-
 #[test]
-fn readers_and_permits_are_measured_where_there_are_such() {
+fn readers_and_permits_are_measured() {
     for server in ["redis", "zookeeper", "mysql"] {
         let own = ["--workload", "sharing", "--engine", "own", "--runtime", "multi_thread"];
         let one = if server == "mysql" { own_flavour() } else { Some(Vec::new()) };
@@ -87,19 +84,16 @@ fn own_flavour() -> Option<Vec<&'static str>> {
 fn shares_are_sound(server: &str, report: &Value) {
     let rows = report["sharing"].as_array().unwrap();
     let ours: Vec<_> = rows.iter().filter(|row| row["contender"] == "distlock-own").collect();
-    assert!(!ours.is_empty() || !SHARE.contains(&server), "{server} must have them");
     for row in rows {
         assert_eq!(row["trouble"], Value::Null, "{server}: {row}");
         assert!(row["sections"].as_u64().unwrap() > 0 && is_sound(&row["waits"]), "{server}: {row}");
     }
     let scenarios =
         |of: &str| ours.iter().filter(|row| row["scenario"].as_str().unwrap().starts_with(of)).count();
-    if !ours.is_empty() {
-        assert_eq!(["lock", "read", "mixed", "permits"].map(scenarios), [2, 3, 2, 2], "{server}");
-        let judged = report["aims"].as_array().unwrap().iter();
-        let aims = judged.filter(|aim| aim["aim"] == "an uncontended read beside a lock");
-        assert!(aims.into_iter().all(|aim| aim["value"].as_f64().is_some()), "{report}");
-    }
+    assert_eq!(["lock", "read", "mixed", "permits"].map(scenarios), [2, 3, 2, 2], "{server}");
+    let mut aims = report["aims"].as_array().unwrap().iter();
+    let aim = aims.find(|aim| aim["aim"] == "an uncontended read beside a lock").unwrap();
+    assert!(aim["value"].as_f64().is_some(), "{aim}");
 }
 
 #[test]

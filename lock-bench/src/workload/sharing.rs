@@ -146,6 +146,8 @@ struct Diary {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+const FEW: u64 = 10;
+const LONGER: Duration = Duration::from_secs(10);
 /// How long the clients that still wait at the end may take to finish, one after the other.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -170,9 +172,14 @@ async fn measure(
     while board.sections.load(Ordering::SeqCst) < enough && Instant::now() < give_up {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), board.sections.load(Ordering::SeqCst));
     board.phase.store(MEASURED, Ordering::SeqCst);
     tokio::time::sleep(turn.length).await;
+    // Longer if hardly anything has happened by then, because the machine hung.
+    let give_up = Instant::now() + LONGER;
+    while board.sections.load(Ordering::SeqCst) < before + FEW && Instant::now() < give_up {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
     board.phase.store(ENDED, Ordering::SeqCst);
     let length = begun.elapsed();
     Ok((diaries(tasks).await?, length))
