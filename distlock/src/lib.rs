@@ -90,6 +90,16 @@ pub mod testing {
 
 /// Connects to the backend that `url` names, with the default settings; see [`connect_with`].
 ///
+/// ```
+/// # #[cfg(feature = "memory")]
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let locks = distlock::connect("memory:").await?;
+/// let guard = locks.mutex("orders/42")?.acquire().await?;
+/// guard.release().await?;
+/// # Ok::<(), distlock::LockError>(())
+/// # }).unwrap();
+/// ```
+///
 /// # Errors
 /// Same as [`connect_with`].
 ///
@@ -101,6 +111,19 @@ pub async fn connect(url: impl AsRef<str>) -> Result<LockClient, LockError> {
 
 /// Connects to the backend that `url` names. Options in the URL override those of the builder, except for `connect` and
 /// `connect_timeout`.
+///
+/// ```
+/// # #[cfg(feature = "memory")]
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::time::Duration;
+///
+/// use distlock::ClientBuilder;
+///
+/// let builder = ClientBuilder::new().label("billing").connect_timeout(Duration::from_secs(30));
+/// let locks = distlock::connect_with("memory:", builder).await?;
+/// # Ok::<(), distlock::LockError>(())
+/// # }).unwrap();
+/// ```
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`] for a URL that cannot be parsed, a scheme that is neither compiled in nor
@@ -118,6 +141,12 @@ pub async fn connect_with(url: impl AsRef<str>, builder: ClientBuilder) -> Resul
 ///
 /// The abort margin has to fit into this length: a third of it leaves time for renewals. A server may grant a different
 /// length.
+///
+/// ```
+/// # #[cfg(feature = "memory")]
+/// assert_eq!(distlock::lease_of("memory:")?, None);
+/// # Ok::<(), distlock::LockError>(())
+/// ```
 ///
 /// # Errors
 /// [`ErrorKind::InvalidOption`] for a URL that cannot be parsed, a scheme that is unknown or whose cargo feature is
@@ -141,6 +170,7 @@ pub struct Guide;
 #[cfg(all(doctest, feature = "memory"))]
 #[doc = include_str!("../../docs/connecting.md")]
 #[doc = include_str!("../../docs/elections.md")]
+#[doc = include_str!("../../docs/jobs.md")]
 #[doc = include_str!("../../docs/several-locks.md")]
 pub struct PagesOfTheGuide;
 

@@ -40,7 +40,7 @@ struct Machine(Place);
 impl Machine {
     fn new() -> Self {
         let machine = Self(Place::new());
-        for name in ["report.sh", "migrate.sh"] {
+        for name in ["report.sh", "migrate.sh", "poll.sh"] {
             machine.program(name, "echo ran >> runs");
         }
         machine
@@ -76,7 +76,7 @@ impl Machine {
 #[test]
 fn every_block_of_the_guide_has_its_test() {
     let counts = ["sh", "dockerfile", "ini", "make"].map(|language| blocks(language).len());
-    assert_eq!(counts, [10, 1, 1, 1]);
+    assert_eq!(counts, [11, 1, 1, 1]);
     let rust = blocks("rust").len() + blocks("rust,no_run").len();
     let all: usize = PAGES.iter().map(|page| format!("{page}\n").matches("\n```\n").count()).sum();
     assert_eq!(counts.iter().sum::<usize>() + rust, all, "another language");
@@ -94,10 +94,25 @@ fn a_cron_job_does_nothing_while_the_last_one_runs() {
 }
 
 #[test]
-fn a_remembered_night_is_not_done_again() {
+fn a_night_whose_report_has_run_is_not_reported_again() {
     let machine = Machine::new();
-    for machine_of_the_night in 1..=2 {
-        assert_code(&machine.run(script("--once")), 0, machine_of_the_night);
+    for (night, reports) in [("2026-11-22", 1), ("2026-11-22", 1), ("2026-11-23", 2)] {
+        machine.program("date", &format!("echo {night}"));
+        assert_code(&machine.run(script("--once")), 0, night);
+        assert_eq!(machine.runs(), reports);
+    }
+    machine.program("date", "echo 2026-11-24");
+    machine.program("report.sh", "exit 3");
+    for (code, attempt) in [(3, "the code of the report"), (0, "it is not repeated")] {
+        assert_code(&machine.run(script("--once")), code, attempt);
+    }
+}
+
+#[test]
+fn a_late_clock_finds_the_pause_after_a_job() {
+    let machine = Machine::new();
+    for clock in ["punctual", "late"] {
+        assert_code(&machine.run(script("--at-least")), 0, clock);
         assert_eq!(machine.runs(), 1);
     }
 }

@@ -19,6 +19,7 @@ mod metrics;
 mod mysql;
 #[cfg(target_os = "linux")]
 mod numbers;
+mod once;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod queue;

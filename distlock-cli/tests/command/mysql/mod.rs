@@ -1,8 +1,10 @@
 //! The command on a real MariaDB and a real MySQL.
 
+mod election;
 mod failures;
 mod looking;
 mod loss;
+mod once;
 mod secrets;
 mod server;
 mod sharing;

@@ -8,5 +8,6 @@ cases!(Server::start(), once: [
     two_slots_do_not_run_at_the_same_time,
     a_slot_whose_lock_is_lost_ends_its_command_with_its_grace,
     a_lock_is_kept_after_its_release,
+    a_slot_is_forgotten_after_its_time,
     a_slot_whose_release_is_not_confirmed_says_so,
 ]);

@@ -3,6 +3,7 @@
 mod election;
 mod failures;
 mod loss;
+mod once;
 mod secrets;
 mod server;
 mod sharing;

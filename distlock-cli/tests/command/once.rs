@@ -1,0 +1,101 @@
+//! Work that runs once for each slot, and locks that are kept for a while after their release.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, assert_code, said, until};
+
+pub(crate) fn a_slot_runs_once_and_a_failure_consumes_it(place: &Place) {
+    for (slot, code, runs) in [("monday", 3, 1), ("monday", 0, 1), ("tuesday", 3, 2)] {
+        let script = "echo ran >> runs; echo $DISTLOCK_TOKEN; exit 3";
+        let output = place.run(["exec", "--json", "--once", slot, "job", "--", "sh", "-c", script]);
+        assert_code(&output, code, slot);
+        let said = said(&output);
+        let skipped = format!("{{\"event\":\"skipped\",\"name\":\"job\",\"slot\":\"{slot}\"}}");
+        assert_eq!(said.contains(&skipped), code == 0, "{said}");
+        assert_eq!(said.contains(r#""event":"released""#), code == 3, "{said}");
+        assert_eq!(std::fs::read_to_string(place.file("runs")).unwrap().lines().count(), runs);
+    }
+    assert_code(&place.run(["exec", "--once", "monday", "other", "--", "true"]), 0, "of another name");
+    assert_eq!(place.status("job")["held"], false);
+}
+
+pub(crate) fn two_slots_do_not_run_at_the_same_time(place: &Place) {
+    let mut first = place.exec(&["--once", "monday"], "echo ready; mkfifo pipe; read line < pipe");
+    assert_eq!(first.output_line(), "ready");
+    let output = place.run(["exec", "--once", "tuesday", "--no-wait", "job", "--", "touch", "ran"]);
+    assert_code(&output, 75, "no wait");
+    let mut second = place.exec(&["--once", "tuesday"], "exit 4");
+    place.until_waiting("job", 1);
+    until("the command listens", || place.file("pipe").exists());
+    std::fs::write(place.file("pipe"), "go\n").unwrap();
+    assert_eq!((first.code(), second.code()), (0, 4));
+    assert!(!place.file("ran").exists());
+}
+
+pub(crate) fn a_slot_whose_lock_is_lost_ends_its_command_with_its_grace(place: &Place) {
+    let mut job = place.exec(
+        &["--once", "monday"],
+        "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.01; done",
+    );
+    assert_eq!(job.output_line(), "ready");
+    place.take_away();
+    job.event("lost");
+    assert_eq!(job.event("terminating")["signal"], "SIGTERM");
+    assert_eq!(job.output_line(), "told");
+    assert_eq!(job.code(), 76);
+    assert_code(&place.run(["exec", "--once", "monday", "job", "--", "touch", "ran"]), 0, "it has run");
+    assert!(!place.file("ran").exists());
+}
+
+pub(crate) fn a_lock_is_kept_after_its_release(place: &Place) {
+    let kept = ["exec", "--at-least", "10m", "--no-wait", "job", "--", "touch", "ran"];
+    assert_code(&place.run(kept), 0, "the first");
+    std::fs::remove_file(place.file("ran")).unwrap();
+    let output = place.run(kept);
+    assert_code(&output, 75, "the second");
+    let told = said(&output);
+    assert!(told.contains("no one holds it, but it is kept free until 20"), "{told}");
+    assert!(told.contains(" UTC, for ") && told.contains("--at-least"), "{told}");
+    let output = place.run([["--json"].as_slice(), &kept].concat());
+    let event: serde_json::Value = serde_json::from_str(&said(&output)).unwrap();
+    assert!((1..=600_000).contains(&event["pause_ms"].as_u64().unwrap()), "{event}");
+    assert!(!place.file("ran").exists());
+}
+
+pub(crate) fn a_slot_is_forgotten_after_its_time(place: &Place) {
+    let begun = Instant::now();
+    let run = |keep| {
+        place.run(["exec", "--once", "monday", "--keep", keep, "job", "--", "sh", "-c", "echo ran >> runs"])
+    };
+    let runs = || std::fs::read_to_string(place.file("runs")).unwrap().lines().count();
+    assert_code(&run("2s"), 0, "the first");
+    until("it runs again", || {
+        assert_code(&run("10m"), 0, "another");
+        runs() == 2
+    });
+    assert!(begun.elapsed() >= Duration::from_secs(2), "forgotten after {:?}", begun.elapsed());
+    assert_code(&run("10m"), 0, "kept for long");
+    assert_eq!(runs(), 2);
+    assert_code(&run("0s"), 64, "kept for no time");
+}
+
+macro_rules! with_files {
+    ($($case:ident),+ $(,)?) => {
+        mod with_files {
+            $(
+                #[test]
+                fn $case() {
+                    super::$case(&crate::support::Place::new());
+                }
+            )+
+        }
+    };
+}
+
+with_files!(
+    a_slot_runs_once_and_a_failure_consumes_it,
+    two_slots_do_not_run_at_the_same_time,
+    a_slot_whose_lock_is_lost_ends_its_command_with_its_grace,
+    a_lock_is_kept_after_its_release,
+    a_slot_is_forgotten_after_its_time,
+);
