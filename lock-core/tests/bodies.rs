@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lock_core::memory::{Loss, MemoryOptions, MemoryServer, Told as Notice};
 use lock_core::{
-    ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, LossReason, Operation, Owner,
+    ClientBuilder, DistributedLock, ErrorKind, LockClient, LockError, LockName, LossReason, Operation, Owner,
 };
 use support::{SOON, name};
 
@@ -210,7 +210,7 @@ async fn a_body_that_unlocks_and_locks_again_fails_and_leaves_nothing() {
             })
             .await
             .unwrap_err();
-        assert_eq!((error.kind(), error.name().map(|name| name.as_str())), (ErrorKind::NotOwner, Some(NAME)));
+        assert_eq!((error.kind(), error.name().map(LockName::as_str)), (ErrorKind::NotOwner, Some(NAME)));
         client.idle().await;
         assert!(!lock.is_locked() && server.is_empty(), "{entries} entries: something is left");
     }

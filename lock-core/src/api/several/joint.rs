@@ -174,16 +174,12 @@ impl Joints {
         let mut guards: Vec<LockGuard> = Vec::with_capacity(self.locks.len());
         for (index, lock) in self.locks.iter().enumerate() {
             let acquiring = lock.acquire_as(owner, self.wait_by(lock.clock(), wait));
-            match unless_ended(&guards, acquiring).await {
-                Some(answer) => match answer? {
-                    Some(guard) => guards.push(guard),
-                    None => {
-                        self.refused.store(index, Ordering::Relaxed);
-                        return Ok(Taken::Refused);
-                    }
-                },
-                None => break,
-            }
+            let Some(answer) = unless_ended(&guards, acquiring).await else { break };
+            let Some(guard) = answer? else {
+                self.refused.store(index, Ordering::Relaxed);
+                return Ok(Taken::Refused);
+            };
+            guards.push(guard);
         }
         Ok(match guards.iter().find(|guard| !guard.hold().is_valid()) {
             None => Taken::All(guards),
