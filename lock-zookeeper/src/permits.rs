@@ -10,6 +10,8 @@
 //! nodes are among the first *n* of `leases`. Each holder has counted all that came before it and still are there, so there are
 //! never more than *n* permits, however late its view of the servers is, and whether or not it is alone at the head of the queue.
 //!
+//! * The first of the nodes says how many permits there are. Those that expect another number fail; until they have removed their
+//!   nodes, none behind them begins to hold.
 //! * Without waiters, an attempt creates its nodes at once. The transaction also counts both directories; if there is neither a
 //!   waiter nor another holder, one round trip is enough. Otherwise it lists the holders, because they may use another number of
 //!   permits. If its nodes do not fit it removes them, and from then on keeps to the queue.
@@ -293,17 +295,19 @@ fn does_fit(children: &[String], own: &[String], of: u32) -> Result<Option<bool>
     let last = numbers.into_iter().max().unwrap_or(AT_THE_END);
     let comes_before =
         |name: &&String| read_lease(name).is_none_or(|number| number <= last || number == AT_THE_END);
-    let mut before = 0_u32;
-    for name in children.iter().filter(comes_before) {
-        if is_newer(name) {
-            return Err(NoRoom::Newer(name.clone()));
-        }
-        if let Some((_, is)) = number_of_permits(name).filter(|(_, is)| *is != of) {
-            return Err(NoRoom::OtherNumber(is));
-        }
-        before = before.saturating_add(1);
+    let before: Vec<_> = children.iter().filter(comes_before).collect();
+    if let Some(name) = before.iter().find(|name| is_newer(name)) {
+        return Err(NoRoom::Newer((*name).clone()));
     }
-    Ok(Some(before <= of))
+    let mut numbers: Vec<_> =
+        before.iter().filter_map(|name| Some((read_lease(name)?, number_of_permits(name)?.1))).collect();
+    numbers.sort_unstable();
+    match numbers.first() {
+        Some((_, is)) if *is != of => Err(NoRoom::OtherNumber(*is)),
+        // Who expects another number and is not the first is about to be refused, and to remove its nodes.
+        _ if numbers.iter().any(|(_, is)| *is != of) => Ok(Some(false)),
+        _ => Ok(Some(u32::try_from(before.len()).is_ok_and(|before| before <= of))),
+    }
 }
 
 #[cfg(test)]
@@ -350,6 +354,12 @@ mod tests {
     fn another_number_and_a_newer_layout_are_refused() {
         let own = [lease("of3-", 4)];
         assert_eq!(fits(&[lease("of5-", 1)], &own, 3), Err(NoRoom::OtherNumber(5)));
+        assert_eq!(
+            fits(&[lease("", 1), lease("of5-", 2), lease("of3-", 3)], &own, 3),
+            Err(NoRoom::OtherNumber(5))
+        );
+        // The first one decides, and those that expect another number are about to go.
+        assert_eq!(fits(&[lease("of3-", 1), lease("of5-", 2)], &own, 3), Ok(Some(false)));
         let newer = lease("v2-of3-", 1);
         assert_eq!(fits(std::slice::from_ref(&newer), &own, 3), Err(NoRoom::Newer(newer)));
     }
