@@ -61,8 +61,8 @@ impl Acquired {
             Value::Array(parts) => parts.as_slice(),
             _ => &[],
         };
-        match parts {
-            &[Value::Int(remaining), Value::Int(before), Value::Int(place), ref hold] => Ok(Self::Waits {
+        match *parts {
+            [Value::Int(remaining), Value::Int(before), Value::Int(place), ref hold] => Ok(Self::Waits {
                 // -1: the lease has no end; -2: the lock is free, but one call could not check all that are dead.
                 remaining: match remaining {
                     -1 => None,
@@ -72,7 +72,7 @@ impl Acquired {
                 place: NonZeroU64::new(place.unsigned_abs()),
                 holder: text(hold).filter(|hold| !hold.is_empty()).map(|hold| holder(&hold)),
             }),
-            &[Value::Int(-1), Value::Int(permits)] => {
+            [Value::Int(-1), Value::Int(permits)] => {
                 let permits = permits.try_into().map_err(|_| nonsense(Operation::Acquire, permits))?;
                 Ok(Self::OtherPermits(permits))
             }

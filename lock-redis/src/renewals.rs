@@ -41,9 +41,9 @@ impl Renewals {
         for ((keys, length), together) in shared {
             let mut call = keys.call(RENEW_SHARED);
             call.arg(milliseconds(length));
-            together.iter().for_each(|index| {
+            for index in &together {
                 call.arg(&*leases[*index].id);
-            });
+            }
             this.push(call, together);
         }
         this
