@@ -249,7 +249,7 @@ async fn a_lost_downgrade_leaves_one_reader_and_no_gap() -> Outcome {
         // Where no answer comes in time, the release says so, and the client continues.
         let released = soon("the end of the write side", writer.release()).await?;
         let released = released.map_err(|error| error.kind());
-        ensure!(matches!(released, Ok(()) | Err(ErrorKind::Unreachable)), "{loss:?}: {released:?}");
+        ensure!(matches!(released, Ok(()) | Err(ErrorKind::Unconfirmed)), "{loss:?}: {released:?}");
         until(&format!("{loss:?}: one reader and one writer"), || async {
             Ok(paths_with(&stage, "__READ__").await?.len() == 1 && all_nodes(&stage).await?.len() == 3)
         })
