@@ -199,7 +199,11 @@ async fn acquire_dropped_at_every_poll_while_another_holds(stage: &Stage) -> Out
 /// The drops fall into the acquisition, the body and the release.
 async fn with_lock_dropped_at_every_poll(stage: &Stage) -> Outcome {
     let pair = Pair::new(stage).await?;
-    let make = || pair.lock.with_lock(async |_| Ok::<_, Failure>(tokio::task::yield_now().await));
+    let body = async |_| {
+        tokio::task::yield_now().await;
+        Ok::<_, Failure>(())
+    };
+    let make = || pair.lock.with_lock(body);
     drop_at_every_poll(stage, make, |_| pair.settle(stage, false)).await
 }
 

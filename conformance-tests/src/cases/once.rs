@@ -102,7 +102,11 @@ async fn a_call_that_is_dropped_at_any_poll_leaves_the_lock_free(stage: &Stage) 
     let slots = AtomicU32::new(0);
     let make = || async {
         let work = ours.once("poll", format!("slot {}", slots.fetch_add(1, Ordering::SeqCst)))?;
-        let ran = work.run(async |_| Ok::<_, Failure>(tokio::task::yield_now().await)).await?;
+        let body = async |_| {
+            tokio::task::yield_now().await;
+            Ok::<_, Failure>(())
+        };
+        let ran = work.run(body).await?;
         ensure!(ran.is_some(), "a new slot did not run");
         Ok(())
     };

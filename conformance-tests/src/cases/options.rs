@@ -89,7 +89,7 @@ async fn a_margin_of_ones_own_ends_a_hold_that_much_earlier(stage: &Stage) -> Ou
     let careful = client.mutex_with("room", LockOptions::new().abort_margin(margin))?;
     let guard = careful.acquire().await?;
     let remaining = guard.hold().remaining();
-    ensure!(remaining.is_some_and(|left| left <= lease - margin), "{remaining:?} of {lease:?} are left");
+    ensure!(remaining.is_some_and(|left| left + margin <= lease), "{remaining:?} of {lease:?} are left");
     Ok(guard.release().await?)
 }
 

@@ -118,7 +118,7 @@ async fn a_password_of_the_program_is_asked_for_by_each_connection() -> Outcome 
         let token = format!("token-{}-c1d9", issued.load(Ordering::SeqCst));
         std::future::ready(Ok::<_, std::io::Error>(Secret::new(token)))
     });
-    let builder = ClientBuilder::new().password(token).connect_timeout(Duration::from_secs(60));
+    let builder = ClientBuilder::new().password(token).connect_timeout(Duration::from_mins(1));
     let url = with_options(&stage.url().replace("locks:secret@", "locks@"), LONG);
     let client = lock_postgres::connect(&LockUrl::parse(&url)?, builder).await?;
     stage.works(&client).await?;

@@ -138,7 +138,7 @@ async fn what_others_take_of_the_table_of_locks_counts() -> Outcome {
         .query(&format!("SELECT pg_advisory_lock(number) FROM generate_series(1,{PLACES}) AS number"))
         .await?;
     let (lock, permits) = (client.mutex(ROOM)?, client.semaphore(ROOM, 3)?);
-    for error in [lock.try_acquire().await.err(), permits.try_acquire(1).await.err()].into_iter() {
+    for error in [lock.try_acquire().await.err(), permits.try_acquire(1).await.err()] {
         is_about_the_table(&error.ok_or_else(|| Failure::new("a lock was given"))?)?;
     }
     other.query("SELECT pg_advisory_unlock_all()").await?;

@@ -90,7 +90,7 @@ async fn tables_of_a_later_release_are_refused() -> Outcome {
     Ok(())
 }
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY: Duration = Duration::from_hours(24);
 
 async fn a_slot_is_remembered_across_a_crash_of_the_server() -> Outcome {
     let stage = Stage::alone().await?;

@@ -105,7 +105,9 @@ async fn a_silent_reader_is_lost_alone_and_in_time() -> Outcome {
         let kept = read_side(&beside)?.acquire().await?;
         let waiter = Waiter::of(&writer)?;
         listed(&stage, 3).await?;
-        directions.iter().for_each(|direction| proxy.blackhole(*direction));
+        for direction in directions {
+            proxy.blackhole(*direction);
+        }
         let (reason, told) = diary.abort().await?;
         ensure!(reason == LossReason::Expired, "lost because {reason}");
         until("the server has removed it", || async {
