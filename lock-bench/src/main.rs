@@ -13,6 +13,7 @@ mod failure;
 mod mysql;
 mod pause;
 mod plan;
+mod postgres;
 mod process;
 mod progress;
 mod redis;
@@ -92,19 +93,29 @@ enum Command {
         #[command(flatten)]
         options: Options,
     },
+    /// Measures locks at a PostgreSQL server
+    #[command(after_help = EXAMPLES)]
+    Postgres(Options),
     /// The process that many clients live in; started by the others
     #[command(hide = true)]
     Worker { subject: String, contender: String, work: Work, count: usize, lease_ms: u64 },
 }
 
 /// Every kind of server that can be measured.
-static SUBJECTS: &[&Subject] =
-    &[&redis::SUBJECT, &zookeeper::SUBJECT, &mysql::MARIADB, &mysql::MYSQL57, &mysql::GIVEN];
+static SUBJECTS: &[&Subject] = &[
+    &redis::SUBJECT,
+    &zookeeper::SUBJECT,
+    &postgres::SUBJECT,
+    &mysql::MARIADB,
+    &mysql::MYSQL57,
+    &mysql::GIVEN,
+];
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Redis(options) => run::run_each(&[&redis::SUBJECT], &options),
         Command::Zookeeper(options) => run::run_each(&[&zookeeper::SUBJECT], &options),
+        Command::Postgres(options) => run::run_each(&[&postgres::SUBJECT], &options),
         Command::Mysql { servers, options } => {
             run::run_each(&mysql::subjects(&servers, options.url.as_deref()), &options)
         }

@@ -209,6 +209,45 @@ fn a_quick_run_at_mysql_measures_one_server_after_the_other() {
 }
 
 #[test]
+fn a_quick_run_at_postgres_measures_every_contender() {
+    let contenders = [
+        "distlock-caller",
+        "distlock-own",
+        "raw-caller",
+        "raw-thread",
+        "raw-token-caller",
+        "raw-token-thread",
+        "raw-direct",
+        "sqlx",
+    ];
+    let Some((folder, output)) = quick_run("postgres", &["--runtime", "current_thread"]) else { return };
+    assert_success(&output);
+
+    let report = json(folder.path());
+    assert_eq!(texts(&report["cycle"], "contender"), contenders);
+    for part in ["cycle", "hand_off", "many", "waiting"] {
+        for row in report[part].as_array().unwrap() {
+            assert_eq!(row["trouble"], Value::Null, "{part}: {row}");
+        }
+    }
+    for row in report["cycle"].as_array().unwrap() {
+        // Commands of other clients would be counted too; fewer are an error.
+        assert!(row["client_commands_per_cycle"].as_f64().unwrap() >= 1.9, "{row}");
+        assert!(is_sound(&row["cycle"]), "{row}");
+    }
+    for row in report["hand_off"].as_array().unwrap() {
+        assert!(row["sections"].as_u64().unwrap() > 0, "{row}");
+    }
+    for row in report["many"].as_array().unwrap() {
+        // 600 holds, at most 256 on a connection.
+        assert!((3..=5).contains(&row["connections"].as_u64().unwrap()), "{row}");
+    }
+    for row in report["waiting"].as_array().unwrap() {
+        assert!(row["connections"].as_u64() >= row["waiters"].as_u64(), "{row}");
+    }
+}
+
+#[test]
 fn a_run_says_what_differs_from_an_earlier_one() {
     let arguments = ["--workload", "cycle,handoff", "--runtime", "current_thread", "--rounds", "3"];
     let contenders = |names: &'static str| ["--contender", names];
