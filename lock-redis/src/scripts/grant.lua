@@ -13,10 +13,7 @@
 local ARRIVALS = '100000000000000'
 local FIRST_ARRIVAL = tonumber(ARRIVALS)
 
--- The server's time in microseconds and in milliseconds.
-time = time or call('TIME')
-local now = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now / 1000)
+--#include time.lua
 
 -- Formats a number in full: Lua's own conversion loses digits of a time in microseconds.
 local function whole(number)

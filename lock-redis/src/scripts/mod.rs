@@ -46,13 +46,15 @@ impl Script {
 
 /// What scripts include. The functions that serve waiters come after the usual case, in which there are none: the server creates
 /// each function anew in each call.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 8] = [
     ("--#include queue.lua\n", include_str!("queue.lua")),
     ("--#include again.lua\n", include_str!("again.lua")),
     ("--#include leave.lua\n", include_str!("leave.lua")),
     ("--#include lost.lua\n", include_str!("lost.lua")),
     ("--#include promote.lua\n", include_str!("promote.lua")),
     ("--#include grant.lua\n", include_str!("grant.lua")),
+    ("--#include place.lua\n", include_str!("place.lua")),
+    ("--#include time.lua\n", include_str!("time.lua")),
 ];
 
 /// Puts the common beginning before a script, and the parts into it. Leaves comments and indentation out, because each

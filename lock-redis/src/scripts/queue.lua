@@ -1,8 +1,20 @@
+-- The rest of an acquisition, in all modes: others hold the lock, or wait for it.
+--#include time.lua
+local score = redis.pcall('ZSCORE', QUEUE, id)
+local ends = string.format('%.0f', now_ms + lease)
+
+-- Held exclusively, so that there is no one to let in.
+if hold and string.match(hold, '^%S+ v(%d+) ') == '1' and (not score or (tonumber(score) or 0) >= 100000000000000) then
+  score = tonumber(score)
+  if intent == 'try' then return {call('PTTL', HOLD), 0, 0, hold} end
+  if intent == 'beat' and not score then return -1 end
+--#include place.lua
+  return {call('PTTL', HOLD), call('ZCOUNT', QUEUE, '100000000000000', '(' .. string.format('%.0f', score)), score, hold}
+end
+
 --#include promote.lua
 --#include leave.lua
 --#include again.lua
--- The rest of an acquisition, in all modes: others hold the lock, or wait for it.
-local score = redis.pcall('ZSCORE', QUEUE, id)
 if hold then
   trouble = other_layout(HOLD, hold, '^%S+ v(%d+) ')
 else
@@ -12,8 +24,6 @@ trouble = trouble or error_of(QUEUE, score)
 if trouble then return trouble end
 
 score = tonumber(score)
-local ends, place = whole(now_ms + lease), tonumber(ARGV[6] or 0)
-
 if score and score < FIRST_ARRIVAL then
   local token = held_together(id, lease)
   if token then
@@ -40,7 +50,7 @@ local function answer(rank, more)
   return {left, rank, score or 0, next[1] .. ' v1 ' .. (call('HGET', WAITERS, next[1]) or '')}
 end
 
-local more, is_new = 0, not score and place == 0
+local more, is_new = 0, not score and tonumber(ARGV[6] or 0) == 0
 if is_new and intent ~= 'beat' and not hold then
   local token
   token, more = promote(id, who, ends)
@@ -57,25 +67,11 @@ if is_new and intent ~= 'beat' and not hold then
 end
 if intent == 'try' then return answer(0, more) end
 
-if not score then
-  if intent == 'beat' then
-    if not hold then promote() end
-    return -1
-  end
-  if place > 0 then
-    score = math.max(FIRST_ARRIVAL, math.min(place, now))
-  else
-    local tail = call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')
-    score = math.max(now, (tonumber(tail[2]) or 0) + 1)
-  end
-  call('ZADD', QUEUE, whole(score), id)
-else
-  -- The first write, and one that needs no memory: after it a server that is out of memory lets the heartbeat through.
-  call('HDEL', WAITERS, id)
+if not score and intent == 'beat' then
+  if not hold then promote() end
+  return -1
 end
-keep_until_lease_ends(QUEUE, lease)
-call('HSET', WAITERS, id, ends .. ' ' .. ARGV[5] .. ' ' .. who)
-keep_until_lease_ends(WAITERS, lease)
+--#include place.lua
 
 if not is_new and not hold then
   local token

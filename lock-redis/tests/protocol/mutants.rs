@@ -4,8 +4,8 @@ use crate::scenarios::{
     undo,
 };
 use crate::scripts::{
-    ACQUIRE, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT, LEAVE, LOST, PROMOTE,
-    QUEUE, RELEASE, RELEASE_SHARED, RENEW, RENEW_SHARED,
+    ACQUIRE, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT, LEAVE, LOST, PLACE,
+    PROMOTE, QUEUE, RELEASE, RELEASE_SHARED, RENEW, RENEW_SHARED,
 };
 
 pub(crate) struct Mutant {
@@ -42,13 +42,15 @@ mutants! {
         DESCRIBE, "if not hold then promote() end\n" => "", lease::a_late_description_changes_nothing_and_hands_over;
     // Attempts and places.
     "a heartbeat makes a place":
-        QUEUE, "if intent == 'beat' then" => "if false then", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
+        QUEUE, "if intent == 'beat' and not score then return -1 end" => "", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
+    "a heartbeat makes a place for a free lock":
+        QUEUE, "if not score and intent == 'beat' then" => "if false then", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat makes a place for a hold that expired":
-        QUEUE, "if intent == 'beat' then" => "if false then", beat::a_heartbeat_of_an_expired_hold_makes_no_place;
+        QUEUE, "if intent == 'beat' and not score then return -1 end" => "", beat::a_heartbeat_of_an_expired_hold_makes_no_place;
     "a heartbeat takes a free lock without a place":
         ACQUIRE, "intent ~= 'beat' and" => "", beat::a_heartbeat_of_a_place_that_is_gone_makes_none;
     "a heartbeat of a place that is gone leaves the lock free":
-        QUEUE, "    if not hold then promote() end\n" => "", beat::a_heartbeat_of_a_place_that_is_gone_passes_the_lock_on;
+        QUEUE, "  if not hold then promote() end\n" => "", beat::a_heartbeat_of_a_place_that_is_gone_passes_the_lock_on;
     "a newcomer queues and promotes no waiter":
         QUEUE, "token, more = promote(id, who, ends)" => "", queue::a_newcomer_gets_a_free_lock_past_the_dead;
     "a newcomer is not let in behind those that are served":
@@ -67,7 +69,7 @@ mutants! {
     "a try takes the lock from those that no script has looked at":
         PROMOTE, "then more = 1 break end\n    looked" => "then more = 1 mine = enter(me, who, ends) break end\n    looked", queue::many_dead_waiters_are_looked_at_in_pieces;
     "a try takes a place":
-        QUEUE, "if intent == 'try' then return answer(0, more) end" => "", acquire::a_try_never_waits;
+        QUEUE, "if intent == 'try' then return {call('PTTL', HOLD), 0, 0, hold} end" => "", acquire::a_try_never_waits;
     "an attempt that holds is not known again":
         ACQUIRE, "string.find(hold, id, 1, true) == 1" => "false", acquire::an_attempt_sent_twice_holds_once;
     "an attempt sent twice does not renew":
@@ -76,37 +78,37 @@ mutants! {
         ACQUIRE, "string.find(hold, id, 1, true) == 1" => "string.find(hold, id, 1, true)",
         acquire::an_id_inside_of_the_hold_is_not_the_owner;
     "an attempt sent twice gets a new place":
-        QUEUE, "if not score then" => "if intent == 'wait' then", acquire::an_attempt_sent_twice_waits_once;
+        PLACE, "if not score then" => "if intent == 'wait' then", acquire::an_attempt_sent_twice_waits_once;
     "a lost place is lost":
-        QUEUE, "if place > 0 then" => "if false then", queue::a_lost_place_comes_before_later_arrivals;
+        PLACE, "if place > 0 then" => "if false then", queue::a_lost_place_comes_before_later_arrivals;
     "a place may be in the future":
-        QUEUE, "math.min(place, now)" => "place", queue::a_place_in_the_future_is_now;
+        PLACE, "math.min(place, now)" => "place", queue::a_place_in_the_future_is_now;
     "two arrivals in one microsecond have one score":
-        QUEUE, "math.max(now, (tonumber(tail[2]) or 0) + 1)" => "now",
+        PLACE, "math.max(now, (tonumber(tail[2]) or 0) + 1)" => "now",
         queue::two_arrivals_in_one_microsecond_keep_their_order;
     "the next has the score of the last":
-        QUEUE, "(tonumber(tail[2]) or 0) + 1" => "tonumber(tail[2]) or 0",
+        PLACE, "(tonumber(tail[2]) or 0) + 1" => "tonumber(tail[2]) or 0",
         queue::two_arrivals_in_one_microsecond_keep_their_order;
     "scores lose digits":
-        QUEUE, "call('ZADD', QUEUE, whole(score), id)" => "call('ZADD', QUEUE, '' .. score, id)",
+        PLACE, "call('ZADD', QUEUE, string.format('%.0f', score), id)" => "call('ZADD', QUEUE, '' .. score, id)",
         queue::two_arrivals_in_one_microsecond_keep_their_order;
     "the queue never ends":
-        QUEUE, "keep_until_lease_ends(QUEUE, lease)\ncall('HSET'" => "call('HSET'", queue::the_queue_ends_with_its_last_waiter;
+        PLACE, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end\n" => "", queue::the_queue_ends_with_its_last_waiter;
     "the waiters never end":
-        QUEUE, "keep_until_lease_ends(WAITERS, lease)\n\n" => "\n", queue::the_queue_ends_with_its_last_waiter;
+        PLACE, "if call('PTTL', WAITERS) < tonumber(lease) then call('PEXPIRE', WAITERS, lease) end\n" => "", queue::the_queue_ends_with_its_last_waiter;
     "the queue ends with the waiter that came last":
-        GRANT, "if redis.call('PTTL', key) < tonumber(lease) then redis.call('PEXPIRE', key, lease) end" => "redis.call('PEXPIRE', key, lease)",
+        PLACE, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end" => "call('PEXPIRE', QUEUE, lease)",
         queue::the_queue_ends_with_its_last_waiter;
     "the queue ends with the waiter that came first":
-        GRANT, "call('PTTL', key) < tonumber(lease)" => "call('PTTL', key) < 0", queue::the_queue_ends_with_its_last_waiter;
+        PLACE, "call('PTTL', QUEUE) < tonumber(lease)" => "call('PTTL', QUEUE) < 0", queue::the_queue_ends_with_its_last_waiter;
     "a waiter without a state stays in the queue for ever":
-        QUEUE, "keep_until_lease_ends(QUEUE, lease)\ncall('HSET'" => "call('HSET'",
+        PLACE, "if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end\n" => "",
         foreign::waiters_of_another_type_leave_nothing_for_ever;
     "a heartbeat moves no deadline":
-        QUEUE, "  call('HDEL', WAITERS, id)\nend" => "  return answer(0, 0)\nend",
+        PLACE, "  call('HDEL', WAITERS, id)\nend" => "  return {1, 0, score, ''}\nend",
         beat::a_heartbeat_moves_the_deadline_and_the_channel;
     "a heartbeat needs memory":
-        QUEUE, "  call('HDEL', WAITERS, id)\nend\nkeep_until_lease_ends(QUEUE, lease)\n" => "end\n",
+        PLACE, "  call('HDEL', WAITERS, id)\nend\nif call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end\n" => "end\n",
         faults::without_memory_a_waiter_keeps_its_place;
     "a place is made before the server can refuse for want of memory":
         QUEUE, "local score = redis.pcall" => "call('DEL', BROKEN) local score = redis.pcall", faults::without_memory_nothing_is_acquired;
@@ -333,6 +335,8 @@ mutants! {
         sharing::without_memory_readers_go_on;
     "a newer hold is anybody's":
         GRANT, "if not layout or layout == '1' then" => "if true then", sharing::a_newer_layout_is_refused;
+    "a newer hold is waited for":
+        QUEUE, "string.match(hold, '^%S+ v(%d+) ') == '1' and" => "", sharing::a_newer_layout_is_refused;
     "a newer fence is another program's":
         GRANT, "other_layout(FENCE, text, '^v(%d+) ')" => "nil", sharing::a_newer_layout_is_refused;
     "a layout is compared by its first digit":

@@ -1,13 +1,15 @@
 //! The texts of the scripts, as shipped or with one rule removed.
 use std::collections::BTreeMap;
 
-const TRUE: [(&str, &str); 19] = [
+const TRUE: [(&str, &str); 21] = [
     (BEGIN, include_str!("../../src/scripts/begin.lua")),
     (GRANT, include_str!("../../src/scripts/grant.lua")),
     (PROMOTE, include_str!("../../src/scripts/promote.lua")),
     (LEAVE, include_str!("../../src/scripts/leave.lua")),
     (AGAIN, include_str!("../../src/scripts/again.lua")),
     (LOST, include_str!("../../src/scripts/lost.lua")),
+    (PLACE, include_str!("../../src/scripts/place.lua")),
+    (TIME, include_str!("../../src/scripts/time.lua")),
     (QUEUE, include_str!("../../src/scripts/queue.lua")),
     (ACQUIRE, include_str!("../../src/scripts/acquire.lua")),
     (ACQUIRE_SHARED, include_str!("../../src/scripts/acquire_shared.lua")),
@@ -29,6 +31,8 @@ pub(crate) const PROMOTE: &str = "promote";
 pub(crate) const LEAVE: &str = "leave";
 pub(crate) const AGAIN: &str = "again";
 pub(crate) const LOST: &str = "lost";
+pub(crate) const PLACE: &str = "place";
+pub(crate) const TIME: &str = "time";
 pub(crate) const QUEUE: &str = "queue";
 pub(crate) const ACQUIRE: &str = "acquire";
 pub(crate) const ACQUIRE_SHARED: &str = "acquire_shared";
@@ -58,7 +62,7 @@ impl Scripts {
     /// The text that is sent to the server under this name.
     pub(crate) fn text(&self, name: &str) -> String {
         let whole = [self.files[BEGIN].as_str(), &self.files[name]].concat();
-        let whole = [QUEUE, AGAIN, LEAVE, LOST, PROMOTE, GRANT]
+        let whole = [QUEUE, AGAIN, LEAVE, LOST, PROMOTE, GRANT, PLACE, TIME]
             .into_iter()
             .fold(whole, |whole, part| whole.replace(&format!("--#include {part}.lua\n"), &self.files[part]));
         let lines = whole.lines().map(str::trim_start);

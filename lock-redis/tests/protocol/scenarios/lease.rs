@@ -76,9 +76,9 @@ pub(crate) fn a_late_description_changes_nothing_and_hands_over(
 ) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;
     same("description of nothing", &stage.describe("holder", "x")?, &0)?;
-    stage.must_get(&tries("holder").lease(20))?;
+    stage.must_get(&tries("holder"))?;
     stage.must_wait(&waits("next"))?;
-    stage.until_hold_ends()?;
+    stage.expire_hold()?;
     same("description of a free lock", &stage.describe("holder", "x")?, &0)?;
     same("the holder", &stage.holder()?, &Some("next".to_owned()))?;
     let before = stage.hold()?;

@@ -1,0 +1,16 @@
+if not score then
+  local place = tonumber(ARGV[6])
+  if place > 0 then
+    score = math.max(100000000000000, math.min(place, now))
+  else
+    local tail = call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')
+    score = math.max(now, (tonumber(tail[2]) or 0) + 1)
+  end
+  call('ZADD', QUEUE, string.format('%.0f', score), id)
+else
+  -- The first write, and one that needs no memory: after it a server that is out of memory lets the heartbeat through.
+  call('HDEL', WAITERS, id)
+end
+if call('PTTL', QUEUE) < tonumber(lease) then call('PEXPIRE', QUEUE, lease) end
+call('HSET', WAITERS, id, ends .. ' ' .. ARGV[5] .. ' ' .. who)
+if call('PTTL', WAITERS) < tonumber(lease) then call('PEXPIRE', WAITERS, lease) end
