@@ -201,8 +201,11 @@ impl<'a> Attempt<'a> {
     }
 
     fn outcome(&self, link: &Arc<Link>, came: &Taken) -> Result<Outcome, LockError> {
-        if !matches!(came, Taken::Interrupted) {
-            self.backend.forget(self.claim.id);
+        match came {
+            // Until it is released: the core may cancel an attempt that has its lock.
+            Taken::Granted { .. } => self.backend.placed(&self.claim, link, None),
+            Taken::Refused(_) | Taken::OtherPermits(_) => self.backend.forget(self.claim.id),
+            Taken::Interrupted => {}
         }
         let (token, anchor) = match came {
             Taken::Granted { token, anchor } => (*token, *anchor),
@@ -249,7 +252,10 @@ impl<'a> Attempt<'a> {
             None => Err(no_answer(Operation::Downgrade)),
             Some(Err(_)) => lost(LossReason::ConnectionLost),
             Some(Ok(taken)) => match self.outcome(link, &taken?)? {
-                Outcome::Granted(grant) => Ok(Downgraded::Shared(grant)),
+                Outcome::Granted(grant) => {
+                    self.backend.forget(lease.id);
+                    Ok(Downgraded::Shared(grant))
+                }
                 Outcome::Refused | Outcome::Nothing => lost(LossReason::Deleted),
             },
         }

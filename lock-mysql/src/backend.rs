@@ -102,7 +102,7 @@ impl MySqlBackend {
         Parts::new(self.name(physical), kind)
     }
 
-    /// Remembers where an attempt is made, until its outcome is certain.
+    /// Remembers where an attempt is made, until nothing of it is left.
     pub(crate) fn placed(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
         let placed = Placed { link: Arc::clone(link), name: Arc::clone(&claim.parts.gate), waiting };
         self.attempts.lock().insert(claim.id, placed);
@@ -250,7 +250,11 @@ impl Backend for MySqlBackend {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        self.given_back(&lease.link, &lease.name, lease.id, Operation::Release).await
+        let released = self.given_back(&lease.link, &lease.name, lease.id, Operation::Release).await;
+        if released.is_ok() || lease.link.is_buried() {
+            self.forget(lease.id);
+        }
+        released
     }
 
     async fn downgrade(

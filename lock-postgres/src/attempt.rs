@@ -191,7 +191,12 @@ impl<'a> Attempt<'a> {
         if let Taken::Interrupted = came {
             return Outcome::Nothing;
         }
-        self.backend.forget(self.claim.id);
+        if let Taken::Granted { .. } = came {
+            // Until it is released: the core may cancel an attempt that has its lock.
+            self.backend.remember(&self.claim, link, None);
+        } else {
+            self.backend.forget(self.claim.id);
+        }
         if let Taken::Refused(Some(row)) = came
             && let Some(holder) = inspection::named(row)
         {

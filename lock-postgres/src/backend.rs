@@ -145,7 +145,7 @@ impl PostgresBackend {
         }
     }
 
-    /// Remembers where an attempt is made, until its outcome is certain.
+    /// Remembers where an attempt is made, until nothing of it is left.
     pub(crate) fn remember(&self, claim: &Claim, link: &Arc<Link>, waiting: Option<Arc<Waiting>>) {
         let placed = Placed { link: Arc::clone(link), key: claim.key, waiting };
         self.attempts.lock().insert(claim.id, placed);
@@ -315,7 +315,11 @@ impl Backend for PostgresBackend {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Released, LockError> {
-        self.given_back(&lease.link, lease.key, lease.id, Operation::Release).await
+        let released = self.given_back(&lease.link, lease.key, lease.id, Operation::Release).await;
+        if released.is_ok() || lease.link.is_buried() {
+            self.forget(lease.id);
+        }
+        released
     }
 
     async fn downgrade(
@@ -342,7 +346,7 @@ impl Backend for PostgresBackend {
             Some(Ok(Ok(_))) if !link.has_ended() => Downgraded::WasLost(LossReason::Deleted),
             Some(_) => Downgraded::WasLost(LossReason::ConnectionLost),
         };
-        self.forget(id);
+        self.forget(if let Downgraded::Shared(_) = downgraded { lease.id } else { id });
         Ok(downgraded)
     }
 

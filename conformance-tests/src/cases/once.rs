@@ -124,10 +124,15 @@ fn paused(pause: Duration) -> LockOptions {
 async fn a_released_lock_stays_taken_for_its_pause(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
     ours.mutex_with("nightly", paused(HOUR))?.acquire().await?.release().await?;
-    for client in [&theirs, &ours] {
+    for (client, other) in [(&theirs, &ours), (&ours, &theirs)] {
         let again = client.mutex_with("nightly", paused(HOUR))?;
         for _ in 0..2 {
             ensure!(again.try_acquire().await?.is_none(), "the lock was granted in its pause");
+            stage.soon("the undoing", client.idle()).await?;
+            let Some(guard) = other.mutex("nightly")?.try_acquire().await? else {
+                return Err(Failure::new("an attempt that was refused in the pause has the lock"));
+            };
+            guard.release().await?;
         }
         let kind = again.acquire_for(Duration::from_millis(50)).await.map(drop).map_err(|error| error.kind());
         ensure!(kind == Err(ErrorKind::Busy), "a wait in the pause ended with {kind:?}");

@@ -151,11 +151,18 @@ async fn make_attempt(entry: &Arc<Entry>, request: &Arc<AcquireRequest>) -> Opti
         let answer = until_stopped(request, acquiring).await;
         entry.client.metrics().request(Request::Acquire, &answer);
         match answer? {
-            Ok(Some(grant)) => match begin_pause(entry, request).await? {
-                Pause::None => return Some(hold_of(entry, request, grant)),
-                Pause::Goes => return Some(Attempted::Void),
-                Pause::Unknown(error) => return Some(Attempted::Failed(error)),
-            },
+            Ok(Some(grant)) => {
+                let outcome = match begin_pause(entry, request).await? {
+                    Pause::None => return Some(hold_of(entry, request, grant)),
+                    Pause::Goes => Attempted::Void,
+                    Pause::Unknown(error) => Attempted::Failed(error),
+                };
+                // While the lease exists: a backend may leave what nothing refers to any more to its session. If it fails, the
+                // clean-up repeats it.
+                let _ = until_stopped(request, contained(Operation::Cancel, backend.cancel(request))).await?;
+                drop(grant);
+                return Some(outcome);
+            }
             Ok(None) => return Some(refused(entry, request)),
             Err(error) if error.is_retryable() && !tries_once => {
                 entry.logged().repeated("an attempt failed and is repeated", &error);

@@ -9,6 +9,7 @@ cases!(Server::mariadb_with_table(), once: [
     two_slots_do_not_run_at_the_same_time,
     a_slot_whose_lock_is_lost_ends_its_command_with_its_grace,
     a_slot_is_forgotten_after_its_time,
+    a_lock_is_kept_after_its_release,
 ]);
 
 #[test]
