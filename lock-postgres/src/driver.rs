@@ -24,7 +24,7 @@ pub static DRIVER: Driver = Driver::new(
     UrlOption::text("prefix", "the beginning of the locks' names"),
     UrlOption::duration("timeout", "how long the server may take for a statement that does not wait")
         .default_value("3 s, and never more than three quarters of the time between two checks"),
-    UrlOption::number("locks_per_connection", "how many held locks share a connection").default_value("256"),
+    UrlOption::number("locks_per_connection", "how many held locks share a connection").default_value("320"),
     UrlOption::number("max_waiting", "the limit of waits at the server").default_value("16"),
     UrlOption::number("max_connections", "the limit of connections").default_value("50"),
     UrlOption::file("socket", "a Unix socket instead of TCP"),

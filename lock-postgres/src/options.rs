@@ -118,7 +118,7 @@ const LONGEST_LEASE: Duration = Duration::from_hours(24);
 
 const LONGEST_PREFIX: usize = 128;
 
-const DEFAULT_LOCKS_PER_CONNECTION: usize = 256;
+const DEFAULT_LOCKS_PER_CONNECTION: usize = 320;
 
 const DEFAULT_MAX_WAITING: usize = 16;
 
@@ -261,7 +261,7 @@ impl PostgresOptions {
         self
     }
 
-    /// How many locks may share a connection; 256 by default.
+    /// How many locks may share a connection; 320 by default.
     #[must_use]
     pub fn locks_per_connection(mut self, count: usize) -> Self {
         self.locks_per_connection = count;
