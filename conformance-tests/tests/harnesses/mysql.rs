@@ -179,6 +179,11 @@ macro_rules! harness {
                 Routes::Several
             }
 
+            /// A waiter is a connection, and each grant with a table a transaction: a busy machine takes long.
+            fn patience(&self) -> Duration {
+                Duration::from_secs(60)
+            }
+
             fn lease(&self) -> Option<Duration> {
                 Some(LEASE)
             }

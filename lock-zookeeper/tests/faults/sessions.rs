@@ -125,10 +125,8 @@ async fn ended_while_waiting_and_first_in_line() -> Outcome {
         let (guard, _) = waiter.granted().await?;
         if stage.nodes().await?.is_empty() {
             // The client held the lock for a moment, in the session that has ended.
-            ensure!(
-                soon("the loss", guard.lost()).await? == Some(LossReason::SessionClosed),
-                "another reason"
-            );
+            let reason = soon("the loss", guard.lost()).await?;
+            ensure!(reason == Some(LossReason::SessionClosed), "another reason: {reason:?}");
         } else {
             stage.is_held_by(&guard, "in the new session").await?;
         }

@@ -240,7 +240,9 @@ async fn writing_and_reading(client: &LockClient) -> Outcome<(LockGuard, LockGua
 async fn a_lost_downgrade_leaves_one_reader_and_no_gap() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let (client, other) = (stage.client_at(proxy.address(), IMPATIENT).await?, stage.client(LONG).await?);
+    // Long enough that the session outlives an outage on a busy machine.
+    let client = stage.client_at(proxy.address(), "session_timeout=16s").await?;
+    let other = stage.client(LONG).await?;
     let write = room(&other)?.write();
     for loss in LOSSES {
         let (writer, reader) = writing_and_reading(&client).await?;
@@ -251,6 +253,7 @@ async fn a_lost_downgrade_leaves_one_reader_and_no_gap() -> Outcome {
         let released = released.map_err(|error| error.kind());
         ensure!(matches!(released, Ok(()) | Err(ErrorKind::Unconfirmed)), "{loss:?}: {released:?}");
         until(&format!("{loss:?}: one reader and one writer"), || async {
+            ensure!(reader.hold().is_valid(), "{loss:?}: the reader is lost: {:?}", reader.hold().end());
             Ok(paths_with(&stage, "__READ__").await?.len() == 1 && all_nodes(&stage).await?.len() == 3)
         })
         .await?;
