@@ -143,7 +143,9 @@ fn a_quick_run_at_zookeeper_counts_the_requests_of_every_contender() {
         assert!(is_sound(&row["cycle"]), "{row}");
     }
     for row in report["requests"].as_array().unwrap() {
-        assert_eq!(row["per_section"]["delete"].as_f64().map(f64::round), Some(1.0), "{row}");
+        // A raw lock has one node, and ours one for each kind of lock that it excludes.
+        let requests = |kind: &str| row["per_section"][kind].as_f64().unwrap_or_default();
+        assert_eq!((requests("delete") + requests("multi(delete…)")).round(), 1.0, "{row}");
     }
     let aims = report["aims"].as_array().unwrap();
     let listings = aims.iter().find(|aim| aim["aim"] == "listings for a section at 16").unwrap();
@@ -239,8 +241,8 @@ fn a_quick_run_at_postgres_measures_every_contender() {
         assert!(row["sections"].as_u64().unwrap() > 0, "{row}");
     }
     for row in report["many"].as_array().unwrap() {
-        // 600 holds, at most 256 on a connection.
-        assert!((3..=5).contains(&row["connections"].as_u64().unwrap()), "{row}");
+        // 600 holds, at most 320 on a connection.
+        assert!((2..=4).contains(&row["connections"].as_u64().unwrap()), "{row}");
     }
     for row in report["waiting"].as_array().unwrap() {
         assert!(row["connections"].as_u64() >= row["waiters"].as_u64(), "{row}");

@@ -10,6 +10,9 @@ use lock_core::{
 };
 use tokio::sync::Notify;
 
+/// As good as for ever, in a test.
+const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+
 /// The bug of the server, or of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defect {
@@ -192,7 +195,7 @@ impl Table {
             return Remembered::Already { remaining: *until - now };
         }
         let keep = if self.has(Defect::ForgetsEarly) { keep / 2 } else { keep };
-        state.slots.insert(key, now + keep);
+        state.slots.insert(key, now + keep.min(FOR_EVER));
         Remembered::Now
     }
 
