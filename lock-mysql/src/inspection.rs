@@ -29,6 +29,9 @@ use crate::survey::{self, Belongings};
 /// The pause between two checks whether a killed connection has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// The least time that a break gets.
+const SHORTEST_TIME_TO_BREAK: Duration = Duration::from_secs(10);
+
 /// After this many checks a connection that still has the lock gets the command to end once more.
 const LOOKS_BEFORE_ANOTHER_END: u32 = 20;
 
@@ -320,7 +323,8 @@ pub(crate) async fn break_holder(
     holder: &HolderId,
 ) -> Result<Broken, LockError> {
     let clock = backend.context.clock();
-    let deadline = clock.now().plus(backend.settings.request_timeout * 4);
+    // A busy server takes its time to end a connection, and a break has no lease that runs out meanwhile.
+    let deadline = clock.now().plus((backend.settings.request_timeout * 4).max(SHORTEST_TIME_TO_BREAK));
     let breaking = end_connection_of(backend, request, holder);
     within(clock, deadline, breaking).await.unwrap_or_else(|| Err(no_answer(Operation::Break)))
 }
@@ -390,12 +394,14 @@ async fn end(backend: &MySqlBackend, run: &Run, connection: u64) -> Result<Ended
 async fn freed(backend: &MySqlBackend, name: &Name, run: &Run, connection: u64) -> Result<(), LockError> {
     let clock = backend.context.clock();
     for looks in 1_u32.. {
-        let answer = backend.control.ask(Operation::Break, statement::holder(name, Operation::Break)).await?;
-        if answer.value() != Some(&connection.to_string()) {
+        // The connection is being ended by now: a look that the server does not answer is repeated until the time is over.
+        let looked = backend.control.ask(Operation::Break, statement::holder(name, Operation::Break)).await;
+        if looked.is_ok_and(|answer| answer.value() != Some(&connection.to_string())) {
             return Ok(());
         }
         if looks.is_multiple_of(LOOKS_BEFORE_ANOTHER_END) {
-            end(backend, run, connection).await?;
+            // What fails is repeated as well.
+            let _ = end(backend, run, connection).await;
         }
         clock.sleep_until(clock.now().plus(LOOK_EVERY)).await;
     }
