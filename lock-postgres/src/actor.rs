@@ -296,7 +296,7 @@ impl Actor {
     }
 
     /// Looks again and again for permits, and at once when this client has given some back. No other client can take any
-    /// meanwhile. Who has gone meanwhile keeps the gate, which whoever concludes gives back.
+    /// meanwhile. A waiter that has gone meanwhile keeps the gate, and the one that concludes gives it back.
     async fn wait_for_permits(
         &mut self,
         claim: &Claim,
