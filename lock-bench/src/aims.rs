@@ -104,6 +104,17 @@ pub(crate) enum Verdict {
     Unknown,
 }
 
+impl Verdict {
+    fn of(value: Option<f64>, at_most: Option<f64>) -> Self {
+        match (value, at_most) {
+            (None, _) => Self::Unknown,
+            (Some(_), None) => Self::Told,
+            (Some(value), Some(bound)) if value <= bound => Self::Met,
+            (Some(_), Some(_)) => Self::Missed,
+        }
+    }
+}
+
 /// An aim, and the result for one engine on one runtime.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Judged {
@@ -131,6 +142,6 @@ pub(crate) fn judge(subject: &Subject, contenders: &[&'static Contender], result
             judged.extend(look.judge(aim));
         }
     }
-    judged.extend(ours.iter().flat_map(|contender| sharing::judge(contender, &results.sharing)));
+    judged.extend(ours.iter().flat_map(|contender| sharing::judge(contender, contenders, &results.sharing)));
     judged
 }

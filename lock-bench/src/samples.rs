@@ -92,9 +92,15 @@ fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1000.0
 }
 
-/// Returns the median; `None` without values.
+/// Returns the median of the finite values; `None` without any.
 pub(crate) fn median_of(values: &[f64]) -> Option<f64> {
-    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    median_of_all(&finite)
+}
+
+/// Returns the median of the values, of which some may be infinite; `None` without values.
+pub(crate) fn median_of_all(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     let upper = *sorted.get(middle)?;

@@ -64,7 +64,7 @@ fn a_quick_run_tells_of_every_contender_in_all_three_forms() {
 
 #[test]
 fn readers_and_permits_are_measured() {
-    for server in ["redis", "zookeeper", "mysql"] {
+    for server in ["redis", "zookeeper", "mysql", "postgres"] {
         let own = ["--workload", "sharing", "--engine", "own", "--runtime", "multi_thread"];
         let one = if server == "mysql" { own_flavour() } else { Some(Vec::new()) };
         let Some(one) = one else { continue };
@@ -87,6 +87,10 @@ fn shares_are_sound(server: &str, report: &Value) {
     for row in rows {
         assert_eq!(row["trouble"], Value::Null, "{server}: {row}");
         assert!(row["sections"].as_u64().unwrap() > 0 && is_sound(&row["waits"]), "{server}: {row}");
+    }
+    if server == "zookeeper" && left_out("curator").is_none() {
+        let curator = rows.iter().filter(|row| row["contender"] == "curator");
+        assert_eq!(curator.count(), ours.len(), "{report}");
     }
     let scenarios =
         |of: &str| ours.iter().filter(|row| row["scenario"].as_str().unwrap().starts_with(of)).count();

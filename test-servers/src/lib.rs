@@ -55,7 +55,7 @@ pub use certificates::{Certificates, Pair};
 #[cfg(unix)]
 pub use curator::{
     CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorHold, CuratorLock,
-    CuratorPeer,
+    CuratorPeer, CuratorShareTurn, CuratorShares,
 };
 pub use failure::{During, Failure, Outcome};
 #[cfg(unix)]

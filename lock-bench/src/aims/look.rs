@@ -5,7 +5,7 @@ use crate::contender::{Contender, Driving, Family};
 use crate::plan::Workload;
 use crate::results::Results;
 use crate::runtimes::RuntimeKind;
-use crate::samples::median_of;
+use crate::samples::{median_of, median_of_all};
 use crate::subject::Subject;
 use crate::workload::{CycleRow, Grants, HandOffRow, ManyRow, RequestsRow, WaitingRow};
 
@@ -34,17 +34,11 @@ impl Look<'_> {
     }
 
     pub(super) fn judge(&self, aim: &Aim) -> Vec<Judged> {
-        let verdict = |found: &Option<Found>| match (found, aim.at_most) {
-            (None, _) => Verdict::Unknown,
-            (Some(_), None) => Verdict::Told,
-            (Some(found), Some(bound)) if found.value <= bound => Verdict::Met,
-            (Some(_), Some(_)) => Verdict::Missed,
-        };
         let judged = |runtime, found: Option<Found>| Judged {
             aim: aim.text,
             contender: self.contender.id,
             runtime,
-            verdict: verdict(&found),
+            verdict: Verdict::of(found.as_ref().map(|found| found.value), aim.at_most),
             value: found.as_ref().map(|found| found.value),
             at_most: aim.at_most,
             unit: aim.measure.unit(),
@@ -270,7 +264,7 @@ fn fairness(row: &HandOffRow) -> Option<Found> {
     let spreads: Vec<f64> = row.fairness.iter().filter_map(Grants::spread).collect();
     let last = row.fairness.last()?;
     let (fewest, most) = (last.0.first()?, last.0.last()?);
-    let value = median_of(&spreads).unwrap_or(f64::INFINITY);
+    let value = median_of_all(&spreads)?;
     Some(Found { value, rounds: spreads, detail: format!("{most} / {fewest} in the last round") })
 }
 

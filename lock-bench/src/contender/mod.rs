@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
 use crate::plan::{CyclePlan, HandOffTurn};
-use crate::workload::{Cycles, HandOffs};
+use crate::workload::{Cycles, HandOffs, Scenario, Shares};
 
 /// The location of the locks and the length of their leases.
 #[derive(Debug, Clone, Default)]
@@ -166,6 +166,16 @@ pub(crate) trait Program: Send + Sync {
 
     /// Runs a turn of many clients, which are created for it.
     async fn hand_offs(&self, name: &str, turn: &HandOffTurn) -> Outcome<HandOffs>;
+
+    /// Whether it has locks that several clients can hold.
+    fn can_share(&self) -> bool {
+        false
+    }
+
+    /// Runs a turn of clients, created for it, that want what `scenario` says; only if it can share.
+    async fn shares(&self, _name: &str, scenario: &Scenario, _turn: &HandOffTurn) -> Outcome<Shares> {
+        Err(Failure::new(format!("it has no locks for {}", scenario.id)))
+    }
 }
 
 /// A request that does nothing, which measures the distance to the server.

@@ -270,7 +270,7 @@ pub(super) fn word(verdict: Verdict) -> &'static str {
         Verdict::Met => "met",
         Verdict::Missed => "MISSED",
         Verdict::Told => "told",
-        Verdict::Unknown => "unknown",
+        Verdict::Unknown => "not measured",
     }
 }
 

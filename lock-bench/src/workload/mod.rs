@@ -22,7 +22,8 @@ use crate::plan::Workload;
 use crate::runtimes::RuntimeKind;
 use crate::samples::Summary;
 
-pub(crate) use turns::{Cycles, HandOffs};
+pub(crate) use sharing::Scenario;
+pub(crate) use turns::{Cycles, HandOffs, Shares};
 
 /// The distance to the server, measured in the rounds of a workload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,9 +84,10 @@ pub(crate) struct Grants(pub(crate) Vec<u64>);
 impl Grants {
     /// Returns the ratio of the most to the fewest; infinite if one client had none.
     pub(crate) fn spread(&self) -> Option<f64> {
-        let (fewest, most) = (self.0.first()?, self.0.last()?);
+        let (fewest, most) = (*self.0.first()?, *self.0.last()?);
         #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
-        Some(*most as f64 / *fewest as f64)
+        let spread = most as f64 / fewest as f64;
+        Some(if fewest == 0 { f64::INFINITY } else { spread })
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use distlock::status::Mode;
 use tokio::task::JoinHandle;
 
-use super::hand_off::unique;
-use super::{Grants, SharingRow, clients};
+use super::hand_off::{Place, unique};
+use super::{Grants, Shares, SharingRow, clients};
 use crate::contender::{Client, Contender, Lock};
 use crate::failure::{Context, Outcome};
 use crate::plan::{HandOffTurn, Plan};
@@ -24,9 +24,11 @@ pub(crate) use scenario::Scenario;
 /// Runs all contenders that can share in turns, on one runtime. The clients of a turn are created for it and closed after it.
 pub(crate) async fn run(plan: Plan, runtime: RuntimeKind, progress: Progress) -> Outcome<Vec<SharingRow>> {
     let mut turns = Vec::new();
-    for contender in plan.contenders.iter().filter(|contender| contender.lives_here()) {
-        for scenario in within_reach(contender, &plan).await {
-            turns.push(Turns::new(contender, scenario));
+    for contender in &plan.contenders {
+        // If it cannot be had at all, the other workloads say so.
+        let Ok(place) = Place::of(contender, &plan.target).await else { continue };
+        for scenario in within_reach(&place, &plan).await {
+            turns.push(Turns::new(contender, scenario, place.clone()));
         }
     }
     for round in 0..plan.rounds {
@@ -49,7 +51,12 @@ pub(crate) async fn run(plan: Plan, runtime: RuntimeKind, progress: Progress) ->
 }
 
 /// The scenarios that the contender has the modes for; none if it can only exclude.
-async fn within_reach(contender: &'static Contender, plan: &Plan) -> Vec<&'static Scenario> {
+async fn within_reach(place: &Place, plan: &Plan) -> Vec<&'static Scenario> {
+    let contender = match place {
+        Place::Here(contender, _) => contender,
+        Place::InAnotherProgram(program) if program.can_share() => return Scenario::ALL.iter().collect(),
+        Place::InAnotherProgram(_) => return Vec::new(),
+    };
     // If it cannot connect, its turns say so.
     let Ok(client) = contender.client(plan.target.clone()).await else { return Vec::new() };
     let can = |mode: Mode| matches!(client.share("bench-sharing-probe", mode), Ok(Some(_)));
@@ -63,6 +70,7 @@ async fn within_reach(contender: &'static Contender, plan: &Plan) -> Vec<&'stati
 struct Turns {
     contender: &'static Contender,
     scenario: &'static Scenario,
+    place: Place,
     seen: Seen,
     rounds: Vec<f64>,
     fairness: Vec<Grants>,
@@ -77,9 +85,9 @@ struct Seen {
 }
 
 impl Turns {
-    fn new(contender: &'static Contender, scenario: &'static Scenario) -> Self {
+    fn new(contender: &'static Contender, scenario: &'static Scenario, place: Place) -> Self {
         let (rounds, fairness) = (Vec::new(), Vec::new());
-        Self { contender, scenario, seen: Seen::default(), rounds, fairness, trouble: None }
+        Self { contender, scenario, place, seen: Seen::default(), rounds, fairness, trouble: None }
     }
 
     async fn turn(&mut self, plan: &Plan, round: usize) {
@@ -95,20 +103,22 @@ impl Turns {
         let count = self.scenario.clients_of(plan);
         let turn = plan.hand_off.turn_of(count);
         let name = format!("bench-sharing-{}-{}-{round}-{:x}", self.contender.id, self.scenario.id, unique());
-        let clients = clients::connect(self.contender, count, &plan.target).await?;
-        let measured = measure(&clients, self.scenario, &turn, &name).await;
-        clients::close(clients).await;
-        let (diaries, length) = measured?;
-        let mut grants: Vec<u64> = diaries.iter().map(|diary| diary.grants).collect();
+        let Shares { waits, mut grants, length } = match &self.place {
+            Place::Here(contender, target) => {
+                let clients = clients::connect(contender, count, target).await?;
+                let measured = measure(&clients, self.scenario, &turn, &name).await;
+                clients::close(clients).await;
+                measured?
+            }
+            Place::InAnotherProgram(program) => program.shares(&name, self.scenario, &turn).await?,
+        };
         grants.sort_unstable();
         let sections: u64 = grants.iter().sum();
         #[expect(clippy::cast_precision_loss, reason = "a count of seconds of work")]
         self.rounds.push(sections as f64 / length.as_secs_f64());
         self.fairness.push(Grants(grants));
         self.seen.sections += sections;
-        for diary in diaries {
-            self.seen.waits.append(diary.waits);
-        }
+        self.seen.waits.append(waits);
         Ok(())
     }
 
@@ -137,13 +147,8 @@ struct Board {
 const MEASURED: u8 = 1;
 const ENDED: u8 = 2;
 
-/// The records of one client, of the measured time.
-#[derive(Default)]
-struct Diary {
-    /// From the call of acquire until it has returned.
-    waits: Samples,
-    grants: u64,
-}
+/// The records of one client, of the measured time: from each call of acquire until it has returned.
+type Diary = Samples;
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const FEW: u64 = 10;
@@ -156,7 +161,7 @@ async fn measure(
     scenario: &'static Scenario,
     turn: &HandOffTurn,
     name: &str,
-) -> Outcome<(Vec<Diary>, Duration)> {
+) -> Outcome<Shares> {
     let board = Arc::new(Board::default());
     let mut tasks = Vec::new();
     for (index, client) in clients.iter().enumerate() {
@@ -182,7 +187,12 @@ async fn measure(
     }
     board.phase.store(ENDED, Ordering::SeqCst);
     let length = begun.elapsed();
-    Ok((diaries(tasks).await?, length))
+    let mut shares = Shares { length, ..Shares::default() };
+    for diary in diaries(tasks).await? {
+        shares.grants.push(u64::try_from(diary.len()).unwrap_or(u64::MAX));
+        shares.waits.append(diary);
+    }
+    Ok(shares)
 }
 
 /// Waits for the ends of the tasks.
@@ -220,8 +230,7 @@ async fn take_part(
         let section = lock.acquire().await?;
         board.sections.fetch_add(1, Ordering::SeqCst);
         if board.phase.load(Ordering::SeqCst) == MEASURED {
-            diary.grants += 1;
-            diary.waits.push(asked.elapsed());
+            diary.push(asked.elapsed());
         }
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;

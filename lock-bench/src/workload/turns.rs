@@ -54,3 +54,13 @@ impl HandOffs {
         self.processor += processor;
     }
 }
+
+/// Of many clients that read and write, or take permits.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shares {
+    /// The times from the call of acquire until it has returned.
+    pub(crate) waits: Samples,
+    /// Of each client.
+    pub(crate) grants: Vec<u64>,
+    pub(crate) length: Duration,
+}

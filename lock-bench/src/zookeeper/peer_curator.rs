@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use test_servers::{CuratorCycleTurn, CuratorHandOffTurn, CuratorPeer};
+use distlock::status::Mode;
+use test_servers::{CuratorCycleTurn, CuratorHandOffTurn, CuratorPeer, CuratorShareTurn};
 
 use super::connection::Place;
 use crate::contender::{Connecting, Program, Target};
 use crate::failure::{Context, Outcome};
 use crate::plan::{CyclePlan, HandOffTurn};
 use crate::samples::Samples;
-use crate::workload::{Cycles, HandOffs};
+use crate::workload::{Cycles, HandOffs, Scenario, Shares};
 
 pub(super) const WAITING: &str =
     "in line behind the contender before it, and lists them all again when that one goes";
@@ -73,5 +74,32 @@ impl Program for Curator {
             length: told.length,
             processor: told.processor,
         })
+    }
+
+    fn can_share(&self) -> bool {
+        true
+    }
+
+    async fn shares(&self, name: &str, scenario: &Scenario, turn: &HandOffTurn) -> Outcome<Shares> {
+        let path = Place::of(&self.target)?.of_lock(name);
+        let modes = scenario.modes();
+        let kinds: Vec<_> = modes.iter().map(|mode| kind(*mode, modes.len())).collect();
+        let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
+        let HandOffTurn { clients, warm_up, length, hold, think: _ } = *turn;
+        let turn =
+            CuratorShareTurn { clients, kinds: &kinds, writes: scenario.writes(), warm_up, length, hold };
+        let told = self.peer.shares(&path, &turn).await.context("Curator")?;
+        let waits = told.waits.into_iter().collect();
+        Ok(Shares { waits, grants: told.grants, length: told.length })
+    }
+}
+
+/// The class for a mode, as the Java program calls it: beside readers a writer, alone the mutex.
+fn kind(mode: Mode, modes: usize) -> String {
+    match mode {
+        Mode::Shared => "read".to_owned(),
+        Mode::Permits { of, .. } => of.to_string(),
+        _ if modes > 1 => "write".to_owned(),
+        _ => "mutex".to_owned(),
     }
 }

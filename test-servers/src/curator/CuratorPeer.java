@@ -110,7 +110,7 @@ public final class CuratorPeer {
     private String carryOut(String[] words) throws Exception {
         switch (words[1]) {
             case "acquire":
-                return acquire(words[0], lock(words[4], words[2]), Long.parseLong(words[3]));
+                return acquire(words[0], lock(client, words[4], words[2]), Long.parseLong(words[3]));
             case "lead":
                 lead(words[0], words[2]);
                 return null;
@@ -128,13 +128,15 @@ public final class CuratorPeer {
                         Integer.parseInt(words[5]));
             case "hand-off":
                 return HandOff.turn(servers, sessionMilliseconds, words);
+            case "share":
+                return Share.turn(servers, sessionMilliseconds, words);
             default:
                 throw new IllegalArgumentException("what is " + words[1] + "?");
         }
     }
 
     /** The lock of this kind on a path: `mutex`, `read`, `write`, or how many permits the semaphore has of which it is one. */
-    private InterProcessLock lock(String kind, String path) {
+    static InterProcessLock lock(CuratorFramework client, String kind, String path) {
         switch (kind) {
             case "mutex":
                 return new InterProcessMutex(client, path);

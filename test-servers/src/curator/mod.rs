@@ -27,7 +27,9 @@ use crate::process::process_methods;
 use classes::Classes;
 use conversation::Conversation;
 
-pub use turns::{CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs};
+pub use turns::{
+    CuratorCycleTurn, CuratorCycles, CuratorHandOffTurn, CuratorHandOffs, CuratorShareTurn, CuratorShares,
+};
 
 const MISSING: &str = "Apache Curator is not installed: install it with a JDK (on Debian and Ubuntu: apt-get install \
                        libcurator-recipes-java libslf4j-java default-jdk-headless), or leave the tests that need it out with \

@@ -71,6 +71,36 @@ pub struct CuratorHandOffs {
     pub processor: Duration,
 }
 
+/// Many clients, each with a session of its own, that read and write, or take permits.
+#[derive(Debug, Clone, Copy)]
+pub struct CuratorShareTurn<'a> {
+    /// The number of clients.
+    pub clients: usize,
+    /// What they want: `mutex`, `read`, `write`, or how many permits the semaphore has of which each wants one.
+    pub kinds: &'a [&'a str],
+    /// How many turns of a hundred want the second of the kinds.
+    pub writes: usize,
+    /// The turn begins when there have been twice as many sections as clients, or after this time.
+    pub warm_up: Duration,
+    /// How long the turn is.
+    pub length: Duration,
+    /// How long a client holds what it has got.
+    pub hold: Duration,
+}
+
+/// The measurements of a turn of clients that share.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CuratorShares {
+    /// The times from the call of acquire until it has returned.
+    #[serde(deserialize_with = "durations")]
+    pub waits: Vec<Duration>,
+    /// How often each client had what it wants.
+    pub grants: Vec<u64>,
+    /// How long the turn really took.
+    #[serde(deserialize_with = "duration")]
+    pub length: Duration,
+}
+
 impl CuratorPeer {
     /// Makes its client acquire and release the lock at `path`.
     ///
@@ -102,6 +132,25 @@ impl CuratorPeer {
         ];
         let [clients, warm_up, length, hold, think] = numbers.each_ref().map(String::as_str);
         self.ask(&["hand-off", path, clients, warm_up, length, hold, think]).await
+    }
+
+    /// Makes new clients share the locks at `path`, and closes their sessions afterwards.
+    ///
+    /// # Errors
+    /// What Curator throws; or the process has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not end the turn.
+    pub async fn shares(&self, path: &str, turn: &CuratorShareTurn<'_>) -> Outcome<CuratorShares> {
+        let numbers = [
+            turn.clients.to_string(),
+            turn.writes.to_string(),
+            turn.warm_up.as_millis().to_string(),
+            turn.length.as_millis().to_string(),
+            turn.hold.as_nanos().to_string(),
+        ];
+        let [clients, writes, warm_up, length, hold] = numbers.each_ref().map(String::as_str);
+        self.ask(&["share", path, clients, &turn.kinds.join(","), writes, warm_up, length, hold]).await
     }
 }
 

@@ -48,12 +48,20 @@ impl Scenario {
     }
 
     /// The modes of its locks.
-    pub(super) fn modes(&self) -> Vec<Mode> {
+    pub(crate) fn modes(&self) -> Vec<Mode> {
         match self.wants {
             Wants::Lock => vec![Mode::Exclusive],
             Wants::Read => vec![Mode::Shared],
             Wants::Both { .. } => vec![Mode::Shared, Mode::Exclusive],
             Wants::Permit { of } => vec![Mode::Permits { take: NonZeroU32::MIN, of }],
+        }
+    }
+
+    /// How many turns of a hundred want the second of the modes.
+    pub(crate) fn writes(&self) -> usize {
+        match self.wants {
+            Wants::Both { writes } => writes,
+            Wants::Lock | Wants::Read | Wants::Permit { .. } => 0,
         }
     }
 
@@ -70,10 +78,8 @@ impl Scenario {
 
     /// Which of its locks a client wants in this turn: writes are spread evenly among its turns.
     pub(super) fn lock_of(&self, turn: usize) -> usize {
-        match self.wants {
-            Wants::Both { writes } => usize::from((turn + 1) * writes / 100 > turn * writes / 100),
-            Wants::Lock | Wants::Read | Wants::Permit { .. } => 0,
-        }
+        let writes = self.writes();
+        usize::from((turn + 1) * writes / 100 > turn * writes / 100)
     }
 }
 
