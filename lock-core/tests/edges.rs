@@ -69,6 +69,28 @@ async fn an_owner_who_finds_its_loss_by_locking_again_strands_nobody() {
     passing.abort();
 }
 
+/// The server says at last that it is gone, and only the thread for deadlines is later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_that_is_found_after_the_deadline_is_an_expiry() {
+    struct Tell(MemoryServer);
+    impl Alarm for Tell {
+        fn ring(&self, _: Moment) -> Option<Moment> {
+            assert!(self.0.lose(&name(NAME), Loss::Delete, Notice::AtOnce));
+            None
+        }
+    }
+    let timed = Timed::new();
+    let lock = timed.client.mutex(NAME).unwrap();
+    // Rings at the deadline, before the deadline's own alarm.
+    let deadline = timed.clock.now().plus(Duration::from_millis(9_700));
+    let _alarm = timed.clock.schedule(deadline, Arc::new(Tell(timed.server.clone())));
+    let guard = lock.acquire().await.unwrap();
+    timed.server.faults().sever();
+    timed.time.advance_to(deadline);
+    let reason = tokio::time::timeout(SOON, guard.hold().lost()).await.expect("the loss is found");
+    assert_eq!(reason, Some(LossReason::Expired));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_else_has_the_lock_before_the_abort_margin_is_over() {
     let timed = Timed::new();

@@ -231,6 +231,10 @@ impl Attempt for Arc<AcquireRequest> {
         self.handle.extend(until);
     }
 
+    fn awaited(&self) {
+        self.handle.awaited();
+    }
+
     fn outage(&self) -> Option<LockError> {
         self.handle.outage()
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -76,6 +76,8 @@ struct State {
     /// Zero when there is none.
     place: AtomicU64,
     joined: Notify,
+    /// Whether another request of the client waits until the attempt is queued.
+    is_awaited: AtomicBool,
     inner: Mutex<Inner>,
     /// Where the work on the attempt waits for its first reply.
     work: Slot,
@@ -114,7 +116,9 @@ enum Contact {
     Unconfirmed,
     /// The attempt has not been sent, because another one of the same client comes before it.
     Behind,
-    /// The server has confirmed it, and contact has been good since.
+    /// The server has confirmed that another client holds the lock, and contact has been good since.
+    Busy,
+    /// The server has also confirmed that the attempt is queued.
     Queued,
     Unreachable(LockError),
 }
@@ -145,6 +149,7 @@ impl AttemptHandle {
             until: AtomicU64::new(until),
             place: AtomicU64::new(0),
             joined: Notify::new(),
+            is_awaited: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 contact: Contact::Unconfirmed,
                 loss: None,
@@ -177,6 +182,39 @@ impl AttemptHandle {
         if let (true, Some(waiters)) = (self.set_contact(Contact::Queued), self.0.waiters.upgrade()) {
             waiters.queued(self);
         }
+    }
+
+    /// Reports that the server has confirmed that another client holds the lock, and not yet that the attempt is queued.
+    ///
+    /// A wait that ends now is reported as "not acquired", as after [`AttemptHandle::queued`]. But other requests of the same
+    /// client that must not overtake this attempt are not sent yet.
+    ///
+    /// ```
+    /// use lock_core::AttemptHandle;
+    ///
+    /// enum Found {
+    ///     HeldByAnother,
+    ///     InTheQueue,
+    /// }
+    ///
+    /// fn report(found: Found, attempt: &AttemptHandle) {
+    ///     match found {
+    ///         Found::HeldByAnother => attempt.busy(),
+    ///         Found::InTheQueue => attempt.queued(),
+    ///     }
+    /// }
+    /// ```
+    pub fn busy(&self) {
+        self.continue_on_engine();
+        let awaiting = {
+            let mut inner = self.0.inner.lock();
+            if matches!(inner.contact, Contact::Queued) {
+                return;
+            }
+            inner.contact = Contact::Busy;
+            std::mem::take(&mut inner.awaiting_contact)
+        };
+        awaiting.into_iter().for_each(Waker::wake);
     }
 
     /// The attempt is not sent before another one of the same client.
@@ -277,6 +315,19 @@ impl AttemptHandle {
         self.0.joined.notify_one();
     }
 
+    /// Another request of this client waits until the attempt is queued.
+    pub(crate) fn awaited(&self) {
+        self.0.is_awaited.store(true, Ordering::Release);
+        self.0.joined.notify_one();
+    }
+
+    /// Returns whether another request of this client waits until the attempt, which is exclusive, is
+    /// [queued](AttemptHandle::queued). A backend for which it is work to find that out can leave it until then. For an
+    /// attempt that shares the lock this is always false, whether others wait or not.
+    pub fn is_awaited(&self) -> bool {
+        self.0.is_awaited.load(Ordering::Acquire)
+    }
+
     /// Returns the next moment after `moment` at which one of the waiters that want the attempt stops waiting. A
     /// backend that asks the server once more before that moment avoids that a silent server is taken for another
     /// holder.
@@ -291,7 +342,8 @@ impl AttemptHandle {
     }
 
     /// Waits until another waiter joins the attempt, which may stop waiting earlier than the others:
-    /// [`next_end`](AttemptHandle::next_end) may have changed. Only one task may call this.
+    /// [`next_end`](AttemptHandle::next_end) may have changed. It also returns when another request of this client begins to
+    /// wait until the attempt is queued, see [`is_awaited`](AttemptHandle::is_awaited). Only one task may call this.
     ///
     /// ```
     /// use std::time::Duration;
@@ -320,14 +372,14 @@ impl AttemptHandle {
     pub(crate) fn outage(&self) -> Option<LockError> {
         match &self.0.inner.lock().contact {
             Contact::Unreachable(error) => Some(error.clone()),
-            Contact::Queued | Contact::Behind | Contact::Unconfirmed => None,
+            Contact::Busy | Contact::Queued | Contact::Behind | Contact::Unconfirmed => None,
         }
     }
 
     /// The reason why a wait that ends now cannot report that another client holds the lock.
     pub(crate) fn obstacle(&self) -> Option<LockError> {
         match &self.0.inner.lock().contact {
-            Contact::Queued | Contact::Behind => None,
+            Contact::Busy | Contact::Queued | Contact::Behind => None,
             Contact::Unreachable(error) => Some(error.clone()),
             Contact::Unconfirmed => Some(
                 LockError::new(ErrorKind::Unreachable, Operation::Acquire)
@@ -397,6 +449,26 @@ mod tests {
         assert_eq!((handle.next_end(at(0)), handle.next_end(at(300))), (Some(at(300)), None));
         assert_eq!(AttemptHandle::new(Wait::Forever).next_end(at(0)), None);
         assert_eq!(AttemptHandle::new(Wait::Try).next_end(at(0)), None);
+    }
+
+    #[test]
+    fn what_is_busy_ends_a_wait_and_takes_no_place_back() {
+        let handle = AttemptHandle::new(Wait::Forever);
+        assert!(handle.obstacle().is_some());
+        handle.busy();
+        assert!(handle.obstacle().is_none());
+        assert!(handle.set_contact(Contact::Queued), "it was queued before");
+        handle.busy();
+        assert!(!handle.set_contact(Contact::Queued), "it has lost its place");
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_behind_it_shows_and_is_reported() {
+        let handle = AttemptHandle::new(Wait::Forever);
+        assert!(!handle.is_awaited());
+        handle.awaited();
+        assert!(handle.is_awaited());
+        handle.joined().await;
     }
 
     #[test]

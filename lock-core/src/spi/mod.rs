@@ -11,8 +11,9 @@
 //!    the same request until that returns `Ok`; then nothing of the attempt may be left, nor arrive later.
 //! 3. **`cancel` undoes whatever happened**: nothing, a place in the queue, a grant.
 //! 4. **Call [`AttemptHandle::queued`] when the server has confirmed that another client holds the lock** and that the
-//!    attempt waits. A wait that ends before that call is reported as unreachable, because the client cannot know
-//!    whether the lock was free.
+//!    attempt waits; [`AttemptHandle::busy`] as long as only the former is certain. A wait that ends before either call
+//!    is reported as unreachable, because the client cannot know whether the lock was free. Requests of the same
+//!    client that must not overtake the attempt are sent after `queued`.
 //! 5. **The anchor of a lease is the moment before the client sent the request** that the server answered with the
 //!    lease.
 //! 6. **Requests are bounded.** If a server does not answer, that is an error after the backend's own request timeout,

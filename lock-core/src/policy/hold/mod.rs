@@ -345,10 +345,12 @@ impl HoldCore {
     /// The backend has found the hold lost. Does nothing if the hold has ended or its release has begun.
     ///
     /// A lock that an operator has broken may still exist at the server. The operator takes it away, and the holder
-    /// gets the abort margin.
+    /// gets the abort margin. A loss that is found after the deadline has come too late to be the reason.
     pub(crate) fn declare_lost(self: &Arc<Self>, reason: LossReason) {
         let declared = if reason == LossReason::Broken { Declared::ByCore } else { Declared::ByBackend };
-        self.lose(reason, declared);
+        // A deadline that has passed does not move any more.
+        let is_over = self.state.verify(|| self.now(), LossReason::Expired).is_err();
+        self.lose(if is_over { LossReason::Expired } else { reason }, declared);
     }
 
     /// The core takes the hold away from its holder, who gets the abort margin to stop.

@@ -79,6 +79,11 @@ impl<A: Attempt> Line<A> {
         self.members.is_empty() && self.queued.is_empty()
     }
 
+    /// Returns whether a member waits for what is ahead of it.
+    pub(super) fn has_members(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     pub(super) fn insert(&mut self, ticket: Ticket, member: Member<A>) {
         self.queued.remove(&ticket);
         self.members.insert(ticket, member);

@@ -87,6 +87,9 @@ pub(crate) trait Attempt: Clone {
     /// Another waiter, which waits until then, also wants the attempt.
     fn extend(&self, until: u64);
 
+    /// A request in the line waits until the server has confirmed the attempt.
+    fn awaited(&self) {}
+
     /// Returns the reason why a wait that ends now must not be reported as "held by another owner", if there is one.
     fn obstacle(&self) -> Option<Self::Failure>;
 
@@ -495,8 +498,7 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> LocalMutex<O, H, A> {
         let mut state = self.state.lock();
         let ticket = place.unwrap_or(state.next_ticket);
         state.next_ticket = state.next_ticket.max(ticket + 1);
-        let former = state.line.remove(ticket);
-        state.line.insert(ticket, member);
+        let former = state.stand(ticket, member);
         drop(state);
         drop(former);
         ticket

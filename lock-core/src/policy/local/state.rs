@@ -254,6 +254,9 @@ impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
         if patience != Patience::Once {
             self.settle_those_who_try_once(&Settled::Refused, wakers);
         }
+        if self.line.has_members() {
+            attempt.awaited();
+        }
         self.occupancy =
             Occupancy::Attempting { attempt: attempt.clone(), patience, confirmed: Confirmed::NotYet };
         Some(attempt)

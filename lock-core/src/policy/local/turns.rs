@@ -7,6 +7,18 @@ use super::state::{Confirmed, Occupancy, State};
 use super::{Attempt, EntryOwner, Occupant, Patience, Ticket};
 
 impl<O: EntryOwner, H: Occupant, A: Attempt> State<O, H, A> {
+    /// Puts a member into the line; returns what stood there.
+    pub(super) fn stand(&mut self, ticket: Ticket, member: Member<A>) -> Option<Member<A>> {
+        if let (Occupancy::Attempting { attempt, confirmed: Confirmed::NotYet, .. }, Member::Request(_)) =
+            (&self.occupancy, &member)
+        {
+            attempt.awaited();
+        }
+        let former = self.line.remove(ticket);
+        self.line.insert(ticket, member);
+        former
+    }
+
     /// Wakes those whose turn has come, and those that try once.
     pub(super) fn wake_line(&mut self, wakers: &mut Vec<Waker>) {
         if self.line.is_empty() {
