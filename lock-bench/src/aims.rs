@@ -1,11 +1,13 @@
 //! The performance aims of the project, as ratios and counts of one run.
 
+mod exec;
 mod look;
 mod sharing;
+mod tasks;
 
 use serde::Serialize;
 
-use crate::contender::{Contender, Family};
+use crate::contender::{Contender, Driving, Family};
 use crate::results::Results;
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
@@ -22,6 +24,12 @@ pub(crate) struct Aim {
 pub(crate) enum Measure {
     CycleBesideRaw,
     CycleBesidePlainRaw,
+    /// Only of the engine that is driven in this way, and compared with raw commands that are, too.
+    CycleOfEngineBesideRaw {
+        engine: Driving,
+    },
+    /// The server's time, not that of the client.
+    ServerTimeBesideRaw,
     /// The contender with that name that is driven in the same way.
     CycleBesideNamed {
         caller: &'static str,
@@ -73,6 +81,8 @@ impl Measure {
         match self {
             Self::CycleBesideRaw
             | Self::CycleBesidePlainRaw
+            | Self::CycleOfEngineBesideRaw { .. }
+            | Self::ServerTimeBesideRaw
             | Self::CycleBesideNamed { .. }
             | Self::HandOffBesideRaw { .. }
             | Self::HandOffBesideEcho { .. }
@@ -143,5 +153,7 @@ pub(crate) fn judge(subject: &Subject, contenders: &[&'static Contender], result
         }
     }
     judged.extend(ours.iter().flat_map(|contender| sharing::judge(contender, contenders, &results.sharing)));
+    judged.extend(tasks::judge(subject, &results.tasks));
+    judged.extend(exec::judge(&results.exec));
     judged
 }

@@ -15,13 +15,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "URL", env = URL_VARIABLE, hide_env_values = true)]
     pub(crate) url: Option<String>,
 
-    /// What to measure
+    /// What to measure, if the server has it
     #[arg(
         long,
         value_name = "NAMES",
         value_enum,
         value_delimiter = ',',
-        default_value = "cycle,handoff,many,waiting,sharing"
+        default_value = "cycle,handoff,many,waiting,sharing,tasks,exec"
     )]
     workload: Vec<Workload>,
 
@@ -59,6 +59,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "0s")]
     think: Duration,
 
+    /// Exec: the command distlock [default: the one beside lock-bench]
+    #[arg(long, value_name = "FILE")]
+    distlock: Option<PathBuf>,
+
     /// Less of everything, to see that it runs; the figures say little
     #[arg(long)]
     quick: bool,
@@ -90,6 +94,7 @@ impl Options {
             lease: self.lease,
             hold: self.hold,
             think: self.think,
+            distlock: self.distlock.clone(),
         }
     }
 }

@@ -10,8 +10,10 @@ mod compare;
 mod contender;
 mod driving;
 mod failure;
+mod local;
 mod mysql;
 mod pause;
+mod peer_program;
 mod plan;
 mod postgres;
 mod process;
@@ -58,6 +60,9 @@ Examples:
   Locks at ZooKeeper, without Curator, which needs Java:
     lock-bench zookeeper --contender distlock-own,raw-thread,lock-client
 
+  The command beside flock:
+    cargo build --release -p distlock-cli && lock-bench file --workload exec
+
   Locks at MariaDB alone, not at MySQL:
     lock-bench mysql --server mariadb
 ";
@@ -96,6 +101,12 @@ enum Command {
     /// Measures locks at a PostgreSQL server
     #[command(after_help = EXAMPLES)]
     Postgres(Options),
+    /// Measures locks in the memory of one process
+    #[command(after_help = EXAMPLES)]
+    Memory(Options),
+    /// Measures locks in files, and the command distlock beside flock
+    #[command(after_help = EXAMPLES)]
+    File(Options),
     /// The process that many clients live in; started by the others
     #[command(hide = true)]
     Worker { subject: String, contender: String, work: Work, count: usize, lease_ms: u64 },
@@ -106,6 +117,8 @@ static SUBJECTS: &[&Subject] = &[
     &redis::SUBJECT,
     &zookeeper::SUBJECT,
     &postgres::SUBJECT,
+    &local::MEMORY,
+    &local::FILE,
     &mysql::MARIADB,
     &mysql::MYSQL57,
     &mysql::GIVEN,
@@ -116,6 +129,8 @@ fn main() -> ExitCode {
         Command::Redis(options) => run::run_each(&[&redis::SUBJECT], &options),
         Command::Zookeeper(options) => run::run_each(&[&zookeeper::SUBJECT], &options),
         Command::Postgres(options) => run::run_each(&[&postgres::SUBJECT], &options),
+        Command::Memory(options) => run::run_each(&[&local::MEMORY], &options),
+        Command::File(options) => run::run_each(&[&local::FILE], &options),
         Command::Mysql { servers, options } => {
             run::run_each(&mysql::subjects(&servers, options.url.as_deref()), &options)
         }

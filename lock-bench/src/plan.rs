@@ -1,5 +1,6 @@
 //! The extent of the measurements: every workload is limited in count and in time.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,15 @@ pub(crate) enum Workload {
     Waiting,
     /// Clients read and write, or take permits, beside each other
     Sharing,
+    /// Many tasks of one client contend for one lock
+    Tasks,
+    /// The command runs a program under a lock
+    Exec,
+}
+
+impl Workload {
+    pub(crate) const AT_A_SERVER: &[Self] =
+        &[Self::Cycle, Self::HandOff, Self::Many, Self::Waiting, Self::Sharing, Self::Tasks];
 }
 
 /// Where the work of distlock runs.
@@ -55,6 +65,11 @@ pub(crate) struct Plan {
     pub(crate) hand_off: HandOffPlan,
     pub(crate) many: ManyPlan,
     pub(crate) waiting: WaitingPlan,
+    /// Reports of earlier versions have none, nor the next.
+    #[serde(default)]
+    pub(crate) tasks: TasksPlan,
+    #[serde(default)]
+    pub(crate) exec: ExecPlan,
 }
 
 /// A contender's turn in one round ends at the first of its limits.
@@ -111,6 +126,22 @@ pub(crate) struct WaitingPlan {
     pub(crate) peers: Peers,
 }
 
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct TasksPlan {
+    pub(crate) tasks: Vec<usize>,
+    #[serde(skip)]
+    pub(crate) contenders: Vec<&'static Contender>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ExecPlan {
+    /// How often each command runs in a round.
+    pub(crate) runs: usize,
+    /// The command of distlock, unless it is the one beside this program.
+    #[serde(skip)]
+    pub(crate) distlock: Option<PathBuf>,
+}
+
 /// Whether a workload that takes long is run for the peers too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Peers {
@@ -148,6 +179,7 @@ pub(crate) struct Wishes {
     pub(crate) lease: Option<Duration>,
     pub(crate) hold: Duration,
     pub(crate) think: Duration,
+    pub(crate) distlock: Option<PathBuf>,
 }
 
 /// The location of the server that is measured.
@@ -173,7 +205,12 @@ impl Plan {
             |full_length, quick_length| Duration::from_millis(if full { full_length } else { quick_length });
         Self {
             contenders: subject.contenders.iter().filter(|contender| wishes.includes(contender)).collect(),
-            workloads: wishes.workloads.clone(),
+            workloads: subject
+                .workloads
+                .iter()
+                .copied()
+                .filter(|one| wishes.workloads.contains(one))
+                .collect(),
             runtimes: wishes.runtimes.clone(),
             rounds: wishes.rounds.unwrap_or(sizes.rounds),
             lease,
@@ -200,6 +237,11 @@ impl Plan {
                 window: if full { window.max(Duration::from_secs(10)) } else { window },
                 peers,
             },
+            tasks: TasksPlan {
+                tasks: if full { vec![64, 100, 20_000] } else { vec![64, 100, 500] },
+                contenders: subject.tasks.iter().filter(|contender| wishes.includes(contender)).collect(),
+            },
+            exec: ExecPlan { runs: if full { 50 } else { 3 }, distlock: wishes.distlock.clone() },
             target,
         }
     }
@@ -223,6 +265,11 @@ impl HandOffPlan {
         let for_all = self.turn_for_a_client * u32::try_from(clients).unwrap_or(u32::MAX);
         let Self { warm_up, hold, think, .. } = *self;
         HandOffTurn { clients, warm_up, length: self.turn + for_all.min(LONGEST_FOR_ALL), hold, think }
+    }
+
+    /// A turn of tasks of one client: not all of them need to get the lock.
+    pub(crate) fn turn_of_tasks(&self, tasks: usize) -> HandOffTurn {
+        HandOffTurn { length: self.turn, ..self.turn_of(tasks) }
     }
 }
 

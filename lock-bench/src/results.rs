@@ -6,7 +6,7 @@ use crate::aims::Judged;
 use crate::compare::Comparison;
 use crate::contender::{Contender, Driving, Family};
 use crate::plan::Plan;
-use crate::workload::{CycleRow, EchoRow, HandOffRow, ManyRow, RequestsRow, SharingRow, WaitingRow};
+use crate::workload::{CycleRow, EchoRow, ExecRow, HandOffRow, ManyRow, RequestsRow, SharingRow, WaitingRow};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
@@ -19,6 +19,11 @@ pub(crate) struct Results {
     /// Reports of earlier versions have none.
     #[serde(default)]
     pub(crate) sharing: Vec<SharingRow>,
+    /// Tasks of one client, in the places of clients.
+    #[serde(default)]
+    pub(crate) tasks: Vec<HandOffRow>,
+    #[serde(default)]
+    pub(crate) exec: Vec<ExecRow>,
 }
 
 /// Increases when readers of the JSON have to change.
@@ -83,14 +88,18 @@ impl Report {
 
     /// Each contender that had a problem, with the text of the problem.
     pub(crate) fn troubles(&self) -> impl Iterator<Item = (&str, &str)> {
-        let Results { echoes: _, cycle, hand_off, requests, many, waiting, sharing } = &self.results;
+        let Results { echoes: _, cycle, hand_off, requests, many, waiting, sharing, tasks, exec } =
+            &self.results;
         let cycle = cycle.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let hand_off = hand_off.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let requests = requests.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let many = many.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let waiting = waiting.iter().map(|row| (row.contender.as_str(), &row.trouble));
         let sharing = sharing.iter().map(|row| (row.contender.as_str(), &row.trouble));
+        let tasks = tasks.iter().map(|row| (row.contender.as_str(), &row.trouble));
+        let exec = exec.iter().map(|row| (row.command.as_str(), &row.trouble));
         let all = cycle.chain(hand_off).chain(requests).chain(many).chain(waiting).chain(sharing);
+        let all = all.chain(tasks).chain(exec);
         all.filter_map(|(id, trouble)| trouble.as_deref().map(|text| (id, text)))
     }
 }

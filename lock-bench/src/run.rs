@@ -19,7 +19,7 @@ use crate::report::{self, Files};
 use crate::results::{FORMAT, Listed, Machine, Report, Results};
 use crate::runtimes::RuntimeKind;
 use crate::subject::Subject;
-use crate::workload::{cycle, hand_off, many, requests, sharing, waiting};
+use crate::workload::{cycle, exec, hand_off, many, requests, sharing, tasks, waiting};
 
 /// The exit code that shells use for an interrupted program.
 const INTERRUPTED: u8 = 130;
@@ -64,6 +64,9 @@ fn run(
     if plan.contenders.is_empty() {
         let known: Vec<_> = subject.contenders.iter().map(|contender| contender.id).collect();
         return Err(Failure::new(format!("no contender is left; there are: {}", known.join(", "))));
+    }
+    if plan.workloads.is_empty() {
+        return Err(Failure::new(format!("{} has none of these workloads", subject.title)));
     }
     let progress = Progress::new();
     let Some(measured) = unless_interrupted(subject, plan, progress.clone())? else {
@@ -178,6 +181,16 @@ fn measure_workload(
                 progress.part(&format!("sharing, {}", kind.title()));
                 results.sharing.extend(kind.run(sharing::run(plan.clone(), *kind, progress.clone()))?);
             }
+        }
+        Workload::Tasks => {
+            for kind in &plan.runtimes {
+                progress.part(&format!("tasks, {}", kind.title()));
+                results.tasks.extend(kind.run(tasks::run(subject, plan.clone(), *kind, progress.clone()))?);
+            }
+        }
+        Workload::Exec => {
+            progress.part("exec");
+            results.exec = exec::run(plan, progress);
         }
     }
     Ok(())

@@ -10,12 +10,16 @@ use serde::Serialize;
 use crate::aims::Aim;
 use crate::contender::{Connecting, Contender, Echo, Target};
 use crate::failure::Outcome;
+use crate::plan::Workload;
 
 pub(crate) struct Subject {
     /// The name on the command line.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) contenders: &'static [Contender],
+    /// The contenders of the workload *tasks*.
+    pub(crate) tasks: &'static [Contender],
+    pub(crate) workloads: &'static [Workload],
     pub(crate) echoes: &'static [Echo],
     pub(crate) aims: &'static [Aim],
     /// Starts a server that ends when the returned value is dropped.

@@ -101,6 +101,58 @@ fn shares_are_sound(server: &str, report: &Value) {
 }
 
 #[test]
+fn tasks_of_one_client_are_measured() {
+    for server in ["memory", "redis"] {
+        let arguments = ["--workload", "tasks", "--runtime", "current_thread"];
+        let Some((folder, output)) = quick_run(server, &arguments) else { continue };
+        assert_success(&output);
+        let report = json(folder.path());
+        let rows = report["tasks"].as_array().unwrap();
+        let local = rows.iter().filter(|row| row["contender"].as_str().unwrap().ends_with("-local"));
+        assert_eq!((rows.len(), local.count()), (12, 6), "{server}");
+        for row in rows {
+            // A backend that cannot hand over says so.
+            if row["trouble"].as_str().is_some_and(|trouble| trouble.contains("reserve fencing tokens")) {
+                continue;
+            }
+            assert_eq!(row["trouble"], Value::Null, "{server}: {row}");
+            assert!(row["sections"].as_u64().unwrap() > 0 && is_sound(&row["times"]), "{server}: {row}");
+        }
+        for aim in
+            ["hand-off, 64 tasks of one client", "hand-off with the most tasks of one client beside 100"]
+        {
+            let mut aims = report["aims"].as_array().unwrap().iter();
+            let aim =
+                aims.find(|judged| judged["aim"] == aim && judged["contender"] == "distlock-own").unwrap();
+            assert!(aim["value"].as_f64().is_some(), "{server}: {aim}");
+        }
+    }
+}
+
+#[test]
+fn files_are_measured_and_a_command_that_is_not_there_is_said() {
+    let arguments = ["--runtime", "current_thread", "--engine", "caller", "--distlock", "/nowhere/distlock"];
+    let Some((folder, output)) = quick_run("file", &arguments) else { return };
+    assert_success(&output);
+    let report = json(folder.path());
+    for part in ["cycle", "hand_off", "sharing"] {
+        let rows = report[part].as_array().unwrap();
+        assert!(!rows.is_empty(), "{part}");
+        for row in rows {
+            assert_eq!(row["trouble"], Value::Null, "{part}: {row}");
+        }
+    }
+    let [ours, flock, alone] = report["exec"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    assert!(ours["trouble"].as_str().is_some(), "{ours}");
+    for row in [flock, alone] {
+        assert_eq!((&row["trouble"], row["rounds"].as_array().unwrap().len()), (&Value::Null, 2), "{row}");
+    }
+    let mut aims = report["aims"].as_array().unwrap().iter();
+    let aim = aims.find(|aim| aim["aim"] == "exec beside flock around true").unwrap();
+    assert_eq!(aim["verdict"], "unknown", "{aim}");
+}
+
+#[test]
 fn what_costs_while_nothing_happens_is_measured_in_a_process_of_its_own() {
     let arguments = ["--workload", "many,waiting", "--engine", "caller"];
     let Some((folder, output)) = quick_run("redis", &arguments) else { return };
@@ -227,7 +279,9 @@ fn a_quick_run_at_postgres_measures_every_contender() {
         "raw-direct",
         "sqlx",
     ];
-    let Some((folder, output)) = quick_run("postgres", &["--runtime", "current_thread"]) else { return };
+    let only = contenders.join(",");
+    let arguments = ["--runtime", "current_thread", "--contender", &only];
+    let Some((folder, output)) = quick_run("postgres", &arguments) else { return };
     assert_success(&output);
 
     let report = json(folder.path());

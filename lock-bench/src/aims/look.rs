@@ -14,7 +14,7 @@ pub(crate) struct Found {
     pub(crate) value: f64,
     /// The value of each round, if there are rounds.
     pub(crate) rounds: Vec<f64>,
-    detail: String,
+    pub(super) detail: String,
 }
 
 pub(crate) struct Look<'a> {
@@ -63,7 +63,12 @@ impl Look<'_> {
         };
         let at_rest = |tried: bool| if tried { Runtimes::NotVaried } else { Runtimes::None };
         match measure {
-            Measure::CycleBesideRaw | Measure::CycleBesidePlainRaw | Measure::CycleBesideNamed { .. } => {
+            Measure::CycleOfEngineBesideRaw { engine } if engine != self.contender.driving => Runtimes::None,
+            Measure::CycleBesideRaw
+            | Measure::CycleBesidePlainRaw
+            | Measure::CycleOfEngineBesideRaw { .. }
+            | Measure::ServerTimeBesideRaw
+            | Measure::CycleBesideNamed { .. } => {
                 let rows = self.results.cycle.iter().filter(|row| row.contender == mine);
                 each(rows.map(|row| row.runtime).collect())
             }
@@ -98,6 +103,14 @@ impl Look<'_> {
         match measure {
             Measure::CycleBesideRaw => self.cycle_beside_raw(kind, self.contender.driving),
             Measure::CycleBesidePlainRaw => self.cycle_beside_raw(kind, Driving::Caller),
+            Measure::CycleOfEngineBesideRaw { engine } => self.cycle_beside_raw(kind, engine),
+            Measure::ServerTimeBesideRaw => {
+                let raw = self.raw(self.contender.driving)?;
+                let time = |id| self.cycle(id, kind)?.server_microseconds_per_cycle;
+                let (ours, theirs) = (time(self.contender.id)?, time(raw.id)?);
+                let detail = format!("{ours:.1} µs / {theirs:.1} µs");
+                Some(Found { value: ours / theirs, rounds: Vec::new(), detail })
+            }
             Measure::CycleBesideNamed { caller, other_thread } => {
                 let named = match self.contender.driving {
                     Driving::Caller => caller,
@@ -250,7 +263,7 @@ enum Runtimes {
 }
 
 /// The median of the ratios of the rounds: drift from round to round affects both sides.
-fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Found> {
+pub(super) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Found> {
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
     let (median, other) = (median_of(ours)?, median_of(theirs)?);
     Some(Found {

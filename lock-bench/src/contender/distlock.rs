@@ -12,22 +12,42 @@ use crate::failure::{Context, Outcome};
 
 /// The engine on the caller's runtime. `lease_option` is the name of the lease option in the URL.
 pub(crate) fn caller(target: Target, lease_option: &'static str) -> Connecting<Box<dyn Client>> {
-    Box::pin(connect(target, Driving::Caller, lease_option))
+    Box::pin(connect(target, Driving::Caller, Some(lease_option), ""))
 }
 
 /// The engine on a thread of its own, which is the default.
 pub(crate) fn own(target: Target, lease_option: &'static str) -> Connecting<Box<dyn Client>> {
-    Box::pin(connect(target, Driving::OtherThread, lease_option))
+    Box::pin(connect(target, Driving::OtherThread, Some(lease_option), ""))
 }
 
-async fn connect(target: Target, driving: Driving, lease_option: &str) -> Outcome<Box<dyn Client>> {
+/// With the option that tasks of the client pass a lock on without the server.
+pub(crate) fn handing_over(
+    target: Target,
+    driving: Driving,
+    lease_option: Option<&'static str>,
+) -> Connecting<Box<dyn Client>> {
+    Box::pin(connect(target, driving, lease_option, "&local_handoff=100/10ms"))
+}
+
+/// On a backend without leases.
+pub(crate) fn without_lease(target: Target, driving: Driving) -> Connecting<Box<dyn Client>> {
+    Box::pin(connect(target, driving, None, ""))
+}
+
+async fn connect(
+    target: Target,
+    driving: Driving,
+    lease_option: Option<&str>,
+    more: &str,
+) -> Outcome<Box<dyn Client>> {
     let engine = match driving {
         Driving::Caller => "caller",
         Driving::OtherThread => "own",
     };
     let separator = if target.url.contains('?') { '&' } else { '?' };
     let lease = humantime::format_duration(target.lease).to_string().replace(' ', "");
-    let url = format!("{}{separator}engine={engine}&{lease_option}={lease}", target.url);
+    let lease = lease_option.map_or_else(String::new, |option| format!("&{option}={lease}"));
+    let url = format!("{}{separator}engine={engine}{lease}{more}", target.url);
     let client = distlock::connect(url).await.context("distlock")?;
     Ok(Box::new(Distlock(client)))
 }

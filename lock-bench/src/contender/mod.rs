@@ -78,7 +78,16 @@ pub(crate) enum Connect {
     /// In this program, where the workloads drive them.
     Here(fn(Target) -> Connecting<Box<dyn Client>>),
     /// In another program, which runs whole turns and reports its measurements.
-    InAnotherProgram(fn(Target) -> Connecting<Arc<dyn Program>>),
+    InAnotherProgram(fn(Target) -> Connecting<Arc<dyn Program>>, Turns),
+}
+
+/// The turns that another program can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turns {
+    /// Of locks that one client has at a time.
+    Exclusive,
+    /// Also of readers and of permits.
+    Shared,
 }
 
 impl Contender {
@@ -86,11 +95,16 @@ impl Contender {
     pub(crate) fn client(&self, target: Target) -> Connecting<Box<dyn Client>> {
         match self.connect {
             Connect::Here(connect) => connect(target),
-            Connect::InAnotherProgram(_) => {
+            Connect::InAnotherProgram(..) => {
                 let failure = Failure::new(format!("{} has no clients in this program", self.id));
                 Box::pin(async { Err(failure) })
             }
         }
+    }
+
+    /// Whether it may have locks that several clients can hold.
+    pub(crate) fn may_share(&self) -> bool {
+        !matches!(self.connect, Connect::InAnotherProgram(_, Turns::Exclusive))
     }
 
     pub(crate) fn lives_here(&self) -> bool {
@@ -167,12 +181,7 @@ pub(crate) trait Program: Send + Sync {
     /// Runs a turn of many clients, which are created for it.
     async fn hand_offs(&self, name: &str, turn: &HandOffTurn) -> Outcome<HandOffs>;
 
-    /// Whether it has locks that several clients can hold.
-    fn can_share(&self) -> bool {
-        false
-    }
-
-    /// Runs a turn of clients, created for it, that want what `scenario` says; only if it can share.
+    /// Runs a turn of clients, created for it, that want what `scenario` says; only if it runs `Turns::Shared`.
     async fn shares(&self, _name: &str, scenario: &Scenario, _turn: &HandOffTurn) -> Outcome<Shares> {
         Err(Failure::new(format!("it has no locks for {}", scenario.id)))
     }

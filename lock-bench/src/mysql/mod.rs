@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use test_servers::MySqlFlavour;
 
-use crate::contender::{Connect, Contender, Driving, Family, Renewal, Waits, distlock};
+use crate::contender::{Connect, Contender, Driving, Family, Renewal, Turns, Waits, distlock};
+use crate::plan::Workload;
 use crate::subject::{Sizes, Subject};
 
 /// A server that is started for a run.
@@ -61,6 +62,8 @@ const COMMON: Subject = Subject {
     id: "mysql",
     title: "MySQL or MariaDB",
     contenders: CONTENDERS,
+    tasks: &[],
+    workloads: Workload::AT_A_SERVER,
     echoes: raw::ECHOES,
     aims: aims::AIMS,
     full: Sizes {
@@ -164,7 +167,7 @@ const CONTENDERS: &[Contender] = &[
         waits: Waits::ByItself,
         own_commands: &[],
         renewal: Renewal::LeftToTheUser,
-        connect: Connect::InAnotherProgram(peer_distributed_lock::start),
+        connect: Connect::InAnotherProgram(peer_distributed_lock::start, Turns::Exclusive),
     },
 ];
 

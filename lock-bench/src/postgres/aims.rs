@@ -1,6 +1,6 @@
 //! The performance aims for PostgreSQL.
 
-use super::{RAW_DIRECT, RAW_TOKEN_CALLER, RAW_TOKEN_THREAD, SQLX};
+use super::{DISTRIBUTED_LOCK, RAW_DIRECT, RAW_TOKEN_CALLER, RAW_TOKEN_THREAD, SQLX};
 use crate::aims::{Aim, Measure};
 
 pub(super) const AIMS: &[Aim] = &[
@@ -37,6 +37,16 @@ pub(super) const AIMS: &[Aim] = &[
     Aim {
         text: "hand-off at 16 beside the locks of the crate sqlx",
         measure: Measure::HandOffBesidePeer { clients: 16, peer: SQLX },
+        at_most: None,
+    },
+    Aim {
+        text: "hand-off at 16 beside the crate distributed-lock",
+        measure: Measure::HandOffBesidePeer { clients: 16, peer: DISTRIBUTED_LOCK },
+        at_most: None,
+    },
+    Aim {
+        text: "cycle beside the crate distributed-lock",
+        measure: Measure::CycleBesideNamed { caller: DISTRIBUTED_LOCK, other_thread: DISTRIBUTED_LOCK },
         at_most: None,
     },
     Aim {

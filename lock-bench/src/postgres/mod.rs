@@ -2,6 +2,7 @@
 
 mod aims;
 mod connection;
+mod peer_distributed_lock;
 mod peer_sqlx;
 mod raw;
 mod server;
@@ -9,13 +10,16 @@ mod survey;
 
 use std::time::Duration;
 
-use crate::contender::{Connect, Contender, Driving, Family, Renewal, Waits, distlock};
+use crate::contender::{Connect, Contender, Driving, Family, Renewal, Turns, Waits, distlock};
+use crate::plan::Workload;
 use crate::subject::{Sizes, Subject};
 
 pub(crate) static SUBJECT: Subject = Subject {
     id: "postgres",
     title: "PostgreSQL",
     contenders: CONTENDERS,
+    tasks: &[],
+    workloads: Workload::AT_A_SERVER,
     echoes: raw::ECHOES,
     aims: aims::AIMS,
     full: Sizes {
@@ -122,9 +126,21 @@ const CONTENDERS: &[Contender] = &[
         renewal: Renewal::LeftToTheUser,
         connect: Connect::Here(peer_sqlx::connect),
     },
+    Contender {
+        id: DISTRIBUTED_LOCK,
+        title: "crate distributed-lock, by its part for PostgreSQL",
+        family: Family::Peer,
+        driving: Driving::Caller,
+        waiting: peer_distributed_lock::WAITING,
+        waits: Waits::ByItself,
+        own_commands: &[],
+        renewal: Renewal::LeftToTheUser,
+        connect: Connect::InAnotherProgram(peer_distributed_lock::start, Turns::Exclusive),
+    },
 ];
 
 const RAW_TOKEN_CALLER: &str = "raw-token-caller";
 const RAW_TOKEN_THREAD: &str = "raw-token-thread";
 const RAW_DIRECT: &str = "raw-direct";
+const DISTRIBUTED_LOCK: &str = "distributed-lock";
 const SQLX: &str = "sqlx";

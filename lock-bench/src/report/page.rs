@@ -26,9 +26,10 @@ pub(super) fn html(report: &Report) -> String {
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
         title = escaped(&title)
     );
-    for part in
-        [heading, aims, comparison, cycle, hand_off, requests, many, waiting, sharing, contenders, troubles]
-    {
+    for part in [heading, aims, comparison, cycle, hand_off, requests, many, waiting, sharing, tasks, exec] {
+        page.push_str(&part(report));
+    }
+    for part in [contenders, troubles] {
         page.push_str(&part(report));
     }
     page.push_str("</body>\n</html>\n");
@@ -92,6 +93,16 @@ fn aims(report: &Report) -> String {
     let mut columns: Vec<(&str, Option<RuntimeKind>)> = Vec::new();
     for listed in report.contenders.iter().filter(|listed| listed.family == Family::Distlock) {
         columns.extend(RuntimeKind::ALL.map(|kind| (listed.id.as_str(), Some(kind))));
+    }
+    let others = report
+        .aims
+        .iter()
+        .filter(|judged| !report.contenders.iter().any(|listed| listed.id == judged.contender));
+    for judged in others {
+        let column = (judged.contender, judged.runtime);
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
     }
     let mut titles = vec!["Aim".to_owned(), "At most".to_owned()];
     titles.extend(columns.iter().map(|(id, kind)| format!("{id}, {}", kind.map_or("", RuntimeKind::title))));
@@ -438,6 +449,42 @@ fn sharing(report: &Report) -> String {
     format!(
         "<h2>Sharing</h2>\n<p>From the call of acquire to its return (µs), for clients that read and write, or want permits, \
          beside each other.</p>\n{}",
+        table.html()
+    )
+}
+
+fn tasks(report: &Report) -> String {
+    if report.results.tasks.is_empty() {
+        return String::new();
+    }
+    let columns = ["", "Tasks", "Runtime", "Median", "90 %", "99 %", "Sections / s", "Commands"];
+    let mut table = Table::new(&columns, &[2]);
+    for row in &report.results.tasks {
+        let mut cells = vec![title_of(report, &row.contender).to_owned(), row.clients.to_string()];
+        cells.push(row.runtime.title().to_owned());
+        cells.extend(quantiles(row.times.as_ref()));
+        cells.push(number(row.sections_per_second));
+        cells.push(optional(row.client_commands_per_section));
+        table.row(cells);
+    }
+    format!(
+        "<h2>Tasks of one client</h2>\n<p>From the call of release to the next acquisition's return (µs).</p>\n{}",
+        table.html()
+    )
+}
+
+fn exec(report: &Report) -> String {
+    if report.results.exec.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["Command", "Median", "90 %", "99 %"], &[]);
+    for row in &report.results.exec {
+        let mut cells = vec![row.command.clone()];
+        cells.extend(quantiles(row.times.as_ref()));
+        table.row(cells);
+    }
+    format!(
+        "<h2>Exec</h2>\n<p>A program that does nothing, from the start of the command to its end (µs).</p>\n{}",
         table.html()
     )
 }

@@ -13,7 +13,7 @@ use crate::samples::{Summary, median_of};
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = heading(report);
-    for part in [cycle, hand_off, requests, many, waiting, sharing, aims, comparison, troubles] {
+    for part in [cycle, hand_off, requests, many, waiting, sharing, tasks, exec, aims, comparison, troubles] {
         text.push_str(&part(report));
     }
     text
@@ -207,6 +207,55 @@ fn sharing(report: &Report) -> String {
             cells.push(last.map_or_else(String::new, |(fewest, most)| format!("{most}/{fewest}")));
             table.row(cells);
         }
+    }
+    table.text()
+}
+
+fn tasks(report: &Report) -> String {
+    if report.results.tasks.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(
+        "Tasks of one client: from the call of release to the next acquisition's return (µs)",
+        &[
+            "",
+            "tasks",
+            "median",
+            "p90",
+            "p99",
+            "sections/s",
+            "commands",
+            "server",
+            "client CPU",
+            "same again",
+        ],
+    );
+    for kind in RuntimeKind::ALL {
+        table.section(kind.title());
+        for row in report.results.tasks.iter().filter(|row| row.runtime == kind) {
+            let mut cells = vec![row.contender.clone(), row.clients.to_string()];
+            cells.extend(quantiles(row.times.as_ref()));
+            cells.push(number(row.sections_per_second));
+            cells.push(optional(row.client_commands_per_section));
+            cells.push(optional(row.server_microseconds_per_section));
+            cells.push(optional(row.client_processor_microseconds));
+            cells.push(format!("{:.0} %", row.same_client_again * 100.0));
+            table.row(cells);
+        }
+    }
+    table.text()
+}
+
+fn exec(report: &Report) -> String {
+    if report.results.exec.is_empty() {
+        return String::new();
+    }
+    let title = "Exec: a program that does nothing, from the start of the command to its end (µs)";
+    let mut table = Table::new(title, &["", "median", "p90", "p99"]);
+    for row in &report.results.exec {
+        let mut cells = vec![row.command.clone()];
+        cells.extend(quantiles(row.times.as_ref()));
+        table.row(cells);
     }
     table.text()
 }

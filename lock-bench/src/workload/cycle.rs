@@ -135,7 +135,7 @@ pub(super) enum Client {
 impl Client {
     pub(super) async fn connect(contender: &'static Contender, target: &Target) -> Outcome<Self> {
         let name = format!("bench-cycle-{}", contender.id);
-        if let Connect::InAnotherProgram(start) = contender.connect {
+        if let Connect::InAnotherProgram(start, _) = contender.connect {
             return Ok(Self::InAnotherProgram { program: start(target.clone()).await?, name });
         }
         let client = contender.client(target.clone()).await?;

@@ -24,30 +24,42 @@ pub(crate) async fn run(
     runtime: RuntimeKind,
     progress: Progress,
 ) -> Outcome<(Vec<HandOffRow>, Vec<EchoRow>)> {
-    let mut survey = (subject.survey)(plan.target.clone()).await?;
-    let mut echoes = Vec::new();
-    for echo in subject.echoes {
-        echoes.push(EchoTurns::connect(echo, &plan.target).await);
-    }
     let mut turns: Vec<Turns> = Vec::new();
     for contender in plan.contenders.iter().filter(|contender| contender.waits.hands_on()) {
         let place = Place::of(contender, &plan.target).await;
         // One after the other, because they are compared with each other.
         turns.extend(plan.hand_off.clients.iter().map(|&clients| Turns::new(contender, clients, &place)));
     }
+    take_turns("hand-off", turns, subject, &plan, runtime, &progress).await
+}
+
+/// Takes all turns in every round.
+pub(super) async fn take_turns(
+    what: &str,
+    mut turns: Vec<Turns>,
+    subject: &'static Subject,
+    plan: &Plan,
+    runtime: RuntimeKind,
+    progress: &Progress,
+) -> Outcome<(Vec<HandOffRow>, Vec<EchoRow>)> {
+    let mut survey = (subject.survey)(plan.target.clone()).await?;
+    let mut echoes = Vec::new();
+    for echo in subject.echoes {
+        echoes.push(EchoTurns::connect(echo, &plan.target).await);
+    }
     for round in 0..plan.rounds {
         for place in 0..turns.len() {
             let index = (place + round) % turns.len();
             if let Some(turn) = turns.get_mut(index) {
                 progress.step(&format!(
-                    "hand-off, {}, round {} of {}: {} clients, {}",
+                    "{what}, {}, round {} of {}: {}, {}",
                     runtime.title(),
                     round + 1,
                     plan.rounds,
                     turn.clients,
                     turn.contender.id
                 ));
-                turn.turn(&plan, round, survey.as_mut()).await;
+                turn.turn(plan, round, survey.as_mut()).await;
                 turn.compare(&mut echoes, plan.hand_off.echo_turn).await;
             }
         }
@@ -56,7 +68,7 @@ pub(crate) async fn run(
     Ok((rows, echoes.into_iter().map(|echo| echo.row(Workload::HandOff, runtime)).collect()))
 }
 
-struct Turns {
+pub(super) struct Turns {
     contender: &'static Contender,
     clients: usize,
     place: Outcome<Place>,
@@ -72,6 +84,8 @@ struct Turns {
 #[derive(Clone)]
 pub(super) enum Place {
     Here(&'static Contender, Target),
+    /// Here, and all of them are tasks of one client.
+    OneClient(&'static Contender, Target),
     InAnotherProgram(Arc<dyn Program>),
 }
 
@@ -79,7 +93,7 @@ impl Place {
     pub(super) async fn of(contender: &'static Contender, target: &Target) -> Outcome<Self> {
         match contender.connect {
             Connect::Here(_) => Ok(Self::Here(contender, target.clone())),
-            Connect::InAnotherProgram(start) => start(target.clone()).await.map(Self::InAnotherProgram),
+            Connect::InAnotherProgram(start, _) => start(target.clone()).await.map(Self::InAnotherProgram),
         }
     }
 }
@@ -96,20 +110,26 @@ pub(super) async fn take_turn(
 ) -> Outcome<(HandOffs, Done)> {
     match place {
         Place::Here(contender, target) => {
-            let crowd = Crowd::gather(contender, turn, name, target).await?;
-            crowd.warm_up(turn.warm_up).await;
-            let counters = survey.counters().await?;
-            let measured = crowd.measure(turn.length).await;
-            let done = survey.counters().await?.since(&counters);
-            Ok((crowd.disperse(measured).await?, Some(done)))
+            measure(Crowd::gather(contender, turn, name, target).await?, turn, survey).await
+        }
+        Place::OneClient(contender, target) => {
+            measure(Crowd::of_one_client(contender, turn, name, target).await?, turn, survey).await
         }
         // Only the program knows when its turn begins.
         Place::InAnotherProgram(program) => Ok((program.hand_offs(name, turn).await?, None)),
     }
 }
 
+async fn measure(crowd: Crowd, turn: &HandOffTurn, survey: &mut dyn Survey) -> Outcome<(HandOffs, Done)> {
+    crowd.warm_up(turn.warm_up).await;
+    let counters = survey.counters().await?;
+    let measured = crowd.measure(turn.length).await;
+    let done = survey.counters().await?.since(&counters);
+    Ok((crowd.disperse(measured).await?, Some(done)))
+}
+
 impl Turns {
-    fn new(contender: &'static Contender, clients: usize, place: &Outcome<Place>) -> Self {
+    pub(super) fn new(contender: &'static Contender, clients: usize, place: &Outcome<Place>) -> Self {
         Self {
             contender,
             clients,
@@ -150,7 +170,11 @@ impl Turns {
     ) -> Outcome<()> {
         // A new name each time, so that remains of pollers do not disturb.
         let name = format!("bench-hand-off-{}-{}-{round}-{:x}", self.contender.id, self.clients, unique());
-        let (seen, done) = take_turn(place, &plan.hand_off.turn_of(self.clients), &name, survey).await?;
+        let turn = match place {
+            Place::OneClient(..) => plan.hand_off.turn_of_tasks(self.clients),
+            Place::Here(..) | Place::InAnotherProgram(_) => plan.hand_off.turn_of(self.clients),
+        };
+        let (seen, done) = take_turn(place, &turn, &name, survey).await?;
         if let Some(done) = done {
             self.calls += done.sent_by_clients(self.contender.own_commands).calls;
             self.server_microseconds += done.microseconds(self.contender.own_commands);

@@ -1,10 +1,12 @@
 //! The workloads, and their results.
 
 pub(crate) mod cycle;
+pub(crate) mod exec;
 pub(crate) mod hand_off;
 pub(crate) mod many;
 pub(crate) mod requests;
 pub(crate) mod sharing;
+pub(crate) mod tasks;
 pub(crate) mod waiting;
 pub(crate) mod worker;
 
@@ -142,6 +144,16 @@ pub(crate) struct SharingRow {
     pub(crate) rounds: Vec<f64>,
     pub(crate) sections: u64,
     pub(crate) fairness: Vec<Grants>,
+    pub(crate) trouble: Option<String>,
+}
+
+/// A command that runs to its end, again and again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ExecRow {
+    pub(crate) command: String,
+    pub(crate) times: Option<Summary>,
+    /// The median of each round, in microseconds.
+    pub(crate) rounds: Vec<f64>,
     pub(crate) trouble: Option<String>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) use scenario::Scenario;
 /// Runs all contenders that can share in turns, on one runtime. The clients of a turn are created for it and closed after it.
 pub(crate) async fn run(plan: Plan, runtime: RuntimeKind, progress: Progress) -> Outcome<Vec<SharingRow>> {
     let mut turns = Vec::new();
-    for contender in &plan.contenders {
+    for contender in plan.contenders.iter().filter(|contender| contender.may_share()) {
         // If it cannot be had at all, the other workloads say so.
         let Ok(place) = Place::of(contender, &plan.target).await else { continue };
         for scenario in within_reach(&place, &plan).await {
@@ -53,9 +53,8 @@ pub(crate) async fn run(plan: Plan, runtime: RuntimeKind, progress: Progress) ->
 /// The scenarios that the contender has the modes for; none if it can only exclude.
 async fn within_reach(place: &Place, plan: &Plan) -> Vec<&'static Scenario> {
     let contender = match place {
-        Place::Here(contender, _) => contender,
-        Place::InAnotherProgram(program) if program.can_share() => return Scenario::ALL.iter().collect(),
-        Place::InAnotherProgram(_) => return Vec::new(),
+        Place::Here(contender, _) | Place::OneClient(contender, _) => contender,
+        Place::InAnotherProgram(_) => return Scenario::ALL.iter().collect(),
     };
     // If it cannot connect, its turns say so.
     let Ok(client) = contender.client(plan.target.clone()).await else { return Vec::new() };
@@ -104,7 +103,7 @@ impl Turns {
         let turn = plan.hand_off.turn_of(count);
         let name = format!("bench-sharing-{}-{}-{round}-{:x}", self.contender.id, self.scenario.id, unique());
         let Shares { waits, mut grants, length } = match &self.place {
-            Place::Here(contender, target) => {
+            Place::Here(contender, target) | Place::OneClient(contender, target) => {
                 let clients = clients::connect(contender, count, target).await?;
                 let measured = measure(&clients, self.scenario, &turn, &name).await;
                 clients::close(clients).await;

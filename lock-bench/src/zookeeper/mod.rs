@@ -11,13 +11,16 @@ mod tally;
 use std::time::Duration;
 
 use crate::aims::{Aim, Measure};
-use crate::contender::{Connect, Contender, Driving, Family, Renewal, Waits, distlock};
+use crate::contender::{Connect, Contender, Driving, Family, Renewal, Turns, Waits, distlock};
+use crate::plan::Workload;
 use crate::subject::{Sizes, Subject};
 
 pub(crate) static SUBJECT: Subject = Subject {
     id: "zookeeper",
     title: "ZooKeeper",
     contenders: CONTENDERS,
+    tasks: &[],
+    workloads: Workload::AT_A_SERVER,
     echoes: raw::ECHOES,
     aims: AIMS,
     full: Sizes {
@@ -116,7 +119,7 @@ const CONTENDERS: &[Contender] = &[
         waits: Waits::ByItself,
         own_commands: &[],
         renewal: Renewal::Automatic,
-        connect: Connect::InAnotherProgram(peer_curator::start),
+        connect: Connect::InAnotherProgram(peer_curator::start, Turns::Shared),
     },
 ];
 
@@ -127,8 +130,13 @@ const LISTINGS: &[&str] = &["getChildren", "getChildren2"];
 
 const AIMS: &[Aim] = &[
     Aim {
-        text: "cycle beside create and delete driven in the same way",
-        measure: Measure::CycleBesideRaw,
+        text: "cycle, engine=caller, beside create and delete on the caller's runtime",
+        measure: Measure::CycleOfEngineBesideRaw { engine: Driving::Caller },
+        at_most: Some(1.10),
+    },
+    Aim {
+        text: "cycle, default engine, beside create and delete through a thread",
+        measure: Measure::CycleOfEngineBesideRaw { engine: Driving::OtherThread },
         at_most: Some(1.15),
     },
     Aim {
@@ -139,7 +147,7 @@ const AIMS: &[Aim] = &[
     Aim {
         text: "hand-off at 16 beside Curator",
         measure: Measure::HandOffBesidePeer { clients: 16, peer: CURATOR },
-        at_most: Some(0.9),
+        at_most: Some(0.6),
     },
     Aim {
         text: "hand-off at 16 beside LockClient",

@@ -76,10 +76,6 @@ impl Program for Curator {
         })
     }
 
-    fn can_share(&self) -> bool {
-        true
-    }
-
     async fn shares(&self, name: &str, scenario: &Scenario, turn: &HandOffTurn) -> Outcome<Shares> {
         let path = Place::of(&self.target)?.of_lock(name);
         let modes = scenario.modes();

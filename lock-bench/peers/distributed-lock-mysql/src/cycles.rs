@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use distributed_lock_core::traits::LockHandle as _;
 
+use crate::serving::{Outcome, nanoseconds, processor_time};
 use crate::words::{CycleTurn, Cycles};
-use crate::{Outcome, acquire, connect, lock, nanoseconds, processor_time};
+use crate::{acquire, connect, lock};
 
 pub(crate) async fn run(url: &str, turn: &CycleTurn) -> Outcome<Cycles> {
     let provider = connect(url).await?;

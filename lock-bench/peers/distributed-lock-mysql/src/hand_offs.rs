@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use distributed_lock_core::traits::LockHandle as _;
-use distributed_lock_mysql::MySqlLockProvider;
 
+use crate::serving::{Outcome, nanoseconds, processor_time};
 use crate::words::{HandOffTurn, HandOffs};
-use crate::{Outcome, acquire, connect, lock, nanoseconds, processor_time};
+use crate::{Provider, acquire, connect, lock};
 
 const UNSET: u64 = u64::MAX;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -101,7 +101,7 @@ pub(crate) async fn run(url: &str, turn: HandOffTurn) -> Outcome<HandOffs> {
     Ok(seen)
 }
 
-async fn take_part(index: usize, provider: MySqlLockProvider, board: Arc<Board>) -> Outcome<()> {
+async fn take_part(index: usize, provider: Provider, board: Arc<Board>) -> Outcome<()> {
     let lock = lock(&provider, &board.turn.name);
     while board.end.load(Ordering::SeqCst) > board.now() {
         let asked = board.now();

@@ -25,6 +25,8 @@ pub(crate) struct Crowd {
     clients: Vec<Box<dyn Client>>,
     tasks: Vec<JoinHandle<Outcome<()>>>,
     board: Arc<Board>,
+    /// How long those that still wait at the end may take.
+    drain: Duration,
 }
 
 /// The state that the clients of a turn share; times in nanoseconds since `origin`.
@@ -79,9 +81,25 @@ impl Crowd {
         name: &str,
         target: &Target,
     ) -> Outcome<Self> {
+        let clients = clients::connect(contender, turn.clients, target).await?;
+        let drain = DRAIN + DRAIN_FOR_A_CLIENT * u32::try_from(turn.clients).unwrap_or(u32::MAX);
+        Self::of(clients, turn, name, drain)
+    }
+
+    /// All of them are tasks of one client. Those that still wait at the end are aborted.
+    pub(super) async fn of_one_client(
+        contender: &'static Contender,
+        turn: &HandOffTurn,
+        name: &str,
+        target: &Target,
+    ) -> Outcome<Self> {
+        Self::of(clients::connect(contender, 1, target).await?, turn, name, DRAIN)
+    }
+
+    fn of(clients: Vec<Box<dyn Client>>, turn: &HandOffTurn, name: &str, drain: Duration) -> Outcome<Self> {
         let count = turn.clients;
-        let clients = clients::connect(contender, count, target).await?;
-        let locks: Outcome<Vec<_>> = clients.iter().map(|client| client.lock(name)).collect();
+        let locks: Outcome<Vec<_>> =
+            clients.iter().cycle().take(count).map(|client| client.lock(name)).collect();
         let board = Arc::new(Board {
             origin: Instant::now(),
             hold: turn.hold,
@@ -99,7 +117,7 @@ impl Crowd {
             .enumerate()
             .map(|(index, lock)| tokio::spawn(take_part(index, lock, Arc::clone(&board))))
             .collect();
-        Ok(Self { clients, tasks, board })
+        Ok(Self { clients, tasks, board, drain })
     }
 
     /// Waits until every client should have had the lock twice, or `longest` has passed.
@@ -139,8 +157,7 @@ impl Crowd {
     /// # Errors
     /// The error of the first client that failed.
     pub(super) async fn disperse(self, measured: Measured) -> Outcome<HandOffs> {
-        let clients = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
-        let give_up = tokio::time::Instant::now() + DRAIN + DRAIN_FOR_A_CLIENT * clients;
+        let give_up = tokio::time::Instant::now() + self.drain;
         let mut failure = None;
         for mut task in self.tasks {
             match tokio::time::timeout_at(give_up, &mut task).await {

@@ -1,0 +1,113 @@
+//! The workload *exec*: the command distlock runs a program that does nothing under a lock of the file backend, beside
+//! flock(1), from the start of the process to its end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::ExecRow;
+use crate::failure::{Context, Failure, Outcome};
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::samples::Samples;
+
+pub(crate) const DISTLOCK: &str = "distlock exec";
+pub(crate) const FLOCK: &str = "flock";
+/// The program by itself, without a lock.
+const ALONE: &str = "true";
+
+/// Runs the commands in turns, each a process of its own.
+pub(crate) fn run(plan: &Plan, progress: &Progress) -> Vec<ExecRow> {
+    let mut all = [DISTLOCK, FLOCK, ALONE].map(|name| Runs::new(name, command(name, plan)));
+    for round in 0..plan.rounds {
+        progress.step(&format!("exec, round {} of {}", round + 1, plan.rounds));
+        let mut times: Vec<_> = all.iter().map(|_| Samples::default()).collect();
+        for run in 0..plan.exec.runs {
+            for place in 0..all.len() {
+                // Each time another command is first, so that none always follows the same one.
+                let index = (place + run + round) % all.len();
+                if let (Some(runs), Some(times)) = (all.get_mut(index), times.get_mut(index)) {
+                    runs.run(times);
+                }
+            }
+        }
+        for (runs, times) in all.iter_mut().zip(times) {
+            runs.rounds.extend(times.median());
+            runs.times.append(times);
+        }
+    }
+    all.into_iter().map(Runs::row).collect()
+}
+
+struct Runs {
+    name: &'static str,
+    command: Outcome<Command>,
+    times: Samples,
+    rounds: Vec<f64>,
+}
+
+impl Runs {
+    fn new(name: &'static str, command: Outcome<Command>) -> Self {
+        Self { name, command, times: Samples::default(), rounds: Vec::new() }
+    }
+
+    fn run(&mut self, times: &mut Samples) {
+        let Ok(command) = &mut self.command else { return };
+        match time_of(command) {
+            Ok(time) => times.push(time),
+            Err(failure) => self.command = Err(failure),
+        }
+    }
+
+    fn row(self) -> ExecRow {
+        ExecRow {
+            command: self.name.to_owned(),
+            times: self.times.summary(),
+            rounds: self.rounds,
+            trouble: self.command.err().map(|failure| failure.to_string()),
+        }
+    }
+}
+
+fn time_of(command: &mut Command) -> Outcome<Duration> {
+    let begun = Instant::now();
+    let status = command.status().context("starting it")?;
+    let time = begun.elapsed();
+    if status.success() { Ok(time) } else { Err(Failure::new(format!("it ended with {status}"))) }
+}
+
+fn command(name: &str, plan: &Plan) -> Outcome<Command> {
+    let url = &plan.target.url;
+    let mut command = match name {
+        DISTLOCK => {
+            let mut command = Command::new(distlock(plan.exec.distlock.as_deref())?);
+            command.args(["exec", "bench-exec", "--", "true"]).env("DISTLOCK_URL", url);
+            command
+        }
+        FLOCK => {
+            let folder = url.strip_prefix("file:").context("the URL is not that of a folder")?;
+            let mut command = Command::new("flock");
+            command.arg(Path::new(folder.split('?').next().unwrap_or(folder)).join("flock")).arg("true");
+            command
+        }
+        _ => Command::new("true"),
+    };
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(command)
+}
+
+/// Returns the named command, or the one beside this program.
+fn distlock(named: Option<&Path>) -> Outcome<PathBuf> {
+    if let Some(path) = named {
+        return Ok(path.to_owned());
+    }
+    let this = std::env::current_exe().context("the path of this program")?;
+    let beside = this.with_file_name("distlock");
+    if beside.exists() {
+        return Ok(beside);
+    }
+    Err(Failure::new(format!(
+        "there is no {}: build distlock-cli, or name it with --distlock",
+        beside.display()
+    )))
+}
