@@ -248,11 +248,16 @@ impl Backend for ZooKeeperBackend {
 
     async fn inspect(&self, request: &InspectRequest) -> Result<LockStatus, LockError> {
         let session = self.sessions.any(Operation::Inspect).await?;
-        let status = match request.kind() {
-            LockKind::Semaphore => self.status_of_permits(&session, request).await,
-            _ => self.status_of(&session, request).await,
+        let look = || async {
+            match request.kind() {
+                LockKind::Semaphore => self.status_of_permits(&session, request).await,
+                _ => self.status_of(&session, request).await,
+            }
         };
-        status.map_err(|failure| failure.explain(Operation::Inspect).on(request.name()))
+        session
+            .patiently(look)
+            .await
+            .map_err(|failure| failure.explain(Operation::Inspect).on(request.name()))
     }
 
     async fn break_holder(&self, request: &InspectRequest, holder: &HolderId) -> Result<Broken, LockError> {
@@ -269,7 +274,7 @@ impl Backend for ZooKeeperBackend {
         let session = lease.claim.session();
         for _ in 0..MOST_ROUNDS {
             let Some(path) = lease.claim.first_path() else { return Ok(Updated::Lost(LossReason::Deleted)) };
-            match replace_data(session, &path, &text).await {
+            match session.patiently(|| replace_data(session, &path, &text)).await {
                 Ok(Replaced::Yes) => return Ok(Updated::Done),
                 Ok(Replaced::Broken) => return Ok(Updated::Lost(LossReason::Broken)),
                 Ok(Replaced::Changed) => {}

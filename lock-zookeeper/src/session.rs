@@ -90,6 +90,9 @@ impl Told {
 /// CVE-2024-23944).
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
+/// How long the servers may take for what only its caller waits for, and no lease.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// What a session needs besides its client.
 pub(crate) struct Making {
     pub(crate) group: GroupId,
@@ -177,6 +180,20 @@ impl Session {
     /// The output of `future` if it completes within the request timeout.
     pub(crate) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         within(&self.clock, self.clock.now().plus(self.request_timeout), future).await
+    }
+
+    /// Repeats what busy servers have not answered in time. Only for what may be done twice.
+    pub(crate) async fn patiently<T, F>(&self, mut operation: impl FnMut() -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let give_up = self.clock.now().plus(PATIENCE);
+        loop {
+            match operation().await {
+                Err(Failure::Silence) if self.clock.now() < give_up => {}
+                answered => return answered,
+            }
+        }
     }
 
     /// The client to send requests with. Fails without contact, because the client library would keep the requests and send them

@@ -256,13 +256,13 @@ async fn a_refused_cancel_keeps_nobody_out_for_long() -> Outcome {
 async fn a_release_that_is_refused_is_repeated_until_it_is_permitted() -> Outcome {
     let stage = Stage::new().await?;
     room_with(&stage, &everybody("crwa")).await?;
-    let client = stage.client("session_timeout=9s").await?;
+    let client = stage.client("session_timeout=18s").await?;
     let kept = client.mutex("another room")?.acquire().await?;
     let guard = client.mutex(ROOM)?.acquire().await?;
     let (hold, lost) = (guard.hold().clone(), guard.lost());
     let error = refusal(soon("the release", guard.release()).await?)?;
     ensure!(error.kind() == ErrorKind::Denied, "{error:?}");
-    tokio::time::sleep(std::time::Duration::from_secs(13)).await;
+    tokio::time::sleep(Duration::from_secs(26)).await;
     ensure!(kept.hold().is_valid(), "the session has ended");
     ensure!(stage.nodes().await?.len() == 1, "it has gone without permission");
     stage.server.set_access(&stage.directory(ROOM), &everybody("crwda")).await?;
@@ -276,13 +276,13 @@ async fn a_permission_that_is_taken_away_while_holding_and_waiting() -> Outcome 
     let stage = Stage::new().await?;
     room_with(&stage, &Access::anybody()).await?;
     // Long enough for a busy machine, and shorter than the wait below, in which an unused session would end.
-    let session = "session_timeout=12s";
+    let session = "session_timeout=24s";
     let (one, other) = (stage.client(session).await?, stage.client(session).await?);
     let held = one.mutex(ROOM)?.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
     // A client that already has a node continues, and may release.
     stage.server.set_access(&stage.directory(ROOM), &everybody("d")).await?;
-    tokio::time::sleep(std::time::Duration::from_secs(13)).await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
     stage.is_held_by(&held, "without permission").await?;
     held.release().await?;
     let (guard, _) = waiter.granted().await?;

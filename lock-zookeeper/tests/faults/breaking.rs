@@ -30,7 +30,7 @@ const AT_ONCE: Duration = Duration::from_secs(8);
 /// A holder that has asked for time to stop learns of the break before its node goes, even while it is busy.
 async fn broken_after(hold_for: Duration) -> Outcome {
     let stage = Stage::new().await?;
-    let ours = stage.client("session_timeout=60s&abort_margin=1s").await?;
+    let ours = stage.client("session_timeout=60s&abort_margin=4s").await?;
     let (operator, third) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
     for _ in 0..4 {

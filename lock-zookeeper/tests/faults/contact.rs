@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::Outcome;
-use lock_core::{ErrorKind, LockGuard, LossReason};
-use test_servers::{Data, Direction};
+use lock_core::{ErrorKind, LossReason};
+use test_servers::{Data, Direction, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, refusal, soon, until};
+use crate::stage::{
+    ENDING, LONG, ROOM, Stage, Waiter, between_heartbeats, connect, refusal, session_of, soon, until,
+};
 
 cases!("contact":
     a_hold_whose_deadline_has_passed_does_not_stay_behind_in_a_session_that_recovers,
@@ -24,29 +26,22 @@ cases!("contact":
     a_wait_that_ends_without_an_answer_behind_another_is_an_error,
     a_wait_that_ends_in_contact_is_none,
     a_try_without_contact_is_an_error_at_once,
+    a_look_that_a_slow_server_does_not_answer_is_repeated,
+    a_description_that_a_slow_server_does_not_answer_is_repeated,
     a_server_that_is_started_again_keeps_holds_and_places,
     nowhere,
 );
 
-const SESSION: Duration = Duration::from_secs(6);
-
-/// Waits until neither an answer on its way nor a thread that runs late decides when a hold ends.
-async fn between_heartbeats(guard: &LockGuard) -> Outcome {
-    let half_way = SESSION * 7 / 12;
-    until("the last heartbeat is a while ago", || async { Ok(guard.hold().remaining() < Some(half_way)) })
-        .await
-}
-
 async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "session_timeout=6s").await?;
+    let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
     let other = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&other, 2).await?;
-    between_heartbeats(&guard).await?;
+    between_heartbeats(&guard, ENDING).await?;
     let began = Instant::now();
     for direction in silent {
         proxy.blackhole(*direction);
@@ -55,7 +50,7 @@ async fn lost_by_its_deadline(silent: &[Direction]) -> Outcome {
     let (reason, aborted) = diary.abort().await?;
     ensure!(reason == LossReason::Expired && suspected <= aborted, "{reason:?}: {:?}", diary.events());
     // Two thirds of the session after the last heartbeat that was answered, and in any case before the session can end.
-    ensure!(aborted < began + SESSION * 2 / 3, "told {:?} after the silence began", aborted - began);
+    ensure!(aborted < began + ENDING * 2 / 3, "told {:?} after the silence began", aborted - began);
     ensure!(!guard.hold().is_valid(), "still valid");
     ensure!(!waiter.is_finished(), "the next has it already");
     if silent == [Direction::ToClient] {
@@ -222,13 +217,14 @@ async fn a_server_that_stands_still_for_half_a_session_costs_no_hold() -> Outcom
 }
 
 async fn a_server_that_stands_still_for_two_sessions_costs_the_hold_in_time() -> Outcome {
+    const SESSION: Duration = Duration::from_secs(12);
     let stage = Stage::alone().await?;
-    let (ours, theirs) = (stage.client("session_timeout=6s").await?, stage.client(LONG).await?);
+    let (ours, theirs) = (stage.client(&session_of(SESSION)).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = stage.in_line(&theirs, 2).await?;
-    between_heartbeats(&guard).await?;
+    between_heartbeats(&guard, SESSION).await?;
     let stopped = Instant::now();
     stage.server.stop()?;
     let (reason, aborted) = diary.abort().await?;
@@ -337,11 +333,52 @@ async fn a_try_without_contact_is_an_error_at_once() -> Outcome {
     stage.nothing_is_left("at the end").await
 }
 
+/// For longer than the client waits for one answer, which is an eighth of the session.
+const SLOW: Duration = Duration::from_secs(4);
+
+async fn a_look_that_a_slow_server_does_not_answer_is_repeated() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
+    let guard = client.mutex(ROOM)?.acquire().await?;
+    proxy.hold_request(ZooKeeperRequest::Sync);
+    let looking = tokio::spawn({
+        let client = client.clone();
+        async move { client.status(ROOM).await }
+    });
+    soon("the look", proxy.request_is_held()).await?;
+    tokio::time::sleep(SLOW).await;
+    proxy.let_requests_go();
+    let status = soon("the answer", looking).await???;
+    ensure!(status.holders.len() == 1, "{status:?}");
+    Ok(guard.release().await?)
+}
+
+async fn a_description_that_a_slow_server_does_not_answer_is_repeated() -> Outcome {
+    let stage = Stage::new().await?;
+    let proxy = stage.proxy()?;
+    let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
+    let leader = soon("the lead", client.election(ROOM)?.campaign("one")).await??;
+    proxy.hold_request(ZooKeeperRequest::Change);
+    let proclaiming = tokio::spawn(async move {
+        let proclaimed = leader.proclaim("two").await;
+        (leader, proclaimed)
+    });
+    soon("the new value", proxy.request_is_held()).await?;
+    tokio::time::sleep(SLOW).await;
+    proxy.let_requests_go();
+    let (leader, proclaimed) = soon("the answer", proclaiming).await??;
+    proclaimed?;
+    let status = client.status(ROOM).await?;
+    ensure!(status.holders[0].value.as_deref() == Some("two"), "{status:?}");
+    Ok(leader.resign().await?)
+}
+
 /// A server keeps sessions and nodes on its disk; a crash costs no client a lock.
 async fn a_server_that_is_started_again_keeps_holds_and_places() -> Outcome {
     let stage = Stage::alone().await?;
     let (first, second, third) =
-        (stage.client("session_timeout=40s").await?, stage.client(LONG).await?, stage.client(LONG).await?);
+        (stage.client(LONG).await?, stage.client(LONG).await?, stage.client(LONG).await?);
     let held = first.mutex(ROOM)?.acquire().await?;
     let next = stage.in_line(&second, 2).await?;
     let last = stage.in_line(&third, 3).await?;

@@ -108,7 +108,7 @@ async fn a_deposed_leader_that_goes_on_answering() -> Outcome {
     let others = ensemble.others(STUBBORN);
     let next = connect_patiently(&url_of(&ensemble, &others, LONG)).await?;
     let mut pairs = Vec::new();
-    for timeout in ["4s", "6s"] {
+    for timeout in ["6s", "10s"] {
         let url = url_of(&ensemble, &[STUBBORN], &format!("session_timeout={timeout}"));
         pairs.push((timeout, Pair::new(&url, &next, &format!("deposed-{timeout}")).await?));
     }

@@ -23,7 +23,7 @@ cases!("lost_requests":
 );
 
 /// Long enough for a hold to survive a connection that is dead without notice.
-const PATIENT: &str = "session_timeout=12s";
+const PATIENT: &str = "session_timeout=30s";
 
 async fn stage(options: &str) -> Outcome<(Stage, TcpProxy, LockClient, LockClient)> {
     let stage = Stage::new().await?;
@@ -98,7 +98,7 @@ async fn of_a_try_that_steps_back() -> Outcome {
 }
 
 async fn of_a_heartbeat() -> Outcome {
-    heartbeats_are_lost(12, |losing| losing != Losing::Silence).await
+    heartbeats_are_lost(24, |losing| losing != Losing::Silence).await
 }
 
 /// Only the client library can tell that the connection is dead, after 0.4 of a session. That is close to the limit of a hold whose

@@ -8,7 +8,7 @@ use test_servers::{Losing, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{IMPATIENT, LONG, NODES_OF_A_HOLD, ROOM, Stage, Waiter, soon, until};
+use crate::stage::{ENDING, LONG, NODES_OF_A_HOLD, ROOM, Stage, Waiter, session_of, soon, until};
 
 cases!("nodes":
     a_predecessor_that_gives_up_hands_nothing_over,
@@ -400,7 +400,7 @@ async fn a_waiter_keeps_its_place_when_its_connection_is_reset() -> Outcome {
 /// Their watches are silent because the connection is new; the heartbeat checks the first node that exists.
 async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
     let stage = Stage::new().await?;
-    let client = stage.client(IMPATIENT).await?;
+    let client = stage.client(&session_of(ENDING)).await?;
     let mut guards = Vec::new();
     for number in 0..20 {
         guards.push(client.mutex(format!("many-{number}"))?.acquire().await?);
@@ -415,7 +415,8 @@ async fn a_heartbeat_for_many_finds_the_ones_that_are_gone() -> Outcome {
             "another reason"
         );
     }
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Without heartbeats they would have ended.
+    tokio::time::sleep(ENDING * 2 / 3).await;
     let valid = guards.iter().filter(|guard| guard.hold().is_valid()).count();
     ensure!(valid == 17, "{valid} of the others are valid after most of a session");
     Ok(())

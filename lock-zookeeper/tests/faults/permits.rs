@@ -8,7 +8,10 @@ use test_servers::{Data, Direction, NodeKind, ZooKeeperRequest};
 
 use crate::case::{cases, ensure};
 use crate::diary::Diary;
-use crate::stage::{IMPATIENT, LONG, LOSSES, ROOM, Stage, Waiter, refusal, soon, until};
+use crate::stage::{
+    BY_THE_END_OF_A_SESSION, ENDING, IMPATIENT, LONG, LOSSES, ROOM, Stage, Waiter, between_heartbeats,
+    refusal, session_of, soon, until,
+};
 
 cases!("permits":
     a_creation_that_is_lost_takes_permits_once,
@@ -93,17 +96,18 @@ async fn a_holder_whose_connection_is_cut_keeps_its_permits() -> Outcome {
 async fn a_holder_that_nobody_answers_is_told_in_time_and_the_others_stay() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "session_timeout=6s").await?;
+    let client = stage.client_at(proxy.address(), &session_of(ENDING)).await?;
     let other = stage.client(LONG).await?;
     let lock = slots(&client)?.permits(2)?;
     let diary = Diary::of(&lock);
     let (guard, beside) = (lock.acquire().await?, slots(&other)?.acquire(1).await?);
+    between_heartbeats(&guard, ENDING).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
     let began = Instant::now();
     let (reason, aborted) = diary.abort().await?;
     ensure!(reason == LossReason::Expired && !guard.hold().is_valid(), "{reason:?}");
-    ensure!(aborted < began + Duration::from_secs(4), "told {:?} after the silence began", aborted - began);
+    ensure!(aborted < began + ENDING * 2 / 3, "told {:?} after the silence began", aborted - began);
     the_other_stays(&stage, &other, beside).await?;
     proxy.heal();
     drop(guard);
@@ -120,7 +124,7 @@ async fn a_holder_whose_session_ends_is_told_and_the_others_stay() -> Outcome {
     let session = node.and_then(|node| node.session).ok_or_else(|| Failure::new("it has no session"))?;
     stage.server.close_session(session).await?;
     let (reason, _) = diary.abort().await?;
-    ensure!([LossReason::SessionClosed, LossReason::Deleted].contains(&reason), "{reason:?}");
+    ensure!(BY_THE_END_OF_A_SESSION.contains(&reason), "{reason:?}");
     drop(guard);
     the_other_stays(&stage, &other, beside).await
 }

@@ -17,9 +17,9 @@ cases!("processes":
     a_killed_waiter_is_skipped,
 );
 
-const SESSION: Duration = Duration::from_secs(6);
+const SESSION: Duration = Duration::from_secs(12);
 
-const SHORT: &str = "session_timeout=6s";
+const SHORT: &str = "session_timeout=12s";
 
 /// The event of the grant waits for the process in the socket, and is outdated when the process continues.
 async fn a_waiter_that_stood_still_across_its_grant_does_not_believe_in_it() -> Outcome {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
-use lock_core::{ClientBuilder, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl};
+use lock_core::{
+    ClientBuilder, ErrorKind, FencingToken, LockClient, LockError, LockGuard, LockUrl, LossReason,
+};
 use test_servers::{
     Data, Losing, TcpProxy, ZooKeeperNode, ZooKeeperOptions, ZooKeeperRequest, ZooKeeperServer,
 };
@@ -22,7 +24,14 @@ use crate::case::ensure;
 pub const LONG: &str = "session_timeout=60s";
 
 /// A session in which unanswered requests do not take long, but which leaves a busy machine time to answer the others.
-pub const IMPATIENT: &str = "session_timeout=8s";
+pub const IMPATIENT: &str = "session_timeout=12s";
+
+/// A session whose end a case waits for, and which outlasts a moment in which a busy machine stands still.
+pub const ENDING: Duration = Duration::from_secs(24);
+
+/// The reasons of a loss by the end of a session. A client that has connected again may learn of the end of its nodes before it
+/// learns of that of its session.
+pub const BY_THE_END_OF_A_SESSION: [LossReason; 2] = [LossReason::SessionClosed, LossReason::Deleted];
 
 /// An exclusive attempt has a node for those who know mutexes, and one for those who know read-write locks.
 pub const NODES_OF_A_HOLD: usize = 2;
@@ -55,6 +64,19 @@ pub async fn connect_patiently(url: &str) -> Result<LockClient, LockError> {
         }
     }
     connect(url).await
+}
+
+/// The options for a session of this length.
+pub fn session_of(length: Duration) -> String {
+    format!("session_timeout={}s", length.as_secs())
+}
+
+/// Waits until the last heartbeat of a hold is a while ago: from then on neither an answer on its way nor a thread that runs late
+/// decides when a hold of which nothing more is heard ends.
+pub async fn between_heartbeats(guard: &LockGuard, session: Duration) -> Outcome {
+    let half_way = session * 7 / 12;
+    until("the last heartbeat is a while ago", || async { Ok(guard.hold().remaining() < Some(half_way)) })
+        .await
 }
 
 /// The error of an answer that has to be an error.
