@@ -24,6 +24,9 @@ const CONFLICTS: [&str; 2] = ["40001", "40P01"];
 
 const DENIED: &str = "42501";
 
+/// There is no transaction, or it has failed before.
+const NO_TRANSACTION: [&str; 2] = ["25P01", "25P02"];
+
 const POOLER_REMEDY: &str =
     "connect to the server itself, or through a pooler in session mode with the option pooler=session";
 
@@ -31,7 +34,7 @@ const LOCK_TABLE_REMEDY: &str = "raise max_locks_per_transaction at the server, 
 
 /// Why the server did not carry out a statement completely.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The server answered with an error; the connection is in order.
     Refused { code: String, error: LockError },
     /// The connection is no longer usable, and the outcome of the statement is unknown.
@@ -99,6 +102,11 @@ impl Failure {
         self.has_code(&CONFLICTS)
     }
 
+    /// Whether a statement failed after a first one that had made a savepoint.
+    pub(crate) fn has_left_a_savepoint(&self) -> bool {
+        matches!(self, Self::Refused { .. }) && !self.has_code(&NO_TRANSACTION)
+    }
+
     fn has_code(&self, codes: &[&str]) -> bool {
         matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
     }
@@ -125,7 +133,8 @@ pub(crate) fn explain(operation: Operation, error: sqlx::Error) -> LockError {
     explain_code(operation, said.code(), said.message()).caused_by(error)
 }
 
-fn explain_code(operation: Operation, code: &str, said: &str) -> LockError {
+/// The error for what the server says.
+pub(crate) fn explain_code(operation: Operation, code: &str, said: &str) -> LockError {
     let server = |kind| LockError::new(kind, operation).because(format!("the server says {code}: {said}"));
     let is_startup = operation == Operation::Connect;
     match code {
@@ -163,9 +172,7 @@ fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
     let explained = match &error {
         // A problem that the TLS library finds in its input, usually in a certificate.
         sqlx::Error::Io(io) if io.kind() == io::ErrorKind::InvalidData => tls_failed(io.to_string()),
-        sqlx::Error::Io(io) => new(ErrorKind::Unreachable, format!("the connection failed: {io}"))
-            .remedy("check that the server runs and can be reached")
-            .retryable(),
+        sqlx::Error::Io(io) => broken(operation, io),
         sqlx::Error::Tls(tls) => tls_failed(tls.to_string()),
         sqlx::Error::Configuration(cause) => new(ErrorKind::InvalidOption, cause.to_string())
             .remedy("check the files that the options extra_ca, cert and key name"),
@@ -174,6 +181,14 @@ fn explain_connection(operation: Operation, error: sqlx::Error) -> LockError {
             .retryable(),
     };
     explained.caused_by(error)
+}
+
+/// The error if a connection has failed, and how.
+pub(crate) fn broken(operation: Operation, cause: impl std::fmt::Display) -> LockError {
+    LockError::new(ErrorKind::Unreachable, operation)
+        .because(format!("the connection failed: {cause}"))
+        .remedy("check that the server runs and can be reached")
+        .retryable()
 }
 
 /// The error if a server did not answer in time.

@@ -62,10 +62,6 @@ impl Key {
         Self(self.0 | i64::from(number))
     }
 
-    pub(crate) fn number(self) -> i64 {
-        self.0
-    }
-
     /// The two halves of the key, as `pg_locks` shows them.
     pub(crate) fn halves(self) -> (u64, u64) {
         let bits = self.0.cast_unsigned();
@@ -103,10 +99,10 @@ mod tests {
         let first = Key::of_semaphore("shop", "render");
         assert_eq!(first, Key::of_semaphore("", "shop:render"));
         assert_ne!(first, Key::of_semaphore("", "render"));
-        assert_eq!((first.number() % 1024, first.plus(1023).number() - first.number()), (0, 1023));
+        assert_eq!((first.0 % 1024, first.plus(1023).0 - first.0), (0, 1023));
         assert_eq!(first.plus(1023).halves().0, first.halves().0);
         // It never changes.
-        assert_eq!(first.number(), 8_320_948_373_311_074_304);
+        assert_eq!(first.0, 8_320_948_373_311_074_304);
     }
 
     #[test]

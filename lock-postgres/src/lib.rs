@@ -69,4 +69,4 @@ pub use driver::DRIVER;
 pub use key::key;
 pub use options::{Keys, Pooler, PostgresOptions, TokenSource, Waiting, connect, lease_of};
 pub use statement::operation_of;
-pub use transaction::{InTransaction, in_transaction};
+pub use transaction::{GenericTransaction, InTransaction, in_transaction};

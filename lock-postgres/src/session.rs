@@ -21,7 +21,7 @@ pub(crate) type Row = Vec<Option<String>>;
 
 /// The answer to a message: the rows of all of its statements.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub struct Answer {
     pub(crate) rows: Vec<Row>,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Session {
 
 /// Sends one message of the simple protocol, and receives the answer. It arrives whole or not at all. A message of the
 /// extended protocol that is cut off before its end would switch the lease off for good.
-async fn ask(connection: &mut PgConnection, statement: String) -> Result<Answer, sqlx::Error> {
+pub(crate) async fn ask(connection: &mut PgConnection, statement: String) -> Result<Answer, sqlx::Error> {
     // The statement contains only numbers and encoded values.
     let query = sqlx::raw_sql(AssertSqlSafe(statement));
     let mut answers = sqlx::Executor::fetch_many(connection, query);

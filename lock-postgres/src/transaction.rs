@@ -1,12 +1,18 @@
 //! A lock inside the user's own transaction.
 
+mod clients;
+#[cfg(feature = "tokio-postgres")]
+mod tokio_postgres;
+
+use std::fmt;
 use std::time::Duration;
 
 use lock_core::{LockError, LockName, Operation};
-use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
-use crate::failure::{Failure, explain};
+pub use self::clients::GenericTransaction;
+use crate::failure::{Failure, nonsense, standby};
 use crate::key::Key;
+use crate::session::Answer;
 
 /// The longest wait that the server understands, in milliseconds.
 const LONGEST_LIMIT: u128 = i32::MAX as u128;
@@ -22,7 +28,7 @@ const LONGEST_LIMIT: u128 = i32::MAX as u128;
 /// a higher level the first statement decides what the transaction sees. If that one waits for the lock, the transaction does
 /// not see what the earlier owner has written meanwhile.
 ///
-/// The transaction is one of sqlx 0.9.
+/// The transaction is one of sqlx 0.9:
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -36,24 +42,36 @@ const LONGEST_LIMIT: u128 = i32::MAX as u128;
 /// }
 /// # Ok(()) }
 /// ```
-pub fn in_transaction<'t, 'c>(
-    transaction: &'t mut Transaction<'c, Postgres>,
-    name: &str,
-) -> InTransaction<'t, 'c> {
+///
+/// With the cargo feature `tokio-postgres`, it can also be one of tokio-postgres 0.7:
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// # #[cfg(feature = "tokio-postgres")]
+/// # async fn run(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut transaction = client.transaction().await?;
+/// let lock = lock_postgres::in_transaction(&mut transaction, "orders/42");
+/// if lock.acquire_within(Duration::from_secs(5)).await? {
+///     transaction.execute("UPDATE orders SET paid = true WHERE id = 42", &[]).await?;
+///     transaction.commit().await?; // and the lock is free
+/// }
+/// # Ok(()) }
+/// ```
+pub fn in_transaction<'t, T: GenericTransaction>(transaction: &'t mut T, name: &str) -> InTransaction<'t, T> {
     InTransaction { transaction, name: name.to_owned(), prefix: String::new(), key: None }
 }
 
 /// A lock that a transaction is about to take; see [`in_transaction`].
 #[must_use = "the lock is only taken by acquire, acquire_within or try_acquire"]
-#[derive(Debug)]
-pub struct InTransaction<'t, 'c> {
-    transaction: &'t mut Transaction<'c, Postgres>,
+pub struct InTransaction<'t, T> {
+    transaction: &'t mut T,
     name: String,
     prefix: String,
     key: Option<i64>,
 }
 
-impl InTransaction<'_, '_> {
+impl<T: GenericTransaction> InTransaction<'_, T> {
     /// Sets the [prefix](crate::PostgresOptions::prefix) of the clients that the lock is shared with.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
@@ -69,14 +87,16 @@ impl InTransaction<'_, '_> {
     /// Waits until the transaction has the lock.
     ///
     /// # Errors
-    /// [`InvalidName`](lock_core::ErrorKind::InvalidName); what the server answers, for example when it has ended a deadlock
+    /// [`InvalidName`](lock_core::ErrorKind::InvalidName); [`Unreachable`](lock_core::ErrorKind::Unreachable) if the server is a
+    /// standby, whose locks exclude no client of the primary; what the server answers, for example when it has ended a deadlock
     /// or the session. After an error of the server the transaction can only be rolled back.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the transaction may get the lock all the same: roll it back.
+    /// If the future is dropped, the server goes on waiting, and the transaction may get the lock all the same: roll it back,
+    /// which happens when the wait has ended.
     pub async fn acquire(self) -> Result<(), LockError> {
-        let statement = format!("SELECT pg_advisory_xact_lock({})", self.number()?);
-        run(self.transaction, &statement).await.map_err(Failure::into_error)
+        let taking = taking(&format!("pg_advisory_xact_lock({})", self.number()?));
+        self.transaction.ask(taking).await.map_err(Failure::into_error).and_then(checked).map(drop)
     }
 
     /// Waits at most for `limit`, and returns whether the transaction has the lock. If not, the transaction is as it was.
@@ -91,19 +111,22 @@ impl InTransaction<'_, '_> {
             return self.try_acquire().await;
         }
         let limit = limit.as_nanos().div_ceil(1_000_000).min(LONGEST_LIMIT);
-        let key = self.number()?;
-        let statement = format!(
+        let taking = taking(&format!("pg_advisory_xact_lock({})", self.number()?));
+        let statements = format!(
             "SAVEPOINT distlock;\
              SELECT set_config('distlock.limit',current_setting('lock_timeout'),true),set_config('lock_timeout','{limit}ms',true);\
-             SELECT pg_advisory_xact_lock({key});\
+             {taking};\
              SELECT set_config('lock_timeout',current_setting('distlock.limit'),true);\
              RELEASE SAVEPOINT distlock"
         );
-        let Err(failure) = run(self.transaction, &statement).await else { return Ok(true) };
-        if matches!(failure, Failure::Refused { .. }) {
+        let failure = match self.transaction.ask(statements).await {
+            Ok(answer) => return checked(answer).map(|_| true),
+            Err(failure) => failure,
+        };
+        if failure.has_left_a_savepoint() {
             // That also frees the lock, if it was granted at the last moment, and restores the limit.
-            let back = "ROLLBACK TO SAVEPOINT distlock;RELEASE SAVEPOINT distlock";
-            run(self.transaction, back).await.map_err(Failure::into_error)?;
+            let back = "ROLLBACK TO SAVEPOINT distlock;RELEASE SAVEPOINT distlock".to_owned();
+            self.transaction.ask(back).await.map_err(Failure::into_error)?;
         }
         if failure.is_late() { Ok(false) } else { Err(failure.into_error()) }
     }
@@ -116,9 +139,13 @@ impl InTransaction<'_, '_> {
     /// # Cancel safety
     /// Same as [`InTransaction::acquire`].
     pub async fn try_acquire(self) -> Result<bool, LockError> {
-        let asked = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)").bind(self.number()?.number());
-        let asked = asked.fetch_one(&mut **self.transaction);
-        asked.await.map_err(|error| explain(Operation::Acquire, error))
+        let taking = taking(&format!("pg_try_advisory_xact_lock({})", self.number()?));
+        let answer = self.transaction.ask(taking).await.map_err(Failure::into_error).and_then(checked)?;
+        match answer.value() {
+            Some("t") => Ok(true),
+            Some("f") => Ok(false),
+            _ => Err(nonsense(Operation::Acquire, "it does not say whether the lock was free")),
+        }
     }
 
     fn number(&self) -> Result<Key, LockError> {
@@ -127,7 +154,23 @@ impl InTransaction<'_, '_> {
     }
 }
 
-async fn run(transaction: &mut Transaction<'_, Postgres>, statement: &str) -> Result<(), Failure> {
-    let asked = sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut **transaction);
-    asked.await.map(drop).map_err(|error| Failure::of(Operation::Acquire, error))
+impl<T> fmt::Debug for InTransaction<'_, T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { transaction: _, name, prefix, key } = self;
+        let mut shown = formatter.debug_struct("InTransaction");
+        shown.field("name", name).field("prefix", prefix).field("key", key).finish_non_exhaustive()
+    }
+}
+
+/// The statement that calls a function of the lock, whose answer is NULL at a standby.
+fn taking(call: &str) -> String {
+    format!("SELECT CASE WHEN NOT pg_is_in_recovery() THEN {call} END")
+}
+
+/// Refuses the answer of a standby. No other value of an answer is NULL.
+fn checked(answer: Answer) -> Result<Answer, LockError> {
+    if answer.rows.iter().flatten().any(Option::is_none) {
+        return Err(standby(Operation::Acquire));
+    }
+    Ok(answer)
 }

@@ -9,7 +9,9 @@ mod stage;
 mod cancellation;
 mod concurrently;
 mod connecting;
+mod keys;
 mod late;
+mod libraries;
 mod limits;
 mod permits;
 mod poolers;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         cancellation::cases(),
         concurrently::cases(),
         connecting::cases(),
+        keys::cases(),
         late::cases(),
         limits::cases(),
         permits::cases(),
@@ -54,7 +57,7 @@ fn main() -> ExitCode {
         silence::cases(),
         terminations::cases(),
         tokens::cases(),
-        transactions::cases(),
+        libraries::with_each(transactions::cases),
     ];
     program.add("postgres", test_servers::left_out("postgres").as_deref(), all.into_iter().flatten());
     program.run()
