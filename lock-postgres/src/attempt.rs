@@ -1,7 +1,6 @@
 //! One attempt to acquire a lock: tried once, or waited for at the server until it is granted.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_core::spi::within;
@@ -29,7 +28,7 @@ const LOOK_WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
 const FIRST_POLL: Duration = Duration::from_millis(20);
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 
-/// How often at least a session may be found not waiting before the client gives it up: its statement or its answer may be on
+/// How often at least a session may be found idle before the client gives it up: its statement or its answer may be on
 /// the way.
 const MOST_MISSES: u32 = 3;
 
@@ -37,7 +36,7 @@ const MOST_MISSES: u32 = 3;
 const FIRST_TRY_AGAIN: Duration = Duration::from_millis(1);
 const LAST_TRY_AGAIN: Duration = Duration::from_millis(8);
 
-/// When a client that has shared locks first checks a wait: who comes after a wait of this client has to wait for that.
+/// When a client first checks a wait that others of this client come after: they have to wait for that.
 const SOON: Duration = Duration::from_millis(20);
 
 pub(crate) struct Attempt<'a> {
@@ -50,9 +49,6 @@ impl<'a> Attempt<'a> {
     pub(crate) fn new(backend: &'a PostgresBackend, request: &'a AcquireRequest) -> Result<Self, LockError> {
         let unsupported = || LockError::new(ErrorKind::Unsupported, Operation::Acquire).on(request.name());
         let wanted = Wanted::of(request.mode()).ok_or_else(unsupported)?;
-        if wanted != Wanted::Exclusive {
-            backend.shares.store(true, Ordering::Relaxed);
-        }
         let claim = backend.claim(request, wanted)?;
         Ok(Self { backend, request, claim })
     }
@@ -133,10 +129,20 @@ impl<'a> Attempt<'a> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
-            Outcome::Refused | Outcome::GateTaken => self.request.attempt().queued(),
+            Outcome::Refused | Outcome::GateTaken => self.refused(),
             Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
+    }
+
+    /// Another client has the lock. Others of this client may come only when this attempt is in the server's queue: their
+    /// connections may be faster. A client that polls is in no queue.
+    fn refused(&self) {
+        let attempt = self.request.attempt();
+        match self.backend.settings.waiting {
+            options::Waiting::Poll => attempt.queued(),
+            options::Waiting::Server | options::Waiting::Quiet => attempt.busy(),
+        }
     }
 
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
@@ -150,7 +156,7 @@ impl<'a> Attempt<'a> {
             if let Some(started) = started {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
-                    Outcome::Refused | Outcome::GateTaken => self.request.attempt().queued(),
+                    Outcome::Refused | Outcome::GateTaken => self.refused(),
                     Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
@@ -259,6 +265,10 @@ impl<'a> Attempt<'a> {
                 }
                 // The wait has its answer, and the actor is turning it into a hold.
                 Ok(_) if waiting.has_answer() => LOOK_AGAIN,
+                Ok(Seen::Active) => {
+                    misses = 0;
+                    LOOK_AGAIN
+                }
                 Ok(_) => {
                     misses += 1;
                     // The network may retransmit an answer that the server has sent.
@@ -283,8 +293,8 @@ impl<'a> Attempt<'a> {
     fn first_look(&self) -> Moment {
         let now = self.backend.context.clock().now();
         let interval = self.backend.settings.interval;
-        let shares = self.backend.shares.load(Ordering::Relaxed);
-        let usual = now.plus(if shares { SOON.min(interval) } else { interval });
+        let is_followed = self.claim.wanted != Wanted::Exclusive || self.request.attempt().is_awaited();
+        let usual = now.plus(if is_followed { SOON.min(interval) } else { interval });
         let Some(end) = self.request.attempt().next_end(now) else { return usual };
         let left = end.since(now);
         let ahead = self.ahead_of_end();

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -52,8 +51,6 @@ pub(crate) struct PostgresBackend {
     pub(crate) clerk: Arc<Control>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) lookout: Arc<Lookout>,
-    /// Whether anything but an exclusive lock has ever been asked for.
-    pub(crate) shares: AtomicBool,
     /// Where attempts may have left something.
     attempts: Mutex<HashMap<AttemptId, Placed>>,
     capabilities: Capabilities,
@@ -92,8 +89,8 @@ impl PostgresBackend {
             context.spawn(check_often(context.clone(), Arc::downgrade(&pool), every));
         }
         let capabilities = capabilities(&options);
-        let (shares, attempts) = (AtomicBool::new(false), Mutex::default());
-        Ok(Self { context, settings, control, clerk, pool, lookout, shares, attempts, capabilities })
+        let attempts = Mutex::default();
+        Ok(Self { context, settings, control, clerk, pool, lookout, attempts, capabilities })
     }
 
     /// The lock or the semaphore, as the server knows it.

@@ -46,8 +46,10 @@ enum Subject {
 pub(crate) enum Seen {
     /// It waits for the lock, which another session holds.
     Waiting,
-    /// It does something else: its answer is on the way, or was lost.
-    Busy,
+    /// It carries out its statement, and is not in the queue: it was not or is no longer, or the server is slow.
+    Active,
+    /// It does nothing: its statement is on the way, or its answer, or either was lost.
+    Idle,
     /// It does not exist.
     Gone,
 }
@@ -147,7 +149,8 @@ fn seen(session: SessionId, rows: &[Row]) -> Seen {
     match row {
         None => Seen::Gone,
         Some(Some("advisory")) => Seen::Waiting,
-        Some(_) => Seen::Busy,
+        Some(Some("active")) => Seen::Active,
+        Some(_) => Seen::Idle,
     }
 }
 
@@ -274,11 +277,18 @@ mod tests {
     #[test]
     fn a_session_is_told_from_a_later_one_of_the_same_process_id() {
         let text = |text: &str| Some(text.to_owned());
-        let rows = [vec![text("7"), text("100"), text("advisory")], vec![text("8"), text("200"), None]];
+        let rows = [
+            vec![text("7"), text("100"), text("advisory")],
+            vec![text("8"), text("200"), text("idle")],
+            vec![text("9"), text("300"), text("active")],
+            vec![text("10"), text("400"), None],
+        ];
         let session = |pid, start| SessionId { pid, start };
         assert_eq!(seen(session(7, 100), &rows), Seen::Waiting);
-        assert_eq!(seen(session(8, 200), &rows), Seen::Busy);
+        assert_eq!(seen(session(8, 200), &rows), Seen::Idle);
+        assert_eq!(seen(session(9, 300), &rows), Seen::Active);
+        assert_eq!(seen(session(10, 400), &rows), Seen::Idle);
         assert_eq!(seen(session(8, 201), &rows), Seen::Gone);
-        assert_eq!(seen(session(9, 200), &rows), Seen::Gone);
+        assert_eq!(seen(session(11, 200), &rows), Seen::Gone);
     }
 }

@@ -129,7 +129,9 @@ impl Lookout {
             let deadline = clock.now().plus(self.settings.request_timeout);
             while !waiting.has_answer() && clock.now() < deadline {
                 clock.sleep_until(clock.now().plus(SOON)).await;
-                if waiting.rounds() > rounds && self.control.look_at_wait(*session).await? != Seen::Busy {
+                if waiting.rounds() > rounds
+                    && let Seen::Waiting | Seen::Gone = self.control.look_at_wait(*session).await?
+                {
                     break;
                 }
             }

@@ -328,11 +328,13 @@ pub(crate) fn with_snapshot(ids: &[SessionId]) -> String {
     )
 }
 
-/// What these sessions do: their process, their start, and `advisory` if they wait for a lock.
+/// What these sessions do: their process, their start, and `advisory` if they wait for a lock, `active` if they carry out a
+/// statement.
 pub(crate) fn waits(ids: &[SessionId]) -> String {
     let pids: Vec<_> = ids.iter().map(|id| id.pid.to_string()).collect();
     format!(
-        "{}SELECT pid::text,{START}::text,CASE WHEN wait_event_type='Lock' THEN wait_event END \
+        "{}SELECT pid::text,{START}::text,\
+         CASE WHEN wait_event_type='Lock' AND wait_event='advisory' THEN wait_event ELSE state END \
          FROM pg_stat_get_activity(NULL) WHERE pid IN ({})",
         comment(Operation::Inspect),
         pids.join(",")

@@ -6,7 +6,7 @@ use conformance_tests::{Failure, Outcome};
 use lock_core::ErrorKind;
 use test_servers::PostgresOptions;
 
-use crate::stage::{LONG, ROOM, Stage, Waiter, cases, connect, ensure, soon, until, with_options};
+use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, cases, connect, ensure, soon, until, with_options};
 
 cases!("limits":
     waits_beyond_the_bound_wait_in_the_client,
@@ -74,7 +74,7 @@ async fn a_server_without_room_is_asked_again() -> Outcome {
     ensure!(error.kind() == ErrorKind::Unreachable && error.is_retryable(), "{error:?}");
     ensure!(error.to_string().contains("max_connections"), "{error}");
     for other in others {
-        soon("the close", other.close(Duration::from_secs(5))).await??;
+        soon("the close", other.close(PATIENCE)).await??;
     }
     until("there is room again", || async { Ok(connect(&stage.url()).await.is_ok()) }).await
 }
@@ -117,7 +117,7 @@ async fn a_nearly_full_table_of_locks_is_refused_and_others_can_connect() -> Out
     );
     ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "a lock was lost");
     // Others are not hurt, and a wait goes on.
-    stage.client(LONG).await?.close(Duration::from_secs(5)).await?;
+    stage.client(LONG).await?.close(PATIENCE).await?;
     let waiter = Waiter::of(&clients[0])?;
     for guard in guards.drain(..30) {
         guard.release().await?;

@@ -13,6 +13,7 @@ mod keys;
 mod late;
 mod libraries;
 mod limits;
+mod order;
 mod permits;
 mod poolers;
 mod processes;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         keys::cases(),
         late::cases(),
         limits::cases(),
+        order::cases(),
         permits::cases(),
         poolers::cases(),
         processes::cases(),

@@ -7,7 +7,7 @@ use conformance_tests::faults::diary::Diary;
 use lock_core::{ErrorKind, LossReason};
 use test_servers::Direction;
 
-use crate::stage::{LONG, ROOM, Stage, Waiter, cases, ensure, soon};
+use crate::stage::{LONG, ROOM, Stage, Waiter, cases, ensure, soon, until};
 
 cases!("silence":
     a_holder_whose_requests_vanish_stops_before_another_has_the_lock,
@@ -45,10 +45,10 @@ async fn stops_in_time(directions: &[Direction]) -> Outcome {
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
-    let severed = Instant::now();
     for direction in directions {
         proxy.blackhole(*direction);
     }
+    let severed = Instant::now();
     let suspected = diary.suspect().await?;
     let (reason, aborted) = diary.abort().await?;
     ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", diary.events());
@@ -104,9 +104,13 @@ async fn a_wait_that_the_server_has_forgotten_begins_anew() -> Outcome {
     let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;
+    let before = stage.waiters().await?;
     proxy.cut_at_server();
-    stage.queued(0).await?;
-    stage.queued(1).await?;
+    until("another session waits", || async {
+        let now = stage.waiters().await?;
+        Ok(now.len() == 1 && now != before)
+    })
+    .await?;
     ensure!(held.hold().is_valid() && !waiter.is_finished(), "the lock was given twice");
     held.release().await?;
     let (guard, _) = waiter.granted().await?;
@@ -120,7 +124,7 @@ async fn a_wait_that_ends_in_silence_is_an_error() -> Outcome {
     let client = stage.client_at(proxy.address(), "lease=10m&timeout=500ms").await?;
     let held = holder.mutex(ROOM)?.acquire().await?;
     let lock = client.mutex(ROOM)?;
-    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(8)).await });
+    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(15)).await });
     stage.queued(1).await?;
     proxy.blackhole(Direction::ToServer);
     proxy.blackhole(Direction::ToClient);
@@ -142,8 +146,8 @@ async fn a_stopped_server_costs_the_lock_in_time() -> Outcome {
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
-    let stopped = Instant::now();
     stage.server.stop()?;
+    let stopped = Instant::now();
     let (reason, aborted) = diary.abort().await?;
     ensure!(reason == LossReason::Expired, "lost because {reason}");
     ensure!(aborted < stopped + lease, "told {:?} after the last contact", aborted - stopped);

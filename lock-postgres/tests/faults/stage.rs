@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 pub use conformance_tests::faults::case::{cases, ensure};
-pub use conformance_tests::faults::{ROOM, Waiter, poll_times, soon, until, with_options};
+pub use conformance_tests::faults::{PATIENCE, ROOM, Waiter, poll_times, soon, until, with_options};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, LockClient, LockError, LockUrl};
 use lock_postgres::key;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ErrorKind, FencingToken, LockClient, Remembered};
 
-use crate::stage::{ROOM, Stage, cases, connect, ensure, with_options};
+use crate::stage::{PATIENCE, ROOM, Stage, cases, connect, ensure, with_options};
 
 cases!("tokens":
     rise_across_a_crash_of_the_server,
@@ -37,7 +37,7 @@ async fn rise_across_a_crash_of_the_server() -> Outcome {
             ensure!(token > last, "{fencing}: {last:?} was followed by {token:?} in round {round}");
             last = token;
         }
-        client.close(Duration::from_secs(5)).await?;
+        client.close(PATIENCE).await?;
     }
     let none = stage.client("lease=10m&fencing=none").await?;
     ensure!(next(&none).await?.is_none(), "a token, although none was wanted");
