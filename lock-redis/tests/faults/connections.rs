@@ -6,7 +6,7 @@ use conformance_tests::Outcome;
 use lock_core::{ClientBuilder, EngineChoice, ErrorKind, LockUrl};
 
 use crate::case::{cases, ensure};
-use crate::stage::{LONG, ROOM, Stage, Waiter, until};
+use crate::stage::{LONG, PATIENCE, ROOM, Stage, Waiter, until};
 
 cases!("connections":
     a_closed_client_has_none,
@@ -15,8 +15,6 @@ cases!("connections":
     a_dropped_client_on_the_callers_runtime_has_none,
     a_client_has_one,
 );
-
-const A_SECOND: Duration = Duration::from_secs(1);
 
 async fn no_connection(stage: &Stage) -> Outcome {
     until("no connection and no channel is left", || async {
@@ -31,7 +29,7 @@ async fn a_closed_client_has_none() -> Outcome {
     let client = stage.client(LONG).await?;
     let lock = client.mutex(ROOM)?;
     lock.acquire().await?.release().await?;
-    client.close(A_SECOND).await?;
+    client.close(PATIENCE).await?;
     no_connection(&stage).await?;
     let refused = lock.try_acquire().await.map(|guard| guard.is_some()).map_err(|error| error.kind());
     ensure!(refused == Err(ErrorKind::Closed), "{refused:?}");
@@ -43,7 +41,7 @@ async fn a_closed_client_makes_no_new_one() -> Outcome {
     let proxy = stage.proxy()?;
     let client = stage.client_at(proxy.address(), "lease=2s").await?;
     stage.works(&client).await?;
-    client.close(A_SECOND).await?;
+    client.close(PATIENCE).await?;
     proxy.cut();
     // Longer than the longest pause between two attempts to connect.
     for _ in 0..30 {

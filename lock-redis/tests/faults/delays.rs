@@ -8,7 +8,7 @@ use test_servers::Direction;
 
 use crate::case::{cases, ensure};
 use crate::diary::{Diary, Event};
-use crate::stage::{LONG, ROOM, Stage, Waiter, connect, soon, with_options};
+use crate::stage::{LONG, ROOM, Stage, Waiter, soon};
 
 cases!("delays":
     of_a_third_of_the_lease_stop_the_holder_in_time,
@@ -95,13 +95,13 @@ async fn of_the_granting_answer_do_not_lengthen_the_lease() -> Outcome {
 async fn of_a_tenth_of_the_lease_are_borne() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=6s").await?;
+    let client = stage.client_at(proxy.address(), "lease=12s").await?;
     let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
-    proxy.delay(Direction::ToServer, Duration::from_millis(300));
-    proxy.delay(Direction::ToClient, Duration::from_millis(300));
-    tokio::time::sleep(Duration::from_secs(9)).await;
+    proxy.delay(Direction::ToServer, Duration::from_millis(600));
+    proxy.delay(Direction::ToClient, Duration::from_millis(600));
+    tokio::time::sleep(Duration::from_secs(18)).await;
     ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
     guard.release().await?;
     stage.nothing_is_left("after the release").await
@@ -113,8 +113,7 @@ async fn a_server_that_was_always_far_away_is_waited_for() -> Outcome {
     let proxy = stage.proxy()?;
     proxy.delay(Direction::ToServer, Duration::from_millis(400));
     proxy.delay(Direction::ToClient, Duration::from_millis(400));
-    let url = with_options(&stage.server.url_at(proxy.address()), "lease=60s&timeout=2s");
-    let client = connect(&url).await?;
+    let client = stage.client_at(proxy.address(), "lease=60s&timeout=2s").await?;
     stage.works(&client).await
 }
 

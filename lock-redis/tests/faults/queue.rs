@@ -73,7 +73,7 @@ async fn a_blip_across_a_hand_off_costs_no_place() -> Outcome {
 async fn a_push_that_is_not_sent_is_found_by_the_heartbeat() -> Outcome {
     let silent = RedisOptions::new().user("silent", "pw", "~distlock:* &distlock:* +@all -publish");
     let stage = Stage::with(silent).await?;
-    let (holder, client) = (stage.client(LONG).await?, stage.client("lease=4s").await?);
+    let (holder, client) = (stage.client(LONG).await?, stage.client("lease=12s").await?);
     let held = holder.mutex(ROOM)?.acquire().await?;
     let waiter = Waiter::of(&client)?;
     stage.queued(1).await?;

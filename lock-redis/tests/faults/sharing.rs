@@ -98,7 +98,7 @@ async fn a_silent_reader_is_lost_alone_and_in_time() -> Outcome {
         let stage = Stage::new().await?;
         let proxy = stage.proxy()?;
         let silent = stage.client_at(proxy.address(), "lease=3s").await?;
-        let (beside, writer) = (stage.client("lease=3s").await?, stage.client(LONG).await?);
+        let (beside, writer) = (stage.client("lease=9s").await?, stage.client(LONG).await?);
         let lock = read_side(&silent)?;
         let diary = Diary::of(&lock);
         let lost = lock.acquire().await?;
@@ -293,7 +293,7 @@ async fn a_request_of_a_reader_that_arrives_late_takes_nothing() -> Outcome {
 async fn a_deleted_key_is_told_to_each_reader() -> Outcome {
     for parts in [&['q'][..], &['q', 'w'], &['q', 'w', 'f']] {
         let stage = Stage::new().await?;
-        let client = stage.client("lease=4s").await?;
+        let client = stage.client("lease=12s").await?;
         let lock = read_side(&client)?;
         let guards = [lock.acquire().await?, lock.acquire().await?];
         for part in parts {
@@ -335,14 +335,14 @@ async fn many_readers_are_renewed_together() -> Outcome {
     const READERS: usize = 250;
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=4s").await?;
+    let client = stage.client_at(proxy.address(), "lease=8s").await?;
     let lock = read_side(&client)?;
     let mut guards = Vec::new();
     for _ in 0..READERS {
         guards.push(lock.acquire().await?);
     }
     let before = proxy.requests(Operation::Renew);
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     let renewals = proxy.requests(Operation::Renew) - before;
     ensure!(guards.iter().all(|guard| guard.hold().is_valid()), "one was not renewed");
     ensure!((3..100).contains(&renewals), "{renewals} calls renewed {READERS} readers");

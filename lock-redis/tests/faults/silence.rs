@@ -30,7 +30,7 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     let proxy = stage.proxy()?;
     let holder = stage.client(LONG).await?;
     let held = holder.mutex(ROOM)?.acquire().await?;
-    let silent = stage.client_at(proxy.address(), "lease=3s").await?;
+    let silent = stage.client_at(proxy.address(), "lease=9s").await?;
     let first = Waiter::of(&silent)?;
     stage.queued(1).await?;
     let second_client = stage.client("lease=3s").await?;
@@ -45,7 +45,7 @@ async fn a_silent_head_waiter_is_skipped_at_its_deadline() -> Outcome {
     let (silents, _) =
         stage.holder().await?.ok_or_else(|| Failure::new("the lock was granted to no client"))?;
     ensure!(ours != silents, "the lock was not handed over");
-    ensure!(left <= Duration::from_secs(3), "the silent waiter was given {left:?}");
+    ensure!(left <= Duration::from_secs(9), "the silent waiter was given {left:?}");
     let (guard, granted) = second.granted().await?;
     let waited = granted.duration_since(asked);
     ensure!(waited + Duration::from_millis(1) >= left, "granted after {waited:?} instead of {left:?}");
@@ -99,7 +99,7 @@ async fn a_holder_whom_nothing_reaches_stops_before_anyone_else_has_the_lock() -
 async fn stops_in_time(directions: &[Direction]) -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let ours = stage.client_at(proxy.address(), "lease=3s").await?;
+    let ours = stage.client_at(proxy.address(), "lease=9s").await?;
     let theirs = stage.client(LONG).await?;
     let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
@@ -138,7 +138,7 @@ async fn a_half_open_connection_is_replaced_and_the_hold_goes_on() -> Outcome {
     let stage = Stage::new().await?;
     let (old, new) = (stage.proxy()?, stage.proxy()?);
     let switch = TcpProxy::start(old.address())?;
-    let client = stage.client_at(switch.address(), "lease=6s&timeout=500ms").await?;
+    let client = stage.client_at(switch.address(), "lease=15s&timeout=500ms").await?;
     let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
@@ -202,9 +202,9 @@ async fn a_grant_that_was_pushed_into_silence_is_found() -> Outcome {
 async fn a_grant_that_is_pushed_lasts_from_the_last_heartbeat() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let (holder, next) = (stage.client(LONG).await?, stage.client("lease=4s").await?);
+    let (holder, next) = (stage.client(LONG).await?, stage.client("lease=12s").await?);
     let held = holder.mutex(ROOM)?.acquire().await?;
-    let ours = stage.client_at(proxy.address(), "lease=4s").await?;
+    let ours = stage.client_at(proxy.address(), "lease=12s").await?;
     let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let first = Waiter::start(lock);

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use conformance_tests::faults::{ROOM, Waiter, drop_after, poll_times, soon, until, with_options};
+pub use conformance_tests::faults::{
+    PATIENCE, ROOM, Waiter, drop_after, poll_times, soon, until, with_options,
+};
 use conformance_tests::{Failure, Outcome};
 use lock_core::{ClientBuilder, DistributedLock, LockClient, LockError, LockUrl};
 use test_servers::{RedisOptions, RedisServer, TcpProxy, Value};
@@ -14,6 +16,12 @@ use crate::case::ensure;
 
 /// A lease that outlasts every case, so that nothing happens because it ends.
 pub const LONG: &str = "lease=5m";
+
+/// A client of the server that `url` names. A busy machine may keep the server from answering for a while.
+async fn reach(url: &str) -> Outcome<LockClient> {
+    let builder = ClientBuilder::new().connect_timeout(PATIENCE);
+    Ok(lock_redis::connect(&LockUrl::parse(url)?, builder).await?)
+}
 
 /// A client of the server that `url` names.
 pub async fn connect(url: &str) -> Result<LockClient, LockError> {
@@ -45,12 +53,12 @@ impl Stage {
 
     /// A client with these options, connected directly to the server.
     pub async fn client(&self, options: &str) -> Outcome<LockClient> {
-        Ok(connect(&with_options(&self.server.url(), options)).await?)
+        reach(&with_options(&self.server.url(), options)).await
     }
 
     /// A client with these options that connects to `address`, usually a proxy.
     pub async fn client_at(&self, address: SocketAddr, options: &str) -> Outcome<LockClient> {
-        Ok(connect(&with_options(&self.server.url_at(address), options)).await?)
+        reach(&with_options(&self.server.url_at(address), options)).await
     }
 
     /// The server's address, as in the log.

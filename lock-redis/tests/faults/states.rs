@@ -61,14 +61,14 @@ async fn out_of_memory_refuses_an_acquire_and_says_what_to_do() -> Outcome {
 
 async fn out_of_memory_ends_no_hold_and_no_hand_off() -> Outcome {
     let stage = Stage::new().await?;
-    let (ours, theirs) = (stage.client("lease=4s").await?, stage.client(LONG).await?);
+    let (ours, theirs) = (stage.client("lease=8s").await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
     fill(&stage).await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     ensure!(guard.hold().is_valid() && diary.aborts() == 0, "lost: {:?}", diary.events());
     guard.release().await?;
     let (guard, _) = waiter.granted().await?;
@@ -80,14 +80,14 @@ async fn out_of_memory_ends_no_hold_and_no_hand_off() -> Outcome {
 async fn out_of_memory_costs_no_waiter_its_place() -> Outcome {
     let stage = Stage::new().await?;
     let (holder, ours, theirs) =
-        (stage.client(LONG).await?, stage.client("lease=3s").await?, stage.client(LONG).await?);
+        (stage.client(LONG).await?, stage.client("lease=8s").await?, stage.client(LONG).await?);
     let held = holder.mutex(ROOM)?.acquire().await?;
     let first = Waiter::of(&ours)?;
     stage.queued(1).await?;
     let second = Waiter::of(&theirs)?;
     stage.queued(2).await?;
     fill(&stage).await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     held.release().await?;
     let (guard, _) = first.granted().await?;
     ensure!(!second.is_finished(), "the second had the lock together with the first");
@@ -192,7 +192,7 @@ async fn flush_scripts(stage: &Stage) -> Outcome {
 
 async fn forgotten_scripts_are_loaded_again() -> Outcome {
     let stage = Stage::new().await?;
-    let (ours, theirs) = (stage.client("lease=4s").await?, stage.client(LONG).await?);
+    let (ours, theirs) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let lock = ours.mutex(ROOM)?;
     flush_scripts(&stage).await?;
     let guard = lock.try_acquire().await?.ok_or_else(|| Failure::new("a free lock was not given"))?;
@@ -225,7 +225,7 @@ async fn forgotten_scripts_are_loaded_again() -> Outcome {
 async fn forgotten_scripts_cost_no_renewal() -> Outcome {
     let stage = Stage::new().await?;
     let proxy = stage.proxy()?;
-    let client = stage.client_at(proxy.address(), "lease=4s").await?;
+    let client = stage.client_at(proxy.address(), "lease=12s").await?;
     let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
@@ -233,7 +233,7 @@ async fn forgotten_scripts_cost_no_renewal() -> Outcome {
         flush_scripts(&stage).await?;
         let renewed = proxy.requests(Operation::Renew);
         until("it was renewed", || async {
-            let is_fresh = stage.lease_left().await? > Duration::from_millis(3500);
+            let is_fresh = stage.lease_left().await? > Duration::from_millis(10_500);
             Ok(is_fresh && proxy.requests(Operation::Renew) >= renewed + 2)
         })
         .await?;

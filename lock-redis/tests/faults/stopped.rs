@@ -16,10 +16,13 @@ cases!("stopped":
     a_wait_that_ends_meanwhile_behind_another_is_an_error,
 );
 
+/// Of a caller that does not wait for ever. The server stops well before the client last asks it.
+const WAIT: Duration = Duration::from_secs(12);
+
 async fn for_half_of_the_lease_and_the_hold_goes_on() -> Outcome {
-    let lease = Duration::from_secs(6);
+    let lease = Duration::from_secs(12);
     let stage = Stage::new().await?;
-    let client = stage.client("lease=6s&timeout=500ms").await?;
+    let client = stage.client("lease=12s&timeout=500ms").await?;
     let lock = client.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
@@ -37,16 +40,16 @@ async fn for_half_of_the_lease_and_the_hold_goes_on() -> Outcome {
 }
 
 async fn for_twice_the_lease_and_the_hold_is_lost_in_time() -> Outcome {
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(8);
     let stage = Stage::new().await?;
-    let (ours, theirs) = (stage.client("lease=3s").await?, stage.client("lease=3s").await?);
+    let (ours, theirs) = (stage.client("lease=8s").await?, stage.client("lease=8s").await?);
     let lock = ours.mutex(ROOM)?;
     let diary = Diary::of(&lock);
     let guard = lock.acquire().await?;
     let waiter = Waiter::of(&theirs)?;
     stage.queued(1).await?;
-    let stopped = Instant::now();
     stage.server.stop()?;
+    let stopped = Instant::now();
     let suspected = diary.suspect().await?;
     let (reason, aborted) = diary.abort().await?;
     ensure!(reason == LossReason::Expired && suspected <= aborted, "{:?}", diary.events());
@@ -75,7 +78,7 @@ async fn a_wait_that_ends_meanwhile_behind_another_is_an_error() -> Outcome {
     let first = Waiter::of(&ours)?;
     stage.queued(1).await?;
     let lock = ours.mutex(ROOM)?;
-    let second = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    let second = tokio::spawn(async move { lock.try_acquire_for(WAIT).await });
     tokio::time::sleep(Duration::from_millis(500)).await;
     stage.server.stop()?;
     let answered = second.await?.map_err(|error| error.kind());
@@ -92,7 +95,7 @@ async fn a_wait_that_ends_meanwhile_is_an_error() -> Outcome {
     let (ours, theirs) = (stage.client("lease=60s&timeout=500ms").await?, stage.client("lease=60s").await?);
     let held = theirs.mutex(ROOM)?.acquire().await?;
     let lock = ours.mutex(ROOM)?;
-    let waiter = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(4)).await });
+    let waiter = tokio::spawn(async move { lock.try_acquire_for(WAIT).await });
     stage.queued(1).await?;
     stage.server.stop()?;
     let answered = waiter.await?;
