@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    ClientBuilder, Fencing, Hold, Inspection, LockClient, LockName, LockStatus, LossReason, Participant,
+    ClientBuilder, Fencing, Hold, Inspection, LockClient, LockGuard, LockName, LockStatus, LossReason,
+    Participant,
 };
 use test_servers::{During, Failure, Outcome, ensure};
 use tokio::time::Instant;
@@ -166,9 +167,9 @@ impl Stage {
 
     /// Returns the holder of the lock, on a backend that shows it.
     pub(crate) async fn holder(&self, client: &LockClient, name: &str) -> Outcome<Participant> {
-        let status = client.status(name).await?;
-        let held_by = status.holders.len();
-        let mut holders = status.holders.into_iter();
+        let holders = self.status(client, name).await?.map(|status| status.holders).unwrap_or_default();
+        let held_by = holders.len();
+        let mut holders = holders.into_iter();
         let holder = holders.next().filter(|_| held_by == 1);
         holder.ok_or_else(|| Failure::new(format!("the status of {name:?} has {held_by} holders")))
     }
@@ -182,9 +183,22 @@ impl Stage {
                 "{name:?} should be free and has {holders} holders and {waiters} waiters"
             );
         }
-        let guard = observer.mutex(name)?.try_acquire().await?;
+        let guard = self.tried(observer, name).await?;
         let guard = guard.ok_or_else(|| Failure::new(format!("{name:?} should be free and is refused")))?;
         guard.release().await.during("release a lock that was free")
+    }
+
+    /// Tries to acquire the lock, until the server answers.
+    async fn tried(&self, observer: &LockClient, name: &str) -> Outcome<Option<LockGuard>> {
+        let lock = observer.mutex(name)?;
+        let deadline = Instant::now() + self.patience();
+        loop {
+            match lock.try_acquire().await {
+                // A busy server may not answer in time. The client undoes what it may have done, and tries again after that.
+                Err(error) if error.is_retryable() && Instant::now() < deadline => {}
+                answer => return Ok(answer?),
+            }
+        }
     }
 
     /// Waits until the lock has no holder and no waiters, as another client sees it.
@@ -200,7 +214,7 @@ impl Stage {
 
     /// Checks, as another client, that the lock is held.
     pub(crate) async fn is_held(&self, observer: &LockClient, name: &str) -> Outcome {
-        match observer.mutex(name)?.try_acquire().await? {
+        match self.tried(observer, name).await? {
             None => Ok(()),
             Some(_) => Err(Failure::new(format!("{name:?} should be held and was granted to another"))),
         }

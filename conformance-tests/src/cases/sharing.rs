@@ -44,11 +44,23 @@ type Lock = Arc<dyn DistributedLock>;
 async fn clients(stage: &Stage, count: usize) -> Outcome<Vec<(LockClient, RwLock)>> {
     let mut clients = Vec::new();
     for _ in 0..count {
-        let client = stage.client().await?;
-        let lock = client.rw_lock(NAME)?;
-        clients.push((client, lock));
+        clients.push(with_lock(stage.lasting_client().await?)?);
     }
     Ok(clients)
+}
+
+/// Several clients of the same lock that learn of a loss soon: at the next renewal, if not by a message.
+async fn renewing_clients(stage: &Stage, count: usize) -> Outcome<Vec<(LockClient, RwLock)>> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        clients.push(with_lock(stage.client().await?)?);
+    }
+    Ok(clients)
+}
+
+fn with_lock(client: LockClient) -> Outcome<(LockClient, RwLock)> {
+    let lock = client.rw_lock(NAME)?;
+    Ok((client, lock))
 }
 
 async fn is_refused(lock: &Lock, what: &str) -> Outcome {
@@ -314,7 +326,7 @@ async fn waits_end_in_time(stage: &Stage) -> Outcome {
 }
 
 async fn one_reader_is_lost_and_the_others_stay(stage: &Stage) -> Outcome {
-    let clients = clients(stage, 2).await?;
+    let clients = renewing_clients(stage, 2).await?;
     let lost = clients[0].1.read().acquire().await?;
     let others = [clients[0].1.read().acquire().await?, clients[1].1.read().acquire().await?];
     clients[1].0.break_holder(NAME, &lost.hold().id()).await?;
@@ -332,7 +344,7 @@ async fn one_reader_is_lost_and_the_others_stay(stage: &Stage) -> Outcome {
 }
 
 async fn a_writer_that_is_lost_takes_its_reader_along(stage: &Stage) -> Outcome {
-    let clients = clients(stage, 2).await?;
+    let clients = renewing_clients(stage, 2).await?;
     let (read, write) = (clients[0].1.read(), clients[0].1.write());
     let diary = Diary::of(&read);
     let writer = write.acquire().await?;

@@ -21,6 +21,9 @@ const LEASE: Duration = Duration::from_secs(5);
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
 
+/// No busy server takes this long for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A server whose users need no permissions. A reply is lost together with its connection.
 pub(crate) struct Postgres(Place);
 
@@ -38,15 +41,9 @@ struct Place {
     thief: Mutex<Option<PostgresSession>>,
 }
 
-/// Tries several times: no case tests connecting, and a busy machine may keep the server from answering in time.
+/// No case tests connecting.
 async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    for _ in 0..3 {
-        match distlock::connect_with(address, builder.clone()).await {
-            Err(error) if error.is_retryable() => {}
-            answer => return answer,
-        }
-    }
-    distlock::connect_with(address, builder).await
+    distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -153,7 +150,7 @@ macro_rules! harness {
 
             /// A hundred sessions of a server, each a process, take a busy machine long.
             fn patience(&self) -> Duration {
-                Duration::from_secs(60)
+                PATIENCE
             }
 
             /// The client only sees that the session has ended, not why.
@@ -162,7 +159,8 @@ macro_rules! harness {
             }
 
             async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                connect(&self.0.url(LASTING), builder).await
+                let url = format!("{}&timeout={}s", self.0.url(LASTING), PATIENCE.as_secs());
+                connect(&url, builder).await
             }
 
             /// Connections are kept, as when a network fails: a lock would end with its connection.

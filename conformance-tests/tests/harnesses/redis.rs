@@ -21,6 +21,9 @@ const LEASE: Duration = Duration::from_secs(3);
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
 
+/// No busy server takes this long for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The minimum permissions of a client, with which the suite runs.
 const LEAST: &str = "~distlock:* resetchannels &distlock:* -@all \
     +evalsha +script|load +ping +info +client|id +client|kill +client|setname +subscribe +publish +pubsub|numsub \
@@ -129,7 +132,7 @@ impl Place {
 }
 
 async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    distlock::connect_with(address, builder).await
+    distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
 }
 
 /// The two harnesses differ in what the server permits, in how it loses a reply, and in how long a hand-off takes.
@@ -143,7 +146,8 @@ macro_rules! harness {
             }
 
             async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                connect(&self.0.url(LASTING), builder).await
+                let url = format!("{}&timeout={}s", self.0.url(LASTING), PATIENCE.as_secs());
+                connect(&url, builder).await
             }
 
             fn rounds(&self, many: u32) -> u32 {
