@@ -133,20 +133,10 @@ impl<'a> Attempt<'a> {
         let started = self.backend.pool.take_somewhere(&self.claim).await?;
         match self.taken(started).await? {
             Outcome::Granted(grant) => return Ok(Some(grant)),
-            Outcome::Refused if self.is_queued_when_refused() => self.request.attempt().queued(),
-            Outcome::Refused => {}
+            Outcome::Refused => self.request.attempt().busy(),
             Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
         }
         Ok(None)
-    }
-
-    /// Whether a refusal is all that this attempt has to know. The others of the client that share the lock go to the server as soon as
-    /// this one is queued, and they must not come to the gate before it. But a short wait has no time to find out that it is there.
-    fn is_queued_when_refused(&self) -> bool {
-        let now = self.backend.context.clock().now();
-        let end = self.request.attempt().next_end(now);
-        let is_short = end.is_some_and(|end| end.since(now) <= self.backend.settings.request_timeout * 2);
-        self.claim.mode == Mode::Exclusive || is_short
     }
 
     /// Called when no connection is free to wait on. Tries the lock, which needs no connection of its own. If the lock is not free,
@@ -163,7 +153,7 @@ impl<'a> Attempt<'a> {
             if let Some(started) = started {
                 match self.taken(started).await? {
                     Outcome::Granted(grant) => return Ok(Way::Granted(grant)),
-                    Outcome::Refused => self.request.attempt().queued(),
+                    Outcome::Refused => self.request.attempt().busy(),
                     Outcome::Nothing => self.backend.undo(self.claim.id, Operation::Cancel).await?,
                 }
             }
@@ -271,15 +261,16 @@ impl<'a> Attempt<'a> {
         let mut look_at = self.first_look();
         let mut misses = 0;
         let mut pause = self.backend.settings.interval;
-        let mut is_confirmed = false;
-        if self.claim.mode != Mode::Exclusive {
-            match self.place(&link, &mut asked, waiting).await? {
-                Place::Answered(taken) => return self.outcome(&link, &taken),
-                Place::Confirmed => is_confirmed = true,
-                Place::Unknown => {}
-            }
-        }
+        let (mut is_confirmed, mut is_placed, mut seeks_place) = (false, false, false);
         loop {
+            if !seeks_place && self.is_followed() {
+                seeks_place = true;
+                match self.place(&link, &mut asked, waiting, look_at).await? {
+                    Place::Answered(taken) => return self.outcome(&link, &taken),
+                    Place::Confirmed => (is_confirmed, is_placed) = (true, true),
+                    Place::Unknown => {}
+                }
+            }
             tokio::select! {
                 biased;
                 taken = &mut asked => {
@@ -292,19 +283,29 @@ impl<'a> Attempt<'a> {
                     continue;
                 }
                 () = waiting.enters.notified() => {
-                    is_confirmed = true;
+                    (is_confirmed, is_placed) = (true, true);
                     attempt.queued();
                     continue;
                 }
                 () = clock.sleep_until(look_at) => {}
             }
+            let look = async {
+                let control = &self.backend.control;
+                let looked = control.look_at_wait(&self.claim.parts.gate, &link).await;
+                let is_placed =
+                    is_placed || seeks_place && looked.is_ok() && control.waits(&link).await.unwrap_or(false);
+                (looked, is_placed)
+            };
             let looked = tokio::select! {
                 biased;
                 taken = &mut asked => {
                     let taken = taken.map_err(|_| gone(Operation::Acquire))??;
                     return self.outcome(&link, &taken);
                 }
-                looked = self.backend.control.look_at_wait(&self.claim.parts.gate, &link) => looked,
+                (looked, is_placed_now) = look => {
+                    is_placed = is_placed_now;
+                    looked
+                }
             };
             let again = match looked {
                 Ok(Seen { is_waiter_there: false, .. }) if !waiting.has_answer() => {
@@ -316,9 +317,13 @@ impl<'a> Attempt<'a> {
                     if self.claim.holder.is_none() {
                         attempt.held_by(Participant::new(inspection::id_of(holder, &link.run)));
                     }
-                    attempt.queued();
+                    if is_placed {
+                        attempt.queued();
+                    } else {
+                        attempt.busy();
+                    }
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.backend.settings.interval));
-                    pause
+                    if seeks_place && !is_placed { LOOK_AGAIN } else { pause }
                 }
                 // It has the gate, and waits for what is behind it.
                 Ok(Seen { holder: Some(_), .. }) if waiting.is_behind_the_gate() && !waiting.has_answer() => {
@@ -350,11 +355,22 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Finds out when the wait has its place in the server's queue, because the next of this client may only be sent then.
-    async fn place(&self, link: &Link, asked: &mut Asked, waiting: &Waiting) -> Result<Place, LockError> {
-        let clock = self.backend.context.clock();
+    /// Whether others of the client may only be sent when this attempt has its place in the server's queue.
+    fn is_followed(&self) -> bool {
+        self.claim.mode != Mode::Exclusive || self.request.attempt().is_awaited()
+    }
+
+    /// Finds out when the wait has its place in the server's queue. Leaves that to the checks after `until`.
+    async fn place(
+        &self,
+        link: &Link,
+        asked: &mut Asked,
+        waiting: &Waiting,
+        until: Moment,
+    ) -> Result<Place, LockError> {
+        let (attempt, clock) = (self.request.attempt(), self.backend.context.clock());
         let mut pause = FIRST_LOOK_AT_A_PLACE;
-        while pause < self.backend.settings.interval {
+        while clock.now() < until {
             let look = async {
                 clock.sleep_until(clock.now().plus(pause)).await;
                 self.backend.control.waits(link).await
@@ -364,14 +380,18 @@ impl<'a> Attempt<'a> {
                 taken = &mut *asked => {
                     return Ok(Place::Answered(taken.map_err(|_| gone(Operation::Acquire))??));
                 }
-                waits = look => {
-                    if waits || waiting.is_behind_the_gate() {
-                        self.request.attempt().queued();
+                waits = look => match waits {
+                    Err(error) if !waiting.is_behind_the_gate() => {
+                        attempt.unreachable(error.during(Operation::Acquire));
+                    }
+                    Ok(false) if !waiting.is_behind_the_gate() => {}
+                    _ => {
+                        attempt.queued();
                         return Ok(Place::Confirmed);
                     }
-                }
+                },
             }
-            pause *= 2;
+            pause = (pause * 2).min(LOOK_AGAIN);
         }
         Ok(Place::Unknown)
     }

@@ -12,7 +12,7 @@ use lock_core::spi::within;
 use lock_core::{BackendContext, Backoff, LockError, Operation};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::failure::{Failure, gone};
+use crate::failure::{Failure, gone, no_answer};
 use crate::link::{Link, Name, Stage};
 use crate::mark::Mark;
 use crate::opener::Opener;
@@ -130,14 +130,13 @@ impl Control {
         Ok(Seen { holder, is_waiter_there: number(1) == Some(link.connection) })
     }
 
-    /// Whether the server has put the statement of this connection into the queue of a lock. False if that is not known.
-    pub(crate) async fn waits(&self, link: &Link) -> bool {
+    /// Whether the server has put the statement of this connection into the queue of a lock.
+    pub(crate) async fn waits(&self, link: &Link) -> Result<bool, LockError> {
         let clock = self.context.clock();
         let deadline = clock.now().plus(self.settings.request_timeout);
-        matches!(
-            within(clock, deadline, self.look_at(link, Operation::Acquire)).await,
-            Some(Ok(Remains::Waiter))
-        )
+        let looked = within(clock, deadline, self.look_at(link, Operation::Acquire)).await;
+        let remains = looked.unwrap_or_else(|| Err(no_answer(Operation::Acquire)))?;
+        Ok(matches!(remains, Remains::Waiter))
     }
 
     /// Interrupts what a connection waits for. After an error it is unknown whether the wait is interrupted, or will be.

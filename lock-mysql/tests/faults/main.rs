@@ -19,6 +19,7 @@ mod late;
 mod limits;
 mod middleman;
 mod names;
+mod order;
 mod places;
 mod processes;
 mod races;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
             late::cases(),
             limits::cases(),
             names::cases(),
+            order::cases(),
             places::cases(),
             processes::cases(),
             remembering::cases(),
