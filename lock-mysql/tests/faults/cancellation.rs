@@ -150,7 +150,8 @@ async fn without_a_connection_to_interrupt_it(flavour: MySqlFlavour) -> Outcome 
 async fn although_the_interruption_is_not_answered(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
-    let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), LONG).await?);
+    // The client soon gives up an answer that is lost.
+    let (holder, client) = (stage.client(LONG).await?, stage.client_at(proxy.address(), "lease=10m").await?);
     let lock = client.mutex(ROOM)?;
     for losing in [Losing::Silence, Losing::Cut, Losing::ResetHalfway] {
         let held = holder.mutex(ROOM)?.acquire().await?;

@@ -20,7 +20,7 @@ async fn two_locks_in_opposite_order(flavour: MySqlFlavour) -> Outcome {
     let (our_left, their_right) =
         (ours.mutex("left")?.acquire().await?, theirs.mutex("right")?.acquire().await?);
     let (our_right, their_left) = (ours.mutex("right")?, theirs.mutex("left")?);
-    let wait = Duration::from_secs(4);
+    let wait = Duration::from_secs(10);
     let (one, other) = tokio::join!(our_right.try_acquire_for(wait), their_left.try_acquire_for(wait));
     for answer in [one, other] {
         ensure!(matches!(answer, Ok(None)), "a wait that nothing could end was answered {answer:?}");

@@ -264,7 +264,7 @@ async fn a_closed_client_has_no_connection(flavour: MySqlFlavour) -> Outcome {
     let stage = Stage::new(flavour).await?;
     let (holder, client) = (stage.client(LONG).await?, stage.client(LONG).await?);
     let held = holder.mutex("room")?.acquire().await?;
-    let refused = client.mutex("room")?.try_acquire_for(Duration::from_secs(2)).await?;
+    let refused = client.mutex("room")?.try_acquire_for(Duration::from_secs(8)).await?;
     ensure!(refused.is_none(), "a lock that is held was granted");
     client.status("room").await?;
     client.close(Duration::from_secs(10)).await?;
@@ -289,7 +289,7 @@ async fn a_burst_far_from_the_server_is_spread(flavour: MySqlFlavour) -> Outcome
     let stage = Stage::new(flavour).await?;
     let proxy = stage.proxy()?;
     proxy.delay(Direction::ToClient, Duration::from_millis(50));
-    let client = stage.client_at(proxy.address(), "lease=10m&timeout=5s").await?;
+    let client = stage.client_at(proxy.address(), "lease=10m&timeout=60s").await?;
     let tries = (0..250).map(|number| {
         let lock = client.mutex(format!("room {number}"));
         tokio::spawn(async move { lock?.try_acquire().await })

@@ -45,7 +45,7 @@ use test_servers::MySqlFlavour;
 const AT_ONCE: usize = 6;
 
 /// No case takes this long unless something hangs.
-const LONGEST: Duration = Duration::from_mins(4);
+const LONGEST: Duration = Duration::from_mins(10);
 
 fn main() -> ExitCode {
     if let Some(ended) = helper::run_if_asked(stage::connect) {

@@ -10,8 +10,8 @@ use test_servers::{MySqlFlavour, MySqlOptions, Row, TcpProxy};
 
 use crate::servers::Server;
 
-/// A lease that outlasts every case, so that nothing happens because it ends.
-pub const LONG: &str = "lease=10m";
+/// A lease that outlasts every case, so that nothing happens because it ends, and time for a busy machine to answer.
+pub const LONG: &str = "lease=10m&timeout=15s";
 
 /// A lease that outlasts every case, with frequent checks, so that holders notice at once what happened.
 pub const WATCHFUL: &str = "lease=10m&validation_interval=50ms";
