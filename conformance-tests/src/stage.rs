@@ -88,9 +88,7 @@ impl Stage {
 
     /// Returns the output of `future`, which must complete soon.
     pub(crate) async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Outcome<T> {
-        tokio::time::timeout(self.patience(), future)
-            .await
-            .map_err(|_| Failure::new(format!("{what}: nothing came of it within {:?}", self.patience())))
+        within(self.patience(), what, future).await
     }
 
     /// Waits until a hold is lost.
@@ -236,6 +234,13 @@ impl Stage {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// Returns the output of `future`, which must complete within `patience`.
+pub(crate) async fn within<T>(patience: Duration, what: &str, future: impl Future<Output = T>) -> Outcome<T> {
+    tokio::time::timeout(patience, future)
+        .await
+        .map_err(|_| Failure::new(format!("{what}: nothing came of it within {patience:?}")))
 }
 
 /// Returns whether the backend has fencing tokens.

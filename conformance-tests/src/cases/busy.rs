@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_core::{ClientBuilder, ErrorKind, HolderInfo, Inspection, LockClient, Participant};
 use test_servers::{Failure, Outcome, ensure};
 
+use super::waiting::refused_in_time;
 use crate::case::{Need, cases};
 use crate::stage::{Stage, has_tokens};
 
@@ -19,7 +20,7 @@ const NAME: &str = "room";
 /// The holder that the error of a wait of this length names. A server that knows only sessions may not say which one.
 async fn named(client: &LockClient, wait: Duration) -> Outcome<Option<Participant>> {
     let lock = client.mutex(NAME)?;
-    let Err(error) = lock.acquire_for(wait).await else {
+    let Err(error) = refused_in_time(wait, |wait| lock.acquire_for(wait)).await else {
         return Err(Failure::new("acquired although another client holds it"));
     };
     ensure!(error.kind() == ErrorKind::Busy, "{error}");

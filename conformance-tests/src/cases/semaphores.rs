@@ -7,10 +7,11 @@ use test_servers::{Failure, Outcome, ensure};
 
 use super::cancellation::drop_at_every_poll;
 use super::exclusion::release_all;
+use super::waiting::refused_in_time;
 use crate::case::{Need, cases};
 use crate::history::{Share, excess};
 use crate::probe::ByHand;
-use crate::stage::Stage;
+use crate::stage::{Stage, within};
 use crate::worker::stamp;
 
 cases!("semaphores":
@@ -185,7 +186,8 @@ async fn waits_end_in_time(stage: &Stage) -> Outcome {
     let slots = semaphores(stage, 2, 2).await?;
     let held = granted(&slots[0], 1).await?;
     for slots in &slots {
-        let kind = slots.acquire_for(2, SHORT).await.map(drop).map_err(|error| error.kind());
+        let waited = refused_in_time(SHORT, |wait| slots.acquire_for(2, wait)).await;
+        let kind = waited.map(drop).map_err(|error| error.kind());
         ensure!(kind == Err(ErrorKind::Busy), "the wait ended with {kind:?}");
     }
     let other = slots[1].acquire_for(1, stage.patience()).await?;
@@ -253,7 +255,7 @@ async fn the_status_shows_weights_and_what_is_free(stage: &Stage) -> Outcome {
 async fn weights_are_never_above_the_number_in_contention(stage: &Stage) -> Outcome {
     const SIZE: u32 = 5;
     let slots = semaphores(stage, 3, SIZE).await?;
-    let rounds = stage.rounds(40);
+    let (rounds, patience) = (stage.rounds(40), stage.patience());
     let mut tasks = Vec::new();
     for number in 0..9_u32 {
         let slots = slots[number as usize % 3].clone();
@@ -261,7 +263,7 @@ async fn weights_are_never_above_the_number_in_contention(stage: &Stage) -> Outc
             let mut shares = Vec::new();
             for round in 0..rounds {
                 let take = 1 + (number + round) % SIZE;
-                let guard = slots.acquire(take).await?;
+                let guard = within(patience, "a turn", slots.acquire(take)).await??;
                 let (from, weight) = (stamp(), u64::from(take));
                 tokio::task::yield_now().await;
                 shares.push(Share { who: format!("{number}/{round}"), weight, from, until: stamp() });
@@ -272,7 +274,7 @@ async fn weights_are_never_above_the_number_in_contention(stage: &Stage) -> Outc
     }
     let mut shares = Vec::new();
     for task in tasks {
-        shares.extend(stage.soon("a task", task).await???);
+        shares.extend(task.await??);
     }
     excess(&shares, u64::from(SIZE)).map_or(Ok(()), |excess| Err(Failure::new(excess.to_string())))
 }

@@ -8,10 +8,11 @@ use test_servers::{Failure, Outcome, ensure};
 
 use super::cancellation::drop_at_every_poll;
 use super::exclusion::release_all;
+use super::waiting::refused_in_time;
 use crate::case::{Need, cases};
 use crate::history::{Share, excess};
 use crate::probe::{ByHand, Diary};
-use crate::stage::{Stage, has_tokens};
+use crate::stage::{Stage, has_tokens, within};
 use crate::worker::stamp;
 
 cases!("sharing":
@@ -313,13 +314,17 @@ async fn waits_end_in_time(stage: &Stage) -> Outcome {
     let sides = |lock: &RwLock| [lock.read(), lock.write()];
     let writer = clients[0].1.write().acquire().await?;
     for side in clients.iter().flat_map(|(_, lock)| sides(lock)) {
-        ensure!(side.try_acquire_for(SHORT).await?.is_none(), "it was granted beside a writer");
-        let kind = side.acquire_for(SHORT).await.map(drop).map_err(|error| error.kind());
+        let tried = refused_in_time(SHORT, |wait| side.try_acquire_for(wait)).await?;
+        ensure!(tried.is_none(), "it was granted beside a writer");
+        let waited = refused_in_time(SHORT, |wait| side.acquire_for(wait)).await;
+        let kind = waited.map(drop).map_err(|error| error.kind());
         ensure!(kind == Err(ErrorKind::Busy), "the wait ended with {kind:?}");
     }
     writer.release().await?;
     let reader = clients[0].1.read().acquire_for(stage.patience()).await?;
-    ensure!(clients[1].1.write().try_acquire_for(SHORT).await?.is_none(), "granted beside a reader");
+    let write = clients[1].1.write();
+    let tried = refused_in_time(SHORT, |wait| write.try_acquire_for(wait)).await?;
+    ensure!(tried.is_none(), "granted beside a reader");
     reader.release().await?;
     clients[1].1.write().acquire_for(stage.patience()).await?.release().await?;
     Ok(())
@@ -447,7 +452,7 @@ async fn no_reader_is_beside_a_writer_in_contention(stage: &Stage) -> Outcome {
     /// What a writer has: all of it.
     const WRITER: u64 = 1000;
     let clients = clients(stage, 3).await?;
-    let rounds = stage.rounds(60);
+    let (rounds, patience) = (stage.rounds(60), stage.patience());
     let mut tasks = Vec::new();
     for number in 0..12_u32 {
         let lock = clients[number as usize % 3].1.clone();
@@ -456,7 +461,7 @@ async fn no_reader_is_beside_a_writer_in_contention(stage: &Stage) -> Outcome {
             for round in 0..rounds {
                 let writes = (number + round).is_multiple_of(4);
                 let (side, weight) = if writes { (lock.write(), WRITER) } else { (lock.read(), 1) };
-                let guard = side.acquire().await?;
+                let guard = within(patience, "a turn", side.acquire()).await??;
                 let from = stamp();
                 tokio::task::yield_now().await;
                 shares.push(Share { who: format!("{number}/{round}"), weight, from, until: stamp() });
@@ -467,7 +472,7 @@ async fn no_reader_is_beside_a_writer_in_contention(stage: &Stage) -> Outcome {
     }
     let mut shares = Vec::new();
     for task in tasks {
-        shares.extend(stage.soon("a task", task).await???);
+        shares.extend(task.await??);
     }
     if let Some(excess) = excess(&shares, WRITER) {
         return Err(Failure::new(format!("exclusion: {excess}")));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, LockClient};
+use lock_core::{DistributedLock, ErrorKind, LockClient, LockError};
 use test_servers::{Failure, Outcome, ensure};
 use tokio::time::Instant;
 
@@ -29,6 +29,28 @@ const GENEROUS: Duration = Duration::from_secs(5);
 
 /// How often a step is tried that a busy machine may delay too much.
 const TIMES: u32 = 4;
+
+/// By how much a wait becomes longer when the server was too busy to say anything before the end of the last one.
+const LONGER: u32 = 5;
+
+/// Makes a wait that ends without the lock; returns its answer. As long as the server is too busy to say anything before the
+/// end, the next wait is longer.
+pub(super) async fn refused_in_time<T, F>(
+    shortest: Duration,
+    make: impl Fn(Duration) -> F,
+) -> Result<T, LockError>
+where
+    F: Future<Output = Result<T, LockError>>,
+{
+    let mut wait = shortest;
+    for _ in 1..TIMES {
+        match make(wait).await {
+            Err(error) if error.kind() == ErrorKind::Unreachable => wait *= LONGER,
+            answer => return answer,
+        }
+    }
+    make(wait).await
+}
 
 async fn a_wait_of_zero_tries_once(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
@@ -63,10 +85,14 @@ async fn the_longest_wait_ends_with_the_grant(stage: &Stage) -> Outcome {
     Ok(granted.release().await?)
 }
 
-/// The result of a wait, and how long it took.
-struct Decision {
-    is_granted: bool,
-    took: Duration,
+/// The result of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    Granted,
+    /// The wait took this long.
+    Refused(Duration),
+    /// The server said nothing before the end: it was too busy.
+    Unknown,
 }
 
 /// Waits for `wait`, and checks that the result is true at the server.
@@ -77,34 +103,64 @@ async fn decided(
     wait: Duration,
 ) -> Outcome<Decision> {
     let began = Instant::now();
-    let answer = stage.soon("an answer", waiter.mutex("door")?.try_acquire_for(wait)).await??;
+    let answer = stage.soon("an answer", waiter.mutex("door")?.try_acquire_for(wait)).await?;
     let took = began.elapsed();
-    let Some(guard) = answer else {
+    let guard = match answer {
+        Err(error) if error.kind() == ErrorKind::Unreachable => return Ok(Decision::Unknown),
+        answer => answer?,
+    };
+    let Some(guard) = guard else {
         ensure!(took >= wait, "a wait of {wait:?} was refused after {took:?}");
-        return Ok(Decision { is_granted: false, took });
+        return Ok(Decision::Refused(took));
     };
     ensure!(guard.hold().is_valid(), "granted, and not held: {:?}", guard.hold().end());
     stage.is_held(observer, "door").await?;
     guard.release().await?;
-    Ok(Decision { is_granted: true, took })
+    Ok(Decision::Granted)
+}
+
+/// How late waits ended that were refused.
+struct Delays {
+    wait: Duration,
+    shortest: Option<Duration>,
+}
+
+impl Delays {
+    fn of_waits_of(wait: Duration) -> Self {
+        Self { wait, shortest: None }
+    }
+
+    fn add(&mut self, decision: Decision) -> Outcome {
+        match decision {
+            Decision::Granted => return Err(Failure::new("a lock that is held was granted")),
+            Decision::Refused(took) => {
+                let late = took.saturating_sub(self.wait);
+                self.shortest = Some(self.shortest.map_or(late, |shortest| shortest.min(late)));
+            }
+            Decision::Unknown => self.wait *= LONGER,
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Outcome {
+        let shortest = self.shortest.ok_or_else(|| Failure::new("the server was too busy for every wait"))?;
+        ensure!(shortest < GENEROUS, "a wait ended {shortest:?} late, and later the other times");
+        Ok(())
+    }
 }
 
 async fn a_wait_that_ends_before_the_grant_is_refused(stage: &Stage) -> Outcome {
     let (ours, theirs) = (stage.client().await?, stage.client().await?);
-    let wait = Duration::from_millis(150);
-    let mut shortest = Duration::MAX;
+    let mut delays = Delays::of_waits_of(Duration::from_millis(150));
     for _ in 0..TIMES {
         let held = ours.mutex("door")?.acquire().await?;
-        let decision = decided(stage, &theirs, &ours, wait).await?;
-        ensure!(!decision.is_granted, "a lock that is held was granted");
-        shortest = shortest.min(decision.took);
+        delays.add(decided(stage, &theirs, &ours, delays.wait).await?)?;
         tokio::time::sleep(APART).await;
         held.release().await?;
         // A grant that comes late goes back.
         stage.becomes_free(&ours, "door").await?;
     }
-    ensure!(shortest < wait + GENEROUS, "a wait of {wait:?} took {shortest:?}, and longer the other times");
-    Ok(())
+    delays.check()
 }
 
 /// Three clients: one holds and releases, one waits, one observes.
@@ -120,9 +176,13 @@ impl Three {
         Ok(Self { holder, waiter, observer: stage.client().await? })
     }
 
-    /// Runs a wait that ends at `end` after the release; returns whether it was granted.
-    async fn released_before_the_end(&self, stage: &Stage, end: Duration) -> Outcome<bool> {
-        let before = Duration::from_millis(150);
+    /// Runs a wait that ends at `end` after the release, which comes at `before`.
+    async fn released_before_the_end(
+        &self,
+        stage: &Stage,
+        before: Duration,
+        end: Duration,
+    ) -> Outcome<Decision> {
         let held = self.holder.mutex("door")?.acquire().await?;
         let release = async {
             tokio::time::sleep(before).await;
@@ -132,15 +192,19 @@ impl Three {
         let (released, decision) = tokio::join!(release, wait);
         released?;
         stage.becomes_free(&self.observer, "door").await?;
-        Ok(decision?.is_granted)
+        decision
     }
 }
+
+/// When the lock is released in most waits.
+const BEFORE: Duration = Duration::from_millis(150);
 
 /// The release is early enough on an idle machine, and earlier after each try in which this machine was late.
 async fn a_wait_that_ends_after_the_grant_is_granted(stage: &Stage) -> Outcome {
     let clients = Three::new(stage).await?;
     for times in 0..TIMES {
-        if clients.released_before_the_end(stage, APART * 5_u32.pow(times)).await? {
+        let end = APART * LONGER.pow(times);
+        if clients.released_before_the_end(stage, BEFORE, end).await? == Decision::Granted {
             return Ok(());
         }
     }
@@ -152,8 +216,16 @@ async fn a_wait_that_ends_after_the_grant_is_granted(stage: &Stage) -> Outcome {
 /// Either result is allowed, and must be true.
 async fn a_wait_that_ends_with_the_grant_is_decided_once(stage: &Stage) -> Outcome {
     let clients = Three::new(stage).await?;
-    for round in 0..12 {
-        clients.released_before_the_end(stage, Duration::from_millis(round % 3)).await?;
+    let (mut before, mut decided, mut unknown) = (BEFORE, 0, 0);
+    while decided < 12 {
+        let end = Duration::from_millis(decided % 3);
+        if clients.released_before_the_end(stage, before, end).await? == Decision::Unknown {
+            ensure!(unknown < TIMES, "the server was too busy for waits of {before:?}");
+            unknown += 1;
+            before *= LONGER;
+        } else {
+            decided += 1;
+        }
     }
     Ok(())
 }
@@ -216,14 +288,11 @@ async fn a_short_wait_behind_a_long_one_ends_in_time(stage: &Stage) -> Outcome {
     let mut long = ByHand::new(lock.acquire());
     ensure!(long.poll().is_none(), "a lock that is held was granted");
     stage.queued(&theirs, "door", 1).await?;
-    let wait = Duration::from_millis(100);
-    let mut shortest = Duration::MAX;
+    let mut delays = Delays::of_waits_of(Duration::from_millis(100));
     for _ in 0..TIMES {
-        let decision = decided(stage, &ours, &theirs, wait).await?;
-        ensure!(!decision.is_granted, "a lock that is held was granted");
-        shortest = shortest.min(decision.took);
+        delays.add(decided(stage, &ours, &theirs, delays.wait).await?)?;
     }
-    ensure!(shortest < wait + GENEROUS, "a wait of {wait:?} took {shortest:?}, and longer the other times");
+    delays.check()?;
     held.release().await?;
     stage.soon("the long wait", long.wants_poll()).await?;
     let granted = long.poll().ok_or_else(|| Failure::new("woken and not served"))??;

@@ -15,11 +15,14 @@ use lock_core::{ClientBuilder, LockClient, LockError, LockName, LossReason, Oper
 use test_servers::{Direction, Losing, MySqlFlavour, MySqlOptions, MySqlServer, MySqlSession, TcpProxy};
 use tokio::sync::Mutex;
 
-/// Long enough for a busy machine to renew in time, short enough to wait for its end.
-const LEASE: Duration = Duration::from_secs(5);
+/// Long enough for a machine that stands still for seconds to renew in time, short enough to wait for its end.
+const LEASE: Duration = Duration::from_secs(12);
 
 /// Outlasts every case.
 const LASTING: Duration = Duration::from_secs(600);
+
+/// A waiter is a connection, and each grant with a table a transaction: a busy machine takes long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server whose users need no permissions. A reply is lost together with its connection.
 pub(crate) struct MariaDb(Place);
@@ -45,15 +48,9 @@ struct Place {
     thief: Mutex<Option<MySqlSession>>,
 }
 
-/// Tries several times: no case tests connecting, and a busy machine may keep the server from answering in time.
+/// No case tests connecting.
 async fn connect(address: &str, builder: ClientBuilder) -> Result<LockClient, LockError> {
-    for _ in 0..3 {
-        match distlock::connect_with(address, builder.clone()).await {
-            Err(error) if error.is_retryable() => {}
-            answer => return answer,
-        }
-    }
-    distlock::connect_with(address, builder).await
+    distlock::connect_with(address, builder.connect_timeout(PATIENCE)).await
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -179,9 +176,8 @@ macro_rules! harness {
                 Routes::Several
             }
 
-            /// A waiter is a connection, and each grant with a table a transaction: a busy machine takes long.
             fn patience(&self) -> Duration {
-                Duration::from_secs(60)
+                PATIENCE
             }
 
             fn lease(&self) -> Option<Duration> {
@@ -194,7 +190,8 @@ macro_rules! harness {
             }
 
             async fn lasting_client(&self, builder: ClientBuilder) -> Result<LockClient, LockError> {
-                connect(&self.0.url(LASTING), builder).await
+                let url = format!("{}&timeout={}s", self.0.url(LASTING), PATIENCE.as_secs());
+                connect(&url, builder).await
             }
 
             /// Connections are kept, as when a network fails: a lock would end with its connection.
