@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use lock_core::{
-    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach, Remembering, Sharing,
+    Breaking, Capabilities, Describing, Fairness, Fencing, Inspection, Reach, Remembering, Reserving, Sharing,
 };
 use test_servers::{Failure, Outcome};
 
@@ -35,6 +35,8 @@ pub enum Need {
     Values,
     /// A backend that remembers slots beyond a hold.
     Remembering,
+    /// A backend that reserves tokens, so that a client may have `local_handoff`.
+    Reserving,
     /// A backend with leases.
     Lease,
     /// A backend with shared holders.
@@ -67,6 +69,9 @@ impl Need {
             Self::Values => declared(capabilities.describing == Describing::Supported, "a leader's value"),
             Self::Remembering => {
                 declared(capabilities.remembering == Remembering::Supported, "that slots are remembered")
+            }
+            Self::Reserving => {
+                declared(capabilities.reserving != Reserving::Unsupported, "that tokens are reserved")
             }
             Self::Sharing => declared(capabilities.modes.shared == Sharing::Supported, "shared holders"),
             Self::Permits => declared(capabilities.modes.permits.is_some(), "semaphores"),

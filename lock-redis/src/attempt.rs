@@ -17,7 +17,7 @@ use crate::line::Line;
 use crate::link::Link;
 use crate::push_router::{Address, Expected};
 use crate::record::{Acquired, handed_over, holder_text, loss};
-use crate::scripts::{ACQUIRE, ACQUIRE_SHARED, DOWNGRADE};
+use crate::scripts::{ACQUIRE, ACQUIRE_SERIES, ACQUIRE_SHARED, DOWNGRADE};
 use crate::supervisor::Contact;
 use crate::turn::Turn;
 
@@ -203,7 +203,11 @@ impl<'a> Attempt<'a> {
     }
 
     async fn ask(&self, link: &Link, turn: Turn, intent: Intent, beat: u64) -> Result<Acquired, LockError> {
-        let script = if self.request.mode() == Mode::Exclusive { ACQUIRE } else { ACQUIRE_SHARED };
+        let script = match self.request.mode() {
+            Mode::Exclusive if self.is_series() => ACQUIRE_SERIES,
+            Mode::Exclusive => ACQUIRE,
+            _ => ACQUIRE_SHARED,
+        };
         let mut command = self.keys.call(script);
         command.arg(self.id()).arg(intent.word()).arg(milliseconds(self.lease)).arg(self.who(link));
         match intent {
@@ -220,7 +224,12 @@ impl<'a> Attempt<'a> {
     }
 
     fn id(&self) -> String {
-        id_at_server(self.request.id(), self.request.mode())
+        id_at_server(self.request.id(), self.request.mode(), self.request.sections())
+    }
+
+    /// Whether more sections may follow the grant without the server.
+    fn is_series(&self) -> bool {
+        self.request.sections().get() > 1
     }
 
     /// Makes an exclusive hold a shared one, which is that of this attempt.
@@ -337,10 +346,10 @@ impl<'a> Attempt<'a> {
         let membership = self.backend.groups.enter();
         let group = membership.group();
         let mode = self.request.mode();
-        let lease = Lease::new(self.keys.clone(), self.request.id(), mode, self.lease, address, membership);
+        let lease = Lease::new(self.keys.clone(), self.id(), mode, self.lease, address, membership);
         let term = Term::Leased { anchor, length: self.lease };
-        let holder = (mode != Mode::Exclusive).then(|| HolderId::new(&lease.id));
-        let grant = Grant::new(lease, group, term).with_token(token);
+        let holder = (mode != Mode::Exclusive || self.is_series()).then(|| HolderId::new(&lease.id));
+        let grant = Grant::new(lease, group, term).with_token(token).with_sections(self.request.sections());
         match holder {
             Some(holder) => grant.with_holder(holder),
             None => grant,

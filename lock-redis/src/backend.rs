@@ -1,16 +1,17 @@
 //! The Redis implementation of the core's `Backend`: one short function for each operation.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::Released;
 use lock_core::{
-    AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
-    Describing, Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
-    Inspection, LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules,
-    Operation, PermitLimits, PhysicalName, Reach, Remembered, Remembering, Updated,
+    AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
+    Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
+    LeaseState, Leasing, LockError, LockKind, LockStatus, Memo, Mode, Modes, NameRules, Operation,
+    PermitLimits, PhysicalName, Reach, Remembered, Remembering, Reserving, Updated,
 };
 use redis::Value;
 
@@ -36,6 +37,10 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(3);
 
 /// How long the server remembers that a hold was broken.
 const BROKEN_IS_REMEMBERED: Duration = Duration::from_secs(60 * 60);
+
+/// The most tokens of one grant. They follow the server's clock, and so many last for a millisecond: those of a grant after the
+/// fence was lost are above them.
+const MOST_TOKENS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
 /// The server refuses a time to live whose end is no 64-bit number of milliseconds.
 const LONGEST_MEMORY: Duration = Duration::from_secs(1000 * 366 * 24 * 60 * 60);
@@ -69,14 +74,13 @@ pub(crate) struct Lease {
 impl Lease {
     pub(crate) fn new(
         keys: Keys,
-        id: AttemptId,
+        id: String,
         mode: Mode,
         length: Duration,
         address: Address,
         membership: Membership,
     ) -> Self {
-        let id = id_at_server(id, mode).into();
-        Self { keys, id, mode, length, _address: address, _membership: membership }
+        Self { keys, id: id.into(), mode, length, _address: address, _membership: membership }
     }
 
     /// Whether others can have it at the same time.
@@ -145,6 +149,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         .with_remembering(Remembering::Supported)
         .with_leasing(Leasing::PerHold { shortest: SHORTEST_LEASE, longest: LONGEST_LEASE })
         .with_leftovers_gone_after(options.lease)
+        .with_reserving(Reserving::AtMost(MOST_TOKENS))
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 
@@ -167,7 +172,8 @@ impl Backend for RedisBackend {
 
     async fn cancel(&self, request: &AcquireRequest) -> Result<(), LockError> {
         let keys = self.keys(request.physical(), request.mode().kind());
-        self.finish_handing_over(&keys, &id_at_server(request.id(), request.mode()), 1).await
+        let id = id_at_server(request.id(), request.mode(), request.sections());
+        self.finish_handing_over(&keys, &id, 1).await
     }
 
     async fn renew(&self, _: GroupId, leases: &[Arc<Lease>]) -> Result<Vec<LeaseState>, LockError> {

@@ -1,5 +1,7 @@
 //! The names of a lock's keys at the server.
 
+use std::num::NonZeroU32;
+
 use lock_core::{AttemptId, LockKind, Mode, PhysicalName};
 use redis::Cmd;
 
@@ -40,12 +42,13 @@ impl Keys {
     }
 }
 
-/// The id of an attempt at the server, which says how it holds or waits.
-pub(crate) fn id_at_server(id: AttemptId, mode: Mode) -> String {
-    match mode {
-        Mode::Shared => format!("{id}:r"),
-        Mode::Permits { take, of } => format!("{id}:{take}/{of}"),
-        _ => id.to_string(),
+/// The id of an attempt at the server, which says how it holds or waits, and for how many sections it reserves tokens.
+pub(crate) fn id_at_server(id: AttemptId, mode: Mode, sections: NonZeroU32) -> String {
+    match (mode, sections.get() - 1) {
+        (Mode::Shared, _) => format!("{id}:r"),
+        (Mode::Permits { take, of }, _) => format!("{id}:{take}/{of}"),
+        (_, 0) => id.to_string(),
+        (_, more) => format!("{id}+{more}"),
     }
 }
 
@@ -64,8 +67,6 @@ fn permits(text: &str) -> Option<Mode> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use lock_core::LockName;
 
     use super::*;
@@ -100,8 +101,11 @@ mod tests {
     fn an_id_says_its_mode() {
         let number = |number| NonZeroU32::new(number).unwrap();
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { take: number(2), of: number(u32::MAX) }] {
-            assert_eq!(mode_of(&id_at_server(AttemptId::new(7), mode)), mode);
+            assert_eq!(mode_of(&id_at_server(AttemptId::new(7), mode, NonZeroU32::MIN)), mode);
         }
+        let series = id_at_server(AttemptId::new(7), Mode::Exclusive, number(100));
+        assert_eq!(series, "00000000000000000000000000000007+99");
+        assert_eq!(mode_of(&series), Mode::Exclusive);
         for foreign in ["thief", "a:b", "a:0/3", "a:1/", ":"] {
             assert_eq!(mode_of(foreign), Mode::Exclusive, "{foreign}");
         }

@@ -118,7 +118,7 @@ impl Message {
 
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
-        let id = words.next()?.split(':').next()?;
+        let id = words.next()?.split([':', '+']).next()?;
         let id = u128::from_str_radix(id, 16).ok()?;
         match words.next()? {
             "granted" => {
@@ -221,9 +221,10 @@ mod tests {
         let granted = Message::Granted { id: 255, beat: 7, token: FencingToken::new(9) };
         assert_eq!(Message::read("000000000000000000000000000000ff granted 7 9"), Some(granted));
         assert_eq!(Message::read("ff broken"), Some(Message::Broken { id: 255 }));
-        let read: Vec<_> = Message::read_all("ff:r broken\nhello\nfe:1/2 granted 7 9").collect();
+        let read: Vec<_> =
+            Message::read_all("ff:r broken\nhello\nfe:1/2 granted 7 9\nfd+99 broken").collect();
         let granted = Message::Granted { id: 254, beat: 7, token: FencingToken::new(9) };
-        assert_eq!(read, [Message::Broken { id: 255 }, granted]);
+        assert_eq!(read, [Message::Broken { id: 255 }, granted, Message::Broken { id: 253 }]);
         for text in ["", "ff", "ff granted", "ff granted 7", "ff granted x 9", "xyz broken", "ff hello"] {
             assert_eq!(Message::read(text), None, "{text}");
         }

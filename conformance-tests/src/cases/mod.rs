@@ -15,6 +15,7 @@ mod guards;
 mod inspection;
 mod killed;
 mod listener;
+mod local_handoff;
 mod loss;
 mod once;
 mod options;
@@ -57,6 +58,7 @@ pub fn all() -> &'static [Case] {
             listener::CASES,
             outages::CASES,
             cancellation::CASES,
+            local_handoff::CASES,
             several::CASES,
             sharing::CASES,
             semaphores::CASES,

@@ -1,5 +1,6 @@
 //! The client of the table, and the harness for both.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     ClientBuilder, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, InspectRequest, Inspection,
     LeaseState, LockClient, LockError, LockName, LockStatus, LossReason, Memo, NameRules, Operation, Reach,
-    Released, Remembered, Remembering, Term, Wait,
+    Released, Remembered, Remembering, Reserving, Term, Wait,
 };
 
 use super::table::{Answer, Defect, Table, Waiting};
@@ -52,7 +53,13 @@ impl TableBackend {
         }
     }
 
-    fn grant(&self, key: String, id: AttemptId, token: u64, anchor: lock_core::Moment) -> Grant<TableLease> {
+    fn grant(
+        &self,
+        key: String,
+        request: &AcquireRequest,
+        token: u64,
+        anchor: lock_core::Moment,
+    ) -> Grant<TableLease> {
         let term = match self.table.lease {
             Some(length) if self.table.defect == Defect::AnchorTooLate => {
                 Term::Leased { anchor: anchor.plus(length / 2), length }
@@ -60,7 +67,9 @@ impl TableBackend {
             Some(length) => Term::Leased { anchor, length },
             None => Term::UntilReported,
         };
-        Grant::new(TableLease { key, id }, GroupId::new(0), term).with_token(FencingToken::new(token))
+        let lease = TableLease { key, id: request.id() };
+        let grant = Grant::new(lease, GroupId::new(0), term).with_token(FencingToken::new(token));
+        grant.with_sections(request.sections())
     }
 }
 
@@ -83,6 +92,7 @@ impl Backend for TableBackend {
         let key = self.table.key(request.name().as_str());
         let who = Waiting {
             id: request.id(),
+            sections: request.sections().get(),
             info: Arc::clone(request.holder()),
             attempt: request.attempt().clone(),
         };
@@ -95,7 +105,7 @@ impl Backend for TableBackend {
             request.attempt().held_by(holder);
         }
         match answer {
-            Answer::Granted(token) => Ok(Some(self.grant(key, request.id(), token, anchor))),
+            Answer::Granted(token) => Ok(Some(self.grant(key, request, token, anchor))),
             Answer::Refused => Ok(None),
             Answer::Queued => {
                 if self.table.defect != Defect::SilentQueue {
@@ -104,7 +114,7 @@ impl Backend for TableBackend {
                 let token = self.granted(&key, request.id()).await?;
                 // The lease has run since the grant, which was made no earlier than the previous check.
                 let anchor = self.context.clock().now().minus(LOOK_EVERY * 10);
-                Ok(Some(self.grant(key, request.id(), token, anchor)))
+                Ok(Some(self.grant(key, request, token, anchor)))
             }
         }
     }
@@ -187,6 +197,7 @@ impl Harness for TableHarness {
                 .with_fairness(Fairness::Fifo)
                 .with_inspection(Inspection::HolderAndQueue)
                 .with_breaking(Breaking::Supported)
+                .with_reserving(Reserving::AtMost(NonZeroU32::MAX))
                 .with_remembering(Remembering::Supported);
             Ok(TableBackend { table: Arc::clone(&self.table), context, capabilities })
         })

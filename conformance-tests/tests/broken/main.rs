@@ -39,6 +39,11 @@ const CAUGHT: &[(Defect, &str, &str)] = &[
         "the heir's turn",
     ),
     (Defect::TokenStandsStill, "tokens::tokens_rise_across_a_thousand_acquisitions", "given again"),
+    (
+        Defect::TokenReservedTwice,
+        "local_handoff::another_client_waits_for_no_more_sections_than_the_option_allows",
+        "the tokens do not rise",
+    ),
     (Defect::TokenForgotten, "tokens::tokens_rise_when_clients_come_and_go", "was followed by"),
     (Defect::UnreachableIsHeld, "outages::a_try_while_the_server_is_away_is_an_error", "answered Ok"),
     (

@@ -29,6 +29,8 @@ pub(crate) enum Defect {
     LastComeFirstServed,
     /// All tokens are the same.
     TokenStandsStill,
+    /// The last token that was reserved for sections that follow is given again.
+    TokenReservedTwice,
     /// The tokens of a lock start again when it has no holder.
     TokenForgotten,
     /// A lock on a server that cannot be reached counts as held.
@@ -108,6 +110,8 @@ struct Held {
 #[derive(Clone)]
 pub(crate) struct Waiting {
     pub(crate) id: AttemptId,
+    /// How many tokens it reserves.
+    pub(crate) sections: u32,
     pub(crate) info: Arc<HolderInfo>,
     pub(crate) attempt: AttemptHandle,
 }
@@ -200,8 +204,11 @@ impl Table {
     }
 
     fn give(&self, state: &mut State, key: &str, to: Waiting) -> u64 {
-        state.tokens += 1;
-        let of_all = state.tokens;
+        let of_all = state.tokens + 1;
+        state.tokens += u64::from(to.sections);
+        if self.has(Defect::TokenReservedTwice) && to.sections > 1 {
+            state.tokens -= 1;
+        }
         let lock = state.locks.entry(key.to_owned()).or_default();
         lock.tokens += 1;
         let token = match self.defect {

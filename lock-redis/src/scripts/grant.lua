@@ -1,7 +1,8 @@
 -- The layout of the keys, and how a lock is given. The usual case of a script comes before this, because the server creates
 -- each function anew in each call.
 --
--- An id says how it holds or waits: "…" exclusively, "…:r" shared, "…:2/5" with 2 of 5 permits.
+-- An id says how it holds or waits: "…" exclusively, "…+99" exclusively and with 99 tokens more, "…:r" shared, "…:2/5" with 2 of 5
+-- permits.
 -- HOLD     the exclusive hold: "id v1 token since channel holder". v1 is the layout of all keys.
 -- QUEUE    by score: "/5" with the number of permits that are taken; the ids of those that hold it together, by the end of
 --          their lease (ms); the ids of the waiters, by their arrival (microseconds)
@@ -60,17 +61,20 @@ local kept = last
 -- which keeps the fence.
 local function grant(id, who, ends)
   last = math.max(last + 1, now)
-  local text = whole(last) .. ' ' .. whole(now) .. ' ' .. who
+  local token = last
+  -- No other grant gets the tokens of the holds that follow this one.
+  last = last + (string.match(id, '%+(%d+)$') or 0)
+  local text = whole(token) .. ' ' .. whole(now) .. ' ' .. who
   if not string.find(id, ':', 1, true) then
     hold = id .. ' v1 ' .. text
     call('SET', HOLD, hold, 'PXAT', ends)
-    return last
+    return token
   end
   local take, of = permits(id)
   if take then call('ZINCRBY', QUEUE, take, '/' .. of) end
   call('ZADD', QUEUE, ends, id)
   call('HSET', WAITERS, id, text)
-  return last
+  return token
 end
 
 -- A key with waiters, or with those that hold the lock together, lives as long as the longest lease.

@@ -21,7 +21,7 @@ impl Script {
         self.operation
     }
 
-    /// The script's name: `acquire`, `renew` and `release`, each also with `_shared`; `downgrade`, `cancel`, `inspect`, `break`,
+    /// The script's name: `acquire`, `renew` and `release`, each also with `_shared`; `acquire_series`, `downgrade`, `cancel`, `inspect`, `break`,
     /// `describe` or `remember`.
     pub fn name(&self) -> &'static str {
         self.name
@@ -30,7 +30,7 @@ impl Script {
     /// Whether most clients never call it, so that it is loaded when it is needed.
     pub(crate) fn is_rare(&self) -> bool {
         use Operation::{Break, Describe, Downgrade, Remember};
-        matches!(self.operation, Break | Describe | Downgrade | Remember)
+        matches!(self.operation, Break | Describe | Downgrade | Remember) || self.name == "acquire_series"
     }
 
     /// The script's text.
@@ -79,7 +79,7 @@ macro_rules! script {
     };
 }
 
-static SCRIPTS: [Script; 12] = [
+static SCRIPTS: [Script; 13] = [
     script!(Acquire, "acquire"),
     script!(Renew, "renew"),
     script!(Release, "release"),
@@ -92,6 +92,7 @@ static SCRIPTS: [Script; 12] = [
     script!(Renew, "renew_shared"),
     script!(Release, "release_shared"),
     script!(Downgrade, "downgrade"),
+    script!(Acquire, "acquire_series"),
 ];
 
 pub(crate) static ACQUIRE: &Script = &SCRIPTS[0];
@@ -106,6 +107,7 @@ pub(crate) static ACQUIRE_SHARED: &Script = &SCRIPTS[8];
 pub(crate) static RENEW_SHARED: &Script = &SCRIPTS[9];
 pub(crate) static RELEASE_SHARED: &Script = &SCRIPTS[10];
 pub(crate) static DOWNGRADE: &Script = &SCRIPTS[11];
+pub(crate) static ACQUIRE_SERIES: &Script = &SCRIPTS[12];
 
 /// All scripts, so that an operator can tell what an `EVALSHA` in the server's slow log is.
 ///

@@ -4,8 +4,8 @@ use crate::scenarios::{
     undo,
 };
 use crate::scripts::{
-    ACQUIRE, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT, LEAVE, LOST, PLACE,
-    PROMOTE, QUEUE, RELEASE, RELEASE_SHARED, RENEW, RENEW_SHARED,
+    ACQUIRE, ACQUIRE_SERIES, ACQUIRE_SHARED, AGAIN, BREAK, CANCEL, DESCRIBE, DOWNGRADE, GRANT, INSPECT,
+    LEAVE, LOST, PLACE, PROMOTE, QUEUE, RELEASE, RELEASE_SHARED, RENEW, RENEW_SHARED,
 };
 
 pub(crate) struct Mutant {
@@ -193,6 +193,16 @@ mutants! {
         PROMOTE, "whole(lasts)" => "'86400000'", fence::the_fence_outlasts_its_own_value_by_a_day;
     "the fence lasts for an hour":
         ACQUIRE, "'86400000'" => "'3600000'", fence::the_fence_outlasts_its_own_value_by_a_day;
+
+    "the tokens of a series are given again":
+        GRANT, "  last = last + (string.match(id, '%+(%d+)$') or 0)\n" => "", fence::a_series_has_its_tokens_alone;
+    "a series begins with its last token":
+        GRANT, "  local token = last\n" => "  local token = last + (string.match(id, '%+(%d+)$') or 0)\n",
+        fence::a_series_has_its_tokens_alone;
+    "a series that is asked for twice is not known again":
+        ACQUIRE_SERIES, "string.find(hold, id, 1, true) == 1" => "false", fence::a_series_has_its_tokens_alone;
+    "a series that is asked for twice does not renew":
+        ACQUIRE_SERIES, "  call('PEXPIRE', HOLD, lease)\n" => "", fence::a_series_has_its_tokens_alone;
 
     // Ends of a hold.
     "every client renews":

@@ -1,7 +1,7 @@
 //! The texts of the scripts, as shipped or with one rule removed.
 use std::collections::BTreeMap;
 
-const TRUE: [(&str, &str); 21] = [
+const TRUE: [(&str, &str); 22] = [
     (BEGIN, include_str!("../../src/scripts/begin.lua")),
     (GRANT, include_str!("../../src/scripts/grant.lua")),
     (PROMOTE, include_str!("../../src/scripts/promote.lua")),
@@ -13,6 +13,7 @@ const TRUE: [(&str, &str); 21] = [
     (QUEUE, include_str!("../../src/scripts/queue.lua")),
     (ACQUIRE, include_str!("../../src/scripts/acquire.lua")),
     (ACQUIRE_SHARED, include_str!("../../src/scripts/acquire_shared.lua")),
+    (ACQUIRE_SERIES, include_str!("../../src/scripts/acquire_series.lua")),
     (RENEW, include_str!("../../src/scripts/renew.lua")),
     (RENEW_SHARED, include_str!("../../src/scripts/renew_shared.lua")),
     (RELEASE, include_str!("../../src/scripts/release.lua")),
@@ -36,6 +37,7 @@ pub(crate) const TIME: &str = "time";
 pub(crate) const QUEUE: &str = "queue";
 pub(crate) const ACQUIRE: &str = "acquire";
 pub(crate) const ACQUIRE_SHARED: &str = "acquire_shared";
+pub(crate) const ACQUIRE_SERIES: &str = "acquire_series";
 pub(crate) const RENEW: &str = "renew";
 pub(crate) const RENEW_SHARED: &str = "renew_shared";
 pub(crate) const RELEASE: &str = "release";

@@ -7,8 +7,8 @@ use redis::{Cmd, Connection, FromRedisValue, Value};
 
 use crate::failure::{Failure, failure};
 use crate::scripts::{
-    ACQUIRE, ACQUIRE_SHARED, BREAK, CANCEL, DESCRIBE, DOWNGRADE, INSPECT, RELEASE, RELEASE_SHARED, RENEW,
-    RENEW_SHARED, Scripts,
+    ACQUIRE, ACQUIRE_SERIES, ACQUIRE_SHARED, BREAK, CANCEL, DESCRIBE, DOWNGRADE, INSPECT, RELEASE,
+    RELEASE_SHARED, RENEW, RENEW_SHARED, Scripts,
 };
 use crate::server::{LOOK_AGAIN, PATIENCE, Server};
 
@@ -130,7 +130,11 @@ impl<'a> Stage<'a> {
         let Request { id, intent, lease, beat, channel, place } = request;
         let numbers = [lease.to_string(), beat.to_string(), place.to_string()];
         let who = format!("{channel} {HOLDER}");
-        let script = if is_shared(id) { ACQUIRE_SHARED } else { ACQUIRE };
+        let script = match id {
+            _ if is_shared(id) => ACQUIRE_SHARED,
+            _ if id.contains('+') => ACQUIRE_SERIES,
+            _ => ACQUIRE,
+        };
         self.script(script, &[id, intent, &numbers[0], &who, &numbers[1], &numbers[2]])
     }
 

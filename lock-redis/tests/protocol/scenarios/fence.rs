@@ -77,6 +77,37 @@ pub(crate) fn tokens_rise_when_the_clock_is_behind(scripts: &Scripts, server: &S
     same("the one after", &stage.must_get(&beats("b"))?, &(ahead + 2))
 }
 
+/// The tokens of the sections that follow are no other grant's, whether the clock is ahead of them or not.
+pub(crate) fn a_series_has_its_tokens_alone(scripts: &Scripts, server: &Server) -> Outcome {
+    let mut stage = Stage::new(scripts, server)?;
+    let token = stage.must_get(&tries("now+999"))?;
+    stage.release("now+999")?;
+    holds("the next is above them", stage.must_get(&tries("next"))? >= token + 1000)?;
+    stage.release("next")?;
+    let ahead = stage.server_time()? + 3_600_000_000;
+    let (fence, channel) = (stage.key("f"), stage.channel("c"));
+    let mut listener = stage.listen(&channel)?;
+    let _: String = stage.ask(&["SET", &fence, &format!("v1 {ahead}")])?;
+    same("the token", &stage.must_get(&tries("a+99").lease(LONG / 2))?, &(ahead + 1))?;
+    same("the token when asked again", &stage.must_get(&waits("a+99"))?, &(ahead + 1))?;
+    holds("the lease begins anew", stage.remaining()? > (LONG / 2).cast_signed())?;
+    same("the fence", &stage.ask::<String>(&["GET", &fence])?, &format!("v1 {}", ahead + 100))?;
+    stage.must_wait(&waits("b"))?;
+    stage.must_wait(&waits("c+999").on(&channel))?;
+    stage.must_wait(&waits("d"))?;
+    stage.release("a+99")?;
+    same("the next", &stage.must_get(&beats("b"))?, &(ahead + 101))?;
+    stage.release("b")?;
+    same("the message", &listener.next()?, &format!("c+999 granted 1 {}", ahead + 102))?;
+    same("the token of a hand-off", &stage.must_get(&beats("c+999"))?, &(ahead + 102))?;
+    stage.release("c+999")?;
+    same("the next", &stage.must_get(&beats("d"))?, &(ahead + 1102))?;
+    stage.release("d")?;
+    same("the token", &stage.must_get(&tries("e+9"))?, &(ahead + 1103))?;
+    let (token, _) = stage.downgrade("e+9", "e:r", LONG)?;
+    same("the token of the reader", &token, &(ahead + 1113).cast_signed())
+}
+
 /// A token in microseconds has sixteen digits, and Lua keeps fourteen when it converts a number to text.
 pub(crate) fn tokens_keep_all_their_digits(scripts: &Scripts, server: &Server) -> Outcome {
     let mut stage = Stage::new(scripts, server)?;

@@ -21,9 +21,9 @@ fn play_all(stage: &mut Stage<'_>) -> Outcome {
     same("renewal of the broken", &stage.renew("b", LONG)?, &3)?;
     same("cancel", &stage.cancel("c")?, &0)?;
     same("a late release", &stage.release("c")?, &(0, 0))?;
-    stage.must_get(&tries("a"))?;
+    stage.must_get(&tries("a+9"))?;
     stage.must_wait(&waits("b:r"))?;
-    let (token, _) = stage.downgrade("a", "c:r", LONG)?;
+    let (token, _) = stage.downgrade("a+9", "c:r", LONG)?;
     holds("it is shared", token > 3)?;
     same("renewals", &stage.renew_shared(&["b:r", "c:r", "d:r"], LONG)?, &vec![1, 1, 0])?;
     stage.must_wait(&waits("d"))?;
