@@ -71,7 +71,7 @@ impl Need {
                 declared(capabilities.remembering == Remembering::Supported, "that slots are remembered")
             }
             Self::Reserving => {
-                declared(capabilities.reserving != Reserving::Unsupported, "that tokens are reserved")
+                declared(matches!(capabilities.reserving, Reserving::AtMost(_)), "that tokens are reserved")
             }
             Self::Sharing => declared(capabilities.modes.shared == Sharing::Supported, "shared holders"),
             Self::Permits => declared(capabilities.modes.permits.is_some(), "semaphores"),

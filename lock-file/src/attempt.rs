@@ -12,6 +12,7 @@
 //! before it is alive, because until that waiter is gone it is not this attempt's turn. So only the head of the queue decides,
 //! whatever the others want: readers that stand next to each other enter one after the other, and each of them wakes the next.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -57,6 +58,8 @@ pub(crate) enum Busy {
 pub(crate) struct Wanted {
     pub(crate) subject: Subject,
     pub(crate) mode: Mode,
+    /// How many tokens the grant reserves, its own included.
+    pub(crate) sections: NonZeroU32,
     pub(crate) record: Record,
 }
 
@@ -263,7 +266,7 @@ impl Attempt {
     /// Decides what the state of the lock means for this attempt. Removes a ticket that is no longer of use.
     fn decide(&self, gate: &Gate, ticket: &mut Option<Ticket>) -> Result<Phase, Failure> {
         gate.check_layout()?;
-        let Wanted { subject, mode, record } = &self.wanted;
+        let Wanted { subject, mode, sections, record } = &self.wanted;
         let permits = Permits::of_mode(*mode);
         let queue = Roster::of_queue(gate.folder(), subject);
         let waiters = queue.entries()?;
@@ -280,7 +283,7 @@ impl Attempt {
                 waiter.check_size(permits)?;
                 Behind::Waiter(waiter)
             }
-            None => match holders::ask(gate, subject, *mode, record)? {
+            None => match holders::ask(gate, subject, *mode, *sections, record)? {
                 Asked::Taken(held) => return Ok(self.granted(held)),
                 Asked::Behind(holder) => Behind::Holder(Some(holder)),
             },

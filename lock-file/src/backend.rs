@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Describing, Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest,
     Inspection, LeaseState, LockError, LockName, LockStatus, LossReason, Memo, Modes, NameRules, Operation,
-    PermitLimits, Reach, Released, Remembered, Remembering, Term, Updated, Wait,
+    PermitLimits, Reach, Released, Remembered, Remembering, Reserving, Term, Updated, Wait,
 };
 
 use crate::attempt::{Attempt, Busy, Means, Outcome, Wanted};
@@ -104,7 +105,8 @@ impl FileBackend {
         let (id, mode) = (request.id(), request.mode());
         let busy = if request.wait() == Wait::Try { Busy::Leave } else { Busy::Queue };
         let record = Record::new(id.to_string(), request.name().as_str(), mode, request.holder());
-        let wanted = Wanted { subject: Subject::of_request(request), mode, record };
+        let wanted =
+            Wanted { subject: Subject::of_request(request), mode, sections: request.sections(), record };
         let attempt = Attempt::new(self.means.clone(), wanted, busy, request.attempt().clone());
         let attempt = Arc::new(attempt);
         self.attempts.lock().insert(id, Tended { attempt: Arc::clone(&attempt), care: None });
@@ -143,7 +145,10 @@ fn grant(request: &AcquireRequest, hold: Arc<Hold>) -> Grant<FileLease> {
     let token = hold.token();
     let descriptor = Arc::clone(hold.descriptor());
     let lease = FileLease { id: request.id(), subject: Subject::of_request(request), hold };
-    Grant::new(lease, GroupId::new(0), Term::UntilReported).with_token(token).with_descriptor(descriptor)
+    Grant::new(lease, GroupId::new(0), Term::UntilReported)
+        .with_token(token)
+        .with_sections(request.sections())
+        .with_descriptor(descriptor)
 }
 
 /// Enters the gate if that does not block the calling thread for long.
@@ -158,6 +163,9 @@ fn enter_soon(place: &Place) -> Option<Gate> {
     }
 }
 
+/// The most tokens of one grant. They follow the clock, and so many last for a millisecond.
+const MOST_SECTIONS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
 fn capabilities() -> Capabilities {
     // Lower-case letters only, because some file systems do not distinguish `A` from `a`.
     let names = NameRules::new(CharacterSet::PORTABLE_LOWER_CASE, LONGEST_NAME);
@@ -168,6 +176,7 @@ fn capabilities() -> Capabilities {
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
         .with_remembering(Remembering::Supported)
+        .with_reserving(Reserving::AtMost(MOST_SECTIONS))
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::NONE))
 }
 

@@ -11,6 +11,7 @@
 //! * Writing to the file, unlocking it and closing it wake no waiter, with one exception: closing a descriptor that is open for
 //!   writing. So a process that only checks opens the file for reading, and does not wake others.
 
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
 use lock_core::{HolderId, Participant};
@@ -30,7 +31,12 @@ use crate::subject::Subject;
 const ATTEMPTS: usize = 100;
 
 /// Takes the lock if it is free.
-pub(crate) fn take(gate: &Gate, subject: &Subject, record: &Record) -> Result<Asked, Failure> {
+pub(crate) fn take(
+    gate: &Gate,
+    subject: &Subject,
+    record: &Record,
+    sections: NonZeroU32,
+) -> Result<Asked, Failure> {
     let folder = gate.folder();
     let relative = subject.held();
     for _ in 0..ATTEMPTS {
@@ -47,7 +53,7 @@ pub(crate) fn take(gate: &Gate, subject: &Subject, record: &Record) -> Result<As
         };
         let readers = Roster::of_shares(folder, subject);
         return match readers.tidy().map(|reader| reader.map(|reader| readers.file(reader))) {
-            Ok(None) => hold(gate, file, record),
+            Ok(None) => hold(gate, file, record, sections),
             Ok(Some(reader)) => {
                 file.give_up();
                 Ok(Asked::Behind(reader))
@@ -64,11 +70,11 @@ pub(crate) fn take(gate: &Gate, subject: &Subject, record: &Record) -> Result<As
     })
 }
 
-/// Draws the token and writes the holder's record.
-fn hold(gate: &Gate, file: LockedFile, record: &Record) -> Result<Asked, Failure> {
+/// Draws the token, and those of the sections that follow, and writes the holder's record.
+fn hold(gate: &Gate, file: LockedFile, record: &Record, sections: NonZeroU32) -> Result<Asked, Failure> {
     pause::at(Point::BeforeRecord);
     let floor = file.former_record().and_then(|former| former.token()).unwrap_or(0);
-    let inscribed = gate.next_number(floor).and_then(|token| {
+    let inscribed = gate.next_numbers(floor, sections).and_then(|token| {
         file.inscribe(&record.of_holder(token))?;
         Ok(token)
     });

@@ -7,6 +7,7 @@
 //! wrong microsecond) would block all others beyond their deadlines. So they try, do something else, and try again.
 
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -106,16 +107,23 @@ impl Gate {
     ///
     /// The clock (in microseconds since 1970) keeps the numbers rising when the counter's file is lost.
     pub(crate) fn next_number(&self, floor: u64) -> Result<u64, Failure> {
+        self.next_numbers(floor, NonZeroU32::MIN)
+    }
+
+    /// The first of so many numbers that follow each other.
+    pub(crate) fn next_numbers(&self, floor: u64, count: NonZeroU32) -> Result<u64, Failure> {
         let path = self.folder.path_of(GATE);
-        let last = self.last_number()?;
-        let number =
-            last.max(floor).checked_add(1).map(|next| next.max(clock())).ok_or_else(|| Failure::Broken {
+        let first = self.last_number()?.max(floor).checked_add(1).map(|next| next.max(clock()));
+        let last = first.and_then(|first| first.checked_add(u64::from(count.get() - 1)));
+        let (Some(first), Some(last)) = (first, last) else {
+            return Err(Failure::Broken {
                 cause: format!("the counter in {} has reached its end", path.display()),
                 remedy: "remove the folder when no process holds or awaits a lock in it".into(),
-            })?;
-        write_all(&self.file, &contents(number), &path)?;
-        self.last.set(Some(number));
-        Ok(number)
+            });
+        };
+        write_all(&self.file, &contents(last), &path)?;
+        self.last.set(Some(last));
+        Ok(first)
     }
 
     /// The last number that was given out; 0 if the file contains none, or an incomplete one.
@@ -309,7 +317,10 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let place = Place::open(&scratch.path().join("locks")).unwrap();
         let gate = Gate::enter(&place).unwrap().unwrap();
-        assert_eq!(gate.next_number(u64::MAX - 2).unwrap(), u64::MAX - 1);
+        let floor = u64::MAX - 12;
+        assert_eq!(gate.next_numbers(floor, NonZeroU32::new(10).unwrap()).unwrap(), floor + 1);
+        assert!(matches!(gate.next_numbers(0, NonZeroU32::new(3).unwrap()), Err(Failure::Broken { .. })));
+        assert_eq!(gate.next_number(0).unwrap(), u64::MAX - 1);
         assert_eq!(gate.next_number(0).unwrap(), u64::MAX);
         assert!(matches!(gate.next_number(0), Err(Failure::Broken { .. })));
     }

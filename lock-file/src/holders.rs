@@ -1,5 +1,7 @@
 //! Who holds a lock or a semaphore: one alone, or those that share it. All of this happens in the gate.
 
+use std::num::NonZeroU32;
+
 use lock_core::{Mode, Participant};
 
 use crate::failure::Failure;
@@ -19,11 +21,17 @@ pub(crate) enum Asked {
 }
 
 /// Takes what the attempt wants, if the holders leave room for it.
-pub(crate) fn ask(gate: &Gate, subject: &Subject, mode: Mode, record: &Record) -> Result<Asked, Failure> {
+pub(crate) fn ask(
+    gate: &Gate,
+    subject: &Subject,
+    mode: Mode,
+    sections: NonZeroU32,
+    record: &Record,
+) -> Result<Asked, Failure> {
     match (mode, Permits::of_mode(mode)) {
         (_, Some(wanted)) => shares::take_permits(gate, subject, wanted, record),
         (Mode::Shared, None) => shares::read(gate, subject, record),
-        (_, None) => exclusive::take(gate, subject, record),
+        (_, None) => exclusive::take(gate, subject, record, sections),
     }
 }
 

@@ -292,7 +292,7 @@ impl Actor {
             (TokenSource::Table, Some(holder), Some(first)) => {
                 let run = &self.link.run;
                 let mint = if claim.mode == Mode::Exclusive {
-                    statement::mint(gate, claim.id, run, holder)
+                    statement::mint(claim, run, holder)
                 } else {
                     statement::mint_beside(gate, first, claim.id, run, holder)
                 };

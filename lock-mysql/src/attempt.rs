@@ -61,7 +61,7 @@ impl<'a> Attempt<'a> {
         });
         let mode = request.mode();
         let parts = Arc::new(backend.parts(request.physical(), mode.kind()));
-        let claim = Claim { parts, id: request.id(), mode, holder };
+        let claim = Claim { parts, id: request.id(), mode, holder, sections: request.sections() };
         Self { backend, request, claim }
     }
 
@@ -218,7 +218,7 @@ impl<'a> Attempt<'a> {
             holder: self.claim.holder.clone(),
         };
         let term = Term::Leased { anchor, length: self.backend.settings.lease };
-        let mut grant = Grant::new(lease, link.group, term);
+        let mut grant = Grant::new(lease, link.group, term).with_sections(self.claim.sections);
         if self.backend.settings.fencing != TokenSource::Table {
             grant = grant.with_holder(inspection::id_of(link.connection, &link.run));
         }

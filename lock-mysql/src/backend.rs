@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Describing, Downgraded, ErrorKind, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo,
     InspectRequest, Inspection, LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Modes,
-    NameRules, Operation, PermitLimits, PhysicalName, Reach, Remembered, Remembering, Updated,
+    NameRules, Operation, PermitLimits, PhysicalName, Reach, Remembered, Remembering, Reserving, Updated,
 };
 
 use crate::attempt::Attempt;
@@ -156,6 +157,13 @@ impl MySqlBackend {
     }
 }
 
+/// The most tokens of one grant. They follow the server's clock, and so many last for a millisecond.
+const MOST_SECTIONS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// The same of `UUID_SHORT()`: after a restart the server's count begins above all numbers only if it gave fewer than 16 million in
+/// each second.
+const MOST_NUMBERS: NonZeroU32 = NonZeroU32::new(100).unwrap();
+
 pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
     let prefix = if options.prefix.is_empty() { 0 } else { options.prefix.len() + 1 };
     // A leading dot comes after the prefix, if there is one, and does no harm.
@@ -168,17 +176,20 @@ pub(crate) fn capabilities(options: &MySqlOptions) -> Capabilities {
     match options.fencing {
         TokenSource::Table => capabilities
             .with_fencing(Fencing::Durable)
+            .with_reserving(Reserving::AtMost(MOST_SECTIONS))
             .with_inspection(Inspection::HolderAndQueue)
             .with_breaking(Breaking::Supported)
             .with_describing(Describing::Supported)
             .with_remembering(Remembering::Supported),
         TokenSource::Clock => capabilities
             .with_fencing(Fencing::WhileServerLives)
+            .with_reserving(Reserving::AtMost(MOST_NUMBERS))
             .with_inspection(Inspection::Sessions)
             .with_breaking(Breaking::Sessions),
-        TokenSource::None => {
-            capabilities.with_inspection(Inspection::Sessions).with_breaking(Breaking::Sessions)
-        }
+        TokenSource::None => capabilities
+            .with_reserving(Reserving::AtMost(MOST_SECTIONS))
+            .with_inspection(Inspection::Sessions)
+            .with_breaking(Breaking::Sessions),
     }
 }
 

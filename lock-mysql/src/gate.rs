@@ -29,10 +29,9 @@ pub(crate) struct Manner {
     pub(crate) slice: u64,
 }
 
-impl Manner {
-    fn mint(self) -> &'static str {
-        if self.tokens == TokenSource::Clock { "UUID_SHORT()" } else { "1" }
-    }
+/// The number for a token, or for none.
+fn mint(tokens: TokenSource) -> &'static str {
+    if tokens == TokenSource::Clock { "UUID_SHORT()" } else { "1" }
 }
 
 /// What an attempt does if the gate is its own and something behind it is not free.
@@ -78,7 +77,7 @@ impl Claim {
                     "(IS_FREE_LOCK('{slot}')=1 OR (GET_LOCK('{slot}',{slice})=1 AND RELEASE_LOCK('{slot}')=1))"
                 )
             });
-            format!("ELT(1+IFNULL({},2),'{SHORT}',{},NULL)", joined(free, " AND "), manner.mint())
+            format!("ELT(1+IFNULL({},2),'{SHORT}',{},NULL)", joined(free, " AND "), self.mint(manner))
         } else {
             self.behind_the_gate(manner, Otherwise::KeepTheGate)
         };
@@ -96,7 +95,7 @@ impl Claim {
         // The sizes first: a slot that is seen held has its size.
         let held = self.parts.held_with(slots, self.mode).into_iter().rev();
         let all = joined(held.map(|name| format!("GET_LOCK('{name}',0)=1")), " AND ");
-        let (mint, gate) = (manner.mint(), &self.parts.gate);
+        let (mint, gate) = (mint(manner.tokens), &self.parts.gate);
         let numbers = joined(slots.iter().map(usize::to_string), ",");
         let word =
             format!("IF({all},CONCAT('{numbers}',':',{mint},':',IFNULL(RELEASE_LOCK('{gate}'),-1)),NULL)");
@@ -110,7 +109,7 @@ impl Claim {
     }
 
     fn behind_the_gate(&self, manner: Manner, otherwise: Otherwise) -> String {
-        let (mint, gate) = (manner.mint(), &self.parts.gate);
+        let (mint, gate) = (self.mint(manner), &self.parts.gate);
         let short = match otherwise {
             Otherwise::KeepTheGate => format!("'{SHORT}'"),
             Otherwise::LetItGo => format!("IF(RELEASE_LOCK('{gate}')=1,'{SHORT_AND_GONE}','{SHORT}')"),
@@ -134,6 +133,18 @@ impl Claim {
                 let free = joined(slots.map(|(_, slot)| format!("IS_FREE_LOCK('{slot}')=1")), " AND ");
                 format!("IF({free},{mint},{short})")
             }
+        }
+    }
+
+    /// The token, and the last one that the statement reserves after it. The server counts for all locks at once: what another one
+    /// gets in between is no token of this lock.
+    fn mint(&self, manner: Manner) -> String {
+        let mint = mint(manner.tokens);
+        match self.sections.get() - 1 {
+            more @ 1.. if manner.tokens == TokenSource::Clock => {
+                format!("CONCAT({mint},'-',IF(BENCHMARK({more},{mint})=0,{mint},0),'-{more}')")
+            }
+            _ => mint.to_owned(),
         }
     }
 
@@ -214,6 +225,14 @@ impl Word {
             }
             _ if text.contains(',') => {
                 Self::Used(text.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?)
+            }
+            _ if text.contains('-') => {
+                let mut numbers = text.split('-').map(|number| number.parse().ok());
+                let (token, last, more): (u64, u64, u64) =
+                    (numbers.next()??, numbers.next()??, numbers.next()??);
+                // Fewer are reserved if the statement was interrupted.
+                last.checked_sub(token).filter(|reserved| *reserved >= more)?;
+                Self::All(token)
             }
             _ => Self::All(text.parse().ok()?),
         })
@@ -313,7 +332,7 @@ mod tests {
 
     fn claim(mode: Mode) -> Claim {
         let parts = Arc::new(Parts::new("a".into(), mode.kind()));
-        Claim { parts, id: AttemptId::new(1), mode, holder: None }
+        Claim { parts, id: AttemptId::new(1), mode, holder: None, sections: NonZeroU32::MIN }
     }
 
     fn waiter() -> Waiter {
@@ -353,6 +372,10 @@ mod tests {
             ("0 7", answered(None, false)),
             ("-1 0 7", answered(Some(Word::Short { gate: Gate::Kept }), false)),
             ("-2 0 7", answered(Some(Word::Short { gate: Gate::Gone }), false)),
+            ("7-107-99 0 7", answered(Some(Word::All(7)), false)),
+            ("7-105-99 0 7", None),
+            ("7-0-99 0 7", None),
+            ("7-107 0 7", None),
             ("3:9:1 0 7", answered(Some(slots(&[3], Gate::Gone)), false)),
             ("3,4:9:-1 0 7", answered(Some(slots(&[3, 4], Gate::Kept)), false)),
             ("0,12 0 7", answered(Some(Word::Used(vec![0, 12])), false)),

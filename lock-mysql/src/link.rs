@@ -1,6 +1,7 @@
 //! The handle of a connection that can hold locks, and the orders to its task.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub(crate) struct Claim {
     pub(crate) mode: Mode,
     /// The record of the holder, if the table of tokens is used.
     pub(crate) holder: Option<Arc<Holder>>,
+    /// How many tokens the grant reserves, its own included.
+    pub(crate) sections: NonZeroU32,
 }
 
 /// The outcome of a request for a lock.

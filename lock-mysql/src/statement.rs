@@ -10,7 +10,7 @@ use lock_core::{AttemptId, LeaseState, LockError, LossReason, Memo, Operation};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::nonsense;
-use crate::link::Name;
+use crate::link::{Claim, Name};
 use crate::mark::Mark;
 use crate::parts::Parts;
 use crate::run::Run;
@@ -335,15 +335,20 @@ fn digits(bytes: &[u8]) -> String {
     digits
 }
 
-/// Mints a token in the table, and records its holder. The answer contains the token as the last inserted id.
+/// Mints a token in the table, and those of the sections that follow, and records its holder. The answer contains the token as the
+/// last inserted id; the row has the last one.
 ///
 /// The token also depends on the clock, because a server that replaces another one may lack its last rows.
-pub(crate) fn mint(name: &str, attempt: AttemptId, run: &Run, holder: &Holder) -> String {
-    let bytes = holder.digits();
+pub(crate) fn mint(claim: &Claim, run: &Run, holder: &Holder) -> String {
+    let (name, attempt, bytes) = (&claim.parts.gate, claim.id, holder.digits());
+    let more = match claim.sections.get() - 1 {
+        0 => String::new(),
+        more => format!("+{more}"),
+    };
     format!(
         "INSERT {} INTO {TABLE} (name,token,attempt,connection,run,since,holder) \
-         VALUES ('{name}',LAST_INSERT_ID({NOW}),'{attempt}',CONNECTION_ID(),'{run}',{NOW},x'{bytes}') \
-         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW})),attempt=VALUES(attempt),\
+         VALUES ('{name}',LAST_INSERT_ID({NOW}){more},'{attempt}',CONNECTION_ID(),'{run}',{NOW},x'{bytes}') \
+         ON DUPLICATE KEY UPDATE token=LAST_INSERT_ID(GREATEST(token+1,{NOW})){more},attempt=VALUES(attempt),\
          connection=VALUES(connection),run=VALUES(run),since=VALUES(since),holder=VALUES(holder)",
         mark(Operation::Acquire)
     )

@@ -282,7 +282,7 @@ impl Actor {
             Err(failure) => return Err(failure),
             Ok(_) => {}
         }
-        let answer = self.ask(Operation::Acquire, quiet::check(claim.key, fencing, mark)).await?;
+        let answer = self.ask(Operation::Acquire, quiet::check(claim, fencing, mark)).await?;
         match (read(&answer)?, claim.wanted) {
             (Answered::Granted(..), Wanted::Permits(permits)) => {
                 let poll = statement::poll(claim, permits, fencing, mark, waiter);

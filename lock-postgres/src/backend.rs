@@ -13,7 +13,8 @@ use lock_core::{
     AcquireRequest, AttemptId, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet,
     Describing, Downgraded, ErrorKind, Fairness, Fencing, FencingToken, Grant, GroupId, HolderId, HolderInfo,
     InspectRequest, Inspection, LeaseState, LockError, LockKind, LockName, LockStatus, LossReason, Memo,
-    Modes, Moment, NameRules, Operation, PermitLimits, Reach, Remembered, Remembering, Term, Updated,
+    Modes, Moment, NameRules, Operation, PermitLimits, Reach, Remembered, Remembering, Reserving, Term,
+    Updated,
 };
 
 use crate::attempt::Attempt;
@@ -118,7 +119,7 @@ impl PostgresBackend {
         let key = self.key(&name, request.mode().kind())?;
         let is_described = self.has_table() && wanted == Wanted::Exclusive;
         let holder = is_described.then(|| Holder::of(request.holder()));
-        Ok(Claim { key, name, id, wanted, holder })
+        Ok(Claim { key, name, id, wanted, holder, sections: request.sections() })
     }
 
     /// What the core gets of a hold.
@@ -131,7 +132,7 @@ impl PostgresBackend {
     ) -> Grant<Lease> {
         let lease = Lease { link: Arc::clone(link), key: claim.key, id: claim.id };
         let term = Term::Leased { anchor, length: self.settings.lease };
-        let mut grant = Grant::new(lease, link.group, term);
+        let mut grant = Grant::new(lease, link.group, term).with_sections(claim.sections);
         if claim.holder.is_none() {
             // The server knows only its session.
             grant = grant.with_holder(HolderId::new(link.session.to_string()));
@@ -196,6 +197,9 @@ impl PostgresBackend {
     }
 }
 
+/// The most tokens of one grant. Those of a table follow the server's clock, and so many last for a millisecond.
+const MOST_SECTIONS: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
 pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
     // The server gets a key of each name.
     let names = NameRules::new(CharacterSet::ANY, LockName::MAX_LENGTH);
@@ -210,14 +214,19 @@ pub(crate) fn capabilities(options: &PostgresOptions) -> Capabilities {
         .with_breaking(Breaking::Sessions)
         .with_modes(Modes::exclusive().with_shared().with_permits(PermitLimits::new(MOST, MOST)));
     match options.fencing {
-        TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives),
-        TokenSource::Sequence => capabilities.with_fencing(Fencing::Durable),
+        TokenSource::Clock => capabilities.with_fencing(Fencing::WhileServerLives).with_reserving(
+            Reserving::Refused("they are its clock; choose fencing=sequence or fencing=table"),
+        ),
+        TokenSource::Sequence => {
+            capabilities.with_fencing(Fencing::Durable).with_reserving(Reserving::AtMost(MOST_SECTIONS))
+        }
         TokenSource::Table => capabilities
             .with_fencing(Fencing::Durable)
+            .with_reserving(Reserving::AtMost(MOST_SECTIONS))
             .with_inspection(Inspection::HolderAndQueue)
             .with_describing(Describing::Supported)
             .with_remembering(Remembering::Supported),
-        TokenSource::None => capabilities,
+        TokenSource::None => capabilities.with_reserving(Reserving::AtMost(MOST_SECTIONS)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The handle of a connection that can hold locks, and the orders to its task.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(crate) struct Claim {
     pub(crate) wanted: Wanted,
     /// What the table is to say of the holder, if there is a table and the lock is exclusive.
     pub(crate) holder: Option<Holder>,
+    /// How many tokens the grant reserves, its own included.
+    pub(crate) sections: NonZeroU32,
 }
 
 /// How a lock is asked for.

@@ -8,10 +8,10 @@
 use lock_core::Operation;
 
 use crate::key::Key;
-use crate::link::Wanted;
+use crate::link::{Claim, Wanted};
 use crate::mark::Mark;
 use crate::options::TokenSource;
-use crate::statement::{Looked, Waiter, comment, held_here, token, within_limit};
+use crate::statement::{Looked, Waiter, comment, held_here, tokens_from, within_limit};
 
 /// The domains whose checks wait, in a schema of their own. What they are assigned does not matter.
 const EXCLUSIVE: &str = "distlock.wait";
@@ -58,11 +58,11 @@ pub(crate) fn wait(wanted: Wanted, mark: Mark, waiter: &Waiter) -> String {
 }
 
 /// The message after the wait: the token, if the session has the lock.
-pub(crate) fn check(key: Key, tokens: TokenSource, mark: Mark) -> String {
-    let held = held_here(Looked::Lock(key));
+pub(crate) fn check(claim: &Claim, tokens: TokenSource, mark: Mark) -> String {
+    let held = held_here(Looked::Lock(claim.key));
     let answer = format!(
         "CASE WHEN EXISTS (SELECT FROM pg_locks WHERE {held}) THEN ({})::text ELSE '0' END",
-        token(tokens)
+        tokens_from(tokens, claim.sections)
     );
     format!("{}{}", comment(Operation::Acquire), within_limit(mark, None, &answer))
 }

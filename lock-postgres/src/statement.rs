@@ -3,6 +3,7 @@
 //! Each begins with a comment that names its purpose, for operators who inspect the server and for tests. They contain no
 //! text of users, except in comments.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_core::{LockError, Operation};
@@ -92,7 +93,18 @@ impl Waiter {
     }
 }
 
-/// The expression for the token of a grant, or for a number that stands for none.
+/// The expression for the token of a grant that reserves so many, or for a number that stands for none.
+pub(crate) fn tokens_from(tokens: TokenSource, sections: NonZeroU32) -> String {
+    match (tokens, sections.get()) {
+        // Another session gets some in between, for other locks.
+        (TokenSource::Sequence, count @ 2..) => format!(
+            "(SELECT min(one) FROM (SELECT nextval('{SEQUENCE}') AS one FROM generate_series(1,{count})) AS reserved)"
+        ),
+        _ => token(tokens),
+    }
+}
+
+/// The same for one token.
 pub(crate) fn token(tokens: TokenSource) -> String {
     match tokens {
         TokenSource::Clock => NOW.to_owned(),
@@ -133,7 +145,7 @@ pub(crate) fn take(
     let take = format!(
         "CASE WHEN pg_try_advisory_lock{}({key}) THEN ({})::text ELSE {refusal} END",
         suffix(claim.wanted),
-        token(tokens)
+        tokens_from(tokens, claim.sections)
     );
     format!("{comment}{}", within_limit(mark, limit, &take))
 }
@@ -163,7 +175,7 @@ pub(crate) fn wait(
             &format!(
                 "CASE WHEN pg_advisory_lock{}({key}) IS NULL THEN '0' ELSE ({})::text END",
                 suffix(wanted),
-                token(tokens)
+                tokens_from(tokens, claim.sections)
             ),
         ),
     };
@@ -479,7 +491,14 @@ mod tests {
 
     fn claim(wanted: Wanted) -> Claim {
         let name = lock_core::LockName::new("orders/42").unwrap();
-        Claim { key: key(), name, id: lock_core::AttemptId::new(1), wanted, holder: None }
+        Claim {
+            key: key(),
+            name,
+            id: lock_core::AttemptId::new(1),
+            wanted,
+            holder: None,
+            sections: NonZeroU32::MIN,
+        }
     }
 
     #[test]

@@ -94,20 +94,25 @@ pub(crate) fn is_newer(description: Option<&str>) -> bool {
     layout.is_some_and(|layout| layout > LAYOUT)
 }
 
-/// Mints a token in the table. It also depends on the clock, because a server that replaces another one may lack its last
-/// rows. An exclusive holder is written down; others are beside each other, and leave no row.
+/// Mints a token in the table, and those of the sections that follow; the row has the last one. They also depend on the
+/// clock, because a server that replaces another one may lack its last rows. An exclusive holder is written down; others are
+/// beside each other, and leave no row.
 pub(crate) fn mint(claim: &Claim, session: SessionId) -> String {
     let (key, name) = (claim.key, text(claim.name.as_str()));
+    let [more, less] = match claim.sections.get() - 1 {
+        0 => [String::new(), String::new()],
+        more => [format!("+{more}"), format!("-{more}")],
+    };
     let record = match &claim.holder {
         Some(holder) => format!("'{}',{},{},{NOW},{}", claim.id, session.pid, session.start, holder.text()),
         None => "NULL,NULL,NULL,NULL,NULL".to_owned(),
     };
     format!(
         "{}INSERT INTO {TOKENS} AS kept (key,token,name,attempt,process,session,since,holder) \
-         VALUES ({key},{NOW},{name},{record}) ON CONFLICT (key) DO UPDATE SET \
-         token=greatest(kept.token+1,excluded.token),name=excluded.name,attempt=excluded.attempt,\
+         VALUES ({key},{NOW}{more},{name},{record}) ON CONFLICT (key) DO UPDATE SET \
+         token=greatest(kept.token+1{more},excluded.token),name=excluded.name,attempt=excluded.attempt,\
          process=excluded.process,session=excluded.session,since=excluded.since,holder=excluded.holder \
-         RETURNING token::text",
+         RETURNING (token{less})::text",
         comment(Operation::Acquire)
     )
 }

@@ -12,7 +12,7 @@ use lock_core::{
     AcquireRequest, Backend, BackendContext, Breaking, Broken, Capabilities, CharacterSet, Describing,
     Downgraded, Fairness, Fencing, Grant, GroupId, HolderId, HolderInfo, InspectRequest, Inspection,
     LeaseState, LockError, LockKind, LockStatus, LossReason, Memo, Mode, Modes, NameRules, Operation,
-    Participant, PhysicalName, Reach, Released, Remembered, Remembering, Updated,
+    Participant, PhysicalName, Reach, Released, Remembered, Remembering, Reserving, Updated,
 };
 use zookeeper_client::{Error, MultiReadResult};
 
@@ -138,9 +138,12 @@ impl ZooKeeperBackend {
 }
 
 pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
-    let fencing = match options.fencing {
-        TokenSource::Czxid => Fencing::Durable,
-        TokenSource::None => Fencing::None,
+    let (fencing, reserving) = match options.fencing {
+        TokenSource::Czxid => (
+            Fencing::Durable,
+            Reserving::Refused("they are the numbers of its transactions, which other clients get too"),
+        ),
+        TokenSource::None => (Fencing::None, Reserving::AtMost(NonZeroU32::MAX)),
     };
     Capabilities::new("zookeeper", Reach::Network, NAMES)
         .with_fencing(fencing)
@@ -149,6 +152,7 @@ pub(crate) fn capabilities(options: &ZooKeeperOptions) -> Capabilities {
         .with_breaking(Breaking::Supported)
         .with_describing(Describing::Supported)
         .with_remembering(Remembering::Supported)
+        .with_reserving(reserving)
         .with_modes(Modes::exclusive().with_shared().with_permits(LIMITS))
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_core::spi::Mutex;
 use lock_core::{
-    ClientBuilder, DistributedLock, ErrorKind, Fairness, FencingToken, HoldEnd, LockClient, LockError,
+    ClientBuilder, DistributedLock, ErrorKind, Fairness, FencingToken, Hold, HoldEnd, LockClient, LockError,
     LockGuard, Owner, Reserving, TakenAway,
 };
 use test_servers::{Failure, Outcome, ensure};
@@ -31,6 +31,7 @@ cases!("local_handoff":
     readers_of_the_same_client_are_not_passed_over [Need::Reserving, Need::Sharing],
     a_section_that_reads_goes_on_as_a_reader [Need::Reserving, Need::Sharing],
     a_wait_that_is_dropped_when_the_lock_is_passed_to_it_leaves_nothing [Need::Reserving],
+    a_lock_that_a_child_may_have_is_not_passed_on [Need::Reserving, Need::Order],
     more_sections_than_tokens_are_refused,
 );
 
@@ -40,6 +41,9 @@ const NAME: &str = "orders-42";
 const SECTIONS: u32 = 5;
 
 const LONG: Duration = Duration::from_secs(3600);
+
+/// How long a section lasts in contention: a series is longer than a look at the queue.
+const INSIDE: Duration = Duration::from_millis(2);
 
 type Lock = Arc<dyn DistributedLock>;
 
@@ -168,7 +172,7 @@ async fn visits(lock: Lock, is_over: Arc<AtomicBool>, history: Arc<Mutex<Vec<Vis
 
 async fn visit(history: &Mutex<Vec<Visit>>, asked: u64, guard: LockGuard) -> Outcome {
     let acquired = stamp();
-    tokio::task::yield_now().await;
+    tokio::time::sleep(INSIDE).await;
     let token = guard.token().map(FencingToken::get);
     history.lock().push(Visit { asked, acquired, ended: Some(stamp()), token });
     Ok(guard.release().await?)
@@ -330,6 +334,38 @@ async fn a_wait_that_is_dropped_when_the_lock_is_passed_to_it_leaves_nothing(sta
         stage.is_free(&theirs, NAME).await?;
     }
     Ok(())
+}
+
+/// Where a descriptor keeps the lock held, a child process may have it from the moment at which the program asks for it.
+async fn a_lock_that_a_child_may_have_is_not_passed_on(stage: &Stage) -> Outcome {
+    let (_ours, lock) = passing(stage, LONG).await?;
+    let (observer, their_lock) = stranger(stage).await?;
+    let first = lock.acquire().await?;
+    let held = passed_on(first, waits(&lock)?).await?;
+    if !has_descriptor(held.hold()) {
+        return Ok(held.release().await?);
+    }
+    let ended = held.hold().clone();
+    let theirs = waits(&their_lock)?;
+    stage.queued(&observer, NAME, 1).await?;
+    let mut ours = waits(&lock)?;
+    held.release().await?;
+    let between = served(stage, "the turn of the other client", theirs).await?;
+    ensure!(ours.poll().is_none(), "both were served");
+    between.release().await?;
+    served(stage, "our turn", ours).await?.release().await?;
+    ensure!(!has_descriptor(&ended), "a hold that has ended has the descriptor of the next");
+    Ok(())
+}
+
+#[cfg(unix)]
+fn has_descriptor(hold: &Hold) -> bool {
+    hold.descriptor().is_some()
+}
+
+#[cfg(not(unix))]
+fn has_descriptor(_: &Hold) -> bool {
+    false
 }
 
 async fn more_sections_than_tokens_are_refused(stage: &Stage) -> Outcome {

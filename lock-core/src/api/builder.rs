@@ -321,7 +321,8 @@ impl ClientBuilder {
     /// Each section is a [`Hold`](crate::Hold) of its own, with a higher token, an age and a `max_hold` of its own. `unlock`
     /// of one that is passed on asks no server: that the server had taken the lock away reaches the task that holds it
     /// when the client learns of it. `break_holder` ends whichever section of the client there is by then. Locks that several share are not
-    /// passed on, nor is a lock past an earlier request to share it, or with less than two renewal intervals left of its lease.
+    /// passed on, nor is a lock past an earlier request to share it, or with less than two renewal intervals left of its lease,
+    /// or once its [descriptor](crate::Hold::descriptor) was asked for.
     ///
     /// ```
     /// # use lock_core::{ClientBuilder, Fairness};

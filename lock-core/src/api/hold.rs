@@ -212,7 +212,9 @@ impl Hold {
     }
 
     /// Returns a file descriptor that keeps the lock held for as long as any process has it open, if the backend works
-    /// that way: a child that inherits it keeps the lock even when this process is killed.
+    /// that way: a child that inherits it keeps the lock even when this process is killed. So a client with
+    /// [`local_handoff`](crate::ClientBuilder::local_handoff) does not pass the lock on after this call, and an ended hold has
+    /// no descriptor.
     ///
     /// ```
     /// # lock_core::example(async |locks| {
@@ -222,7 +224,7 @@ impl Hold {
     /// ```
     #[cfg(unix)]
     pub fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
-        self.0.grant().descriptor.as_ref()
+        self.0.descriptor()
     }
 }
 

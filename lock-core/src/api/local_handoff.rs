@@ -38,6 +38,9 @@ pub(super) fn check(handoff: LocalHandoff, capabilities: &Capabilities) -> Resul
         Reserving::Unsupported => {
             format!("the backend {backend:?} cannot reserve fencing tokens for holds that follow")
         }
+        Reserving::Refused(reason) => {
+            format!("the backend {backend:?} cannot reserve fencing tokens for holds that follow: {reason}")
+        }
     };
     Err(LockError::new(ErrorKind::Unsupported, Operation::Configure)
         .because(reason)
@@ -63,7 +66,11 @@ mod tests {
         let names = NameRules::new(CharacterSet::ANY, 200);
         let of_none = Capabilities::new("shelf", Reach::Network, names);
         let handoff = of(100, Duration::from_millis(10)).unwrap();
-        for (most, word) in [(Reserving::Unsupported, "cannot reserve"), (reserving(99), "at most 99")] {
+        for (most, word) in [
+            (Reserving::Unsupported, "cannot reserve"),
+            (Reserving::Refused("they are its clock"), "follow: they are its clock"),
+            (reserving(99), "at most 99"),
+        ] {
             let error = check(handoff, &of_none.clone().with_reserving(most)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains(word), "{error}");

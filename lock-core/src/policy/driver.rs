@@ -317,13 +317,9 @@ impl Entry {
         })
     }
 
-    /// Returns how many holds may follow on a grant. None follow where another process may have inherited the lock.
+    /// Returns how many holds may follow on a grant.
     fn series_of(&self, request: &AcquireRequest, grant: &Grant<AnyLease>) -> Option<Series> {
         let handoff = request.terms.local_handoff?;
-        #[cfg(unix)]
-        if grant.descriptor.is_some() {
-            return None;
-        }
         let left = grant.sections.min(request.sections()).get() - 1;
         (left > 0).then(|| Series {
             left,

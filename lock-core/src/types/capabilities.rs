@@ -110,9 +110,12 @@ pub enum Remembering {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reserving {
-    /// An acquisition gets one token, or none.
+    /// An acquisition gets one token.
     Unsupported,
-    /// The acquiring round trip can reserve this many tokens that follow each other.
+    /// As `Unsupported`, for this reason, which the error about the option gives.
+    Refused(&'static str),
+    /// The acquiring round trip can reserve this many tokens that follow each other. A backend that has no tokens has none to
+    /// reserve, and sets a limit all the same.
     AtMost(NonZeroU32),
 }
 

@@ -8,6 +8,8 @@ pub(crate) mod state;
 
 use std::fmt;
 use std::num::NonZeroU64;
+#[cfg(unix)]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
@@ -81,6 +83,9 @@ pub(crate) struct HoldCore {
     reports: Reports<LossReason>,
     /// Receives the events beside the observer of the client.
     observer: OnceLock<Arc<dyn Observer>>,
+    /// Whether another process may have inherited the descriptor.
+    #[cfg(unix)]
+    is_inherited: AtomicBool,
 }
 
 /// What the server granted, and what follows from it.
@@ -186,6 +191,8 @@ impl HoldCore {
             alarm: Mutex::new(None),
             reports: Reports::new(),
             observer: OnceLock::new(),
+            #[cfg(unix)]
+            is_inherited: AtomicBool::new(false),
         });
         hold.watch_deadline(deadline);
         hold
@@ -226,6 +233,15 @@ impl HoldCore {
 
     pub(crate) fn name(&self) -> &LockName {
         self.home.name()
+    }
+
+    /// Returns the descriptor that keeps the lock held, for another process to inherit. So no hold follows on this one from
+    /// now on; and of one that has ended there is none if another may have followed, which has the same descriptor.
+    #[cfg(unix)]
+    pub(crate) fn descriptor(&self) -> Option<&Arc<std::os::fd::OwnedFd>> {
+        let grant = self.grant();
+        self.is_inherited.store(true, Ordering::SeqCst);
+        grant.descriptor.as_ref().filter(|_| grant.series.is_none() || self.is_standing())
     }
 
     /// What the server was told about the holder at the grant; `None` without a server.

@@ -27,6 +27,11 @@ impl HoldCore {
         if !self.suits(terms) {
             return None;
         }
+        // The release has begun, so no descriptor is handed out any more.
+        #[cfg(unix)]
+        if self.is_inherited.load(Ordering::SeqCst) {
+            return None;
+        }
         let lasting = match grant.lasting {
             Lasting::UntilReported => Lasting::UntilReported,
             Lasting::Leased { validity, gone_after, .. } => {
@@ -50,7 +55,7 @@ impl HoldCore {
             lasting,
             series: Some(Series { left: series.left - 1, ..series.clone() }),
             #[cfg(unix)]
-            descriptor: None,
+            descriptor: grant.descriptor.clone(),
         };
         Some(Self::new(Arc::clone(&self.home), next))
     }
