@@ -95,8 +95,7 @@ impl<T: GenericTransaction> InTransaction<'_, T> {
     /// If the future is dropped, the server goes on waiting, and the transaction may get the lock all the same: roll it back,
     /// which happens when the wait has ended.
     pub async fn acquire(self) -> Result<(), LockError> {
-        let taking = taking(&format!("pg_advisory_xact_lock({})", self.number()?));
-        self.transaction.ask(taking).await.map_err(Failure::into_error).and_then(checked).map(drop)
+        self.take("pg_advisory_xact_lock").await.map(drop)
     }
 
     /// Waits at most for `limit`, and returns whether the transaction has the lock. If not, the transaction is as it was.
@@ -111,15 +110,13 @@ impl<T: GenericTransaction> InTransaction<'_, T> {
             return self.try_acquire().await;
         }
         let limit = limit.as_nanos().div_ceil(1_000_000).min(LONGEST_LIMIT);
-        let taking = taking(&format!("pg_advisory_xact_lock({})", self.number()?));
+        let taking = taking("pg_advisory_xact_lock", self.number()?);
         let statements = format!(
-            "SAVEPOINT distlock;\
-             SELECT set_config('distlock.limit',current_setting('lock_timeout'),true),set_config('lock_timeout','{limit}ms',true);\
+            "SELECT set_config('distlock.limit',current_setting('lock_timeout'),true),set_config('lock_timeout','{limit}ms',true);\
              {taking};\
-             SELECT set_config('lock_timeout',current_setting('distlock.limit'),true);\
-             RELEASE SAVEPOINT distlock"
+             SELECT set_config('lock_timeout',current_setting('distlock.limit'),true)"
         );
-        let failure = match self.transaction.ask(statements).await {
+        let failure = match self.transaction.ask(in_savepoint(&statements)).await {
             Ok(answer) => return checked(answer).map(|_| true),
             Err(failure) => failure,
         };
@@ -139,13 +136,17 @@ impl<T: GenericTransaction> InTransaction<'_, T> {
     /// # Cancel safety
     /// Same as [`InTransaction::acquire`].
     pub async fn try_acquire(self) -> Result<bool, LockError> {
-        let taking = taking(&format!("pg_try_advisory_xact_lock({})", self.number()?));
-        let answer = self.transaction.ask(taking).await.map_err(Failure::into_error).and_then(checked)?;
+        let answer = self.take("pg_try_advisory_xact_lock").await?;
         match answer.value() {
             Some("t") => Ok(true),
             Some("f") => Ok(false),
             _ => Err(nonsense(Operation::Acquire, "it does not say whether the lock was free")),
         }
+    }
+
+    async fn take(self, function: &str) -> Result<Answer, LockError> {
+        let statements = in_savepoint(&taking(function, self.number()?));
+        checked(self.transaction.ask(statements).await.map_err(Failure::into_error)?)
     }
 
     fn number(&self) -> Result<Key, LockError> {
@@ -162,9 +163,14 @@ impl<T> fmt::Debug for InTransaction<'_, T> {
     }
 }
 
-/// The statement that calls a function of the lock, whose answer is NULL at a standby.
-fn taking(call: &str) -> String {
-    format!("SELECT CASE WHEN NOT pg_is_in_recovery() THEN {call} END")
+/// The statement that calls a function of the server, and answers NULL at a standby.
+fn taking(function: &str, key: Key) -> String {
+    format!("SELECT CASE WHEN NOT pg_is_in_recovery() THEN {function}({key}) END")
+}
+
+/// Statements that the server refuses without a transaction, in which a lock would end at once.
+fn in_savepoint(statements: &str) -> String {
+    format!("SAVEPOINT distlock;{statements};RELEASE SAVEPOINT distlock")
 }
 
 /// Refuses the answer of a standby. No other value of an answer is NULL.

@@ -18,6 +18,7 @@ cases!(on Library, "transactions":
     free_what_a_dropped_future_took,
     refuse_the_names_that_a_client_refuses,
     get_no_lock_after_a_failure,
+    get_no_lock_after_their_end,
     get_no_lock_at_a_standby,
     go_on_after_a_deadlock,
     learn_of_the_end_of_the_session,
@@ -174,6 +175,19 @@ async fn get_no_lock_after_a_failure(library: Library) -> Outcome {
     transaction.rollback().await?;
     ensure!(stage.held().await? == 0, "the lock is held");
     Ok(())
+}
+
+/// A library does not know what statements of the user have done to the transaction.
+async fn get_no_lock_after_their_end(library: Library) -> Outcome {
+    let stage = Stage::new().await?;
+    let mut connection = library.connect(&stage.url()).await?;
+    let mut transaction = connection.begin().await?;
+    transaction.execute("COMMIT").await?;
+    for error in transaction.refusals(ROOM).await? {
+        let is_said = error.kind() == ErrorKind::Server && error.to_string().contains("25P01");
+        ensure!(is_said && !error.is_retryable(), "answered {error}");
+    }
+    transaction.rollback().await
 }
 
 async fn get_no_lock_at_a_standby(library: Library) -> Outcome {
