@@ -28,6 +28,10 @@ pub(crate) enum Measure {
     CycleOfEngineBesideRaw {
         engine: Driving,
     },
+    /// Of another contender on the caller's runtime, for the engine that is there, too.
+    CycleOfNamedBesideRaw {
+        named: &'static str,
+    },
     /// The server's time, not that of the client.
     ServerTimeBesideRaw,
     /// The contender with that name that is driven in the same way.
@@ -82,6 +86,7 @@ impl Measure {
             Self::CycleBesideRaw
             | Self::CycleBesidePlainRaw
             | Self::CycleOfEngineBesideRaw { .. }
+            | Self::CycleOfNamedBesideRaw { .. }
             | Self::ServerTimeBesideRaw
             | Self::CycleBesideNamed { .. }
             | Self::HandOffBesideRaw { .. }

@@ -1,5 +1,7 @@
 //! Locks without a server: in the memory of this process, and in files.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,7 +28,8 @@ pub(crate) static FILE: Subject = Subject {
     tasks: &[],
     workloads: &[Workload::Cycle, Workload::HandOff, Workload::Sharing, Workload::Exec],
     start: || {
-        let folder = tempfile::Builder::new().prefix("lock-bench-").tempdir();
+        let private = Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("lock-bench-").permissions(private).tempdir();
         Ok(Box::new(Folder(folder.context("a folder")?)))
     },
     survey: |_| nothing("files of this machine"),

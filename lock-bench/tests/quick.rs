@@ -13,8 +13,15 @@ fn a_quick_run_tells_of_every_contender_in_all_three_forms() {
     assert_success(&output);
 
     let report = json(folder.path());
-    let contenders =
-        ["distlock-caller", "distlock-own", "raw-caller", "raw-thread", "rslock", "distributed-lock"];
+    let contenders = [
+        "distlock-caller",
+        "distlock-own",
+        "raw-caller",
+        "raw-thread",
+        "raw-scripts",
+        "rslock",
+        "distributed-lock",
+    ];
     assert_eq!(texts(&report["contenders"], "id"), contenders);
     for kind in ["current_thread", "multi_thread"] {
         let rows = |part: &str| -> Vec<Value> {

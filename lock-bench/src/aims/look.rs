@@ -64,8 +64,12 @@ impl Look<'_> {
         let at_rest = |tried: bool| if tried { Runtimes::NotVaried } else { Runtimes::None };
         match measure {
             Measure::CycleOfEngineBesideRaw { engine } if engine != self.contender.driving => Runtimes::None,
+            Measure::CycleOfNamedBesideRaw { .. } if self.contender.driving != Driving::Caller => {
+                Runtimes::None
+            }
             Measure::CycleBesideRaw
             | Measure::CycleBesidePlainRaw
+            | Measure::CycleOfNamedBesideRaw { .. }
             | Measure::CycleOfEngineBesideRaw { .. }
             | Measure::ServerTimeBesideRaw
             | Measure::CycleBesideNamed { .. } => {
@@ -104,6 +108,10 @@ impl Look<'_> {
             Measure::CycleBesideRaw => self.cycle_beside_raw(kind, self.contender.driving),
             Measure::CycleBesidePlainRaw => self.cycle_beside_raw(kind, Driving::Caller),
             Measure::CycleOfEngineBesideRaw { engine } => self.cycle_beside_raw(kind, engine),
+            Measure::CycleOfNamedBesideRaw { named } => {
+                let raw = self.raw(Driving::Caller)?;
+                ratio(&self.cycle(named, kind)?.rounds, &self.cycle(raw.id, kind)?.rounds)
+            }
             Measure::ServerTimeBesideRaw => {
                 let raw = self.raw(self.contender.driving)?;
                 let time = |id| self.cycle(id, kind)?.server_microseconds_per_cycle;

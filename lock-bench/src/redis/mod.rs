@@ -4,6 +4,7 @@ mod connection;
 mod peer_distributed_lock;
 mod peer_rslock;
 mod raw;
+mod scripts;
 mod server;
 mod survey;
 
@@ -117,6 +118,17 @@ const CONTENDERS: &[Contender] = &[
         connect: Connect::Here(raw::other_thread),
     },
     Contender {
+        id: RAW_SCRIPTS,
+        title: "the scripts of distlock, through the bare client",
+        family: Family::Raw,
+        driving: Driving::Caller,
+        waiting: "not at all, so it is in the cycle alone",
+        waits: Waits::LikeAnother,
+        own_commands: &[],
+        renewal: Renewal::LeftToTheUser,
+        connect: Connect::Here(scripts::caller),
+    },
+    Contender {
         id: "rslock",
         title: "crate rslock",
         family: Family::Peer,
@@ -140,6 +152,8 @@ const CONTENDERS: &[Contender] = &[
     },
 ];
 
+const RAW_SCRIPTS: &str = "raw-scripts";
+
 const AIMS: &[Aim] = &[
     Aim {
         text: "cycle, engine=caller, beside raw commands on the caller's runtime",
@@ -150,6 +164,11 @@ const AIMS: &[Aim] = &[
         text: "cycle, default engine, beside raw commands through a thread",
         measure: Measure::CycleOfEngineBesideRaw { engine: Driving::OtherThread },
         at_most: Some(1.15),
+    },
+    Aim {
+        text: "of which the scripts through the bare client, beside raw commands",
+        measure: Measure::CycleOfNamedBesideRaw { named: RAW_SCRIPTS },
+        at_most: Some(1.10),
     },
     Aim {
         text: "the server's time for a cycle beside that for raw commands",

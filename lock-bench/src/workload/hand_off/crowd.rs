@@ -231,16 +231,22 @@ impl Board {
 }
 
 async fn take_part(index: usize, lock: Box<dyn Lock>, board: Arc<Board>) -> Outcome<()> {
+    let mut is_first = true;
     while !board.has_ended() {
         let asked = board.now();
         board.waiting_since(index, asked);
         let held = lock.acquire().await?;
         board.granted(index, asked);
+        if mem::take(&mut is_first) {
+            // Where a free lock is acquired without waiting for anything, the others could not even ask for it.
+            tokio::task::yield_now().await;
+        }
         pause(board.hold).await;
         board.releaser.store(index, Ordering::SeqCst);
         board.released_at.store(board.now(), Ordering::SeqCst);
         held.release().await?;
         pause(board.think).await;
+        tokio::task::consume_budget().await;
     }
     Ok(())
 }
